@@ -1,0 +1,48 @@
+# `make run` and `make test` need python3 (3.11 or later) and the package index; nothing else, and no root.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+ARGS   ?=
+
+.PHONY: help setup run test check bench lock clean
+
+help:            ## Show this list
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+setup: $(STAMP)  ## Install Duetime and its tools into .venv
+
+$(STAMP): pyproject.toml requirements/dev.lock
+	@$(PYTHON) -c 'import sys; sys.exit("Duetime needs Python 3.11 or later; this is " + sys.version.split()[0] + ". Try: make setup PYTHON=python3.12") if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $(STAMP)
+
+run: setup       ## Serve on http://127.0.0.1:8080 (ARGS="--port 9000" adds flags)
+	$(BIN)/duetime serve $(ARGS)
+
+test: setup      ## Everything that must hold: style, types, layers, and all tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest $(ARGS)
+
+check: setup     ## The same without the slow tests: under a minute
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -m 'not slow' $(ARGS)
+
+bench: setup     ## Measure us, the peers and the bare limits in one run; writes docs/benchmarks.md
+	$(BIN)/python -m bench $(ARGS)
+
+lock: setup      ## Resolve the lock files anew (uses uv, from the package index)
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --extra dev pyproject.toml requirements/build.in -o requirements/dev.lock
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --extra dev --extra peers pyproject.toml requirements/build.in -o requirements/peers.lock
+
+clean:           ## Remove the virtual environment and caches
+	rm -rf $(VENV) .peers .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,104 @@
+"""Every error the product answers with, as a tree. Each says what happened, to what, and what to do.
+
+    DuetimeError
+    ├── InvalidRequest          400  a field is missing, unknown, of the wrong type or out of bounds
+    │   └── InvalidSchedule     400  the schedule, zone or DST choice cannot be understood or never fires
+    ├── NotFound                404
+    ├── Conflict                409  the thing is in a state that does not allow this
+    ├── PreconditionFailed      412  If-Match names another version
+    ├── PayloadTooLarge         413
+    ├── IdempotencyKeyReused    422  the same key with another body
+    ├── Overloaded              503  try again after `retry_after` seconds
+    └── StaleWrite              –    a write that carries an old token or comes from a void node: refused, logged
+"""
+
+from __future__ import annotations
+
+
+class FieldError:
+    """One field that is wrong: where (JSON pointer) and what to do about it."""
+
+    __slots__ = ("message", "pointer")
+
+    def __init__(self, pointer: str, message: str) -> None:
+        self.pointer = pointer
+        self.message = message
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, FieldError) and self.pointer == other.pointer and self.message == other.message
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.pointer, self.message))
+
+    def __repr__(self) -> str:
+        return f"FieldError({self.pointer!r}, {self.message!r})"
+
+
+class DuetimeError(Exception):
+    """`code` is stable and for machines; the message is a sentence for people."""
+
+    code = "INTERNAL"
+    status = 500
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class InvalidRequest(DuetimeError):
+    code = "INVALID_REQUEST"
+    status = 400
+
+    def __init__(self, message: str, errors: tuple[FieldError, ...] = ()) -> None:
+        super().__init__(message)
+        self.errors = errors
+
+    @classmethod
+    def at(cls, pointer: str, message: str) -> InvalidRequest:
+        """The common case: one field is wrong."""
+        return cls(f"{pointer}: {message}" if pointer else message, (FieldError(pointer, message),))
+
+
+class InvalidSchedule(InvalidRequest):
+    code = "INVALID_SCHEDULE"
+
+
+class NotFound(DuetimeError):
+    code = "NOT_FOUND"
+    status = 404
+
+
+class Conflict(DuetimeError):
+    code = "CONFLICT"
+    status = 409
+
+
+class PreconditionFailed(DuetimeError):
+    code = "PRECONDITION_FAILED"
+    status = 412
+
+
+class PayloadTooLarge(DuetimeError):
+    code = "PAYLOAD_TOO_LARGE"
+    status = 413
+
+
+class IdempotencyKeyReused(DuetimeError):
+    code = "IDEMPOTENCY_KEY_REUSED"
+    status = 422
+
+
+class Overloaded(DuetimeError):
+    code = "OVERLOADED"
+    status = 503
+
+    def __init__(self, message: str, retry_after: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class StaleWrite(DuetimeError):
+    code = "STALE_WRITE"
+    status = 409

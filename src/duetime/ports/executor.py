@@ -1,0 +1,50 @@
+"""The executor port: how one attempt of an execution is carried out.
+
+An executor gets everything it needs in a `Task` and answers with an `Outcome`. It never raises for what a target
+does: a hang, a refusal or garbage is an outcome. It raises `asyncio.CancelledError` only when it is cancelled, and by
+then has let go of the connection. It does not retry, does not write to the store and knows no policy.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from duetime.domain.execution import ErrorType, Trigger
+from duetime.domain.job import HttpRequest
+
+
+class Task(msgspec.Struct, frozen=True):
+    """One attempt, ready to run."""
+
+    execution_id: str
+    job_id: str
+    tenant: str
+    scheduled_at: int  # ms since the epoch, UTC
+    attempt: int  # from 1
+    token: int  # fencing: grows with each claim of this execution
+    trigger: Trigger
+    timeout_seconds: float  # the whole attempt: resolve, connect, send, wait, read
+    payload: HttpRequest
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What came of an attempt. `error_type` None means success."""
+
+    error_type: ErrorType | None = None
+    error_message: str | None = None
+    http_status: int | None = None
+    response: str | None = None  # at most 1,000 characters, no NUL, valid UTF-8
+    retry_after_seconds: float | None = None  # as the target asked for, not yet clamped
+
+
+class Executor(Protocol):
+    async def start(self) -> None:
+        """Open pools. Called once, inside the running event loop."""
+
+    async def stop(self) -> None:
+        """Close them. No task is running by then."""
+
+    async def execute(self, task: Task) -> Outcome:
+        """Carry out one attempt within `task.timeout_seconds`, measured from the call."""
