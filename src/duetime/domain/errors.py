@@ -1,15 +1,15 @@
 """Every error the product answers with, as a tree. Each says what happened, to what, and what to do.
 
-    DuetimeError
-    ├── InvalidRequest          400  a field is missing, unknown, of the wrong type or out of bounds
-    │   └── InvalidSchedule     400  the schedule, zone or DST choice cannot be understood or never fires
-    ├── NotFound                404
-    ├── Conflict                409  the thing is in a state that does not allow this
-    ├── PreconditionFailed      412  If-Match names another version
-    ├── PayloadTooLarge         413
-    ├── IdempotencyKeyReused    422  the same key with another body
-    ├── Overloaded              503  try again after `retry_after` seconds
-    └── StaleWrite              –    a write that carries an old token or comes from a void node: refused, logged
+DuetimeError
+├── InvalidRequest          400  a field is missing, unknown, of the wrong type or out of bounds
+│   └── InvalidSchedule     400  the schedule, zone or DST choice cannot be understood or never fires
+├── NotFound                404
+├── Conflict                409  the thing is in a state that does not allow this
+├── PreconditionFailed      412  If-Match names another version
+├── PayloadTooLarge         413
+├── IdempotencyKeyReused    422  the same key with another body
+├── Overloaded              503  try again after `retry_after` seconds
+└── StaleWrite              –    a write that carries an old token or comes from a void node: refused, logged
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ class FieldError:
         self.message = message
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, FieldError) and self.pointer == other.pointer and self.message == other.message
-        )
+        return isinstance(other, FieldError) and self.pointer == other.pointer and self.message == other.message
 
     def __hash__(self) -> int:
         return hash((self.pointer, self.message))

@@ -11,40 +11,130 @@ Terminal states are final. Pure: time and chance come in as arguments.
 
 from __future__ import annotations
 
-from enum import StrEnum
+import msgspec
+
+from duetime.domain.instants import SECOND
+from duetime.domain.job import JobSpec
+from duetime.domain.retry import LOST_ATTEMPTS, delay_seconds, is_retryable, max_attempts
+from duetime.domain.states import OPEN, TERMINAL, ErrorType, State, Trigger
+
+__all__ = [
+    "OPEN",
+    "TERMINAL",
+    "Attempted",
+    "ErrorType",
+    "Outcome",
+    "Run",
+    "State",
+    "Trigger",
+    "conclude",
+    "lapse",
+    "pauses_job",
+]
 
 
-class State(StrEnum):
-    QUEUED = "QUEUED"
-    RUNNING = "RUNNING"
-    RETRYING = "RETRYING"
-    COMPLETED = "COMPLETED"
-    FAILED = "FAILED"
-    TIMEOUT = "TIMEOUT"
-    CANCELLED = "CANCELLED"
-    SKIPPED = "SKIPPED"
+class Outcome(msgspec.Struct, frozen=True):
+    """What came of an attempt. `error_type` None means success."""
+
+    error_type: ErrorType | None = None
+    error_message: str | None = None
+    http_status: int | None = None
+    response: str | None = None  # at most 1,000 characters, no NUL, valid UTF-8
+    retry_after_seconds: float | None = None  # as the target asked for, not yet clamped
 
 
-OPEN = frozenset({State.QUEUED, State.RUNNING, State.RETRYING})
-TERMINAL = frozenset(State) - OPEN
+class Run(msgspec.Struct, frozen=True, array_like=True):
+    """An execution that this node has claimed: attempt number `attempt`, fenced by `token`."""
+
+    execution_id: str
+    job_id: str
+    tenant: str
+    scheduled_at: int
+    trigger: Trigger
+    priority: int
+    endpoint: int
+    attempt: int
+    token: int
+    cancel_requested: bool
+    spec: JobSpec
 
 
-class ErrorType(StrEnum):
-    """What went wrong in an attempt; decides whether it is tried again."""
+class Attempted(msgspec.Struct, frozen=True, array_like=True):
+    """The end of an attempt, decided: the execution's next state, and what is kept of the attempt.
 
-    TIMEOUT = "timeout"
-    CONNECTION_ERROR = "connection_error"
-    DNS_ERROR = "dns_error"
-    TLS_ERROR = "tls_error"
-    HTTP_ERROR = "http_error"
-    BLOCKED_TARGET = "blocked_target"
-    LEASE_LOST = "lease_lost"
-    CANCELLED = "cancelled"
-    INTERNAL_ERROR = "internal_error"
+    A row of the Finish command; its order is the order in which the store's SQL reads it.
+    """
+
+    execution_id: str
+    job_id: str
+    tenant: str
+    attempt: int
+    token: int
+    state: State
+    due_at: int  # when it may run again, if its state is open
+    started_at: int | None
+    ended_at: int
+    error_type: ErrorType | None
+    error_message: str | None
+    http_status: int | None
+    response: str | None
+    dead: bool  # it ran out of attempts, or another would only fail the same way
 
 
-class Trigger(StrEnum):
-    SCHEDULE = "schedule"
-    MANUAL = "manual"
-    RETRY = "retry"
-    CATCH_UP = "catch_up"
+def conclude(run: Run, outcome: Outcome, started_at: int, ended_at: int, chance: float) -> Attempted:
+    """Decide what an attempt's outcome makes of its execution."""
+    state, due_at, dead = State.COMPLETED, ended_at, False
+    error_type = outcome.error_type
+    if error_type is not None:
+        state, delay = _after_failure(run, error_type, outcome, chance)
+        due_at += delay
+        dead = state in (State.FAILED, State.TIMEOUT)
+    return Attempted(
+        run.execution_id,
+        run.job_id,
+        run.tenant,
+        run.attempt,
+        run.token,
+        state,
+        due_at,
+        started_at,
+        ended_at,
+        error_type,
+        outcome.error_message,
+        outcome.http_status,
+        outcome.response,
+        dead,
+    )
+
+
+def _after_failure(run: Run, error_type: ErrorType, outcome: Outcome, chance: float) -> tuple[State, int]:
+    if error_type is ErrorType.CANCELLED:
+        return State.CANCELLED, 0
+    policy = run.spec.retry_policy
+    if run.attempt < max_attempts(policy) and is_retryable(error_type, outcome.http_status):
+        wait = delay_seconds(policy, run.attempt, chance, outcome.retry_after_seconds)
+        return State.RETRYING, int(wait * SECOND)
+    return (State.TIMEOUT if error_type is ErrorType.TIMEOUT else State.FAILED), 0
+
+
+def lapse(run: Run, now: int) -> Attempted:
+    """Decide about an execution whose node is gone: back to QUEUED, the attempt counted, until it is poison.
+
+    Whether the lost attempt reached its target nobody knows, so even a job without retries gets another try:
+    what is due runs at least once.
+    """
+    if run.cancel_requested:
+        state, message = State.CANCELLED, "cancelled while its node was lost"
+    elif run.attempt < max(LOST_ATTEMPTS, max_attempts(run.spec.retry_policy)):
+        state, message = State.QUEUED, "the node that ran this attempt was lost; it is tried again"
+    else:
+        state, message = State.FAILED, f"{run.attempt} attempts were lost with their nodes; given up"
+    return Attempted(
+        run.execution_id, run.job_id, run.tenant, run.attempt, run.token, state, now, None, now,
+        ErrorType.LEASE_LOST, message, None, None, state is State.FAILED,
+    )  # fmt: skip
+
+
+def pauses_job(outcome: Outcome) -> bool:
+    """410 Gone: the target says it will never answer again."""
+    return outcome.http_status == 410 and outcome.error_type is ErrorType.HTTP_ERROR

@@ -1,7 +1,7 @@
 """What a job is: what to run, when, and with which policies.
 
-`JobSpec` is what a person writes and what the store keeps; every field but three has a default. `Job` is a spec with an
-identity. Bounds that a type can say stand in the type; the rest is in `validation.py`.
+`JobSpec` is what a person writes and what the store keeps; every field but three has a default. Bounds that a type can
+say stand in the type; the rest is in `validation.py`.
 """
 
 from __future__ import annotations
@@ -71,11 +71,6 @@ class Dst(Fields, frozen=True):
     overlap: Literal["first", "last", "both"] = "first"
 
 
-class Webhooks(Fields, frozen=True):
-    on_success: Annotated[str, Meta(min_length=1, max_length=2048)] | None = None
-    on_failure: Annotated[str, Meta(min_length=1, max_length=2048)] | None = None
-
-
 class Overlap(StrEnum):
     """What happens to a due instant while an earlier execution of the same job is still open."""
 
@@ -108,4 +103,3 @@ class JobSpec(Fields, frozen=True):
     jitter_seconds: Annotated[float, Meta(ge=0, le=86_400)] = 0.0
     dst: Dst = Dst()
     tags: Annotated[dict[Label, Annotated[str, Meta(max_length=255)]], Meta(max_length=50)] = {}
-    webhooks: Webhooks = Webhooks()

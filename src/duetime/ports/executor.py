@@ -11,8 +11,10 @@ from typing import Protocol
 
 import msgspec
 
-from duetime.domain.execution import ErrorType, Trigger
+from duetime.domain.execution import Outcome, Trigger
 from duetime.domain.job import HttpRequest
+
+__all__ = ["Executor", "Outcome", "Task"]
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -27,16 +29,6 @@ class Task(msgspec.Struct, frozen=True):
     trigger: Trigger
     timeout_seconds: float  # the whole attempt: resolve, connect, send, wait, read
     payload: HttpRequest
-
-
-class Outcome(msgspec.Struct, frozen=True):
-    """What came of an attempt. `error_type` None means success."""
-
-    error_type: ErrorType | None = None
-    error_message: str | None = None
-    http_status: int | None = None
-    response: str | None = None  # at most 1,000 characters, no NUL, valid UTF-8
-    retry_after_seconds: float | None = None  # as the target asked for, not yet clamped
 
 
 class Executor(Protocol):

@@ -1,0 +1,77 @@
+"""The list of peers, and how each is started."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+
+import msgspec
+
+from bench.peers import setup
+from bench.results import Skipped
+
+
+class Peer(msgspec.Struct, frozen=True):
+    """`stores_per_second` is a low guess of how fast it takes jobs: the burst is set late enough for all of them."""
+
+    name: str
+    command: tuple[str, ...]  # the order follows as one more argument, then `flags`
+    install: Callable[[], None]
+    flags: tuple[str, ...] = ()
+    stores_per_second: int = 5000
+    burst: int = 20_000
+    needs_postgres: bool = False
+
+
+def _python(module: str) -> tuple[str, ...]:
+    return (str(setup.PYTHON), "-m", f"bench.peers.{module}")
+
+
+def _redis() -> None:
+    if shutil.which("redis-server") is None:
+        raise Skipped("Celery needs a redis-server, which is not on this machine")
+    setup.python_peers()
+
+
+PEERS = (
+    Peer(
+        name="APScheduler 3, SQLite",
+        command=_python("apscheduler3"),
+        flags=("sqlite",),
+        install=setup.python_peers,
+        stores_per_second=200,
+        burst=5_000,
+    ),
+    Peer(
+        name="APScheduler 3, SQLite with WAL",
+        command=_python("apscheduler3"),
+        flags=("sqlite-wal",),
+        install=setup.python_peers,
+        stores_per_second=350,
+        burst=5_000,
+    ),
+    Peer(
+        name="APScheduler 3, in memory",
+        command=_python("apscheduler3"),
+        flags=("memory",),
+        install=setup.python_peers,
+    ),
+    Peer(
+        name="Procrastinate 3, PostgreSQL",
+        command=_python("procrastinate3"),
+        install=setup.python_peers,
+        needs_postgres=True,
+    ),
+    Peer(
+        name="pg-boss 12, PostgreSQL",
+        command=("node", str(setup.PGBOSS / "peer.js")),
+        install=setup.pgboss,
+        needs_postgres=True,
+    ),
+    Peer(
+        name="Celery 5, Redis",
+        command=_python("celery5"),
+        install=_redis,
+        stores_per_second=1000,
+    ),
+)

@@ -1,0 +1,222 @@
+"""Every write there is, as data. Applying a command reads no clock and no random source: all it needs is in it.
+
+A command is atomic and fails alone; commands applied together are committed together. What a command answers is in
+its docstring. Rows are `array_like` structs: they go to the store's SQL as one JSON page, in their fields' order.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from duetime.domain.execution import Attempted, Run
+from duetime.domain.job import JobSpec
+from duetime.domain.plan import PlannedRun, Skipped, TimerMove
+from duetime.domain.states import Trigger
+
+
+class Command(msgspec.Struct, frozen=True):
+    """Base of all commands."""
+
+
+class NewJob(msgspec.Struct, frozen=True, array_like=True):
+    job_id: str
+    tenant: str
+    key: str | None
+    name: str
+    type: str
+    owner: str
+    shard: int
+    recurs: bool
+    due_at: int
+    spec: JobSpec
+
+
+class IdempotencyRecord(msgspec.Struct, frozen=True):
+    """What a create answered, kept so that a repeat with the same key and body gets the same answer."""
+
+    tenant: str
+    key: str
+    fingerprint: str  # of the request's body
+    response: str
+
+
+class CreateJobs(Command, frozen=True):
+    """Add jobs and their timers. Answers None.
+
+    Refused with Conflict when a key is taken in the tenant. With `idempotency`: answers the stored response (str) if
+    the key is known with the same fingerprint, and refuses IdempotencyKeyReused if with another.
+    """
+
+    now: int
+    jobs: tuple[NewJob, ...]
+    idempotency: IdempotencyRecord | None = None
+
+
+class ChangeJob(Command, frozen=True):
+    """Replace a job's spec and plan it again. Answers the new version.
+
+    Refused: NotFound; PreconditionFailed if `version` is another; Conflict if the key is taken or the job is CANCELLED.
+    """
+
+    now: int
+    tenant: str
+    job_id: str
+    version: int
+    key: str | None
+    name: str
+    type: str
+    recurs: bool
+    due_at: int | None
+    spec: JobSpec
+
+
+class PauseJob(Command, frozen=True):
+    """Stop planning runs; `due_at` is kept as the instant from which skipped ones are counted. Answers the status.
+
+    Pausing a paused job changes nothing. Refused: NotFound; Conflict if it is COMPLETED or CANCELLED.
+    """
+
+    now: int
+    tenant: str
+    job_id: str
+    by: str
+    reason: str
+
+
+class ResumeJob(Command, frozen=True):
+    """Plan runs again from `due_at`, and write what passed meanwhile to the ledger. Answers the status.
+
+    Refused: NotFound; Conflict if it is not PAUSED, or changed since it was read (`version`).
+    """
+
+    now: int
+    tenant: str
+    job_id: str
+    version: int
+    due_at: int | None
+    skipped: Skipped | None
+
+
+class CancelJob(Command, frozen=True):
+    """End a job: no further run; executions that wait are CANCELLED. Answers ids of those running, to be stopped.
+
+    Cancelling a cancelled job changes nothing. Refused: NotFound.
+    """
+
+    now: int
+    tenant: str
+    job_id: str
+
+
+class PurgeJob(Command, frozen=True):
+    """Remove a job with all its history. Refused: NotFound; Conflict while one of its executions is running."""
+
+    tenant: str
+    job_id: str
+
+
+class Fire(Command, frozen=True):
+    """Write a page of decisions: executions in, timers moved, in one transaction. Answers `Fired`.
+
+    A timer that is no longer due at `due_at`, or whose job has another version, was decided or changed by someone
+    else: its runs are not written. Executions are born claimed by `node` if `claim`, else QUEUED.
+    Refused: StaleWrite if `node` is void.
+    """
+
+    node: int
+    now: int
+    claim: bool
+    moves: tuple[TimerMove, ...]
+    runs: tuple[PlannedRun, ...]
+    skips: tuple[Skipped, ...] = ()
+
+
+class Fired(msgspec.Struct, frozen=True):
+    """What of a page came out otherwise than planned; mostly nothing."""
+
+    stale_jobs: frozenset[str] = frozenset()
+    not_claimed: frozenset[str] = frozenset()  # executions that were skipped or held, by id
+    to_cancel: tuple[str, ...] = ()  # running executions that a newer run replaces
+
+
+class AddRun(Command, frozen=True):
+    """A run outside the timetable (manual, retry), QUEUED. Answers its execution id. Refused: NotFound."""
+
+    now: int
+    tenant: str
+    job_id: str
+    execution_id: str
+    trigger: Trigger
+
+
+class Claim(Command, frozen=True):
+    """Claim up to `limit` waiting executions for `node`, highest priority first. Answers a list of Run.
+
+    Leaves out endpoints that have no room. Refused: StaleWrite if `node` is void.
+    """
+
+    node: int
+    now: int
+    limit: int
+    full_endpoints: tuple[int, ...] = ()
+
+
+class Finish(Command, frozen=True):
+    """Write the ends of attempts. Answers the ids that were refused: their token is old or they are not RUNNING."""
+
+    node: int
+    now: int
+    attempts: tuple[Attempted, ...]
+
+
+class Release(Command, frozen=True):
+    """Give claimed executions that were never started back: QUEUED again, no attempt counted. Answers None."""
+
+    node: int
+    now: int
+    runs: tuple[Run, ...]
+
+
+class CancelExecution(Command, frozen=True):
+    """Answers the state: CANCELLED if it waited, RUNNING if its node must now be told.
+
+    Refused: NotFound; Conflict if it is terminal.
+    """
+
+    now: int
+    tenant: str
+    execution_id: str
+
+
+class Redrive(Command, frozen=True):
+    """Run dead letters again, each as a new execution (trigger retry). Answers how many.
+
+    `pairs` names (dead execution, new execution). One that is no longer dead is left alone.
+    """
+
+    now: int
+    tenant: str
+    pairs: tuple[tuple[str, str], ...]
+
+
+class StartNode(Command, frozen=True):
+    """Join as `name`; an earlier node of the same name is void from here on. Answers the new node's id."""
+
+    now: int
+    name: str
+
+
+class StopNode(Command, frozen=True):
+    now: int
+    node: int
+
+
+class Prune(Command, frozen=True):
+    """Remove up to `limit` terminal executions (and their attempts) scheduled before `before`. Answers how many.
+
+    Also drops ledger entries and idempotency keys of before `keys_before`.
+    """
+
+    before: int
+    keys_before: int
+    limit: int

@@ -1,0 +1,86 @@
+"""What an HTTP request of a job may look like: rules that need no network and no settings.
+
+The API asks these when a job is created, the executor asks again before it sends. Whether the host may be
+called is not decided here: that depends on its addresses at the moment of the call (`executors/guard.py`).
+
+Header names that belong to Duetime or to the connection are refused outright, not dropped: a job that sets
+`webhook-signature` means something by it, and would otherwise find out at the receiver.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+MAX_URL_LENGTH = 2048
+MAX_HEADER_VALUE_LENGTH = 8192
+
+_URL = re.compile(r"(?i:https?)://(?P<authority>[^/?#]*)")
+_FORBIDDEN_IN_URL = re.compile(r"[\x00-\x20\x7f-\xa0\\\ud800-\udfff]")
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+# Visible ASCII, blanks inside, and what latin-1 has above: what RFC 9110 lets a field value hold.
+_FIELD_VALUE = re.compile(r"(?:[\x21-\x7e\xa0-\xff](?:[\t\x20-\x7e\xa0-\xff]*[\x21-\x7e\xa0-\xff])?)?")
+
+_OURS = frozenset({"idempotency-key", "traceparent"})
+_OUR_PREFIXES = ("webhook-", "duetime-")
+_OF_THE_CONNECTION = frozenset(
+    {
+        "connection",
+        "content-length",
+        "expect",
+        "host",
+        "keep-alive",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+
+
+def url_problem(url: str) -> str | None:
+    """Why this can't be a job's URL, as a sentence, or None. Looks at the text only."""
+    if len(url) > MAX_URL_LENGTH:
+        return f"The URL is longer than {MAX_URL_LENGTH} characters."
+    if _FORBIDDEN_IN_URL.search(url):
+        return "The URL holds a space, a backslash or a control character; percent-encode it."
+    match = _URL.match(url)
+    if match is None:
+        return "The URL must start with http:// or https://."
+    authority = match["authority"]
+    if "@" in authority:
+        return "The URL holds a user name or password; send an Authorization header instead."
+    if "%" in authority:
+        return "The host of the URL holds a percent sign: no zone ids, no percent-encoding there."
+    if not authority or authority.startswith(":"):
+        return "The URL has no host."
+    return None
+
+
+def header_problem(name: str, value: str) -> str | None:
+    """Why a job can't set this header, as a sentence without the value (it may be a secret), or None."""
+    problem = _name_problem(name)
+    if problem is not None:
+        return problem
+    if len(value) > MAX_HEADER_VALUE_LENGTH:
+        return f"The value of {name} is longer than {MAX_HEADER_VALUE_LENGTH} characters."
+    if not _FIELD_VALUE.fullmatch(value):
+        return (
+            f"The value of {name} starts or ends with a blank, or holds a line break, a control character "
+            "or one outside latin-1."
+        )
+    return None
+
+
+@lru_cache(maxsize=1024)
+def _name_problem(name: str) -> str | None:
+    if not _TOKEN.fullmatch(name):
+        return f"{name!r} is not a header name: use letters, digits and hyphens."
+    lower = name.lower()
+    if lower in _OURS or lower.startswith(_OUR_PREFIXES):
+        return f"{name} is set by Duetime on every request; use another name."
+    if lower in _OF_THE_CONNECTION:
+        return f"{name} belongs to the connection, not to the job; leave it out."
+    return None

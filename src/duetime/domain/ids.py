@@ -1,0 +1,52 @@
+"""Ids are UUIDv7 text. A planned execution's id follows from its job and its instant alone.
+
+So planning the same instant twice, by two nodes or before and after a crash, names the same execution: the second
+write meets the first one's row, and a receiver sees one id. Chance comes in as an argument.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from hashlib import blake2b
+
+SHARDS = 64
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+
+def make_id(at: int, entropy: bytes) -> str:
+    """A UUIDv7 of the instant `at` from ten bytes of chance."""
+    return _uuid7(at, entropy.hex())
+
+
+def execution_id(job_id: str, scheduled_at: int) -> str:
+    """The id of the planned execution of `job_id` at `scheduled_at`: always the same one."""
+    return _uuid7(scheduled_at, blake2b(f"{job_id}@{scheduled_at}".encode(), digest_size=10).hexdigest())
+
+
+def _uuid7(at: int, tail: str) -> str:
+    time = f"{at:012x}"
+    # The variant's two bits replace the top two of the nibble at tail[3].
+    return f"{time[:8]}-{time[8:]}-7{tail[:3]}-{_VARIANT[tail[3]]}{tail[4:7]}-{tail[7:19]}"
+
+
+_VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
+
+
+def is_id(text: str) -> bool:
+    return _UUID.fullmatch(text) is not None
+
+
+def shard_of(job_id: str) -> int:
+    """The fixed partition a job belongs to; the last digits of a UUIDv7 are chance, hence evenly spread."""
+    return int(job_id[-4:], 16) % SHARDS
+
+
+@lru_cache(maxsize=4096)
+def _endpoint(origin: str) -> int:
+    return int.from_bytes(blake2b(origin.encode(), digest_size=6).digest(), "big")
+
+
+def endpoint_of(url: str) -> int:
+    """A number for the scheme, host and port that a URL calls: what limits for an endpoint are counted by."""
+    return _endpoint("/".join(url.split("/", 3)[:3]).lower())

@@ -1,0 +1,47 @@
+"""Instants: whole milliseconds since 1970-01-01T00:00Z, as plain ints, everywhere inside. Text only at the edges."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, tzinfo
+
+SECOND = 1000
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+LATEST = int((datetime(9000, 1, 1, tzinfo=UTC) - EPOCH).total_seconds()) * SECOND
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def to_datetime(at: int) -> datetime:
+    return EPOCH + timedelta(milliseconds=at)
+
+
+def from_datetime(moment: datetime) -> int:
+    """Rounds down to the millisecond; exact integer arithmetic, no floats."""
+    return (moment - EPOCH) // _MILLISECOND
+
+
+def format_instant(at: int) -> str:
+    """RFC 3339, UTC, with milliseconds: `2026-11-18T09:00:00.000Z`."""
+    return to_datetime(at).isoformat(timespec="milliseconds")[:-6] + "Z"
+
+
+def parse_instant(text: str, zone: tzinfo = UTC) -> int:
+    """RFC 3339 text to an instant; a time without an offset is read in `zone`. Raises ValueError with a sentence."""
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise ValueError(f"'{text[:64]}' is not an instant; write it like 2026-11-18T09:00:00Z") from None
+    if "T" not in text.upper() and ":" not in text:
+        raise ValueError(f"'{text[:64]}' has no time of day; write it like 2026-11-18T09:00:00Z")
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=zone)
+    try:
+        at = from_datetime(moment)
+    except OverflowError:
+        at = -1
+    if not 0 <= at < LATEST:
+        raise ValueError(f"'{text[:64]}' is out of range; instants lie between the years 1970 and 9000")
+    return at

@@ -1,0 +1,207 @@
+"""What a due timer becomes: which of its instants run, which are skipped and why, and when it is due next.
+
+An instant at most `GRACE` late is simply late and runs. Older ones were missed, while nothing was there to run them:
+the job's catch-up policy decides. What is decided against is a `Skipped` span for the ledger, never nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from duetime.domain.ids import endpoint_of, execution_id
+from duetime.domain.instants import DAY, HOUR, MINUTE, SECOND
+from duetime.domain.job import JobSpec, Overlap
+from duetime.domain.schedule import Every, Timetable, timetable
+from duetime.domain.states import Trigger
+
+GRACE = 10 * SECOND  # longer than a handover between nodes takes, so a handover makes runs late, not missed
+MOST_COUNTED = 10_000  # a span of missed instants is counted up to here; beyond, its count is unknown (None)
+
+_LOOKBACKS = (MINUTE, HOUR, DAY, 30 * DAY, 366 * DAY)
+
+# What to do with a run if, when it is written, its job has an execution that is still open. (`after`, which only a
+# page with several instants of one job has: wait for the one before, come what may.)
+IF_OPEN = {
+    Overlap.ALLOW: "run",
+    Overlap.SKIP: "skip",
+    Overlap.QUEUE_ONE: "hold_one",
+    Overlap.QUEUE_ALL: "hold",
+    Overlap.CANCEL_RUNNING: "cancel",
+}
+
+
+class DueTimer(msgspec.Struct, frozen=True, array_like=True):
+    """A timer with all that planning needs to know of its job."""
+
+    job_id: str
+    tenant: str
+    due_at: int
+    version: int  # of the job: a change after this was read makes the plan stale
+    fired: int  # runs planned so far
+    recurs: bool
+    created_at: int
+    spec: JobSpec
+
+
+class PlannedRun(msgspec.Struct, frozen=True, array_like=True):
+    """A due instant that was decided to run; a row of the Fire command."""
+
+    execution_id: str
+    job_id: str
+    tenant: str
+    scheduled_at: int
+    trigger: Trigger
+    priority: int
+    endpoint: int
+    if_open: str
+
+
+class TimerMove(msgspec.Struct, frozen=True, array_like=True):
+    """A timer's step from one due instant to the next (None: no run is left); a row of the Fire command."""
+
+    job_id: str
+    due_at: int
+    version: int
+    next_due_at: int | None
+    runs: int
+
+
+class Skipped(msgspec.Struct, frozen=True, array_like=True):
+    """Instants from `first_at` up to, not including, `until_at` that were decided against: a row of the ledger."""
+
+    job_id: str
+    tenant: str
+    first_at: int
+    until_at: int
+    count: int | None
+    reason: str
+
+
+class FirePlan(NamedTuple):
+    """A page of decisions. `specs` runs parallel to `runs`, for whoever carries them out."""
+
+    moves: list[TimerMove]
+    runs: list[PlannedRun]
+    specs: list[JobSpec]
+    skips: list[Skipped]
+
+
+def plan(timers: Sequence[DueTimer], now: int) -> FirePlan:
+    """Decide a page of due timers. Every timer's `due_at` must not lie after `now`."""
+    page = FirePlan([], [], [], [])
+    for timer in timers:
+        if now - timer.due_at <= GRACE and not timer.recurs:
+            _plan_once(timer, page)
+        else:
+            _plan_timer(timer, now, page)
+    return page
+
+
+def _plan_once(timer: DueTimer, page: FirePlan) -> None:
+    """The hot path of a burst: one instant, on time, and none after it."""
+    page.moves.append(TimerMove(timer.job_id, timer.due_at, timer.version, None, 1))
+    page.runs.append(_run(timer, timer.due_at, Trigger.SCHEDULE, IF_OPEN[timer.spec.overlap]))
+    page.specs.append(timer.spec)
+
+
+def _plan_timer(timer: DueTimer, now: int, page: FirePlan) -> None:
+    spec = timer.spec
+    table = timetable(spec, timer.job_id, timer.created_at)
+    if now - timer.due_at <= GRACE:
+        instants, next_due_at = _on_time(timer, table, now)
+    else:
+        instants = _instants_to_run(timer, table, now)
+        next_due_at = table.next_after(now) if timer.recurs else None
+    if spec.max_runs is not None:
+        instants = instants[: spec.max_runs - timer.fired]
+        if timer.fired + len(instants) >= spec.max_runs:
+            next_due_at = None
+    page.moves.append(TimerMove(timer.job_id, timer.due_at, timer.version, next_due_at, len(instants)))
+
+    first_kept = instants[0] if instants else now + 1
+    if timer.due_at < first_kept:
+        count = _count(table, timer.due_at, first_kept)
+        page.skips.append(Skipped(timer.job_id, timer.tenant, timer.due_at, first_kept, count, "missed"))
+    if_open = IF_OPEN[spec.overlap]
+    for at in instants:
+        trigger = Trigger.SCHEDULE if now - at <= GRACE else Trigger.CATCH_UP
+        page.runs.append(_run(timer, at, trigger, if_open))
+        page.specs.append(spec)
+        # Several instants of one job decided at once follow each other: none is skipped because of its own sibling.
+        if_open = "run" if spec.overlap is Overlap.ALLOW else "after"
+
+
+def _run(timer: DueTimer, at: int, trigger: Trigger, if_open: str) -> PlannedRun:
+    spec = timer.spec
+    return PlannedRun(
+        execution_id(timer.job_id, at), timer.job_id, timer.tenant, at, trigger, spec.priority,
+        endpoint_of(spec.payload.url), if_open,
+    )  # fmt: skip
+
+
+def _on_time(timer: DueTimer, table: Timetable, now: int) -> tuple[list[int], int | None]:
+    """The instants from the timer's up to now, and the one after: for nearly every fire, one of each."""
+    instants, following = [timer.due_at], table.next_after(timer.due_at)
+    while following is not None and following <= now:
+        instants.append(following)
+        following = table.next_after(following)
+    return instants, following
+
+
+def _instants_to_run(timer: DueTimer, table: Timetable, now: int) -> list[int]:
+    """The instants between the timer's due instant and now that run: always the latest ones, oldest first."""
+    catch_up = timer.spec.catch_up
+    in_window = max(timer.due_at, now - max(catch_up.window_seconds * SECOND, GRACE))
+    in_grace = max(timer.due_at, now - GRACE)
+    if not timer.recurs:
+        keep_from = in_grace if catch_up.policy == "skip" else in_window
+        return [timer.due_at] if timer.due_at >= keep_from else []
+    if catch_up.policy == "all":
+        return _latest(table, in_window, now, catch_up.max_runs)
+    late = _latest(table, in_grace, now, catch_up.max_runs)
+    if late or catch_up.policy == "skip":
+        return late
+    return _latest(table, in_window, now, 1)
+
+
+def _latest(table: Timetable, since: int, now: int, most: int) -> list[int]:
+    """The last `most` instants in [since, now], oldest first; looks back only as far as it must."""
+    found: list[int] = []
+    for lookback in _LOOKBACKS:
+        begin = max(since, now - lookback)
+        found = _instants(table, begin, now)
+        if len(found) >= most or begin == since:
+            break
+    return found[-most:]
+
+
+def _instants(table: Timetable, begin: int, end: int) -> list[int]:
+    found = []
+    at = table.next_after(begin - 1)
+    while at is not None and at <= end:
+        found.append(at)
+        at = table.next_after(at)
+    return found
+
+
+def _count(table: Timetable, first_at: int, until_at: int) -> int | None:
+    """How many instants lie in [first_at, until_at), or None when they are too many to count one by one."""
+    if isinstance(table.schedule, Every):
+        return max(1, -(-(until_at - first_at) // table.schedule.period))
+    count, at = 0, table.next_after(first_at - 1)
+    while at is not None and at < until_at:
+        count += 1
+        if count > MOST_COUNTED:
+            return None
+        at = table.next_after(at)
+    return count
+
+
+def skipped_while_paused(table: Timetable, job_id: str, tenant: str, first_at: int, now: int) -> Skipped | None:
+    """The ledger's entry for instants that passed between a pause and its end."""
+    if first_at > now:
+        return None
+    return Skipped(job_id, tenant, first_at, now + 1, _count(table, first_at, now + 1), "paused")

@@ -1,0 +1,49 @@
+"""Whether, and how long after, a failed attempt is tried again. Pure: chance is an argument in [0, 1)."""
+
+from __future__ import annotations
+
+from duetime.domain.job import RetryPolicy
+from duetime.domain.states import ErrorType
+
+DEFAULT_RETRIES = 3
+LOST_ATTEMPTS = 4  # a node that dies under a run costs it an attempt; this many, and the run is given up as poison
+LONGEST_RETRY_AFTER = 86_400.0  # a target may ask for more; it does not get more
+
+_NEVER_AGAIN = frozenset({ErrorType.BLOCKED_TARGET, ErrorType.CANCELLED})
+
+
+def max_attempts(policy: RetryPolicy) -> int:
+    """All tries together, the first included."""
+    if policy.max_retries is not None:
+        return 1 + policy.max_retries
+    return 1 + (len(policy.delays) if policy.delays else DEFAULT_RETRIES)
+
+
+def is_retryable(error_type: ErrorType, http_status: int | None) -> bool:
+    """Network errors, timeouts, 5xx and 429 pass; any other answer would only be repeated."""
+    if error_type is ErrorType.HTTP_ERROR and http_status is not None:
+        return http_status == 429 or http_status >= 500
+    return error_type not in _NEVER_AGAIN
+
+
+def delay_seconds(policy: RetryPolicy, attempt: int, chance: float, retry_after: float | None = None) -> float:
+    """The wait after the failed attempt number `attempt` (from 1).
+
+    Computed backoff has full jitter, so that a thousand runs that failed together don't come back together. `delays`
+    is taken at its word. A target's Retry-After is honoured when it is longer, up to a day.
+    """
+    delays = policy.delays
+    delay = delays[min(attempt, len(delays)) - 1] if delays else _backoff(policy, attempt) * chance
+    if retry_after is not None and retry_after > 0:
+        return max(delay, min(retry_after, LONGEST_RETRY_AFTER))
+    return delay
+
+
+def _backoff(policy: RetryPolicy, attempt: int) -> float:
+    first, ceiling = policy.initial_delay_seconds, policy.max_delay_seconds
+    if policy.backoff == "fixed":
+        return min(first, ceiling)
+    if policy.backoff == "linear":
+        return min(first * attempt, ceiling)
+    # The exponent is capped: a factor of 100 to the power of 99 does not fit a float.
+    return float(min(first * policy.backoff_factor ** min(attempt - 1, 64), ceiling))

@@ -1,0 +1,202 @@
+"""A job's *when*: an instant, every so often, or cron, inside start and end and shifted by jitter.
+
+`Timetable.next_after` is the only question the rest of the product asks. Jitter is a fixed offset from the job's id, so
+it moves a job's whole timetable and keeps every instant stable and unique.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from hashlib import blake2b
+
+import msgspec
+
+from duetime.domain import cron
+from duetime.domain.errors import InvalidSchedule
+from duetime.domain.instants import DAY, HOUR, LATEST, MINUTE, SECOND, format_instant, parse_instant
+from duetime.domain.job import Dst, JobSpec
+
+PAST_TOLERANCE = MINUTE  # a one-off may lie this far in the past: clocks differ, requests travel
+
+_EVERY = re.compile(r"every\s+(\d{1,9})\s*([a-z]+)", re.IGNORECASE)
+_UNITS = {
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), SECOND),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), MINUTE),
+    **dict.fromkeys(("h", "hour", "hours"), HOUR),
+    **dict.fromkeys(("d", "day", "days"), DAY),
+    **dict.fromkeys(("w", "week", "weeks"), 7 * DAY),
+}
+
+
+class Once(msgspec.Struct, frozen=True):
+    at: int
+
+    recurs = False
+
+    def next_after(self, after: int) -> int | None:
+        return self.at if self.at > after else None
+
+    def describe(self) -> str:
+        return f"once, at {format_instant(self.at)}"
+
+
+class Every(msgspec.Struct, frozen=True):
+    period: int  # ms
+    anchor: int  # runs fall on anchor + n * period, n >= 1
+
+    recurs = True
+
+    def next_after(self, after: int) -> int | None:
+        return self.anchor + max(1, (after - self.anchor) // self.period + 1) * self.period
+
+    def describe(self) -> str:
+        units = ((7 * DAY, "week"), (DAY, "day"), (HOUR, "hour"), (MINUTE, "minute"), (SECOND, "second"))
+        unit, name = next(pair for pair in units if self.period % pair[0] == 0)
+        count = self.period // unit
+        return f"every {name}" if count == 1 else f"every {count} {name}s"
+
+
+class Cron(msgspec.Struct, frozen=True):
+    expression: cron.CronExpression
+    zone: str
+    dst: Dst
+
+    recurs = True
+
+    def next_after(self, after: int) -> int | None:
+        return _next_cron(self.expression, self.zone, self.dst, after)
+
+    def describe(self) -> str:
+        return cron.describe(self.expression)
+
+
+Schedule = Once | Every | Cron
+
+
+# Jobs that share an expression and a zone share its next instant: a page of ten thousand jobs asks this question once.
+@lru_cache(maxsize=65_536)
+def _next_cron(expression: cron.CronExpression, zone: str, dst: Dst, after: int) -> int | None:
+    return cron.next_after(expression, zone, after, dst)
+
+
+@lru_cache(maxsize=4096)
+def _parse_cron(text: str, seed: str) -> cron.CronExpression:
+    expression = cron.parse(text, seed=seed)
+    cron.check_fires(expression)
+    return expression
+
+
+@lru_cache(maxsize=4096)
+def _cron(text: str, seed: str, zone: str, dst: Dst) -> Cron:
+    cron.load_zone(zone)
+    return Cron(_parse_cron(text, seed), zone, dst)
+
+
+def parse_schedule(text: str, *, timezone: str, dst: Dst, seed: str, anchor: int) -> Schedule:
+    """Understand a schedule as a person writes it. `seed` (the job's id) feeds `H`, `anchor` begins `every`.
+
+    Raises InvalidSchedule naming the field.
+    """
+    text = text.strip()
+    lowered = text.lower()
+    if lowered == "immediate":
+        cron.load_zone(timezone)
+        return Once(anchor)
+    if lowered.startswith("every"):
+        cron.load_zone(timezone)
+        return _parse_every(text, anchor)
+    if _looks_like_an_instant(text):
+        zone = cron.load_zone(timezone)
+        try:
+            return Once(parse_instant(text, zone))
+        except ValueError as error:
+            raise InvalidSchedule.at("/schedule", str(error)) from None
+    return _cron(text, seed if "H" in text.upper() else "", timezone, dst)
+
+
+def _looks_like_an_instant(text: str) -> bool:
+    return len(text) >= 8 and text[:4].isdigit() and text[4] == "-" and " * " not in text
+
+
+def _parse_every(text: str, anchor: int) -> Every:
+    match = _EVERY.fullmatch(text)
+    unit = _UNITS.get(match[2].lower()) if match else None
+    if match is None or unit is None:
+        raise InvalidSchedule.at(
+            "/schedule",
+            f"'{text}' is not understood; write a number and a unit: 'every 30s', 'every 5m', 'every 2h', 'every 1d'",
+        )
+    period = int(match[1]) * unit
+    if not SECOND <= period <= 3660 * DAY:
+        raise InvalidSchedule.at(
+            "/schedule", f"'{text}' is out of range; the shortest is 'every 1s', the longest ten years"
+        )
+    return Every(period, anchor)
+
+
+class Timetable(msgspec.Struct, frozen=True):
+    """A schedule within its bounds. All that says when a job is due."""
+
+    schedule: Schedule
+    start_at: int = 0
+    end_at: int = LATEST
+    jitter: int = 0  # ms, the job's own share
+
+    @property
+    def recurs(self) -> bool:
+        return self.schedule.recurs
+
+    def next_after(self, after: int) -> int | None:
+        """The first due instant strictly later than `after`; None when there is none left."""
+        at = self.schedule.next_after(max(after - self.jitter, self.start_at - 1))
+        return None if at is None or at > self.end_at else at + self.jitter
+
+
+def timetable(spec: JobSpec, job_id: str, created_at: int) -> Timetable:
+    """The timetable of a job. Raises InvalidSchedule naming the field that is wrong."""
+    start_at = _bound(spec.start_at, "/start_at", spec.timezone)
+    end_at = _bound(spec.end_at, "/end_at", spec.timezone)
+    anchor = created_at if start_at is None else start_at
+    schedule = parse_schedule(spec.schedule, timezone=spec.timezone, dst=spec.dst, seed=job_id, anchor=anchor)
+    if start_at is None and end_at is None and not spec.jitter_seconds:
+        return Timetable(schedule)
+    return Timetable(
+        schedule,
+        0 if start_at is None else start_at,
+        LATEST if end_at is None else end_at,
+        jitter_of(job_id, spec.jitter_seconds),
+    )
+
+
+def _bound(text: str | None, pointer: str, timezone: str) -> int | None:
+    if text is None:
+        return None
+    try:
+        return parse_instant(text, cron.load_zone(timezone))
+    except ValueError as error:
+        raise InvalidSchedule.at(pointer, str(error)) from None
+
+
+def jitter_of(job_id: str, jitter_seconds: float) -> int:
+    """The job's own offset in [0, jitter_seconds) in ms: stable, spread evenly over all jobs."""
+    span = int(jitter_seconds * SECOND)
+    return int.from_bytes(blake2b(job_id.encode(), digest_size=8).digest(), "big") % span if span else 0
+
+
+def first_due(spec: JobSpec, job_id: str, now: int) -> int:
+    """When a new or changed job is first due. Raises InvalidSchedule when it never is."""
+    table = timetable(spec, job_id, now)
+    if isinstance(table.schedule, Once):
+        at = table.schedule.at
+        if at < now - PAST_TOLERANCE:
+            raise InvalidSchedule.at("/schedule", f"{format_instant(at)} has passed; use 'immediate' to run now")
+        due_at = table.next_after(at - 1 + table.jitter)
+    else:
+        due_at = table.next_after(now)
+    if due_at is None:
+        raise InvalidSchedule.at(
+            "/end_at" if spec.end_at else "/schedule",
+            "no run falls between start_at and end_at; widen them or change the schedule",
+        )
+    return due_at

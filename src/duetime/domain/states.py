@@ -1,0 +1,41 @@
+"""The words for where an execution stands, why an attempt failed, and what started a run."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class State(StrEnum):
+    QUEUED = "QUEUED"
+    RUNNING = "RUNNING"
+    RETRYING = "RETRYING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    TIMEOUT = "TIMEOUT"
+    CANCELLED = "CANCELLED"
+    SKIPPED = "SKIPPED"
+
+
+OPEN = frozenset({State.QUEUED, State.RUNNING, State.RETRYING})
+TERMINAL = frozenset(State) - OPEN
+
+
+class ErrorType(StrEnum):
+    """What went wrong in an attempt; decides whether it is tried again."""
+
+    TIMEOUT = "timeout"
+    CONNECTION_ERROR = "connection_error"
+    DNS_ERROR = "dns_error"
+    TLS_ERROR = "tls_error"
+    HTTP_ERROR = "http_error"
+    BLOCKED_TARGET = "blocked_target"
+    LEASE_LOST = "lease_lost"
+    CANCELLED = "cancelled"
+    INTERNAL_ERROR = "internal_error"
+
+
+class Trigger(StrEnum):
+    SCHEDULE = "schedule"
+    MANUAL = "manual"
+    RETRY = "retry"
+    CATCH_UP = "catch_up"

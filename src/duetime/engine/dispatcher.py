@@ -1,0 +1,214 @@
+"""The dispatcher: holds what this node has claimed, and lets it run in order of priority within its limits.
+
+Limits: runs at once in all, for an endpoint, and for a tenant. A run whose endpoint or tenant is full is parked with
+others of its kind, so that it holds up nobody else. Everything is bounded: the memory by `capacity`, an endpoint's
+share of it by half of that; what does not fit stays QUEUED in the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TypeVar
+
+import msgspec
+
+from duetime.domain.execution import Run
+
+PRIORITIES = 10
+
+Attempt = Callable[[Run], Awaitable[None]]
+Key = TypeVar("Key", int, str)
+
+
+class Limits(msgspec.Struct, frozen=True):
+    capacity: int = 8192  # claimed runs in memory, running or about to
+    concurrency: int = 128
+    endpoint: int = 64
+    tenant: int = 128
+
+
+class Dispatcher:
+    def __init__(self, limits: Limits, attempt: Attempt) -> None:
+        self._limits = limits
+        self._attempt = attempt
+        self._ready: list[deque[Run]] = [deque() for _ in range(PRIORITIES)]
+        self._parked: dict[tuple[str, object], deque[Run]] = {}
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._running_at: dict[int, int] = {}
+        self._running_of: dict[str, int] = {}
+        self._held_at: dict[int, int] = {}  # all claimed runs of an endpoint
+        self._held = 0
+        self._lanes: set[asyncio.Task[None]] = set()
+        self._room_wanted: tuple[Mapping[int, int], asyncio.Event] | None = None
+        self._stuck: set[int] = set()  # endpoints that were waited for in vain
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._closed = False
+        self.cancelled: set[str] = set()  # running executions that were asked to stop
+        self.waiting_hint: Callable[[int], None] = lambda due_at: None  # somebody may claim at that instant
+
+    # What comes in
+
+    def room(self) -> int:
+        return 0 if self._closed else self._limits.capacity - self._held
+
+    async def admit(self, wanted: Mapping[int, int], seconds: float) -> bool:
+        """Whether so many runs of these endpoints may be born claimed; waits a little for room to open.
+
+        Who waits in vain once does not wait again until its endpoint has room: a target that hangs costs the others
+        one short pause, not one at each page.
+        """
+        if self._fits(wanted):
+            return True
+        if self._closed or not self._stuck.isdisjoint(wanted):
+            return False
+        self._room_wanted = (wanted, asyncio.Event())
+        try:
+            async with asyncio.timeout(seconds):
+                await self._room_wanted[1].wait()
+        except TimeoutError:
+            self._stuck.update(endpoint for endpoint in wanted if endpoint in self._held_at)
+            return False
+        finally:
+            self._room_wanted = None
+        return True
+
+    def _fits(self, wanted: Mapping[int, int]) -> bool:
+        if sum(wanted.values()) > self.room():
+            return False
+        share = self._limits.capacity // 2
+        return all(self._held_at.get(endpoint, 0) + count <= share for endpoint, count in wanted.items())
+
+    def full_endpoints(self) -> tuple[int, ...]:
+        """Endpoints that hold their share of the memory already: nothing more is claimed for them."""
+        share = self._limits.capacity // 2
+        return tuple(endpoint for endpoint, held in self._held_at.items() if held >= share)
+
+    def offer(self, runs: Iterable[Run]) -> None:
+        """Take claimed runs. They will be run, or given back by `drain`."""
+        for run in runs:
+            self._held += 1
+            self._held_at[run.endpoint] = self._held_at.get(run.endpoint, 0) + 1
+            self._ready[PRIORITIES - 1 - run.priority].append(run)
+        if self._held:
+            self._idle.clear()
+        self._open_lanes()
+
+    def cancel(self, execution_id: str) -> bool:
+        """Stop a running attempt. False if this node isn't running it now."""
+        task = self._running.get(execution_id)
+        if task is None:
+            return self._drop_waiting(execution_id)
+        self.cancelled.add(execution_id)
+        task.cancel()
+        return True
+
+    def _drop_waiting(self, execution_id: str) -> bool:
+        """A claimed run that has not begun begins as cancelled: its attempt ends at once, and is recorded."""
+        for queue in (*self._ready, *self._parked.values()):
+            for run in queue:
+                if run.execution_id == execution_id:
+                    self.cancelled.add(execution_id)
+                    return True
+        return False
+
+    # What runs
+
+    def _open_lanes(self) -> None:
+        wanted = min(self._limits.concurrency, len(self._lanes) + sum(map(len, self._ready)))
+        while len(self._lanes) < wanted:
+            lane = asyncio.create_task(self._lane())
+            self._lanes.add(lane)
+            lane.add_done_callback(self._lanes.discard)
+
+    async def _lane(self) -> None:
+        """Runs one after the other until nothing is ready: a task a run would cost more than the run."""
+        task = asyncio.current_task()
+        assert task is not None
+        while (run := self._take()) is not None:
+            self._running[run.execution_id] = task
+            try:
+                await self._attempt(run)
+            finally:
+                self._end(run)
+
+    def _take(self) -> Run | None:
+        """The next run that its endpoint and tenant have a place for; parks the others."""
+        for queue in self._ready:
+            while queue:
+                run = queue.popleft()
+                at, of = self._running_at.get(run.endpoint, 0), self._running_of.get(run.tenant, 0)
+                if at >= self._limits.endpoint:
+                    self._parked.setdefault(("endpoint", run.endpoint), deque()).append(run)
+                elif of >= self._limits.tenant:
+                    self._parked.setdefault(("tenant", run.tenant), deque()).append(run)
+                else:
+                    self._running_at[run.endpoint] = at + 1
+                    self._running_of[run.tenant] = of + 1
+                    return run
+        return None
+
+    def _end(self, run: Run) -> None:
+        del self._running[run.execution_id]
+        self.cancelled.discard(run.execution_id)
+        _decrease(self._running_at, run.endpoint)
+        _decrease(self._running_of, run.tenant)
+        if self._parked:
+            self._unpark(("endpoint", run.endpoint))
+            self._unpark(("tenant", run.tenant))
+            self._open_lanes()
+
+    def _unpark(self, kind: tuple[str, object]) -> None:
+        queue = self._parked.get(kind)
+        if queue is None:
+            return
+        run = queue.popleft()
+        self._ready[PRIORITIES - 1 - run.priority].appendleft(run)
+        if not queue:
+            del self._parked[kind]
+
+    def recorded(self, runs: Iterable[Run]) -> None:
+        """Results are written: only now is the memory that these runs held free."""
+        for run in runs:
+            self._held -= 1
+            _decrease(self._held_at, run.endpoint)
+            self._stuck.discard(run.endpoint)
+        if self._room_wanted is not None and self._fits(self._room_wanted[0]):
+            self._room_wanted[1].set()
+        if not self._held:
+            self._idle.set()
+
+    def running(self) -> int:
+        return len(self._running)
+
+    def waiting(self) -> int:
+        return self._held - len(self._running)
+
+    # How it ends
+
+    async def drain(self, seconds: float) -> tuple[list[Run], list[asyncio.Task[None]]]:
+        """Take nothing more, and let what is held run out.
+
+        Answers what was never started when time ran out, and the lanes whose attempts are still under way.
+        """
+        self._closed = True
+        try:
+            async with asyncio.timeout(seconds):
+                await self._idle.wait()
+        except TimeoutError:
+            pass
+        never_started = [run for queue in (*self._ready, *self._parked.values()) for run in queue]
+        for queue in self._ready:
+            queue.clear()
+        self._parked.clear()
+        return never_started, list(self._lanes)
+
+
+def _decrease(counts: dict[Key, int], key: Key) -> None:
+    left = counts[key] - 1
+    if left:
+        counts[key] = left
+    else:
+        del counts[key]

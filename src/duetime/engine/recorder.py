@@ -1,0 +1,98 @@
+"""The recorder: writes the ends of attempts, as many as there are, in one commit after the other.
+
+A result stays here until it is written: a full disk makes it late, not lost. The dispatcher counts what is here
+against its capacity, so this is bounded too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from duetime.domain.commands import Command, Finish, PauseJob
+from duetime.domain.errors import DuetimeError
+from duetime.domain.execution import Attempted, Run
+from duetime.domain.instants import SECOND
+from duetime.domain.job import Overlap
+from duetime.domain.states import OPEN, State, Trigger
+from duetime.engine.service import Service
+from duetime.ports.clock import Clock
+from duetime.ports.store import Store
+from duetime.telemetry.crash import crash_point
+from duetime.telemetry.events import EventHub
+
+log = structlog.get_logger()
+
+_MAY_RELEASE_ANOTHER = frozenset({Overlap.QUEUE_ONE, Overlap.QUEUE_ALL})
+
+
+class Recorder(Service):
+    def __init__(self, store: Store, clock: Clock, node: int, events: EventHub) -> None:
+        super().__init__("recorder", clock)
+        self._store = store
+        self._node = node
+        self._events = events
+        self._results: list[tuple[Run, Attempted, bool]] = []
+        self.recorded: Callable[[Sequence[Run]], None] = lambda runs: None
+        self.waiting_hint: Callable[[int], None] = lambda due_at: None
+
+    def add(self, run: Run, attempted: Attempted, pauses_job: bool = False) -> None:
+        self._results.append((run, attempted, pauses_job))
+        self._wake.set()
+
+    async def run_once(self) -> int:
+        while self._results:
+            results, self._results = self._results, []
+            try:
+                await self._record(results)
+            except BaseException:
+                self._results = results + self._results
+                raise
+        return self._clock.now() + SECOND
+
+    async def stop(self) -> None:
+        await super().stop()
+        await self.run_once()
+
+    async def _record(self, results: list[tuple[Run, Attempted, bool]]) -> None:
+        now = self._clock.now()
+        crash_point("before_finish")
+        commands: list[Command] = [Finish(self._node, now, tuple(attempted for _, attempted, _ in results))]
+        commands += [
+            PauseJob(now, run.tenant, run.job_id, "duetime", "its target answered 410 Gone")
+            for run, _, pauses in results
+            if pauses
+        ]
+        refused, *_ = await self._store.apply(commands)
+        crash_point("after_finish")
+        if isinstance(refused, DuetimeError):
+            raise refused
+        for execution_id in refused:
+            log.warning("a late result was refused: its claim is no longer ours", execution_id=execution_id)
+        self.recorded([run for run, _, _ in results])
+        self._tell(results, frozenset(refused))
+
+    def _tell(self, results: list[tuple[Run, Attempted, bool]], refused: frozenset[str]) -> None:
+        for run, attempted, _ in results:
+            if attempted.execution_id in refused:
+                continue
+            if attempted.state in OPEN:
+                self.waiting_hint(attempted.due_at)
+            elif run.spec.overlap in _MAY_RELEASE_ANOTHER or run.trigger is Trigger.CATCH_UP:
+                self.waiting_hint(attempted.ended_at)
+            self._events.publish(_KINDS[attempted.state], attempted.ended_at, run.tenant, _event(run, attempted))
+
+
+_KINDS = {state: f"execution.{state.lower()}" for state in State}
+
+
+def _event(run: Run, attempted: Attempted) -> dict[str, object]:
+    return {
+        "execution_id": run.execution_id,
+        "job_id": run.job_id,
+        "state": attempted.state,
+        "attempt": attempted.attempt,
+        "http_status": attempted.http_status,
+        "error_type": attempted.error_type,
+    }

@@ -1,0 +1,143 @@
+"""The timer: knows the nearest due instant, reads its timers a little ahead, and fires when it has come.
+
+It holds no rule: `domain.plan` decides, one Fire command writes, the dispatcher acts. What it holds in memory is a page
+that it may drop at any time; the store refuses a fire that is based on an old reading.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import structlog
+
+from duetime.domain.commands import Fire, Fired
+from duetime.domain.errors import DuetimeError
+from duetime.domain.execution import Run
+from duetime.domain.ids import endpoint_of
+from duetime.domain.instants import SECOND
+from duetime.domain.plan import DueTimer, FirePlan, plan
+from duetime.engine.dispatcher import Dispatcher
+from duetime.engine.service import Service
+from duetime.ports.clock import Clock
+from duetime.ports.store import Store
+from duetime.telemetry.crash import crash_point
+
+ARM_AHEAD = SECOND // 2  # timers are read and decoded this long before they are due
+PAGE = 2048
+FIRST_PAGE = 64  # a burst begins with a small page, so that its first requests leave at once
+ROOM_WAIT_SECONDS = 0.25  # how long a page waits to be born claimed before it is written as QUEUED
+CLOCK_JUMP_SECONDS = 2.0
+
+log = structlog.get_logger()
+
+
+class Timer(Service):
+    def __init__(self, store: Store, clock: Clock, node: int, dispatcher: Dispatcher) -> None:
+        super().__init__("timer", clock)
+        self._store = store
+        self._node = node
+        self._dispatcher = dispatcher
+        self._armed: list[DueTimer] = []
+        self._position = 0
+        self._horizon = 0  # every timer due up to here was read into the page, or comes after its last
+        self._readings = 0  # grows with each hint: a reading that began before one is not to be trusted
+        self._page = FIRST_PAGE
+        self._offset = clock.now() / SECOND - clock.monotonic()
+
+    def hint(self, due_at: int) -> None:
+        """A job was created or changed and is due then. Cheap enough to be called for each."""
+        if due_at <= self._horizon:
+            self._disarm()
+            self.wake()
+        elif due_at <= self._clock.now() + 2 * SECOND:
+            self.wake()
+
+    def _disarm(self) -> None:
+        self._armed, self._position, self._horizon = [], 0, 0
+        self._readings += 1
+
+    async def run_once(self) -> int:
+        now = self._clock.now()
+        self._notice_clock_jumps(now)
+        if self._position == len(self._armed):
+            await self._arm(now)
+        due = self._take_due()
+        if due:
+            await self._fire(due)
+            return 0
+        self._page = FIRST_PAGE
+        if self._position < len(self._armed):
+            return self._armed[self._position].due_at
+        nearest = await self._store.next_due_at()
+        return now + SECOND if nearest is None else min(now + SECOND, max(nearest - ARM_AHEAD, now + 1))
+
+    async def _arm(self, now: int) -> None:
+        readings, until = self._readings, now + ARM_AHEAD
+        page = await self._store.list_due_timers(until, PAGE)
+        if readings != self._readings:
+            self._wake.set()
+            return
+        self._armed, self._position = page, 0
+        self._horizon = until if len(page) < PAGE else page[-1].due_at
+
+    def _take_due(self) -> list[DueTimer]:
+        """The next page of the armed timers whose instant has come."""
+        now, begin = self._clock.now(), self._position
+        end = begin
+        last = min(len(self._armed), begin + self._page)
+        while end < last and self._armed[end].due_at <= now:
+            end += 1
+        self._position = end
+        return self._armed[begin:end]
+
+    async def _fire(self, due: Sequence[DueTimer]) -> None:
+        wanted = Counter([endpoint_of(timer.spec.payload.url) for timer in due])
+        if await self._dispatcher.admit(wanted, ROOM_WAIT_SECONDS):
+            await self._fire_page(due, claim=True)
+        elif len(wanted) == 1:
+            await self._fire_page(due, claim=False)
+        else:  # one endpoint has no room: the others are not to suffer for it
+            for endpoint in wanted:
+                await self._fire([timer for timer in due if endpoint_of(timer.spec.payload.url) == endpoint])
+
+    async def _fire_page(self, due: Sequence[DueTimer], claim: bool) -> None:
+        now = self._clock.now()
+        page = plan(due, now)
+        crash_point("after_plan")
+        command = Fire(self._node, now, claim, tuple(page.moves), tuple(page.runs), tuple(page.skips))
+        (fired,) = await self._store.apply([command])
+        crash_point("after_fire")
+        if isinstance(fired, DuetimeError):
+            raise fired
+        self._dispatch(page, fired, claim)
+        # What is due again before the horizon belongs into the page: read it anew.
+        if any(move.next_due_at is not None and move.next_due_at <= self._horizon for move in page.moves):
+            self._disarm()
+        self._page = min(self._page * 4, PAGE)
+
+    def _dispatch(self, page: FirePlan, fired: Fired, claim: bool) -> None:
+        for execution_id in fired.to_cancel:
+            self._dispatcher.cancel(execution_id)
+        if not claim:
+            self._dispatcher.waiting_hint(0)
+            return
+        runs = [
+            Run(run.execution_id, run.job_id, run.tenant, run.scheduled_at, run.trigger, run.priority, run.endpoint,
+                1, 1, False, spec)
+            for run, spec in zip(page.runs, page.specs, strict=True)
+        ]  # fmt: skip
+        if fired.stale_jobs or fired.not_claimed:
+            runs = [
+                run for run in runs if run.job_id not in fired.stale_jobs and run.execution_id not in fired.not_claimed
+            ]
+        self._dispatcher.offer(runs)
+
+    def _notice_clock_jumps(self, now: int) -> None:
+        """The wall clock was set: what was armed by the old one is read again, and somebody should know."""
+        offset = now / SECOND - self._clock.monotonic()
+        jumped = offset - self._offset
+        self._offset = offset
+        if abs(jumped) >= CLOCK_JUMP_SECONDS:
+            log.warning("the clock jumped", seconds=round(jumped, 3))
+            self._disarm()

@@ -1,0 +1,183 @@
+"""One connection to a target: HTTP/1.1, one exchange at a time, everything bounded.
+
+llhttp (httptools) reads the answer; this file decides how much of it to take. A head past 64 kB ends the
+exchange, a body past 64 kB ends it with what came so far, and in both cases the connection is cut, not
+drained. Bodies are never decompressed: a gzip bomb stays as small as it came. Cancelling `exchange` cuts the
+connection before the cancellation goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import httptools
+
+MAX_HEAD_BYTES = 65_536
+MAX_BODY_BYTES = 65_536
+_GIANT_HEAD = f"sent more than {MAX_HEAD_BYTES // 1024} kB of headers"
+
+
+class ConnectionLost(Exception):
+    """The target closed the connection too early. `answered`: it had sent at least a byte by then."""
+
+    def __init__(self, answered: bool) -> None:
+        super().__init__(answered)
+        self.answered = answered
+
+
+class BadAnswer(Exception):
+    """What came back is no HTTP answer that can be used. The message completes “<host> …”."""
+
+
+class Connection(asyncio.Protocol):
+    """After `exchange`, `status`, `body` and `retry_after` are the answer; `reusable`: keep it for the next."""
+
+    __slots__ = (
+        "_framed",
+        "_head_bytes",
+        "_head_done",
+        "_head_only",
+        "_keep_alive",
+        "_parser",
+        "_received",
+        "_transport",
+        "_waiter",
+        "address",
+        "body",
+        "idle_since",
+        "retry_after",
+        "reusable",
+        "status",
+    )
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.status = 0
+        self.body = b""
+        self.retry_after: str | None = None
+        self.reusable = False
+        self.idle_since = 0.0
+        self._transport: asyncio.Transport | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._head_only = False
+
+    async def exchange(self, request: bytes, deadline: float, *, head_only: bool = False) -> None:
+        """Send a request and wait for its answer until `deadline` (loop time).
+
+        Raises TimeoutError, ConnectionLost, BadAnswer or the OSError that broke the connection.
+        """
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            raise ConnectionLost(answered=False)
+        self.status = 0
+        self.body = b""
+        self.retry_after = None
+        self.reusable = False
+        self._head_only = head_only
+        self._head_bytes = self._received = 0
+        self._head_done = self._framed = self._keep_alive = False
+        loop = asyncio.get_running_loop()
+        self._waiter = loop.create_future()
+        timer = loop.call_at(deadline, self._expire)
+        try:
+            transport.write(request)
+            await self._waiter
+        finally:
+            timer.cancel()
+            self._waiter = None
+            if not self.reusable:
+                self.abort()
+
+    @property
+    def open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    def abort(self) -> None:
+        """Cut the connection now; what is in flight is dropped."""
+        self.reusable = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _expire(self) -> None:
+        self._fail(TimeoutError())
+
+    def _fail(self, problem: BaseException) -> None:
+        self.reusable = False
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(problem)
+
+    def _finish(self, *, reusable: bool) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self.reusable = reusable
+            self._waiter.set_result(None)
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if self._waiter is None or self._waiter.done():
+            self.reusable = False
+        elif self._head_done and not self._framed:
+            self._finish(reusable=False)  # a body without a length ends with its connection
+        elif exc is not None and not isinstance(exc, ConnectionError):
+            self._fail(exc)
+        else:
+            self._fail(ConnectionLost(answered=self._received > 0))
+
+    def data_received(self, data: bytes) -> None:
+        if self._waiter is None or self._waiter.done():
+            self.abort()  # an answer that nobody asked for must not become the next one's
+            return
+        if not self._head_done:
+            self._received += len(data)
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            self._fail(BadAnswer("did not answer in HTTP/1.1"))
+            return
+        if not self._head_done and self._received > MAX_HEAD_BYTES:
+            self._fail(BadAnswer(_GIANT_HEAD))
+
+    # httptools
+
+    def on_message_begin(self) -> None:
+        if self._waiter is None or self._waiter.done():
+            # A second answer in the same packet: stop the parser before it writes over the first.
+            raise BadAnswer("sent an answer that nobody asked for")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._head_bytes += len(name) + len(value)
+        if len(name) in (11, 14, 17):
+            lower = name.lower()
+            if lower in (b"content-length", b"transfer-encoding"):
+                self._framed = True
+            elif lower == b"retry-after":
+                self.retry_after = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        self.status = self._parser.get_status_code()
+        if self.status < 200:
+            self.retry_after = None  # 1xx: the answer is yet to come
+            return
+        self._head_done = True
+        self._keep_alive = self._parser.should_keep_alive()
+        if self._head_bytes > MAX_HEAD_BYTES:
+            self._fail(BadAnswer(_GIANT_HEAD))
+        elif self._head_only:
+            # llhttp would wait for the body that Content-Length announces and HEAD never sends.
+            self._finish(reusable=False)
+
+    def on_body(self, chunk: bytes) -> None:
+        if len(self.body) < MAX_BODY_BYTES:
+            self.body = (self.body + chunk if self.body else chunk)[:MAX_BODY_BYTES]
+            if len(self.body) >= MAX_BODY_BYTES:
+                self._finish(reusable=False)
+
+    def on_message_complete(self) -> None:
+        if self._head_done:
+            self._finish(reusable=self._keep_alive)

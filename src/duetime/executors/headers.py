@@ -1,0 +1,115 @@
+"""What a target receives beside the body: identity, fencing and signature of one attempt, and the job's own
+headers.
+
+The names are those of docs: `webhook-*` as Standard Webhooks defines them, `Duetime-*` ours, `Idempotency-
+Key` and `traceparent` as the web knows them. A job may set any other header, `User-Agent` and `Content-Type`
+included.
+"""
+
+from __future__ import annotations
+
+import binascii
+import hashlib
+import hmac
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from duetime import __version__
+from duetime.domain.http_rules import header_problem
+from duetime.ports.executor import Task
+
+USER_AGENT = f"Duetime/{__version__}"
+_SECRET_PREFIX = "whsec_"
+_TRACE_ID = re.compile(r"[0-9a-f]{32}")
+_NO_TRACE = "0" * 32
+_encode_json = msgspec.json.Encoder().encode
+
+
+def signing_keys(secrets: Sequence[str]) -> tuple[bytes, ...]:
+    """Keys from secrets, `whsec_` + base64 or any other text as it is. Raises ValueError, never naming the
+    secret.
+    """
+    return tuple(_key(secret) for secret in secrets)
+
+
+def _key(secret: str) -> bytes:
+    if not secret.startswith(_SECRET_PREFIX):
+        key = secret.encode()
+    else:
+        try:
+            key = b64decode(secret.removeprefix(_SECRET_PREFIX), validate=True)
+        except binascii.Error:
+            raise ValueError("A signing secret starts with whsec_ but goes on with no base64.") from None
+    if not key:
+        raise ValueError("A signing secret is empty.")
+    return key
+
+
+def signature(keys: Sequence[bytes], message_id: str, timestamp: int, body: bytes) -> str:
+    """Standard Webhooks v1: one signature a key, so that receivers can take a new key while the old one is
+    still used.
+    """
+    signed = b"%b.%d.%b" % (message_id.encode(), timestamp, body)
+    return " ".join(f"v1,{b64encode(hmac.digest(key, signed, 'sha256')).decode()}" for key in keys)
+
+
+def encode_body(body: Any) -> tuple[bytes, str | None]:
+    """The bytes to send and their content type, None for no body. Raises ValueError or TypeError for what is
+    no JSON.
+    """
+    if body is None:
+        return b"", None
+    if isinstance(body, str):
+        return body.encode(), "text/plain; charset=utf-8"
+    return _encode_json(body), "application/json"
+
+
+def check_headers(headers: Mapping[str, str]) -> list[str]:
+    """What is wrong with a job's own headers, a sentence each; empty when they can be sent."""
+    return [problem for name, value in headers.items() if (problem := header_problem(name, value))]
+
+
+def attempt_headers(task: Task, timestamp: int, body: bytes, keys: Sequence[bytes]) -> str:
+    """The lines that Duetime itself sets, each with its line end."""
+    execution_id = task.execution_id
+    lines = (
+        f"webhook-id: {execution_id}\r\n"
+        f"webhook-timestamp: {timestamp}\r\n"
+        f"Idempotency-Key: {execution_id}\r\n"
+        f"Duetime-Job-Id: {task.job_id}\r\n"
+        f"Duetime-Scheduled-At: {rfc3339(task.scheduled_at)}\r\n"
+        f"Duetime-Attempt: {task.attempt}\r\n"
+        f"Duetime-Fencing-Token: {task.token}\r\n"
+        f"Duetime-Trigger: {task.trigger}\r\n"
+        f"traceparent: 00-{trace_id(execution_id)}-{span_id(task)}-01\r\n"
+    )
+    if keys:
+        lines += f"webhook-signature: {signature(keys, execution_id, timestamp, body)}\r\n"
+    return lines
+
+
+def trace_id(execution_id: str) -> str:
+    """The execution's UUID, so that a trace can be found from an execution and back."""
+    text = execution_id.replace("-", "").lower()
+    if _TRACE_ID.fullmatch(text) and text != _NO_TRACE:
+        return text
+    return hashlib.sha256(execution_id.encode()).hexdigest()[:32]
+
+
+def span_id(task: Task) -> str:
+    """One span an attempt: the token grows with each claim, the attempt (from 1) keeps it from being all
+    zeros.
+    """
+    return f"{task.token & 0xFFFF_FFFF:08x}{task.attempt & 0xFFFF_FFFF:08x}"
+
+
+@lru_cache(maxsize=1024)  # a burst shares its instant
+def rfc3339(instant_ms: int) -> str:
+    seconds, ms = divmod(instant_ms, 1000)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{ms:03d}Z"

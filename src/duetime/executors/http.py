@@ -1,0 +1,178 @@
+"""The HTTP executor: one attempt is one request to a checked address, and one outcome whatever the target
+does.
+
+It follows no redirect, reads no proxy and no credentials from the environment, keeps no cookies and
+decompresses nothing. The time a task has covers everything: resolving, connecting, sending, waiting and
+reading.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+import time
+from collections.abc import Callable, Sequence
+
+from duetime.domain.execution import ErrorType
+from duetime.executors.answer import kept_text, retry_after_seconds
+from duetime.executors.connection import BadAnswer, Connection, ConnectionLost
+from duetime.executors.guard import DEFAULT_PORTS, AllowedNetworks, BlockedTarget, Guard, Ports, Target
+from duetime.executors.headers import USER_AGENT, attempt_headers, check_headers, encode_body, signing_keys
+from duetime.executors.pool import ConnectionPool
+from duetime.executors.resolver import DnsError, Lookup, Resolver, SystemLookup
+from duetime.ports.executor import Outcome, Task
+
+_DEFAULTS = (
+    ("user-agent", f"User-Agent: {USER_AGENT}\r\n"),
+    ("accept", "Accept: */*\r\n"),
+    ("accept-encoding", "Accept-Encoding: identity\r\n"),
+)
+_STALE_SECONDS = 1.0
+_BODILESS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
+
+
+class HttpExecutor:
+    """Carries out `http_request` jobs.
+
+    `allow`: networks that jobs may call beside public addresses, or True for all of them. `ports`: ranges
+    that jobs may call. `signing_secrets`: several while keys rotate, none to send unsigned. `clock`: wall
+    seconds. `lookup`: name to addresses, the system's unless given. `tls`: the trust of the machine unless
+    given.
+    """
+
+    def __init__(
+        self,
+        *,
+        allow: AllowedNetworks = (),
+        ports: Ports = DEFAULT_PORTS,
+        signing_secrets: Sequence[str] = (),
+        clock: Callable[[], float] = time.time,
+        lookup: Lookup | None = None,
+        tls: ssl.SSLContext | None = None,
+        dns_ttl_seconds: float = 15.0,
+    ) -> None:
+        self._keys = signing_keys(signing_secrets)
+        self._clock = clock
+        self._guard = Guard(allow, ports)
+        self._lookup = lookup or SystemLookup()
+        self._resolver = Resolver(self._guard.check, self._lookup, ttl_seconds=dns_ttl_seconds)
+        self._pool = ConnectionPool(tls or ssl.create_default_context())
+
+    async def start(self) -> None:
+        """Nothing to open: connections come with the first attempts."""
+
+    async def stop(self) -> None:
+        self._pool.close()
+        await self._resolver.close()
+        if isinstance(self._lookup, SystemLookup):
+            self._lookup.close()
+
+    async def execute(self, task: Task) -> Outcome:
+        deadline = asyncio.get_running_loop().time() + task.timeout_seconds
+        try:
+            target = self._guard.target(task.payload.url)
+        except BlockedTarget as problem:
+            return _failure(ErrorType.BLOCKED_TARGET, f"{problem} Nothing was sent.")
+        problems = check_headers(task.payload.headers)
+        if problems:
+            return _failure(ErrorType.BLOCKED_TARGET, f"{problems[0]} Nothing was sent.")
+        try:
+            request = self._request(task, target)
+        except (TypeError, ValueError):
+            return _failure(ErrorType.INTERNAL_ERROR, "The job's body can't be written as JSON. Nothing was sent.")
+        try:
+            connection = await self._exchange(target, request, deadline, task.payload.method == "HEAD")
+        except (OSError, DnsError, BlockedTarget, ConnectionLost, BadAnswer) as problem:
+            return _network_failure(problem, target, task.timeout_seconds)
+        return self._outcome(task, target, connection)
+
+    def _request(self, task: Task, target: Target) -> bytes:
+        payload = task.payload
+        body, content_type = encode_body(payload.body)
+        lines = [f"{payload.method} {target.path} HTTP/1.1\r\nHost: {target.authority}\r\n"]
+        lines += [f"{name}: {value}\r\n" for name, value in payload.headers.items()]
+        given = {name.lower() for name in payload.headers}
+        lines += [line for name, line in _DEFAULTS if name not in given]
+        if content_type is not None and "content-type" not in given:
+            lines.append(f"Content-Type: {content_type}\r\n")
+        if body or payload.method not in _BODILESS:
+            lines.append(f"Content-Length: {len(body)}\r\n")
+        lines.append(attempt_headers(task, int(self._clock()), body, self._keys))
+        return b"%b\r\n%b" % ("".join(lines).encode("latin-1"), body)
+
+    async def _exchange(self, target: Target, request: bytes, deadline: float, head_only: bool) -> Connection:
+        addresses = (target.host,) if target.address is not None else self._resolver.cached(target.host)
+        if addresses is None:
+            async with asyncio.timeout_at(deadline):
+                addresses = await self._resolver.resolve(target.host)
+        connection = self._pool.take(target, addresses)
+        if connection is not None:
+            sent_at = asyncio.get_running_loop().time()
+            try:
+                await connection.exchange(request, deadline, head_only=head_only)
+            except ConnectionLost as lost:
+                # The target closed a kept connection as we wrote to it. Sending again on a new one is what
+                # HTTP clients do for requests with an Idempotency-Key; every one of ours has it. A target
+                # that took longer than this to close did get the first.
+                if lost.answered or asyncio.get_running_loop().time() > sent_at + _STALE_SECONDS:
+                    raise
+            else:
+                self._pool.give_back(target, connection)
+                return connection
+        connection = await self._pool.connect(target, addresses, deadline)
+        await connection.exchange(request, deadline, head_only=head_only)
+        self._pool.give_back(target, connection)
+        return connection
+
+    def _outcome(self, task: Task, target: Target, connection: Connection) -> Outcome:
+        status = connection.status
+        response = kept_text(connection.body) if connection.body else None
+        expected = task.payload.expect_status
+        if status in expected if expected else 200 <= status < 300:
+            return Outcome(http_status=status, response=response)
+        message = f"{target.host} answered {status}."
+        if 300 <= status < 400 and status != 304:
+            message = (
+                f"{target.host} answered {status}; redirects are not followed. Put the final address in the job's URL."
+            )
+        return Outcome(
+            error_type=ErrorType.HTTP_ERROR,
+            error_message=message,
+            http_status=status,
+            response=response,
+            retry_after_seconds=retry_after_seconds(connection.retry_after, self._clock()),
+        )
+
+
+def _failure(error_type: ErrorType, message: str) -> Outcome:
+    return Outcome(error_type=error_type, error_message=message)
+
+
+def _network_failure(problem: Exception, target: Target, timeout_seconds: float) -> Outcome:
+    """Names the host and the cause; never the path or query, which may hold a secret."""
+    host = target.host
+    match problem:
+        case BlockedTarget():
+            return _failure(ErrorType.BLOCKED_TARGET, f"{problem} Nothing was sent.")
+        case DnsError():
+            return _failure(ErrorType.DNS_ERROR, str(problem))
+        case BadAnswer():
+            return _failure(ErrorType.CONNECTION_ERROR, f"{host} {problem}.")
+        case ConnectionLost():
+            return _failure(ErrorType.CONNECTION_ERROR, f"{host} closed the connection before its answer was complete.")
+        case TimeoutError() if problem.errno is None:
+            return _failure(ErrorType.TIMEOUT, f"{host} did not answer in full within {timeout_seconds:g} s.")
+        case ssl.SSLError():
+            return _failure(ErrorType.TLS_ERROR, f"No TLS connection to {host}: {_tls_reason(problem)}.")
+        case OSError():
+            reason = os.strerror(problem.errno) if problem.errno else type(problem).__name__
+            return _failure(ErrorType.CONNECTION_ERROR, f"No connection to {host}:{target.port}: {reason}.")
+        case _:
+            raise problem
+
+
+def _tls_reason(problem: ssl.SSLError) -> str:
+    if isinstance(problem, ssl.SSLCertVerificationError):
+        return kept_text(problem.verify_message.rstrip(".").encode(), 200)
+    return (problem.reason or "the handshake failed").replace("_", " ").lower()

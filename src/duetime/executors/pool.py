@@ -1,0 +1,111 @@
+"""Connections to targets: opened to checked addresses, kept for a moment, never shared between hosts.
+
+A kept connection is used again only while its address is still one that the name resolves to, so a changed
+answer of the name server counts at once. Kept ones are few seconds old at most: under the five after which
+many servers close their end, and bursts come at once or a minute later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Sequence
+
+from duetime.executors.connection import Connection
+from duetime.executors.guard import Target
+
+IDLE_SECONDS = 4.0
+MAX_IDLE = 1024
+_NEVER = 86_400.0
+Origin = tuple[bool, str, int]
+
+
+class ConnectionPool:
+    """Bounded in what it keeps, not in what it opens: the caller bounds how many attempts run at a time."""
+
+    def __init__(self, tls: ssl.SSLContext, *, idle_seconds: float = IDLE_SECONDS, max_idle: int = MAX_IDLE) -> None:
+        self._tls = tls
+        self._idle_seconds = idle_seconds
+        self._max_idle = max_idle
+        self._idle: dict[Origin, list[Connection]] = {}
+        self._idle_count = 0
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    def take(self, target: Target, addresses: Sequence[str]) -> Connection | None:
+        """The connection used last, if one is left that is open, fresh and to one of these addresses."""
+        kept = self._idle.get((target.tls, target.host, target.port))
+        if not kept:
+            return None
+        oldest = asyncio.get_running_loop().time() - self._idle_seconds
+        while kept:
+            connection = kept.pop()
+            self._idle_count -= 1
+            if connection.open and connection.idle_since > oldest and connection.address in addresses:
+                return connection
+            connection.abort()
+        return None
+
+    def give_back(self, target: Target, connection: Connection) -> None:
+        """Keep a connection after an exchange that left it reusable, or let it go."""
+        if not connection.reusable or self._idle_count >= self._max_idle:
+            connection.abort()
+            return
+        loop = asyncio.get_running_loop()
+        connection.idle_since = loop.time()
+        self._idle.setdefault((target.tls, target.host, target.port), []).append(connection)
+        self._idle_count += 1
+        if self._sweeper is None:
+            self._sweeper = loop.call_later(self._idle_seconds, self._sweep)
+
+    async def connect(self, target: Target, addresses: Sequence[str], deadline: float) -> Connection:
+        """Open a connection, trying the addresses in turn: as long as none stands, nothing was sent.
+
+        Each gets its share of the time that is left, so one that swallows packets can't use it all up.
+        """
+        loop = asyncio.get_running_loop()
+        problem: OSError = TimeoutError()
+        for tried, address in enumerate(addresses):
+            now = loop.time()
+            share = (deadline - now) / (len(addresses) - tried)
+            try:
+                async with asyncio.timeout_at(now + share):
+                    return await self._open(target, address)
+            except OSError as failure:  # TimeoutError and ssl.SSLError are ones
+                problem = failure
+        raise problem
+
+    async def _open(self, target: Target, address: str) -> Connection:
+        _, connection = await asyncio.get_running_loop().create_connection(
+            lambda: Connection(address),
+            host=address,
+            port=target.port,
+            ssl=self._tls if target.tls else None,
+            server_hostname=target.host if target.tls else None,
+            ssl_handshake_timeout=_NEVER if target.tls else None,  # the deadline decides
+        )
+        return connection
+
+    def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        oldest = loop.time() - self._idle_seconds
+        for origin, kept in list(self._idle.items()):
+            fresh = [connection for connection in kept if connection.open and connection.idle_since > oldest]
+            for connection in kept:
+                if connection not in fresh:
+                    connection.abort()
+            self._idle_count -= len(kept) - len(fresh)
+            if fresh:
+                kept[:] = fresh
+            else:
+                del self._idle[origin]
+        self._sweeper = loop.call_later(self._idle_seconds, self._sweep) if self._idle else None
+
+    def close(self) -> None:
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+        for kept in self._idle.values():
+            for connection in kept:
+                connection.abort()
+        self._idle.clear()
+        self._idle_count = 0

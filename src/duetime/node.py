@@ -1,0 +1,1 @@
+"""A node: one process with its parts. The only file that names concrete adapters."""

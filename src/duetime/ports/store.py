@@ -1,0 +1,175 @@
+"""The store port: one way to write, plain methods to read. A backend is what passes tests/contract/store.
+
+Writes: `apply(commands)`. What it has answered is durable. Each command is atomic and fails alone, its error standing
+in its place among the results; commands given together share one commit with whatever else is waiting.
+
+Reads see every write that was answered before they were asked. Everything read is bounded by a `limit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from duetime.domain.commands import Command
+from duetime.domain.execution import Run
+from duetime.domain.job import JobSpec, JobStatus
+from duetime.domain.plan import DueTimer
+from duetime.domain.states import ErrorType, State, Trigger
+
+
+class JobRecord(msgspec.Struct, frozen=True, array_like=True):
+    """A job as it stands: what was asked for, and how it has gone so far."""
+
+    job_id: str
+    tenant: str
+    owner: str
+    version: int
+    status: JobStatus
+    created_at: int
+    updated_at: int
+    due_at: int | None
+    fired: int
+    runs: int
+    successes: int
+    failures: int
+    busy_ms: int
+    last_run_at: int | None
+    last_state: State | None
+    paused_by: str | None
+    paused_at: int | None
+    pause_reason: str | None
+    spec: JobSpec
+
+
+class ExecutionRecord(msgspec.Struct, frozen=True, array_like=True):
+    """An execution with the facts of its latest ended attempt."""
+
+    execution_id: str
+    job_id: str
+    scheduled_at: int
+    trigger: Trigger
+    state: State
+    reason: str | None
+    priority: int
+    due_at: int
+    held: bool
+    attempt: int
+    token: int
+    worker_id: str | None
+    started_at: int | None
+    ended_at: int | None
+    error_type: ErrorType | None
+    error_message: str | None
+    http_status: int | None
+    response: str | None
+    dead: bool
+
+
+class AttemptRecord(msgspec.Struct, frozen=True, array_like=True):
+    attempt: int
+    worker_id: str | None
+    started_at: int | None
+    ended_at: int
+    error_type: ErrorType | None
+    error_message: str | None
+    http_status: int | None
+    response: str | None
+
+
+class SkippedRecord(msgspec.Struct, frozen=True, array_like=True):
+    """A span of instants that were decided against: [first_at, until_at)."""
+
+    first_at: int
+    until_at: int
+    count: int | None
+    reason: str
+    decided_at: int
+
+
+class JobQuery(msgspec.Struct, frozen=True):
+    tenant: str
+    status: str | None = None  # a job's status, or the state of its last execution
+    type: str | None = None
+    name: str | None = None  # contains, without regard to case
+    tag: tuple[str, str | None] | None = None
+    owner: str | None = None
+    sort: Literal["created_at", "next_run_time", "name"] = "created_at"
+    order: Literal["asc", "desc"] = "desc"
+    limit: int = 20
+    offset: int = 0
+    after: tuple[Any, str] | None = None  # (sort value, job id) of the last row of the page before
+
+
+class ExecutionQuery(msgspec.Struct, frozen=True):
+    tenant: str
+    job_id: str | None = None
+    state: State | None = None
+    dead: bool = False
+    since: int | None = None  # scheduled_at >= since
+    until: int | None = None  # scheduled_at < until
+    limit: int = 20
+    offset: int = 0
+    after: str | None = None  # execution id of the last row of the page before
+
+
+Result = Any  # what the command's docstring says, or the DuetimeError that refuses it
+
+
+class Store(Protocol):
+    async def start(self) -> None:
+        """Open, check and migrate. Raises a sentence that says what to do when that can't be."""
+
+    async def stop(self) -> None:
+        """Write what is waiting, then close."""
+
+    async def apply(self, commands: Sequence[Command]) -> list[Result]:
+        """The one way to write; see the module's docstring and each command's."""
+
+    # What the engine asks.
+    async def list_due_timers(self, until: int, limit: int) -> list[DueTimer]:
+        """Timers due at or before `until`, earliest first, with their jobs."""
+
+    async def next_due_at(self) -> int | None:
+        """The earliest due instant of all timers."""
+
+    async def next_waiting_at(self) -> int | None:
+        """The earliest instant at which a QUEUED or RETRYING execution may run."""
+
+    async def list_lapsed_runs(self, node: int, limit: int) -> list[Run]:
+        """RUNNING executions whose node is void, or is neither `node` nor alive."""
+
+    async def count_history(self) -> int:
+        """All executions there are, of all tenants."""
+
+    # What people ask.
+    async def get_job(self, tenant: str, job_id: str) -> JobRecord | None: ...
+
+    async def get_job_by_key(self, tenant: str, key: str) -> JobRecord | None: ...
+
+    async def list_jobs(self, query: JobQuery) -> list[JobRecord]: ...
+
+    async def count_jobs(self, query: JobQuery) -> int: ...
+
+    async def get_execution(self, tenant: str, execution_id: str) -> ExecutionRecord | None: ...
+
+    async def list_executions(self, query: ExecutionQuery) -> list[ExecutionRecord]:
+        """Latest scheduled first."""
+
+    async def count_executions(self, query: ExecutionQuery) -> int: ...
+
+    async def list_attempts(self, execution_id: str) -> list[AttemptRecord]: ...
+
+    async def list_skipped(self, job_id: str, limit: int) -> list[SkippedRecord]:
+        """The ledger's spans of a job, latest first."""
+
+    async def list_lateness(self, job_id: str, limit: int) -> list[int]:
+        """started_at − scheduled_at in ms of the job's last runs."""
+
+    async def get_response(self, tenant: str, idempotency_key: str) -> tuple[str, str] | None:
+        """(fingerprint, response) of an idempotent create that was answered."""
+
+    async def check(self) -> str | None:
+        """None if a read and the last write went well; else what is wrong, in a sentence."""

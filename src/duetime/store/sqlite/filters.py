@@ -1,0 +1,152 @@
+"""The lists that people ask for: filters and orders put together from fixed pieces. Values are always bound."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from duetime.domain.ids import make_id
+from duetime.domain.job import JobStatus
+from duetime.domain.states import OPEN, State
+from duetime.ports.store import ExecutionQuery, JobQuery
+
+JOB_ROW = """
+SELECT rtrim(json_array(j.job_id, j.tenant, j.owner, t.version, t.status, j.created_at, j.updated_at, t.due_at, t.fired,
+                        t.runs, t.successes, t.failures, t.busy_ms, t.last_run_at, t.last_state, j.paused_by,
+                        j.paused_at, j.pause_reason), ']') || ',' || j.spec || ']' AS row
+FROM timers AS t CROSS JOIN jobs AS j ON j.id = t.job
+"""
+EXECUTION_ROW = """
+SELECT rtrim(json_array(e.execution_id, e.job_id, e.scheduled_at, e.trigger, e.state, e.reason, e.priority,
+                        e.due_at), ']')
+       || ',' || iif(e.held, 'true', 'false') || ','
+       || trim(json_array(e.attempt, e.token, n.name, e.started_at, e.ended_at, a.error_type, a.error_message,
+                          a.http_status, a.response), '[]')
+       || ',' || iif(e.dead, 'true', 'false') || ']' AS row
+FROM executions AS e
+LEFT JOIN attempts AS a ON a.execution = e.id AND a.attempt = e.attempt
+LEFT JOIN nodes AS n ON n.id = e.node
+"""
+
+Sql = tuple[str, dict[str, Any]]
+
+
+def jobs_where(query: JobQuery) -> Sql:
+    where, values = ["t.tenant = :tenant", "j.tenant = :tenant"], {"tenant": query.tenant}
+    if query.status is not None:
+        where.append(_status(query.status))
+        values["status"] = query.status
+    for column in ("type", "owner"):
+        if (value := getattr(query, column)) is not None:
+            where.append(f"j.{column} = :{column}")
+            values[column] = value
+    if query.name is not None:
+        where.append("instr(lower(j.name), lower(:name)) > 0")
+        values["name"] = query.name
+    if query.tag is not None:
+        key, value = query.tag
+        condition = "tag.key = :tag_key" + ("" if value is None else " AND tag.value = :tag_value")
+        where.append(f"EXISTS (SELECT 1 FROM json_each(j.spec, '$.tags') AS tag WHERE {condition})")
+        values |= {"tag_key": key} | ({} if value is None else {"tag_value": value})
+    return " AND ".join(where), values
+
+
+def _status(status: str) -> str:
+    if status in set(JobStatus):
+        return "t.status = :status"
+    if status in OPEN:
+        return (
+            "EXISTS (SELECT 1 FROM executions AS e WHERE e.job = t.job AND e.state = :status"
+            " AND e.state IN ('QUEUED', 'RUNNING', 'RETRYING'))"
+        )
+    return "t.last_state = :status"
+
+
+def list_jobs(query: JobQuery) -> Sql:
+    where, values = jobs_where(query)
+    down = query.order == "desc"
+    later = "<" if down else ">"
+    direction = "DESC" if down else "ASC"
+    if query.sort == "created_at":  # an id begins with the instant of its creation
+        order = f"t.job {direction}"
+        after = f"t.job {later} unhex(:after_id, '-')"
+    elif query.sort == "name":
+        order = f"j.name {direction}, j.id {direction}"
+        after = f"(j.name, j.id) {later} (:after_value, unhex(:after_id, '-'))"
+    else:  # jobs without a next run come last, either way round
+        order = f"t.due_at IS NULL, t.due_at {direction}, t.job {direction}"
+        row = f"(t.due_at, t.job) {later} (:after_value, unhex(:after_id, '-'))"
+        tail = f"t.due_at IS NULL AND t.job {later} unhex(:after_id, '-')"
+        after = f"iif(:after_value IS NULL, {tail}, t.due_at IS NULL OR {row})"
+    if query.after is not None:
+        where += f" AND {after}"
+        values |= {"after_value": query.after[0], "after_id": query.after[1]}
+    values |= {"limit": query.limit, "offset": query.offset}
+    rows = JOB_ROW
+    if query.sort == "name":  # CROSS JOIN fixes which table leads, and so whose index gives the order
+        rows = rows.replace("FROM timers AS t CROSS JOIN jobs AS j", "FROM jobs AS j CROSS JOIN timers AS t")
+    return f"{rows} WHERE {where} ORDER BY {order} LIMIT :limit OFFSET :offset", values
+
+
+def soonest_jobs(query: JobQuery) -> Sql:
+    """The first page by next run, off the index of due timers: no sort of a million rows to show twenty."""
+    where, values = jobs_where(query)
+    direction = "DESC" if query.order == "desc" else "ASC"
+    values |= {"limit": query.limit, "offset": query.offset}
+    return (
+        f"{JOB_ROW} WHERE t.due_at IS NOT NULL AND {where} ORDER BY t.due_at {direction}, t.job {direction}"
+        " LIMIT :limit OFFSET :offset",
+        values,
+    )
+
+
+def count_jobs(query: JobQuery) -> Sql:
+    where, values = jobs_where(query)
+    return f"SELECT count(*) AS row FROM jobs AS j JOIN timers AS t ON t.job = j.id WHERE {where}", values
+
+
+def executions_where(query: ExecutionQuery) -> Sql:
+    where, values = ["e.tenant = :tenant"], {"tenant": query.tenant}
+    if query.job_id is not None:
+        where.append("e.job = unhex(:job, '-')")
+        values["job"] = query.job_id
+    if query.state is not None:
+        where.append("e.state = :state")
+        values["state"] = query.state
+        if query.state in OPEN and query.job_id is not None:
+            where.append("e.state IN ('QUEUED', 'RUNNING', 'RETRYING')")
+    if query.dead:
+        where.append("e.dead = 1")
+    # Ids begin with the instant that they are scheduled for: a span of time is a range of the primary key.
+    for name, at, sign in (("since", query.since, ">="), ("until", query.until, "<")):
+        if at is not None:
+            where.append(f"e.id {sign} unhex(:{name}, '-') AND e.scheduled_at {sign} :{name}_at")
+            values |= {name: make_id(at, bytes(10)), f"{name}_at": str(at)}
+    return " AND ".join(where), values
+
+
+def list_executions(query: ExecutionQuery) -> Sql:
+    where, values = executions_where(query)
+    if query.after is not None:
+        if query.job_id is None:
+            where += " AND e.id < unhex(:after, '-')"
+        else:
+            where += (
+                " AND (e.scheduled_at, e.id) <"
+                " ((SELECT scheduled_at FROM executions WHERE id = unhex(:after, '-')), unhex(:after, '-'))"
+            )
+        values["after"] = query.after
+    order = "e.id DESC" if query.job_id is None else "e.scheduled_at DESC, e.id DESC"
+    values |= {"limit": str(query.limit), "offset": str(query.offset)}
+    return f"{EXECUTION_ROW} WHERE {where} ORDER BY {order} LIMIT :limit OFFSET :offset", values
+
+
+def count_executions(query: ExecutionQuery) -> Sql:
+    where, values = executions_where(query)
+    return f"SELECT count(*) AS row FROM executions AS e WHERE {where}", values
+
+
+def counter_for(query: ExecutionQuery) -> list[str] | None:
+    """The counters that answer `count_executions` at once, if the filter allows it."""
+    if query.job_id is None and not query.dead and query.since is None and query.until is None:
+        return [query.state] if query.state else [str(state) for state in State]
+    return None

@@ -1,0 +1,58 @@
+-- Each block selects one column, `row`: a JSON array in the order of the struct's fields. The reader wraps a block so
+-- that all rows come back as one JSON text: one call into SQLite, one decode into typed structs.
+-- A job's spec is JSON already and is spliced in as it is: parsing it to print it again would cost more than the rest.
+
+-- name: list_due_timers
+SELECT rtrim(json_array(t.job_id, t.tenant, t.due_at, t.version, t.fired), ']')
+       || ',' || iif(t.recurs, 'true', 'false') || ',' || j.created_at || ',' || j.spec || ']' AS row
+FROM timers AS t INDEXED BY timers_due CROSS JOIN jobs AS j ON j.id = t.job
+WHERE t.due_at IS NOT NULL AND t.due_at <= :until
+ORDER BY t.due_at, t.job
+LIMIT :limit;
+
+-- name: next_due_at
+SELECT coalesce(min(due_at), 'null') AS row FROM timers WHERE due_at IS NOT NULL;
+
+-- name: next_waiting_at
+SELECT coalesce(min(due_at), 'null') AS row FROM (
+    SELECT (SELECT min(e.due_at) FROM executions AS e INDEXED BY executions_waiting
+            WHERE e.priority = p.value AND e.state IN ('QUEUED', 'RETRYING') AND e.held = 0) AS due_at
+    FROM json_each('[9,8,7,6,5,4,3,2,1,0]') AS p);
+
+-- name: list_lapsed_runs
+SELECT rtrim(json_array(e.execution_id, e.job_id, e.tenant, e.scheduled_at, e.trigger, e.priority, e.endpoint, e.attempt,
+                        e.token), ']')
+       || ',' || iif(e.cancel_requested, 'true', 'false') || ',' || j.spec || ']' AS row
+FROM executions AS e INDEXED BY executions_open CROSS JOIN jobs AS j ON j.id = e.job
+WHERE e.state IN ('QUEUED', 'RUNNING', 'RETRYING') AND e.state = 'RUNNING' AND e.node <> :node
+  AND NOT EXISTS (SELECT 1 FROM nodes AS n WHERE n.id = e.node AND n.ended_at IS NULL)
+LIMIT :limit;
+
+-- name: count_history
+SELECT coalesce(sum(value), 0) AS row FROM counters WHERE name <> 'jobs';
+
+-- name: list_attempts
+SELECT json_array(a.attempt, n.name, a.started_at, a.ended_at, a.error_type, a.error_message, a.http_status, a.response)
+       AS row
+FROM attempts AS a LEFT JOIN nodes AS n ON n.id = a.node
+WHERE a.execution = unhex(:execution, '-')
+ORDER BY a.attempt;
+
+-- name: list_skipped
+SELECT json_array(first_at, until_at, count, reason, decided_at) AS row
+FROM skips WHERE job = unhex(:job, '-') ORDER BY first_at DESC LIMIT :limit;
+
+-- name: list_lateness
+SELECT started_at - scheduled_at AS row
+FROM executions
+WHERE job = unhex(:job, '-') AND started_at IS NOT NULL
+ORDER BY scheduled_at DESC LIMIT :limit;
+
+-- name: get_response
+SELECT json_array(fingerprint, response) AS row FROM idempotency_keys WHERE tenant = :tenant AND key = :key;
+
+-- name: get_counter
+SELECT value AS row FROM counters WHERE tenant = :tenant AND name = :name;
+
+-- name: check
+SELECT count(*) AS row FROM nodes WHERE ended_at IS NULL;

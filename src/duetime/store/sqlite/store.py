@@ -1,0 +1,183 @@
+"""SqliteStore: the embedded store. One file, one writing thread, a few reading ones."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+import apsw
+import msgspec
+
+from duetime.domain.commands import Command
+from duetime.domain.execution import Run
+from duetime.domain.plan import DueTimer
+from duetime.ports.store import (
+    AttemptRecord,
+    ExecutionQuery,
+    ExecutionRecord,
+    JobQuery,
+    JobRecord,
+    SkippedRecord,
+)
+from duetime.store.sqlite import filters
+from duetime.store.sqlite.blocks import load_blocks
+from duetime.store.sqlite.connection import check_integrity, lock_folder, migrate, open_connection
+from duetime.store.sqlite.writer import Writer
+
+T = TypeVar("T")
+
+
+class SqliteStore:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock: IO[str] | None = None
+        self._writer = Writer(self._open_writer)
+        # The engine has a reader of its own: a person's slow list must not make a run late.
+        self._engine_reads = ThreadPoolExecutor(1, "duetime-engine-read")
+        self._people_reads = ThreadPoolExecutor(2, "duetime-read")
+        self._local = threading.local()
+        self._connections: list[apsw.Connection] = []
+        self._sql = load_blocks("reads.sql")
+        self._decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+    async def start(self) -> None:
+        self._lock = lock_folder(self._folder)
+        try:
+            await self._writer.start()
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def _open_writer(self) -> apsw.Connection:
+        connection = open_connection(self._folder, writer=True)
+        check_integrity(connection)
+        migrate(connection)
+        return connection
+
+    async def stop(self) -> None:
+        await self._writer.stop()
+        for pool in (self._engine_reads, self._people_reads):
+            await asyncio.to_thread(pool.shutdown)
+        for connection in self._connections:
+            connection.close()
+        if self._lock is not None:
+            self._lock.close()
+
+    async def apply(self, commands: Sequence[Command]) -> list[Any]:
+        return await self._writer.submit(commands)
+
+    async def list_due_timers(self, until: int, limit: int) -> list[DueTimer]:
+        values = {"until": until, "limit": limit}
+        return await self._read(self._engine_reads, self._sql["list_due_timers"], DueTimer, values)
+
+    async def next_due_at(self) -> int | None:
+        return await self._soonest("next_due_at")
+
+    async def next_waiting_at(self) -> int | None:
+        return await self._soonest("next_waiting_at")
+
+    async def _soonest(self, block: str) -> int | None:
+        found: list[int | None] = await self._read(self._engine_reads, self._sql[block], int | None, {})
+        return found[0]
+
+    async def list_lapsed_runs(self, node: int, limit: int) -> list[Run]:
+        values = {"node": node, "limit": limit}
+        return await self._read(self._engine_reads, self._sql["list_lapsed_runs"], Run, values)
+
+    async def count_history(self) -> int:
+        found: list[int] = await self._read(self._engine_reads, self._sql["count_history"], int, {})
+        return found[0]
+
+    async def get_job(self, tenant: str, job_id: str) -> JobRecord | None:
+        sql = f"{filters.JOB_ROW} WHERE j.id = unhex(:job, '-') AND j.tenant = :tenant"
+        return _only(await self._ask(sql, JobRecord, {"job": job_id, "tenant": tenant}))
+
+    async def get_job_by_key(self, tenant: str, key: str) -> JobRecord | None:
+        sql = f"{filters.JOB_ROW} WHERE j.tenant = :tenant AND j.key = :key"
+        return _only(await self._ask(sql, JobRecord, {"key": key, "tenant": tenant}))
+
+    async def list_jobs(self, query: JobQuery) -> list[JobRecord]:
+        if query.sort == "next_run_time" and query.after is None:
+            found = await self._ask(*_typed(filters.soonest_jobs(query), JobRecord))
+            if len(found) == query.limit:
+                return found
+        return await self._ask(*_typed(filters.list_jobs(query), JobRecord))
+
+    async def count_jobs(self, query: JobQuery) -> int:
+        if query == JobQuery(query.tenant, sort=query.sort, order=query.order, limit=query.limit,
+                             offset=query.offset, after=query.after):  # fmt: skip
+            return await self._counter(query.tenant, ["jobs"])
+        return (await self._ask(*_typed(filters.count_jobs(query), int)))[0]
+
+    async def get_execution(self, tenant: str, execution_id: str) -> ExecutionRecord | None:
+        sql = f"{filters.EXECUTION_ROW} WHERE e.id = unhex(:id, '-') AND e.tenant = :tenant"
+        return _only(await self._ask(sql, ExecutionRecord, {"id": execution_id, "tenant": tenant}))
+
+    async def list_executions(self, query: ExecutionQuery) -> list[ExecutionRecord]:
+        return await self._ask(*_typed(filters.list_executions(query), ExecutionRecord))
+
+    async def count_executions(self, query: ExecutionQuery) -> int:
+        if (names := filters.counter_for(query)) is not None:
+            return await self._counter(query.tenant, names)
+        return (await self._ask(*_typed(filters.count_executions(query), int)))[0]
+
+    async def _counter(self, tenant: str, names: Sequence[str]) -> int:
+        found = [await self._ask(self._sql["get_counter"], int, {"tenant": tenant, "name": name}) for name in names]
+        return sum(sum(values) for values in found)
+
+    async def list_attempts(self, execution_id: str) -> list[AttemptRecord]:
+        return await self._ask(self._sql["list_attempts"], AttemptRecord, {"execution": execution_id})
+
+    async def list_skipped(self, job_id: str, limit: int) -> list[SkippedRecord]:
+        return await self._ask(self._sql["list_skipped"], SkippedRecord, {"job": job_id, "limit": limit})
+
+    async def list_lateness(self, job_id: str, limit: int) -> list[int]:
+        return await self._ask(self._sql["list_lateness"], int, {"job": job_id, "limit": limit})
+
+    async def get_response(self, tenant: str, idempotency_key: str) -> tuple[str, str] | None:
+        values = {"tenant": tenant, "key": idempotency_key}
+        return _only(await self._ask(self._sql["get_response"], tuple[str, str], values))
+
+    async def check(self) -> str | None:
+        if self._writer.last_error is not None:
+            return f"the last write failed: {self._writer.last_error}"
+        try:
+            await self._ask(self._sql["check"], int, {})
+        except apsw.Error as error:
+            return f"the database can't be read: {error}"
+        return None
+
+    async def _ask(self, sql: str, row: type[T], values: dict[str, Any]) -> list[T]:
+        return await self._read(self._people_reads, sql, row, values)
+
+    async def _read(self, pool: ThreadPoolExecutor, sql: str, row: Any, values: dict[str, Any]) -> list[Any]:
+        text = await asyncio.get_running_loop().run_in_executor(pool, self._fetch, sql, values)
+        if text is None:
+            return []
+        decoder = self._decoders.get(row)
+        if decoder is None:
+            decoder = self._decoders[row] = msgspec.json.Decoder(list[row])
+        found: list[Any] = decoder.decode(text)
+        return found
+
+    def _fetch(self, sql: str, values: dict[str, Any]) -> str | None:
+        """All rows as one JSON text: Python's lock is taken once, whatever the number of rows."""
+        connection = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._local.connection = open_connection(self._folder, writer=False)
+            self._connections.append(connection)
+        for (text,) in connection.execute(f"SELECT '[' || group_concat(row) || ']' FROM ({sql})", values):
+            return None if text is None else str(text)
+        return None
+
+
+def _only(found: list[T]) -> T | None:
+    return found[0] if found else None
+
+
+def _typed(statement: filters.Sql, row: type[T]) -> tuple[str, type[T], dict[str, Any]]:
+    return statement[0], row, statement[1]

@@ -1,0 +1,147 @@
+"""The one thread that writes: takes whatever is waiting, applies it, commits once, answers all.
+
+Group commit falls out of that: while one commit waits for the disk, the next one fills up. Nothing is answered before
+the commit has returned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import apsw
+
+from duetime.domain.commands import Command, CreateJobs
+from duetime.domain.errors import DuetimeError, Overloaded
+from duetime.store.sqlite.apply import Applier
+from duetime.telemetry.crash import crash_point
+
+MOST_COMMANDS_A_COMMIT = 1000
+MOST_WAITING = 20_000  # batches; beyond, the caller is told to come back: memory stays bounded
+
+Batch = tuple[Sequence[Command], "asyncio.Future[list[Any]]"]
+Answer = tuple["asyncio.Future[list[Any]]", list[Any] | Exception]
+
+
+class Writer:
+    def __init__(self, connect: Callable[[], apsw.Connection]) -> None:
+        self._connect = connect
+        self._waiting: list[Batch] = []
+        self._ready = threading.Condition()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="duetime-writer", daemon=True)
+        self._opened: asyncio.Future[None] | None = None
+        self.last_error: str | None = None
+
+    async def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._opened = self._loop.create_future()
+        self._thread.start()
+        await self._opened
+
+    async def stop(self) -> None:
+        with self._ready:
+            self._stopping = True
+            self._ready.notify()
+        await asyncio.to_thread(self._thread.join)
+
+    def submit(self, commands: Sequence[Command]) -> asyncio.Future[list[Any]]:
+        future = self._loop.create_future()
+        with self._ready:
+            if self._stopping:
+                raise Overloaded("the node is shutting down; try again in a moment")
+            if len(self._waiting) >= MOST_WAITING:
+                raise Overloaded("too many writes are waiting for the disk; try again in a second")
+            self._waiting.append((commands, future))
+            if len(self._waiting) == 1:
+                self._ready.notify()
+        return future
+
+    def _run(self) -> None:
+        assert self._opened is not None
+        try:
+            connection = self._connect()
+        except Exception as error:  # noqa: BLE001 (handed to whoever awaits start)
+            self._loop.call_soon_threadsafe(self._opened.set_exception, error)
+            return
+        applier = Applier(connection)
+        self._loop.call_soon_threadsafe(self._opened.set_result, None)
+        while batches := self._take():
+            answers = self._write(connection, applier, batches)
+            self._loop.call_soon_threadsafe(_answer, answers)
+        connection.close()
+
+    def _take(self) -> list[Batch]:
+        """Everything that waits, up to a bound; empty only when stopping with nothing left."""
+        with self._ready:
+            while not self._waiting and not self._stopping:
+                self._ready.wait()
+            taken, count = 0, 0
+            for commands, _ in self._waiting:
+                taken, count = taken + 1, count + len(commands)
+                if count >= MOST_COMMANDS_A_COMMIT:
+                    break
+            batches, self._waiting = self._waiting[:taken], self._waiting[taken:]
+            return batches
+
+    def _write(self, connection: apsw.Connection, applier: Applier, batches: list[Batch]) -> list[Answer]:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            results = _apply_all(applier, [command for commands, _ in batches for command in commands])
+            crash_point("before_commit")
+            connection.execute("COMMIT")
+            crash_point("after_commit")
+        except Exception as error:  # noqa: BLE001 (answered to every caller; nothing was written)
+            self.last_error = f"{type(error).__name__}: {error}"
+            _roll_back(connection)
+            return [(future, _unwritten(error)) for _, future in batches]
+        self.last_error = None
+        answers: list[Answer] = []
+        position = 0
+        for commands, future in batches:
+            answers.append((future, results[position : position + len(commands)]))
+            position += len(commands)
+        return answers
+
+
+def _apply_all(applier: Applier, commands: list[Command]) -> list[Any]:
+    """Neighbouring creates go in as one page, the way 64 clients at once send them; one that fails then fails alone."""
+    results: list[Any] = []
+    position = 0
+    while position < len(commands):
+        end = position
+        while end < len(commands) and type(command := commands[end]) is CreateJobs and not command.idempotency:
+            end += 1
+        if end - position > 1 and applier.create_together(commands[position:end]):
+            results.extend([None] * (end - position))
+            position = end
+            continue
+        results.append(applier.apply(commands[position]))
+        position += 1
+    return results
+
+
+def _answer(answers: list[Answer]) -> None:
+    for future, answer in answers:
+        if future.done():  # its caller was cancelled; what it wrote stays written
+            continue
+        if isinstance(answer, Exception):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)
+
+
+def _roll_back(connection: apsw.Connection) -> None:
+    # After some errors (disk full, I/O) SQLite has rolled back by itself.
+    if not connection.get_autocommit():
+        connection.execute("ROLLBACK")
+
+
+def _unwritten(error: Exception) -> Exception:
+    if isinstance(error, DuetimeError):
+        return error
+    if isinstance(error, apsw.FullError):
+        return Overloaded("the disk is full, nothing was written; free some space and try again", retry_after=10)
+    return Overloaded(f"the database could not write ({error}), nothing was changed; try again", retry_after=5)

@@ -1,0 +1,65 @@
+"""What happens, as events: published by the engine and the API, followed by whoever subscribes (SSE, tests).
+
+A bounded ring keeps the latest, so that a follower who lost the connection resumes where it was. An event is a hint for
+people and pages; the store is the truth.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+
+import msgspec
+
+KEPT = 10_000
+LONGEST_QUEUE = 1000  # a follower slower than this is told to start over: memory stays bounded
+
+
+class Event(msgspec.Struct, frozen=True):
+    number: int
+    at: int
+    kind: str  # job.created, job.paused, execution.completed, …
+    tenant: str
+    data: dict[str, object]
+
+
+class EventHub:
+    def __init__(self) -> None:
+        self._ring: deque[Event] = deque(maxlen=KEPT)
+        self._number = 0
+        self._followers: set[asyncio.Queue[Event | None]] = set()
+
+    def publish(self, kind: str, at: int, tenant: str, data: dict[str, object]) -> None:
+        self._number += 1
+        event = Event(self._number, at, kind, tenant, data)
+        self._ring.append(event)
+        for queue in self._followers:
+            if queue.qsize() < LONGEST_QUEUE:
+                queue.put_nowait(event)
+            elif queue.qsize() == LONGEST_QUEUE:
+                queue.put_nowait(None)
+
+    async def follow(self, tenant: str, after: int | None) -> AsyncIterator[Event | None]:
+        """Events later than `after` (None: from now on), without end. None stands for a hole: some were lost."""
+        queue: asyncio.Queue[Event | None] = asyncio.Queue()
+        self._followers.add(queue)
+        try:
+            last = self._number if after is None else after
+            kept = [event for event in self._ring if event.number > last]
+            # A number beyond ours is from before a restart: there, too, some may have been lost.
+            if last > self._number or (kept and kept[0].number > last + 1):
+                yield None
+            for event in kept:
+                if event.tenant == tenant:
+                    yield event
+            while True:
+                item = await queue.get()
+                if item is None:
+                    while not queue.empty():
+                        queue.get_nowait()
+                    yield None
+                elif item.tenant == tenant:
+                    yield item
+        finally:
+            self._followers.discard(queue)

@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+import asyncio
+import resource
+import ssl
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from duetime.domain.execution import ErrorType
+from duetime.executors.http import HttpExecutor
+from duetime.ports.executor import Outcome, Task
+from executors.conftest import LOOPBACK
+from executors.hostile import Hostile
+
+MakeTask = Callable[..., Task]
+
+
+async def test_a_2xx_answer_is_a_success_with_its_text(executor: HttpExecutor, target: Hostile, task: MakeTask):
+    assert await executor.execute(task(target.url())) == Outcome(http_status=200, response="ok")
+
+
+async def test_method_path_query_and_body_arrive_as_the_job_says(
+    executor: HttpExecutor, target: Hostile, task: MakeTask
+):
+    await executor.execute(task(target.url("/ok/ä?a=b c".replace(" ", "%20")), method="PUT", body={"n": 1}))
+    await executor.execute(task(target.url("/ok?x"), method="GET"))
+    await executor.execute(task(target.url("/ok"), method="POST", body="plain ü"))
+    put, get, post = target.received
+    assert (put.line, put.body) == ("PUT /ok/%C3%A4?a=b%20c HTTP/1.1", b'{"n":1}')
+    assert put.headers["content-type"] == "application/json"
+    assert (get.line, get.body) == ("GET /ok?x HTTP/1.1", b"")
+    assert "content-length" not in get.headers
+    assert "content-type" not in get.headers
+    assert (post.body, post.headers["content-type"]) == ("plain ü".encode(), "text/plain; charset=utf-8")
+
+
+async def test_a_target_can_tell_execution_attempt_and_token(executor: HttpExecutor, target: Hostile, task: MakeTask):
+    await executor.execute(task(target.url(), headers={"X-Key": "s", "User-Agent": "mine"}))
+    headers = target.received[0].headers
+    assert headers == {
+        "host": f"127.0.0.1:{target.port}",
+        "x-key": "s",
+        "user-agent": "mine",
+        "accept": "*/*",
+        "accept-encoding": "identity",
+        "content-length": "0",
+        "webhook-id": "01970c6e-7b1a-7c3d-8e4f-5a6b7c8d9e0f",
+        "webhook-timestamp": "1445412420",
+        "idempotency-key": "01970c6e-7b1a-7c3d-8e4f-5a6b7c8d9e0f",
+        "duetime-job-id": "01970c6e-0000-7000-8000-000000000001",
+        "duetime-scheduled-at": "2026-01-01T00:00:00.007Z",
+        "duetime-attempt": "2",
+        "duetime-fencing-token": "5",
+        "duetime-trigger": "schedule",
+        "traceparent": "00-01970c6e7b1a7c3d8e4f5a6b7c8d9e0f-0000000500000002-01",
+    }
+
+
+async def test_connections_are_used_again(executor: HttpExecutor, target: Hostile, task: MakeTask):
+    for _ in range(5):
+        assert (await executor.execute(task(target.url()))).http_status == 200
+    assert target.connections == 1
+
+
+async def test_a_kept_connection_that_the_target_closed_is_replaced(
+    executor: HttpExecutor, target: Hostile, task: MakeTask
+):
+    await executor.execute(task(target.url()))
+    outcome = await executor.execute(task(target.url("/raw/close")))
+    assert outcome.response == "until the end"
+    assert (await executor.execute(task(target.url()))).error_type is None
+
+
+async def test_a_head_request_does_not_wait_for_a_body(executor: HttpExecutor, target: Hostile, task: MakeTask):
+    target.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n"
+    outcome = await executor.execute(task(target.url(), method="HEAD", timeout_seconds=2))
+    assert outcome == Outcome(http_status=200)
+
+
+@pytest.mark.parametrize("status", [199 + 5, 404, 410, 500, 503])
+async def test_only_expected_statuses_are_a_success(
+    executor: HttpExecutor, target: Hostile, task: MakeTask, status: int
+):
+    outcome = await executor.execute(task(target.url(f"/status/{status}"), expect_status=(418,)))
+    assert (outcome.error_type, outcome.http_status) == (ErrorType.HTTP_ERROR, status)
+    assert outcome.error_message == f"127.0.0.1 answered {status}."
+    outcome = await executor.execute(task(target.url(f"/status/{status}"), expect_status=(418, status)))
+    assert outcome.error_type is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "seconds"),
+    [("seconds", 120.0), ("huge", 1e9), ("negative", None), ("garbage", None), ("date", 60.0), ("past", None)],
+)
+async def test_retry_after_is_read_as_the_target_meant_it(
+    executor: HttpExecutor, target: Hostile, task: MakeTask, kind: str, seconds: float | None
+):
+    outcome = await executor.execute(task(target.url(f"/retry/{kind}")))
+    assert outcome.http_status == 429
+    assert outcome.retry_after_seconds == seconds
+
+
+async def test_a_redirect_is_not_followed(executor: HttpExecutor, target: Hostile, task: MakeTask):
+    outcome = await executor.execute(task(target.url("/redirect")))
+    assert (outcome.error_type, outcome.http_status) == (ErrorType.HTTP_ERROR, 302)
+    assert "redirects are not followed" in (outcome.error_message or "")
+    assert len(target.received) == 1
+
+
+@pytest.mark.parametrize("path", ["/hang", "/drip/head", "/drip/body"])
+async def test_a_target_that_takes_too_long_times_out_and_is_cut_off(
+    executor: HttpExecutor, target: Hostile, task: MakeTask, path: str
+):
+    started = time.monotonic()
+    outcome = await executor.execute(task(target.url(f"{path}?secret=1"), timeout_seconds=0.2))
+    assert 0.15 < time.monotonic() - started < 1.5
+    assert outcome.error_type is ErrorType.TIMEOUT
+    assert outcome.error_message == "127.0.0.1 did not answer in full within 0.2 s."
+    await asyncio.wait_for(target.gone.wait(), 2)
+
+
+async def test_cancelling_an_attempt_cuts_its_connection(executor: HttpExecutor, target: Hostile, task: MakeTask):
+    attempt = asyncio.create_task(executor.execute(task(target.url("/hang"), timeout_seconds=60)))
+    await target.reached.wait()
+    attempt.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await attempt
+    await asyncio.wait_for(target.gone.wait(), 2)
+
+
+async def test_an_endless_answer_is_read_up_to_its_bound_and_cut_off(
+    executor: HttpExecutor, target: Hostile, task: MakeTask
+):
+    outcome = await executor.execute(task(target.url("/endless")))
+    assert (outcome.http_status, outcome.response) == (200, "x" * 1000)
+    await asyncio.wait_for(target.gone.wait(), 2)
+
+
+async def test_a_gzip_bomb_is_not_inflated(executor: HttpExecutor, target: Hostile, task: MakeTask):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    outcome = await executor.execute(task(target.url("/bomb")))
+    assert outcome.http_status == 200
+    assert len(outcome.response or "") <= 1000
+    assert "\x00" not in (outcome.response or "")
+    # The target itself, in this process, holds the 20 MB once to compress it.
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 35_000
+
+
+@pytest.mark.parametrize("kind", ["line", "many", "interim"])
+async def test_giant_headers_end_the_exchange(executor: HttpExecutor, target: Hostile, task: MakeTask, kind: str):
+    outcome = await executor.execute(task(target.url(f"/giant/{kind}")))
+    assert outcome.error_type is ErrorType.CONNECTION_ERROR
+    await asyncio.wait_for(target.gone.wait(), 2)
+
+
+@pytest.mark.parametrize("kind", ["garbage", "short", "chunk", "upgrade", "reset"])
+async def test_an_answer_that_is_no_http_is_a_connection_error(
+    executor: HttpExecutor, target: Hostile, task: MakeTask, kind: str
+):
+    outcome = await executor.execute(task(target.url(f"/raw/{kind}?secret=1")))
+    assert outcome.error_type is ErrorType.CONNECTION_ERROR
+    assert outcome.error_message is not None
+    assert outcome.error_message.startswith("127.0.0.1 ")
+    assert "secret" not in outcome.error_message
+    assert len(target.received) == 1
+
+
+async def test_nul_and_bad_utf8_are_cleaned(executor: HttpExecutor, target: Hostile, task: MakeTask):
+    outcome = await executor.execute(task(target.url("/raw/nul")))
+    assert outcome.response == "a\ufffdb\ufffd\ufffdc\ufffd[m"
+
+
+async def test_an_interim_answer_is_not_the_answer(executor: HttpExecutor, target: Hostile, task: MakeTask):
+    assert await executor.execute(task(target.url("/raw/interim"))) == Outcome(http_status=200, response="ok")
+
+
+async def test_a_second_answer_that_nobody_asked_for_is_not_given_to_the_next(
+    executor: HttpExecutor, target: Hostile, task: MakeTask
+):
+    assert (await executor.execute(task(target.url("/raw/two")))).http_status == 200
+    assert (await executor.execute(task(target.url()))).http_status == 200
+    assert target.connections == 2
+
+
+async def test_a_refused_connection_says_where(executor: HttpExecutor, target: Hostile, task: MakeTask):
+    port = target.port
+    await target.__aexit__(None, None, None)
+    outcome = await executor.execute(task(f"http://127.0.0.1:{port}/"))
+    assert outcome == Outcome(
+        error_type=ErrorType.CONNECTION_ERROR,
+        error_message=f"No connection to 127.0.0.1:{port}: Connection refused.",
+    )
+
+
+async def test_a_bad_header_is_refused_before_anything_is_sent(executor: HttpExecutor, target: Hostile, task: MakeTask):
+    outcome = await executor.execute(task(target.url(), headers={"X-Key": "a\r\nHost: evil"}))
+    assert outcome.error_type is ErrorType.BLOCKED_TARGET
+    assert "evil" not in (outcome.error_message or "")
+    assert target.connections == 0
+
+
+async def test_proxies_from_the_environment_are_not_used(
+    executor: HttpExecutor, target: Hostile, task: MakeTask, monkeypatch: pytest.MonkeyPatch
+):
+    async with Hostile() as proxy:
+        for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, proxy.url(""))
+        assert (await executor.execute(task(target.url()))).http_status == 200
+        assert proxy.connections == 0
+
+
+async def test_tls_is_verified_against_the_name_and_the_trusted_roots(task: MakeTask, certificate: tuple[Path, Path]):
+    server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server_side.load_cert_chain(*certificate)
+    trusting = ssl.create_default_context(cafile=str(certificate[0]))
+
+    async def lookup(host: str) -> list[str]:
+        return ["127.0.0.1"]
+
+    async with Hostile(tls=server_side) as target:
+        for tls, host, error_type in [
+            (trusting, "hook.example", None),
+            (trusting, "other.example", ErrorType.TLS_ERROR),
+            (None, "hook.example", ErrorType.TLS_ERROR),
+        ]:
+            executor = HttpExecutor(allow=LOOPBACK, lookup=lookup, tls=tls)
+            outcome = await executor.execute(task(target.url(host=host)))
+            await executor.stop()
+            assert outcome.error_type is error_type
+            assert error_type is None or (outcome.error_message or "").startswith(f"No TLS connection to {host}: ")
+    assert len(target.received) == 1
+
+
+async def test_a_tls_handshake_that_hangs_times_out(executor: HttpExecutor, task: MakeTask):
+    async with Hostile() as target:
+        outcome = await executor.execute(task(f"https://127.0.0.1:{target.port}/", timeout_seconds=0.2))
+        assert outcome.error_type is ErrorType.TIMEOUT
+        await asyncio.wait_for(target.gone.wait(), 2)

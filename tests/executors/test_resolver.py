@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+from duetime.executors.guard import BlockedTarget, Guard
+from duetime.executors.resolver import DnsError, Resolver
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Lookup:
+    def __init__(self, *addresses: str) -> None:
+        self.addresses = list(addresses)
+        self.asked: list[str] = []
+        self.reached = asyncio.Event()
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def __call__(self, host: str) -> list[str]:
+        self.asked.append(host)
+        self.reached.set()
+        await self.gate.wait()
+        if not self.addresses:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return self.addresses
+
+
+async def test_an_answer_is_kept_for_its_time_and_then_asked_for_again():
+    lookup, clock = Lookup("8.8.8.8", "8.8.8.8", "1.1.1.1"), Clock()
+    resolver = Resolver(Guard().check, lookup, ttl_seconds=15, monotonic=clock)
+    assert resolver.cached("a.example") is None
+    assert await resolver.resolve("a.example") == ("8.8.8.8", "1.1.1.1")
+    assert resolver.cached("a.example") == ("8.8.8.8", "1.1.1.1")
+    clock.now += 15
+    assert resolver.cached("a.example") is None
+    await resolver.resolve("a.example")
+    assert lookup.asked == ["a.example"] * 2
+
+
+async def test_callers_who_want_the_same_name_share_one_lookup():
+    lookup = Lookup("8.8.8.8")
+    lookup.gate.clear()
+    resolver = Resolver(Guard().check, lookup)
+    callers = [asyncio.create_task(resolver.resolve("a.example")) for _ in range(50)]
+    await lookup.reached.wait()
+    callers[0].cancel()
+    lookup.gate.set()
+    answers = await asyncio.gather(*callers[1:])
+    assert answers == [("8.8.8.8",)] * 49
+    assert lookup.asked == ["a.example"]
+
+
+async def test_a_failure_is_kept_too_but_shorter():
+    lookup, clock = Lookup(), Clock()
+    resolver = Resolver(Guard().check, lookup, error_ttl_seconds=3, monotonic=clock)
+    for _ in range(2):
+        with pytest.raises(DnsError, match=r"^The name a\.example could not be resolved \(Name or service"):
+            await resolver.resolve("a.example")
+    assert len(lookup.asked) == 1
+    clock.now += 3
+    lookup.addresses = ["8.8.8.8"]
+    assert await resolver.resolve("a.example") == ("8.8.8.8",)
+
+
+async def test_a_forbidden_address_is_not_handed_out_from_the_cache():
+    resolver = Resolver(Guard().check, Lookup("8.8.8.8", "10.0.0.1"))
+    for _ in range(2):
+        with pytest.raises(BlockedTarget, match=r"a\.example may not be called: 10\.0\.0\.1"):
+            await resolver.resolve("a.example")
+        assert resolver.cached("a.example") is None
+
+
+async def test_a_name_server_that_answers_nonsense_is_a_dns_error():
+    with pytest.raises(DnsError):
+        await Resolver(Guard().check, Lookup("not an address")).resolve("a.example")
+
+
+async def test_the_cache_is_bounded():
+    lookup = Lookup("8.8.8.8")
+    resolver = Resolver(Guard().check, lookup, max_names=2)
+    for host in ("a.example", "b.example", "c.example"):
+        await resolver.resolve(host)
+    assert resolver.cached("a.example") is None
+    assert resolver.cached("c.example") == ("8.8.8.8",)
