@@ -41,9 +41,7 @@ class Sink:
     """A running sink."""
 
     def __init__(self) -> None:
-        self._child = processes.start(
-            [processes.PYTHON, "-m", "bench.sink"], stdout=subprocess.PIPE, stderr=None
-        )
+        self._child = processes.start([processes.PYTHON, "-m", "bench.sink"], stdout=subprocess.PIPE, stderr=None)
         assert self._child.stdout is not None
         self.port = int(self._child.stdout.readline())
 
@@ -104,9 +102,7 @@ def burst_figures(arrivals: Sequence[Arrival], count: int, due_at: float) -> dic
     return figures
 
 
-def recurring_figures(
-    arrivals: Sequence[Arrival], jobs: int, instants: Sequence[float]
-) -> dict[str, float]:
+def recurring_figures(arrivals: Sequence[Arrival], jobs: int, instants: Sequence[float]) -> dict[str, float]:
     """Jobs due again and again, where each job has the same due instants."""
     by_job: dict[str, list[Arrival]] = defaultdict(list)
     for arrival in arrivals:
@@ -138,13 +134,17 @@ def _lateness_of_job(arrivals: Sequence[Arrival], instants: Sequence[float]) -> 
     A request that doesn't name its instant is matched in order when none is missing, and else with the latest
     instant before it: the reading that is kindest to the peer.
     """
-    if all(arrival.instant is not None for arrival in arrivals):
-        named: dict[float, float] = {}
-        for arrival in arrivals:
-            if arrival.instant in instants:
-                named.setdefault(arrival.instant, arrival.at - arrival.instant)
+    named: dict[float, float] = {}
+    unnamed: list[float] = []
+    for arrival in arrivals:
+        instant = arrival.instant
+        if instant is None:
+            unnamed.append(arrival.at)
+        elif instant in instants:
+            named.setdefault(instant, arrival.at - instant)
+    if not unnamed:
         return named.values()
-    times = sorted(arrival.at for arrival in arrivals)
+    times = sorted(unnamed)
     if len(times) >= len(instants):
         return [at - instant for at, instant in zip(times, instants, strict=False)]
     nearest: dict[float, float] = {}

@@ -99,9 +99,7 @@ async def generate(load: Load) -> Loaded:
     late: list[float] = []
     lanes = []
     for _ in range(load.connections):
-        _, lane = await loop.create_connection(
-            lambda: Lane(requests, statuses, late), "127.0.0.1", load.port
-        )
+        _, lane = await loop.create_connection(lambda: Lane(requests, statuses, late), "127.0.0.1", load.port)
         lanes.append(lane)
     started = time.perf_counter()
     for lane in lanes:

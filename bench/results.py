@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from enum import StrEnum
 
 import msgspec
@@ -23,5 +25,15 @@ class Result(msgspec.Struct, frozen=True):
     note: str = ""
 
 
-class Skipped(Exception):  # noqa: N818 - not an error: a subject that this machine can't run, said aloud
+class Skipped(Exception):
     """A subject can't be measured here; the text says why."""
+
+
+def measured(table: str, subject: str, kind: Kind, measure: Callable[[], dict[str, float]], note: str = "") -> Result:
+    """Measure one subject, and say aloud when that can't be done: the others are measured all the same."""
+    print(f"  {table}: {subject} …", flush=True)
+    try:
+        return Result(table, subject, kind, measure(), note)
+    except (Skipped, RuntimeError, OSError) as reason:
+        print(f"  SKIPPED {subject}: {reason}", file=sys.stderr, flush=True)
+        return Result(table, subject, kind, {}, f"skipped: {' '.join(str(reason).split())[-300:]}")

@@ -9,6 +9,7 @@ import msgspec
 
 from bench.peers import setup
 from bench.results import Skipped
+from bench.scale import Scale
 
 
 class Peer(msgspec.Struct, frozen=True):
@@ -19,8 +20,13 @@ class Peer(msgspec.Struct, frozen=True):
     install: Callable[[], None]
     flags: tuple[str, ...] = ()
     stores_per_second: int = 5000
-    burst: int = 20_000
+    burst: int = 0  # 0: as large as everybody's
+    recurs: bool = False  # stores one job for all its instants
     needs_postgres: bool = False
+    note: str = ""
+
+    def burst_of(self, scale: Scale) -> int:
+        return int(self.burst * scale.burst_share) if self.burst else scale.burst
 
 
 def _python(module: str) -> tuple[str, ...]:
@@ -33,11 +39,14 @@ def _redis() -> None:
     setup.python_peers()
 
 
+AHEAD = "in W3 each instant was stored ahead as a job of its own"
+
 PEERS = (
     Peer(
         name="APScheduler 3, SQLite",
         command=_python("apscheduler3"),
         flags=("sqlite",),
+        recurs=True,
         install=setup.python_peers,
         stores_per_second=200,
         burst=5_000,
@@ -46,6 +55,8 @@ PEERS = (
         name="APScheduler 3, SQLite with WAL",
         command=_python("apscheduler3"),
         flags=("sqlite-wal",),
+        recurs=True,
+        note="a journal mode that its documentation doesn't mention",
         install=setup.python_peers,
         stores_per_second=350,
         burst=5_000,
@@ -54,6 +65,7 @@ PEERS = (
         name="APScheduler 3, in memory",
         command=_python("apscheduler3"),
         flags=("memory",),
+        recurs=True,
         install=setup.python_peers,
     ),
     Peer(
@@ -61,17 +73,19 @@ PEERS = (
         command=_python("procrastinate3"),
         install=setup.python_peers,
         needs_postgres=True,
+        note=AHEAD,
     ),
     Peer(
         name="pg-boss 12, PostgreSQL",
         command=("node", str(setup.PGBOSS / "peer.js")),
         install=setup.pgboss,
         needs_postgres=True,
+        note=AHEAD,
     ),
     Peer(
         name="Celery 5, Redis",
         command=_python("celery5"),
         install=_redis,
-        stores_per_second=1000,
+        stores_per_second=500,
     ),
 )

@@ -1,7 +1,7 @@
 """The bundled PostgreSQL, for as long as stdin stays open. Runs in `.peers`.
 
-`python -m bench.peers.postgres FOLDER` prints the folder of its socket. Durability is left as PostgreSQL ships it: fsync and
-synchronous_commit are on.
+`python -m bench.peers.postgres FOLDER` prints the folder of its socket. Durability is left as PostgreSQL ships it:
+fsync and synchronous_commit are on.
 """
 
 from __future__ import annotations

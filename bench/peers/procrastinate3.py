@@ -1,14 +1,13 @@
 """Procrastinate 3 on PostgreSQL: `python -m bench.peers.procrastinate3 ORDER`. Runs in `.peers`.
 
-Four workers that share 64 lanes, delete what is done, listen for notifications and look for scheduled jobs twenty times a
-second: each fetches one job at a time, so several of them overlap their round trips. Jobs are deferred in batches. A recurring job is deferred ahead for each of its instants,
-because its own periodic tasks are fixed in code.
+Four workers that share 64 lanes, delete what is done, listen for notifications and look for scheduled jobs twenty times
+a second: each fetches one job at a time, so several of them overlap their round trips. Jobs are deferred in batches.
+A recurring job is deferred ahead for each of its instants, because its own periodic tasks are fixed in code.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import logging
 from datetime import UTC, datetime
 from itertools import groupby
@@ -23,8 +22,9 @@ from bench.peers.webhook import LANES, Webhook
 
 PAGE = 5000
 POLL_SECONDS = 0.05
-WORKERS = int(os.environ.get('WORKERS', 4))
+WORKERS = 4
 
+logging.disable(logging.WARNING)
 order = read_order()
 conninfo = f"host={order.postgres['host']} user={order.postgres['user']} dbname={order.postgres['database']}"
 app = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=conninfo, min_size=4, max_size=20))
@@ -54,7 +54,7 @@ async def work(number: int) -> None:
         name=f"worker-{number}",
         concurrency=LANES // WORKERS,
         fetch_job_polling_interval=POLL_SECONDS,
-        delete_jobs=os.environ.get("DEL","successful"),
+        delete_jobs="successful",
         install_signal_handlers=False,
     )
 
@@ -69,6 +69,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    logging.disable(logging.WARNING)
     end_on_sigterm()
     uvloop.run(main())

@@ -1,1 +1,143 @@
 """A node: one process with its parts. The only file that names concrete adapters."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import structlog
+import uvicorn
+
+from duetime.api.app import create_app
+from duetime.api.context import ApiContext
+from duetime.engine.dispatcher import Limits
+from duetime.engine.engine import Engine, EngineSettings
+from duetime.executors.http import HttpExecutor
+from duetime.settings import Setting
+from duetime.store.sqlite import SqliteStore
+from duetime.telemetry.clock import SystemClock
+from duetime.telemetry.events import EventHub
+
+log = structlog.get_logger()
+
+# Threads that wait for Python's lock (the writer, the HTTP client's) get it after this long. The default of 5 ms is
+# longer than a commit takes: with it, a busy loop makes every write wait.
+SWITCH_INTERVAL_SECONDS = 0.0005
+
+
+class Node:
+    def __init__(self, settings: Mapping[str, Setting]) -> None:
+        value: Callable[[str], Any] = lambda name: settings[name].value  # noqa: E731
+        self._settings = value
+        self._clock = SystemClock()
+        self._events = EventHub()
+        self._store = SqliteStore(Path(value("DATA")))
+        self._executor = HttpExecutor(allow=value("ALLOW_PRIVATE_TARGETS"), signing_secrets=value("SIGNING_SECRETS"))
+        self._engine = Engine(
+            self._store,
+            self._executor,
+            self._clock,
+            self._events,
+            EngineSettings(
+                node_name=value("NODE_NAME"),
+                limits=Limits(
+                    concurrency=value("DISPATCHER_WORKERS"),
+                    endpoint=value("ENDPOINT_CONCURRENCY"),
+                    tenant=value("TENANT_CONCURRENCY"),
+                ),
+                drain_seconds=value("DISPATCHER_DRAIN_TIMEOUT"),
+                reconcile_interval_seconds=value("RECONCILE_INTERVAL"),
+                reconcile_batch=value("RECONCILE_BATCH_SIZE"),
+                history_seconds=value("EXECUTION_HISTORY_RETENTION"),
+                history_most=value("EXECUTION_HISTORY_LIMIT"),
+            ),
+        )
+
+    async def serve(self, ready: Callable[[str], None]) -> None:
+        """Run until SIGINT or SIGTERM, then stop in the order that loses nothing."""
+        sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+        await self._store.start()
+        try:
+            await self._engine.start()
+            try:
+                await self._serve_api(ready)
+            finally:
+                await self._engine.stop()
+            await self._close_api()
+        finally:
+            await self._store.stop()
+        log.info("stopped")
+
+    async def _serve_api(self, ready: Callable[[str], None]) -> None:
+        self._server = _Server(self._http_config())
+        self._serving = asyncio.create_task(self._server.serve())
+        await self._server.wait_until_started(self._serving)
+        ready(f"http://{self._settings('HOST')}:{self._server.port()}")
+        await self._wait_for_signal(self._serving)
+        log.info("stopping: no new runs; what is running has time to end")
+
+    async def _close_api(self) -> None:
+        """The API answers until all runs have drained, then closes."""
+        self._server.should_exit = True
+        await self._serving
+
+    def _http_config(self) -> uvicorn.Config:
+        context = ApiContext(
+            self._store,
+            self._clock,
+            self._events,
+            os.urandom,
+            self._engine.timer.hint,
+            self._engine.claimer.hint,
+            self._engine.dispatcher.cancel,
+            self._engine.health,
+        )
+        return uvicorn.Config(
+            create_app(context),
+            host=self._settings("HOST"),
+            port=self._settings("PORT"),
+            loop="uvloop",
+            http="httptools",
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            timeout_graceful_shutdown=int(self._settings("HTTP_SHUTDOWN_TIMEOUT")),
+            h11_max_incomplete_event_size=64 * 1024,
+        )
+
+    async def _wait_for_signal(self, serving: asyncio.Task[None]) -> None:
+        asked = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, asked.set)
+        waiting = asyncio.create_task(asked.wait())
+        await asyncio.wait({waiting, serving}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, with its start and its signals in our hands: the API stays up while runs drain."""
+
+    def install_signal_handlers(self) -> None:
+        return
+
+    def capture_signals(self) -> Any:
+        from contextlib import nullcontext
+
+        return nullcontext()
+
+    async def wait_until_started(self, serving: asyncio.Task[None]) -> None:
+        while not self.started:
+            if serving.done():
+                serving.result()
+                raise OSError("the server did not start; is the port in use?")
+            await asyncio.sleep(0.005)
+
+    def port(self) -> int:
+        return int(self.servers[0].sockets[0].getsockname()[1])

@@ -40,6 +40,7 @@ class Hostile:
         self.gone = asyncio.Event()
         self.answer = OK
         self._tls = tls
+        self._answered: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
@@ -54,6 +55,10 @@ class Hostile:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def connections_open(self) -> int:
+        return len(self._tasks)
 
     def url(self, path: str = "/ok", host: str | None = None) -> str:
         return f"{'https' if self._tls else 'http'}://{host or self.host}:{self.port}{path}"
@@ -70,8 +75,8 @@ class Hostile:
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass  # cancelled only by __aexit__, which waits for it; the streams of 3.11 log it otherwise
         finally:
-            self.gone.set()
             self._tasks.discard(task)
+            self.gone.set()
             writer.transport.abort()
 
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
@@ -127,15 +132,27 @@ class Hostile:
         return True
 
     async def do_giant(self, kind: str, writer: asyncio.StreamWriter) -> bool:
-        writer.write(b"HTTP/1.1 200 OK\r\n")
-        if kind == "line":
-            writer.write(b"X-Long: " + b"y" * 1_000_000)
-        elif kind == "interim":
-            writer.write(b"HTTP/1.1 100 Continue\r\n\r\n" * 10_000)
-        else:
-            writer.write(b"".join(b"X-%d: y\r\n" % number for number in range(50_000)))
-        writer.write(b"\r\nContent-Length: 0\r\n\r\n")
+        """A head that never ends: one line, many lines, or interim answers."""
+        start, more = {
+            "line": (b"HTTP/1.1 200 OK\r\nX-Long: ", b"y" * 4096),
+            "many": (b"HTTP/1.1 200 OK\r\n", b"X-Many: y\r\n" * 400),
+            "interim": (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 200),
+            "whole": (b"HTTP/1.1 200 OK\r\nX-Long: " + b"y" * 66_000 + b"\r\nContent-Length: 0\r\n\r\n", b""),
+        }[kind]
+        writer.write(start)
+        while more:
+            writer.write(more)
+            await writer.drain()
         return False
+
+    async def do_stale(self, _: str, writer: asyncio.StreamWriter) -> bool:
+        """Answers the first request of a connection and cuts it on the second."""
+        if writer in self._answered:
+            writer.transport.abort()
+            return False
+        self._answered.add(writer)
+        writer.write(OK)
+        return True
 
     async def do_raw(self, kind: str, writer: asyncio.StreamWriter) -> bool:
         writer.write(

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from duetime.domain.execution import ErrorType
+from duetime.executors.guard import parse_target
 from duetime.executors.http import HttpExecutor
+from duetime.executors.pool import ConnectionPool
 from duetime.ports.executor import Outcome, Task
 from executors.conftest import LOOPBACK
 from executors.hostile import Hostile
@@ -65,13 +67,19 @@ async def test_connections_are_used_again(executor: HttpExecutor, target: Hostil
     assert target.connections == 1
 
 
-async def test_a_kept_connection_that_the_target_closed_is_replaced(
+async def test_a_kept_connection_that_the_target_cuts_as_we_write_is_replaced_once(
     executor: HttpExecutor, target: Hostile, task: MakeTask
 ):
-    await executor.execute(task(target.url()))
+    for _ in range(2):
+        assert (await executor.execute(task(target.url("/stale")))).http_status == 200
+    assert (target.connections, len(target.received)) == (2, 3)
+
+
+async def test_a_body_without_a_length_ends_with_its_connection(
+    executor: HttpExecutor, target: Hostile, task: MakeTask
+):
     outcome = await executor.execute(task(target.url("/raw/close")))
-    assert outcome.response == "until the end"
-    assert (await executor.execute(task(target.url()))).error_type is None
+    assert outcome == Outcome(http_status=200, response="until the end")
 
 
 async def test_a_head_request_does_not_wait_for_a_body(executor: HttpExecutor, target: Hostile, task: MakeTask):
@@ -149,10 +157,13 @@ async def test_a_gzip_bomb_is_not_inflated(executor: HttpExecutor, target: Hosti
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 35_000
 
 
-@pytest.mark.parametrize("kind", ["line", "many", "interim"])
+@pytest.mark.parametrize("kind", ["line", "many", "interim", "whole"])
 async def test_giant_headers_end_the_exchange(executor: HttpExecutor, target: Hostile, task: MakeTask, kind: str):
     outcome = await executor.execute(task(target.url(f"/giant/{kind}")))
-    assert outcome.error_type is ErrorType.CONNECTION_ERROR
+    assert outcome == Outcome(
+        error_type=ErrorType.CONNECTION_ERROR,
+        error_message="127.0.0.1 sent more than 64 kB of headers.",
+    )
     await asyncio.wait_for(target.gone.wait(), 2)
 
 
@@ -239,3 +250,19 @@ async def test_a_tls_handshake_that_hangs_times_out(executor: HttpExecutor, task
         outcome = await executor.execute(task(f"https://127.0.0.1:{target.port}/", timeout_seconds=0.2))
         assert outcome.error_type is ErrorType.TIMEOUT
         await asyncio.wait_for(target.gone.wait(), 2)
+
+
+async def test_idle_connections_are_bounded_in_number_and_age(target: Hostile):
+    pool = ConnectionPool(ssl.create_default_context(), idle_seconds=0.3, max_idle=2)
+    place = parse_target(target.url())
+    deadline = asyncio.get_running_loop().time() + 5
+    opened = [await pool.connect(place, ["127.0.0.1"], deadline) for _ in range(3)]
+    for connection in opened:
+        await connection.exchange(b"GET /ok HTTP/1.1\r\n\r\n", deadline)
+        pool.give_back(place, connection)
+    assert [connection.open for connection in opened] == [True, True, False]
+    while target.connections_open:
+        target.gone.clear()
+        await asyncio.wait_for(target.gone.wait(), 2)
+    assert pool.take(place, ["127.0.0.1"]) is None
+    pool.close()

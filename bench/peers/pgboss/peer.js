@@ -7,8 +7,8 @@ import { Pool } from 'undici'
 
 const order = JSON.parse(process.argv[2])
 const QUEUE = 'webhooks'
-const WORKERS = Number(process.env.PGBOSS_WORKERS ?? 10)
-const BATCH = Number(process.env.PGBOSS_BATCH ?? 1000)
+const WORKERS = 6
+const BATCH = 500
 const POLL_SECONDS = 0.5
 const INSERT_PAGE = 5000
 

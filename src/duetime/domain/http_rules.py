@@ -14,6 +14,7 @@ from functools import lru_cache
 
 MAX_URL_LENGTH = 2048
 MAX_HEADER_VALUE_LENGTH = 8192
+HIDDEN = "********"  # what answers show instead of a header's value
 
 _URL = re.compile(r"(?i:https?)://(?P<authority>[^/?#]*)")
 _FORBIDDEN_IN_URL = re.compile(r"[\x00-\x20\x7f-\xa0\\\ud800-\udfff]")
@@ -64,6 +65,8 @@ def header_problem(name: str, value: str) -> str | None:
     problem = _name_problem(name)
     if problem is not None:
         return problem
+    if value == HIDDEN:
+        return f"The value of {name} is what answers show in place of it; send the value, or leave the header out."
     if len(value) > MAX_HEADER_VALUE_LENGTH:
         return f"The value of {name} is longer than {MAX_HEADER_VALUE_LENGTH} characters."
     if not _FIELD_VALUE.fullmatch(value):

@@ -31,7 +31,7 @@ def format_instant(at: int) -> str:
 def parse_instant(text: str, zone: tzinfo = UTC) -> int:
     """RFC 3339 text to an instant; a time without an offset is read in `zone`. Raises ValueError with a sentence."""
     try:
-        moment = datetime.fromisoformat(text.strip())
+        moment = datetime.fromisoformat(text.strip().upper())
     except ValueError:
         raise ValueError(f"'{text[:64]}' is not an instant; write it like 2026-11-18T09:00:00Z") from None
     if "T" not in text.upper() and ":" not in text:

@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Meta
 
 
-class Fields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A value object that a person writes: unknown fields are refused, defaults are not stored."""
+class Fields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A value object that a person writes: unknown fields are refused."""
 
 
 class JobStatus(StrEnum):
@@ -35,7 +35,7 @@ Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
 HttpStatus = Annotated[int, Meta(ge=100, le=599)]
 
 
-class HttpRequest(Fields, frozen=True):
+class HttpRequest(Fields, frozen=True, omit_defaults=True):
     """`body`: a string is sent as it is, any other JSON value as JSON, null not at all."""
 
     url: Annotated[str, Meta(min_length=1, max_length=2048)]
@@ -84,7 +84,9 @@ class Overlap(StrEnum):
 Label = Annotated[str, Meta(min_length=1, max_length=255)]
 
 
-class JobSpec(Fields, frozen=True):
+class JobSpec(Fields, frozen=True, omit_defaults=True):
+    """Defaults are not stored: a million rows would repeat them."""
+
     name: Label
     schedule: Annotated[str, Meta(min_length=1, max_length=512)]
     payload: HttpRequest

@@ -7,6 +7,7 @@ the job's catch-up policy decides. What is decided against is a `Skipped` span f
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -116,7 +117,7 @@ def _plan_timer(timer: DueTimer, now: int, page: FirePlan) -> None:
         instants = _instants_to_run(timer, table, now)
         next_due_at = table.next_after(now) if timer.recurs else None
     if spec.max_runs is not None:
-        instants = instants[: spec.max_runs - timer.fired]
+        instants = instants[: max(0, spec.max_runs - timer.fired)]
         if timer.fired + len(instants) >= spec.max_runs:
             next_due_at = None
     page.moves.append(TimerMove(timer.job_id, timer.due_at, timer.version, next_due_at, len(instants)))
@@ -187,9 +188,12 @@ def _instants(table: Timetable, begin: int, end: int) -> list[int]:
     return found
 
 
+# Jobs that share a timetable missed the same instants: a page of them after a long downtime counts once, not each.
+@lru_cache(maxsize=1024)
 def _count(table: Timetable, first_at: int, until_at: int) -> int | None:
     """How many instants lie in [first_at, until_at), or None when they are too many to count one by one."""
     if isinstance(table.schedule, Every):
+        until_at = min(until_at, table.end_at + table.jitter + 1)
         return max(1, -(-(until_at - first_at) // table.schedule.period))
     count, at = 0, table.next_after(first_at - 1)
     while at is not None and at < until_at:

@@ -184,8 +184,8 @@ def jitter_of(job_id: str, jitter_seconds: float) -> int:
     return int.from_bytes(blake2b(job_id.encode(), digest_size=8).digest(), "big") % span if span else 0
 
 
-def first_due(spec: JobSpec, job_id: str, now: int) -> int:
-    """When a new or changed job is first due. Raises InvalidSchedule when it never is."""
+def first_due(spec: JobSpec, job_id: str, now: int) -> tuple[int, bool]:
+    """When a new job is first due, and whether it is due again after that. Raises InvalidSchedule if never."""
     table = timetable(spec, job_id, now)
     if isinstance(table.schedule, Once):
         at = table.schedule.at
@@ -195,8 +195,6 @@ def first_due(spec: JobSpec, job_id: str, now: int) -> int:
     else:
         due_at = table.next_after(now)
     if due_at is None:
-        raise InvalidSchedule.at(
-            "/end_at" if spec.end_at else "/schedule",
-            "no run falls between start_at and end_at; widen them or change the schedule",
-        )
-    return due_at
+        message = "no run falls between start_at and end_at; widen them or change the schedule"
+        raise InvalidSchedule.at("/end_at" if spec.end_at else "/schedule", message)
+    return due_at, table.recurs

@@ -97,9 +97,7 @@ class Target:
 
 
 def check_address(address: Address, allow: AllowedNetworks = ()) -> None:
-    """Raise `BlockedTarget` unless this address may be called, looking inside those that carry an IPv4
-    address.
-    """
+    """Raise `BlockedTarget` unless this address, and any IPv4 address inside it, may be called."""
     if allow is True:
         return
     if isinstance(address, IPv6Address):
@@ -198,9 +196,7 @@ def _odd_ipv4(host: str) -> IPv4Address:
 
 
 class Guard:
-    """The rules with an operator's settings. `allow`: networks beside the public ones, or True for
-    everything.
-    """
+    """The rules with an operator's settings. `allow`: networks beside the public ones, or True for all."""
 
     def __init__(self, allow: AllowedNetworks = (), ports: Ports = DEFAULT_PORTS) -> None:
         self._allow = allow

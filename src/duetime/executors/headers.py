@@ -32,9 +32,7 @@ _encode_json = msgspec.json.Encoder().encode
 
 
 def signing_keys(secrets: Sequence[str]) -> tuple[bytes, ...]:
-    """Keys from secrets, `whsec_` + base64 or any other text as it is. Raises ValueError, never naming the
-    secret.
-    """
+    """Keys from secrets: `whsec_` + base64, or any text as it is. A ValueError never names the secret."""
     return tuple(_key(secret) for secret in secrets)
 
 
@@ -52,17 +50,13 @@ def _key(secret: str) -> bytes:
 
 
 def signature(keys: Sequence[bytes], message_id: str, timestamp: int, body: bytes) -> str:
-    """Standard Webhooks v1: one signature a key, so that receivers can take a new key while the old one is
-    still used.
-    """
+    """Standard Webhooks v1: one signature a key, so that keys can rotate while receivers still use the old."""
     signed = b"%b.%d.%b" % (message_id.encode(), timestamp, body)
     return " ".join(f"v1,{b64encode(hmac.digest(key, signed, 'sha256')).decode()}" for key in keys)
 
 
 def encode_body(body: Any) -> tuple[bytes, str | None]:
-    """The bytes to send and their content type, None for no body. Raises ValueError or TypeError for what is
-    no JSON.
-    """
+    """The bytes to send and their content type, None for no body. Not JSON: ValueError or TypeError."""
     if body is None:
         return b"", None
     if isinstance(body, str):
@@ -103,9 +97,7 @@ def trace_id(execution_id: str) -> str:
 
 
 def span_id(task: Task) -> str:
-    """One span an attempt: the token grows with each claim, the attempt (from 1) keeps it from being all
-    zeros.
-    """
+    """One span an attempt. All zeros would be invalid, but attempts count from 1."""
     return f"{task.token & 0xFFFF_FFFF:08x}{task.attempt & 0xFFFF_FFFF:08x}"
 
 

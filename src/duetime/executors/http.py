@@ -85,6 +85,7 @@ class HttpExecutor:
             connection = await self._exchange(target, request, deadline, task.payload.method == "HEAD")
         except (OSError, DnsError, BlockedTarget, ConnectionLost, BadAnswer) as problem:
             return _network_failure(problem, target, task.timeout_seconds)
+        # Nothing awaits between giving the connection back and reading its answer: no other attempt has it yet.
         return self._outcome(task, target, connection)
 
     def _request(self, task: Task, target: Target) -> bytes:

@@ -89,9 +89,11 @@ class ConnectionPool:
         loop = asyncio.get_running_loop()
         oldest = loop.time() - self._idle_seconds
         for origin, kept in list(self._idle.items()):
-            fresh = [connection for connection in kept if connection.open and connection.idle_since > oldest]
+            fresh = []
             for connection in kept:
-                if connection not in fresh:
+                if connection.open and connection.idle_since > oldest:
+                    fresh.append(connection)
+                else:
                     connection.abort()
             self._idle_count -= len(kept) - len(fresh)
             if fresh:

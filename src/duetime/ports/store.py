@@ -31,6 +31,7 @@ class JobRecord(msgspec.Struct, frozen=True, array_like=True):
     created_at: int
     updated_at: int
     due_at: int | None
+    resume_at: int | None  # while paused: when it would have been due
     fired: int
     runs: int
     successes: int

@@ -37,8 +37,8 @@ Seconds have no say.
 - A gap of more than three hours (Samoa had no 30 December 2011): Debian drops what was due in it; cronsim
   shifts it, and so do we, since nothing is to be lost silently.
 - For wildcard jobs cronsim ticks in hours and restarts a day at a midnight that may not exist. So it passes
-  over 02:00 when Lord Howe Island sets back by 30 minutes and answers `*/5 0 * * *` with 01:00 where
-  midnight is missing. Debian looks at the clock on the wall; so do we.
+  over 02:00 when Lord Howe Island sets back by 30 minutes, over 01:00 where Santiago has no midnight, and never
+  ends where Newfoundland set back across midnight. Debian looks at the clock on the wall; so do we.
 - `5-5/2` is 5 alone in Debian and here; cronsim reads it as `5/2`. `L/2` is refused here; cronsim drops the
   step.
 - Asked in the second pass of an overlap, cronsim may answer with an instant of the first pass, which is over.

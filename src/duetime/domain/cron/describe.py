@@ -53,12 +53,7 @@ def _few_times(seconds: int, minutes: int, hours: int) -> str:
         return ""
     ending = [""] if seconds == 1 else [f":{second:02}" for second in bits(seconds)]
     return _and(
-        [
-            f"{hour:02}:{minute:02}{second}"
-            for hour in bits(hours)
-            for minute in bits(minutes)
-            for second in ending
-        ]
+        [f"{hour:02}:{minute:02}{second}" for hour in bits(hours) for minute in bits(minutes) for second in ending]
     )
 
 
@@ -107,9 +102,7 @@ def _date_words(rule: DayRule) -> list[str]:
     for back in bits(rule.before_last):
         days = "" if back == 0 else f"{back} day{'s' if back > 1 else ''} before "
         words.append(f"{days or 'on '}the last day of the month")
-    words += [
-        f"on the weekday (Monday to Friday) nearest day {day} of the month" for day in bits(rule.nearest)
-    ]
+    words += [f"on the weekday (Monday to Friday) nearest day {day} of the month" for day in bits(rule.nearest)]
     if rule.last_weekday:
         words.append("on the last weekday (Monday to Friday) of the month")
     return words

@@ -112,9 +112,7 @@ def _fields(line: str) -> list[str]:
     if fields[0].startswith(("TZ=", "CRON_TZ=")):
         raise wrong('a zone does not belong in the expression; put it in the "timezone" field of the job.')
     if len(fields) == 7:
-        raise wrong(
-            "the expression has 7 fields: Quartz's year field is not supported; leave it out and use end_at."
-        )
+        raise wrong("the expression has 7 fields: Quartz's year field is not supported; leave it out and use end_at.")
     if len(fields) not in (5, 6):
         raise wrong(f"the expression has {len(fields)} of 5 or 6 fields; write {_SHAPE}.")
     return fields
@@ -124,9 +122,7 @@ def _alias(line: str, fields: list[str]) -> list[str]:
     if fields[0].startswith("@EVERY"):
         raise wrong('@every is not cron; for a fixed interval write the schedule as "every 5m".')
     if fields[0] == "@REBOOT":
-        raise wrong(
-            '@reboot is refused: a job belongs to no machine that boots; use "immediate" to run it once.'
-        )
+        raise wrong('@reboot is refused: a job belongs to no machine that boots; use "immediate" to run it once.')
     if len(fields) > 1 or fields[0] not in _ALIASES:
         names = ", ".join(name.lower() for name in _ALIASES)
         raise wrong(f"{quoted(line)} is not known; an @name stands alone and is one of {names}.")

@@ -120,9 +120,7 @@ def _hashed(field: Field, text: str, base: str, step: int, seed: str) -> int:
             raise field.wrong(text, "the brackets after H hold a range such as H(0-29).")
         low, high = _bounds(field, text, match[1])
     span = high - low + 1
-    place = int.from_bytes(
-        blake2b(f"{field.name}\0{seed}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    )
+    place = int.from_bytes(blake2b(f"{field.name}\0{seed}".encode("utf-8", "surrogatepass"), digest_size=8).digest())
     if not step:
         return _mask(field, low + place % span, low + place % span, 1)
     return _mask(field, low + place % min(step, span), high, step)

@@ -25,9 +25,7 @@ _CLOCK_CHANGE = 3 * _DAY  # longer than any
 _AS_IN_CRON = Dst()
 
 
-def next_after(
-    expr: CronExpression, zone: ZoneInfo | str, after_ms: int, dst: Dst = _AS_IN_CRON
-) -> int | None:
+def next_after(expr: CronExpression, zone: ZoneInfo | str, after_ms: int, dst: Dst = _AS_IN_CRON) -> int | None:
     """The first instant strictly later than `after_ms`, both in milliseconds since 1970 UTC.
 
     None if there is none within 50 years or before the year 9000. The instants of an expression are one

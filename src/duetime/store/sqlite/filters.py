@@ -10,8 +10,8 @@ from duetime.domain.states import OPEN, State
 from duetime.ports.store import ExecutionQuery, JobQuery
 
 JOB_ROW = """
-SELECT rtrim(json_array(j.job_id, j.tenant, j.owner, t.version, t.status, j.created_at, j.updated_at, t.due_at, t.fired,
-                        t.runs, t.successes, t.failures, t.busy_ms, t.last_run_at, t.last_state, j.paused_by,
+SELECT rtrim(json_array(j.job_id, j.tenant, j.owner, t.version, t.status, j.created_at, j.updated_at, t.due_at,
+                        t.resume_at, t.fired, t.runs, t.successes, t.failures, t.busy_ms, t.last_run_at, t.last_state, j.paused_by,
                         j.paused_at, j.pause_reason), ']') || ',' || j.spec || ']' AS row
 FROM timers AS t CROSS JOIN jobs AS j ON j.id = t.job
 """

@@ -1,0 +1,141 @@
+"""Duetime itself as a process: started, spoken to over HTTP, measured from outside, stopped or killed."""
+
+from __future__ import annotations
+
+import http.client
+import subprocess
+import time
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bench import processes
+from bench.results import Skipped
+
+EXECUTABLE = Path(processes.PYTHON).with_name("duetime")
+READY_TIMEOUT_SECONDS = 30.0
+
+
+class DuetimeNode:
+    """One node with a data folder of its own on loopback, open to local targets. A context manager."""
+
+    def __init__(self) -> None:
+        if not EXECUTABLE.exists():
+            raise Skipped("duetime is not installed in this environment: run `make setup`")
+        self.folder = processes.scratch("duetime")
+        self.port = processes.free_port()
+        self._log = (self.folder / "serve.log").open("ab")
+        self.child: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> DuetimeNode:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        self._log.close()
+        processes.remove(self.folder)
+
+    def start(self) -> float:
+        """Start and wait until it says that it is ready; answers with the seconds that took."""
+        started = time.perf_counter()
+        self.child = processes.start(
+            [
+                *(EXECUTABLE, "serve", "--host", "127.0.0.1", "--port", str(self.port)),
+                *("--data", self.folder / "data"),
+            ],
+            env={
+                "DUETIME_ALLOW_PRIVATE_TARGETS": "true",
+                "DUETIME_METRICS_PORT": str(processes.free_port()),
+            },
+            stdout=self._log,
+            stderr=self._log,
+        )
+        while time.perf_counter() - started < READY_TIMEOUT_SECONDS:
+            if self._is_ready():
+                return time.perf_counter() - started
+            if self.child.poll() is not None:
+                break
+            time.sleep(0.005)
+        self.stop()
+        raise Skipped(f"duetime serve did not become ready: {self._last_words()}")
+
+    def stop(self) -> None:
+        if self.child is not None:
+            processes.stop(self.child, 40.0)
+            self.child = None
+
+    def kill(self) -> None:
+        if self.child is not None:
+            processes.kill(self.child)
+            self.child = None
+
+    def cpu_seconds(self) -> float:
+        assert self.child is not None
+        return processes.group_cpu_seconds(self.child)
+
+    def rss_bytes(self) -> int:
+        assert self.child is not None
+        return processes.group_rss_bytes(self.child)
+
+    def add_job(self, job: dict[str, Any]) -> None:
+        self._post("/api/v1/jobs", msgspec.json.encode(job), "application/json")
+
+    def add_batch(self, body: bytes, expected: int) -> float:
+        """Create jobs from NDJSON; answers with the seconds until the answer was in."""
+        started = time.perf_counter()
+        answer = self._post("/api/v1/jobs:batch", body, "application/x-ndjson")
+        seconds = time.perf_counter() - started
+        refused = answer.get("refused") or answer.get("errors")
+        if refused:
+            raise RuntimeError(f"{len(refused)} of {expected} jobs were refused, the first: {refused[0]}")
+        return seconds
+
+    def _post(self, path: str, body: bytes, content_type: str) -> dict[str, Any]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        try:
+            connection.request("POST", path, body, {"content-type": content_type})
+            response = connection.getresponse()
+            answer = response.read()
+        finally:
+            connection.close()
+        if response.status >= 300:
+            raise RuntimeError(f"POST {path} answered {response.status}: {answer[:500].decode()}")
+        decoded: dict[str, Any] = msgspec.json.decode(answer)
+        return decoded
+
+    def _is_ready(self) -> bool:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=2)
+        try:
+            connection.request("GET", "/health")
+            return connection.getresponse().status == 200
+        except OSError:
+            return False
+        finally:
+            connection.close()
+
+    def _last_words(self) -> str:
+        return (self.folder / "serve.log").read_text(errors="replace")[-800:].strip()
+
+
+def instant(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def webhook_job(number: int | str, url: str, schedule: str, **fields: Any) -> dict[str, Any]:
+    payload = {"url": url, "method": "POST", "body": {"n": number}}
+    return {"name": f"job-{number}", "type": "http_request", "schedule": schedule, "payload": payload, **fields}
+
+
+def ndjson(jobs: Iterable[dict[str, Any]]) -> bytes:
+    encode = msgspec.json.Encoder().encode
+    return b"\n".join(encode(job) for job in jobs) + b"\n"
+
+
+def pages(jobs: Sequence[dict[str, Any]], size: int = 100_000) -> Iterable[tuple[bytes, int]]:
+    for at in range(0, len(jobs), size):
+        page = jobs[at : at + size]
+        yield ndjson(page), len(page)

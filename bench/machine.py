@@ -1,0 +1,65 @@
+"""Facts about the machine that figures can't be read without."""
+
+from __future__ import annotations
+
+import os
+import platform
+import tempfile
+import time
+from pathlib import Path
+
+import apsw
+import msgspec
+
+
+class Machine(msgspec.Struct, frozen=True):
+    processor: str
+    cores: int
+    memory_gb: float
+    system: str
+    python: str
+    sqlite: str
+    syncs_per_second: float
+    load_at_start: float
+    load_at_end: float
+
+    def lines(self) -> list[str]:
+        return [
+            "## The machine",
+            "",
+            f"- {self.cores} cores, {self.processor}; {self.memory_gb:.0f} GB of memory; {self.system}",
+            f"- Python {self.python}, SQLite {self.sqlite}",
+            f"- {self.syncs_per_second:,.0f} synced 4 kB writes a second in the folder used",
+            f"- load average {self.load_at_start:.2f} before the run and {self.load_at_end:.2f} after it",
+        ]
+
+
+def look(load_at_start: float) -> Machine:
+    return Machine(
+        processor=_processor(),
+        cores=os.cpu_count() or 1,
+        memory_gb=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9,
+        system=f"{platform.system()} {platform.release()}",
+        python=platform.python_version(),
+        sqlite=apsw.sqlite_lib_version(),
+        syncs_per_second=_syncs_per_second(),
+        load_at_start=load_at_start,
+        load_at_end=os.getloadavg()[0],
+    )
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _syncs_per_second(count: int = 200) -> float:
+    with tempfile.TemporaryFile() as file:
+        started = time.perf_counter()
+        for _ in range(count):
+            file.write(b"\0" * 4096)
+            file.flush()
+            os.fdatasync(file.fileno())
+        return count / (time.perf_counter() - started)

@@ -1,0 +1,169 @@
+"""/api/v1/jobs/{id}/…: what one can do to a job, and ask about it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from litestar import Controller, get, post
+from litestar.params import Parameter
+
+from duetime.api import paging
+from duetime.api.context import OWNER, TENANT, ApiContext
+from duetime.api.jobs import cancel_job, find_job, result_of
+from duetime.api.views import (
+    Coming,
+    ExecutionList,
+    JobGlance,
+    JobMessage,
+    QueuedRun,
+    Why,
+    text,
+    view_execution,
+    view_skipped,
+)
+from duetime.domain import authoring
+from duetime.domain.commands import AddRun, PauseJob
+from duetime.domain.errors import Conflict, InvalidRequest
+from duetime.domain.ids import make_id
+from duetime.domain.instants import format_instant
+from duetime.domain.job import JobStatus
+from duetime.domain.preview import coming
+from duetime.domain.schedule import timetable
+from duetime.domain.states import State, Trigger
+from duetime.domain.why import explain
+from duetime.ports.store import ExecutionQuery, JobRecord
+
+MOST_COMING = 1000
+MOST_SKIPPED = 20
+
+
+class JobActionController(Controller):
+    path = "/jobs/{job_id:str}"
+    tags = ("jobs",)
+
+    @post("/pause", summary="Pause a job", status_code=200)
+    async def pause_job(self, context: ApiContext, job_id: str) -> JobMessage:
+        await find_job(context, job_id)
+        now = context.clock.now()
+        (status,) = await context.store.apply([PauseJob(now, TENANT, job_id, OWNER, "paused on request")])
+        context.events.publish("job.paused", now, TENANT, {"job_id": job_id, "by": OWNER})
+        return JobMessage(job_id, result_of(status), "Job paused. It will not be executed until resumed.")
+
+    @post("/resume", summary="Resume a paused job", status_code=200)
+    async def resume_job(self, context: ApiContext, job_id: str) -> JobMessage:
+        record = await find_job(context, job_id)
+        if record.status is not JobStatus.PAUSED:
+            raise Conflict(f"job {job_id} is {record.status}; only a PAUSED job can be resumed")
+        now = context.clock.now()
+        command = authoring.resume_job(
+            job_id, TENANT, record.version, record.created_at, record.spec, record.resume_at, now
+        )
+        (status,) = await context.store.apply([command])
+        result_of(status)
+        if command.due_at is not None:
+            context.due_hint(command.due_at)
+        context.events.publish("job.resumed", now, TENANT, {"job_id": job_id})
+        return JobMessage(job_id, result_of(status), "Job resumed.", text(command.due_at))
+
+    @post("/cancel", summary="Cancel a job", status_code=200)
+    async def cancel(self, context: ApiContext, job_id: str) -> JobMessage:
+        await find_job(context, job_id)
+        await cancel_job(context, job_id)
+        return JobMessage(job_id, JobStatus.CANCELLED, "Job cancelled. It will not run again.")
+
+    @post("/run", summary="Run a job once, now", status_code=202)
+    async def run_job(self, context: ApiContext, job_id: str) -> QueuedRun:
+        record = await find_job(context, job_id)
+        if record.status is JobStatus.CANCELLED:
+            raise Conflict(f"job {job_id} is CANCELLED; create a new one to run it")
+        return await self._add_run(context, job_id, Trigger.MANUAL, "Job queued to run now")
+
+    @post("/retry", summary="Run the last failed execution again", status_code=202)
+    async def retry_job(self, context: ApiContext, job_id: str) -> QueuedRun:
+        record = await find_job(context, job_id)
+        if record.last_state not in (State.FAILED, State.TIMEOUT):
+            raise Conflict(f"the last execution of job {job_id} did not fail; use /run to run it once more")
+        return await self._add_run(context, job_id, Trigger.RETRY, "Job queued for retry")
+
+    async def _add_run(self, context: ApiContext, job_id: str, trigger: Trigger, message: str) -> QueuedRun:
+        now = context.clock.now()
+        execution_id = make_id(now, context.entropy(10))
+        (added,) = await context.store.apply([AddRun(now, TENANT, job_id, execution_id, trigger)])
+        result_of(added)
+        context.waiting_hint(now)
+        return QueuedRun(job_id, execution_id, State.QUEUED, message)
+
+    @get("/status", summary="How a job stands, at a glance")
+    async def get_status(self, context: ApiContext, job_id: str) -> JobGlance:
+        record = await find_job(context, job_id)
+        open_states = await _open_executions(context, job_id)
+        running = open_states.count(State.RUNNING)
+        return JobGlance(
+            job_id, record.status, text(record.due_at), text(record.last_run_at), record.last_state, running,
+            len(open_states) - running,
+        )  # fmt: skip
+
+    @get("/executions", summary="A job's history, latest first")
+    async def list_executions(
+        self, context: ApiContext, job_id: str, wanted: Annotated[State | None, Parameter(query="state")] = None,
+        limit: int = paging.DEFAULT_LIMIT, offset: int = 0, cursor: str | None = None,
+    ) -> ExecutionList:  # fmt: skip
+        await find_job(context, job_id)
+        skipped = await context.store.list_skipped(job_id, MOST_SKIPPED)
+        page = await list_page(context, ExecutionQuery(TENANT, job_id, wanted), limit, offset, cursor)
+        return ExecutionList(
+            page.executions, page.total, page.limit, page.offset, page.has_more, page.next_cursor,
+            [view_skipped(record) for record in skipped],
+        )  # fmt: skip
+
+    @get("/next", summary="A job's coming instants")
+    async def list_next(self, context: ApiContext, job_id: str, count: int = 10) -> Coming:
+        if not 1 <= count <= MOST_COMING:
+            raise InvalidRequest.at("/count", f"must lie between 1 and {MOST_COMING}")
+        return Coming(job_id, [format_instant(at) for at in _coming(await find_job(context, job_id), count)])
+
+    @get("/why", summary="What a job will do next, and what holds it now")
+    async def get_why(self, context: ApiContext, job_id: str) -> Why:
+        record = await find_job(context, job_id)
+        open_states = await _open_executions(context, job_id)
+        summary, holds = explain(
+            record.status, record.due_at, record.paused_by, record.paused_at, record.pause_reason, record.spec,
+            open_states, context.clock.now(),
+        )  # fmt: skip
+        return Why(job_id, summary, text(record.due_at), holds)
+
+
+def _coming(record: JobRecord, count: int) -> list[int]:
+    due_at = record.due_at if record.status is not JobStatus.PAUSED else record.resume_at
+    table = timetable(record.spec, record.job_id, record.created_at)
+    if record.spec.max_runs is not None:
+        count = min(count, record.spec.max_runs - record.fired)
+    return coming(table, due_at, count)
+
+
+async def _open_executions(context: ApiContext, job_id: str) -> list[State]:
+    """The states of what is open, up to a page: enough to say what holds a job."""
+    found: list[State] = []
+    for state in (State.RUNNING, State.RETRYING, State.QUEUED):
+        query = ExecutionQuery(TENANT, job_id, state, limit=paging.MAX_LIMIT)
+        found += [record.state for record in await context.store.list_executions(query)]
+    return found
+
+
+async def list_page(
+    context: ApiContext, query: ExecutionQuery, limit: int, offset: int, cursor: str | None
+) -> ExecutionList:
+    paging.check_page(limit, offset)
+    after = paging.read_cursor(cursor, str)[1] if cursor else None
+    values: dict[str, Any] = {"limit": limit + 1, "offset": offset, "after": after}
+    query = ExecutionQuery(query.tenant, query.job_id, query.state, query.dead, query.since, query.until, **values)
+    records = await context.store.list_executions(query)
+    has_more, records = len(records) > limit, records[:limit]
+    return ExecutionList(
+        [view_execution(record) for record in records],
+        await context.store.count_executions(query),
+        limit,
+        offset,
+        has_more,
+        paging.write_cursor(None, records[-1].execution_id) if has_more else None,
+    )

@@ -1,0 +1,46 @@
+"""The application: routes put together, errors as problems, and a guard for the time without identity."""
+
+from __future__ import annotations
+
+from litestar import Litestar, Router
+from litestar.di import Provide
+from litestar.exceptions import HTTPException
+
+from duetime.api.actions import JobActionController
+from duetime.api.batch import create_jobs
+from duetime.api.bodies import MAX_BODY_BYTES
+from duetime.api.context import ApiContext
+from duetime.api.events import EventController
+from duetime.api.executions import DeadLetterController, ExecutionController
+from duetime.api.health import get_health
+from duetime.api.jobs import JobController
+from duetime.api.local import LocalOnly
+from duetime.api.openapi import docs_routes, openapi_config
+from duetime.api.problems import handle_anything, handle_duetime_error, handle_http_exception
+from duetime.api.schedules import ScheduleController
+from duetime.domain.errors import DuetimeError
+
+BASE_PATH = "/api/v1"
+
+
+def create_app(context: ApiContext) -> Litestar:
+    routes = Router(
+        BASE_PATH,
+        route_handlers=[
+            create_jobs, JobController, JobActionController, ExecutionController, DeadLetterController,
+            ScheduleController, EventController,
+        ],
+    )  # fmt: skip
+    return Litestar(
+        route_handlers=[routes, get_health, *docs_routes()],
+        dependencies={"context": Provide(lambda: context, sync_to_thread=False, use_cache=True)},
+        exception_handlers={
+            DuetimeError: handle_duetime_error,
+            HTTPException: handle_http_exception,
+            Exception: handle_anything,
+        },
+        middleware=[LocalOnly],
+        openapi_config=openapi_config(),
+        request_max_body_size=MAX_BODY_BYTES,
+        logging_config=None,
+    )

@@ -1,0 +1,138 @@
+"""POST /api/v1/jobs:batch: many jobs at once, as a JSON array or as NDJSON, which is read as it comes.
+
+A page of lines is checked while the pages before it are being written. One bad line spoils no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+from litestar import Request, post
+
+from duetime.api.bodies import MAX_BODY_BYTES, decode_spec
+from duetime.api.context import OWNER, TENANT, ApiContext
+from duetime.api.views import BatchResult, Refused
+from duetime.domain import authoring
+from duetime.domain.commands import CreateJobs, NewJob
+from duetime.domain.errors import DuetimeError, InvalidRequest, PayloadTooLarge
+
+MOST_JOBS = 100_000
+MOST_BYTES = 256 * 1024 * 1024
+PAGE = 1000
+PAGES_UNDER_WAY = 4
+
+Numbered = tuple[int, NewJob]
+
+
+@post(
+    "/jobs:batch", tags=["jobs"], summary="Create many jobs at once (JSON array or NDJSON)", status_code=200,
+    request_max_body_size=MOST_BYTES,
+)  # fmt: skip
+async def create_jobs(request: Request[Any, Any, Any], context: ApiContext) -> BatchResult:
+    batch = _Batch(context)
+    async for line in _lines(request):
+        await batch.add(line)
+    return await batch.finish()
+
+
+async def _lines(request: Request[Any, Any, Any]) -> AsyncIterator[bytes]:
+    """Each job's bytes, whichever way they came."""
+    if "ndjson" in request.headers.get("content-type", ""):
+        async for line in _split(request):
+            yield line
+        return
+    try:
+        items = msgspec.json.decode(await request.body(), type=list[msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        message = f"the body is not a JSON array of jobs: {error}; for one job a line, send application/x-ndjson"
+        raise InvalidRequest.at("", message) from None
+    for item in items:
+        yield bytes(item)
+
+
+async def _split(request: Request[Any, Any, Any]) -> AsyncIterator[bytes]:
+    rest = b""
+    async for chunk in request.stream():
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            if line and not line.isspace():
+                yield line
+        if len(rest) > MAX_BODY_BYTES:
+            raise PayloadTooLarge(f"a line is longer than {MAX_BODY_BYTES} bytes; is there a line break between jobs?")
+    if rest and not rest.isspace():
+        yield rest
+
+
+class _Batch:
+    def __init__(self, context: ApiContext) -> None:
+        self._context = context
+        self._index = 0
+        self._page: list[Numbered] = []
+        self._writing: list[asyncio.Task[None]] = []
+        self._created: dict[int, str] = {}
+        self._refused: list[Refused] = []
+
+    async def add(self, line: bytes) -> None:
+        index, self._index = self._index, self._index + 1
+        if index >= MOST_JOBS:
+            if index == MOST_JOBS:
+                await self._drain()
+                raise PayloadTooLarge(
+                    f"a batch may have {MOST_JOBS} jobs; {len(self._created)} were created, send the rest anew"
+                )
+            return
+        try:
+            if len(line) > MAX_BODY_BYTES:
+                raise PayloadTooLarge(f"the job has {len(line)} bytes; {MAX_BODY_BYTES} are allowed")
+            now = self._context.clock.now()
+            job = authoring.new_job(decode_spec(line), TENANT, OWNER, now, self._context.entropy(10))
+        except DuetimeError as error:
+            self._refuse(index, error)
+            return
+        self._page.append((index, job))
+        if len(self._page) >= PAGE:
+            await self._flush()
+
+    async def _flush(self) -> None:
+        page, self._page = self._page, []
+        while len(self._writing) >= PAGES_UNDER_WAY:
+            await self._writing.pop(0)
+        self._writing.append(asyncio.create_task(self._write(page)))
+        await asyncio.sleep(0)
+
+    async def _write(self, page: list[Numbered]) -> None:
+        context, now = self._context, self._context.clock.now()
+        (answer,) = await context.store.apply([CreateJobs(now, tuple(job for _, job in page))])
+        answers = [None] * len(page)
+        if isinstance(answer, DuetimeError):  # one of them can't be written: find out which
+            answers = await context.store.apply([CreateJobs(now, (job,)) for _, job in page])
+        soonest = None
+        for (index, job), refused in zip(page, answers, strict=True):
+            if isinstance(refused, DuetimeError):
+                self._refuse(index, refused)
+            else:
+                self._created[index] = job.job_id
+                soonest = job.due_at if soonest is None else min(soonest, job.due_at)
+        if soonest is not None:
+            context.due_hint(soonest)
+            context.events.publish("jobs.created", now, TENANT, {"count": len(page)})
+
+    def _refuse(self, index: int, error: DuetimeError) -> None:
+        fields = error.errors if isinstance(error, InvalidRequest) else ()
+        errors = [{"pointer": field.pointer, "message": field.message} for field in fields]
+        self._refused.append(Refused(index, error.code, error.message, errors))
+
+    async def _drain(self) -> None:
+        if self._page:
+            await self._flush()
+        for task in self._writing:
+            await task
+
+    async def finish(self) -> BatchResult:
+        await self._drain()
+        created = [job_id for _, job_id in sorted(self._created.items())]
+        refused = sorted(self._refused, key=lambda item: item.index)
+        return BatchResult(len(created), len(refused), created, refused)

@@ -1,0 +1,157 @@
+"""Reading what people send: JSON into typed values, with errors that name the field and what to do."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Hashable, Iterator
+from functools import lru_cache
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from duetime.domain.errors import InvalidRequest, PayloadTooLarge
+from duetime.domain.job import JobSpec
+
+MAX_BODY_BYTES = 1024 * 1024
+MAX_DEPTH = 32
+
+T = TypeVar("T")
+
+_AT = re.compile(r"^(?P<message>.*?)(?: - at `(?P<path>.*)`)?$", re.DOTALL)
+_UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*)`", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(?P<name>.*)`")
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
+
+
+@lru_cache(maxsize=64)
+def _decoder(kind: Hashable) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(cast("type[Any]", kind))
+
+
+_decode_spec = msgspec.json.Decoder(JobSpec).decode
+
+
+def decode_spec(body: bytes) -> JobSpec:
+    """The hot one: a job. Raises InvalidRequest."""
+    if b"\\u0000" in body or body.count(b"{") + body.count(b"[") > MAX_DEPTH:
+        _check_text(body)
+    try:
+        return _decode_spec(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise explain(error, JobSpec) from None
+
+
+def decode(body: bytes, kind: type[T]) -> T:
+    """Any other body. An empty one counts as an empty object."""
+    if len(body) > MAX_BODY_BYTES:
+        raise PayloadTooLarge(f"the body has {len(body)} bytes; {MAX_BODY_BYTES} are allowed")
+    _check_text(body)
+    try:
+        value: T = _decoder(cast(Hashable, kind)).decode(body or b"{}")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise explain(error, kind) from None
+    return value
+
+
+def convert(value: object, kind: type[T]) -> T:
+    """A value that was decoded already, as `kind`."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise explain(error, kind) from None
+
+
+def explain(error: Exception, kind: Any) -> InvalidRequest:
+    """A decoder's error as a pointer and a sentence; an unknown field with the nearest known name."""
+    if not isinstance(error, msgspec.ValidationError):
+        return InvalidRequest.at("", f"the body is not valid JSON: {str(error) or type(error).__name__}")
+    match = _AT.match(str(error))
+    assert match is not None
+    message, pointer, at = match["message"], _pointer(match["path"] or ""), kind
+    for name, _ in _STEP.findall(match["path"] or ""):
+        at = _field_type(at, name)
+    if unknown := _UNKNOWN.match(message):
+        name = unknown["name"]
+        known = list(getattr(at, "__struct_fields__", ()))
+        near = difflib.get_close_matches(name, known, n=1)
+        advice = f"did you mean '{near[0]}'?" if near else f"known are: {', '.join(sorted(known))}"
+        return InvalidRequest.at(f"{pointer}/{name[:64]}", f"unknown field; {advice}")
+    if missing := _MISSING.match(message):
+        return InvalidRequest.at(f"{pointer}/{missing['name']}", "this field is required")
+    return InvalidRequest.at(pointer, message.replace("`", "'").replace("Expected", "expected", 1))
+
+
+def _pointer(path: str) -> str:
+    """msgspec's `$.a[0].b` as the JSON pointer `/a/0/b`."""
+    return "".join(f"/{name or index}" for name, index in _STEP.findall(path))
+
+
+def _field_type(kind: Any, name: str) -> Any:
+    for field in msgspec.structs.fields(kind) if hasattr(kind, "__struct_fields__") else ():
+        if field.encode_name == name:
+            return field.type
+    return kind
+
+
+def _check_text(body: bytes) -> None:
+    """What a decoder lets pass but no database and no person should see."""
+    if _depth(body) > MAX_DEPTH:
+        raise InvalidRequest.at("", f"the body is nested more than {MAX_DEPTH} levels deep; flatten it")
+    if b"\\u0000" in body:
+        try:
+            value = msgspec.json.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return  # the typed decoder will say what is wrong
+        for pointer in _nul_pointers(value, ""):
+            raise InvalidRequest.at(pointer, "holds a NUL character (\\u0000); remove it")
+
+
+def _depth(body: bytes) -> int:
+    deepest = depth = 0
+    in_string = escaped = False
+    for byte in body:
+        if in_string:
+            if escaped:
+                escaped = False
+            elif byte == 0x5C:
+                escaped = True
+            elif byte == 0x22:
+                in_string = False
+        elif byte == 0x22:
+            in_string = True
+        elif byte in b"{[":
+            depth += 1
+            deepest = max(deepest, depth)
+            if deepest > MAX_DEPTH:
+                break
+        elif byte in b"}]":
+            depth -= 1
+    return deepest
+
+
+def _nul_pointers(value: object, pointer: str) -> Iterator[str]:
+    if isinstance(value, str):
+        if "\0" in value:
+            yield pointer
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            if "\0" in name:
+                yield pointer
+            yield from _nul_pointers(item, f"{pointer}/{name}")
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _nul_pointers(item, f"{pointer}/{index}")
+
+
+def merge(old: Any, patch: Any) -> Any:
+    """RFC 7396: named fields change, null removes, the rest stays."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(old) if isinstance(old, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = merge(merged.get(name), value)
+    return merged

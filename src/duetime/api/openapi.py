@@ -1,0 +1,109 @@
+"""The contract as data (/openapi.json) and as a page (/docs): made from the types, fetching nothing from elsewhere."""
+
+from __future__ import annotations
+
+from functools import cache
+from html import escape
+from typing import Any
+
+import msgspec
+from litestar import Litestar, Request, Response, get
+from litestar.handlers import HTTPRouteHandler
+from litestar.openapi.config import OpenAPIConfig
+
+import duetime
+from duetime.api.executions import RedriveRequest
+from duetime.api.problems import MEDIA_TYPE, Problem
+from duetime.api.schedules import PreviewRequest
+from duetime.domain.job import JobSpec
+
+_REF = "#/components/schemas/{name}"
+_SPEC = {"$ref": _REF.format(name="JobSpec")}
+_PATCH = {"type": "object", "description": "The fields of a job to change (JSON Merge Patch); null resets one."}
+
+# Bodies that a handler decodes itself, for speed and for better errors than a framework's.
+_BODIES: dict[tuple[str, str], dict[str, Any]] = {
+    ("/api/v1/jobs", "post"): {"application/json": {"schema": _SPEC}},
+    ("/api/v1/jobs/{job_id}", "put"): {"application/json": {"schema": _PATCH}},
+    ("/api/v1/jobs/{job_id}", "patch"): {"application/json": {"schema": _PATCH}},
+    ("/api/v1/jobs/by-key/{key}", "put"): {"application/json": {"schema": _SPEC}},
+    ("/api/v1/jobs:batch", "post"): {
+        "application/json": {"schema": {"type": "array", "items": _SPEC, "maxItems": 100_000}},
+        "application/x-ndjson": {"schema": {"type": "string", "description": "one job a line"}},
+    },
+    ("/api/v1/schedules/preview", "post"): {
+        "application/json": {"schema": {"$ref": _REF.format(name="PreviewRequest")}}
+    },
+    ("/api/v1/dead-letters/redrive", "post"): {
+        "application/json": {"schema": {"$ref": _REF.format(name="RedriveRequest")}}
+    },
+}
+_HEADERS: dict[tuple[str, str], list[str]] = {
+    ("/api/v1/jobs", "post"): ["Idempotency-Key", "Prefer"],
+    ("/api/v1/jobs/{job_id}", "put"): ["If-Match"],
+    ("/api/v1/jobs/{job_id}", "patch"): ["If-Match"],
+    ("/api/v1/events", "get"): ["Last-Event-ID"],
+}
+
+
+def openapi_config() -> OpenAPIConfig:
+    return OpenAPIConfig(
+        title="Duetime",
+        version=duetime.__version__,
+        description="Runs jobs in due time. Errors are RFC 9457 problem+json.",
+        enabled_endpoints=set(),
+        path="/_openapi",
+    )
+
+
+@cache
+def openapi_document(app: Litestar) -> dict[str, Any]:
+    """OpenAPI 3.1, from the routes and the types."""
+    document = app.openapi_schema.to_schema()
+    _, schemas = msgspec.json.schema_components([JobSpec, PreviewRequest, RedriveRequest, Problem], ref_template=_REF)
+    document.setdefault("components", {}).setdefault("schemas", {}).update(schemas)
+    problem = {MEDIA_TYPE: {"schema": {"$ref": _REF.format(name="Problem")}}}
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            if body := _BODIES.get((path, method)):
+                operation["requestBody"] = {"required": True, "content": body}
+            for name in _HEADERS.get((path, method), []):
+                parameter = {"name": name, "in": "header", "required": False, "schema": {"type": "string"}}
+                operation.setdefault("parameters", []).append(parameter)
+            responses = operation["responses"]
+            responses.pop("400", None)
+            responses["default"] = {"description": "A problem: what happened and what to do.", "content": problem}
+    return document
+
+
+@get("/openapi.json", include_in_schema=False)
+async def get_openapi(request: Request[Any, Any, Any]) -> Response[bytes]:
+    return Response(msgspec.json.encode(openapi_document(request.app)), media_type="application/vnd.oai.openapi+json")
+
+
+@get("/docs", include_in_schema=False)
+async def get_docs(request: Request[Any, Any, Any]) -> Response[str]:
+    headers = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
+    return Response(_page(openapi_document(request.app)), media_type="text/html", headers=headers)
+
+
+def docs_routes() -> list[HTTPRouteHandler]:
+    return [get_openapi, get_docs]
+
+
+def _page(document: dict[str, Any]) -> str:
+    rows = "".join(
+        f"<tr><td class=m>{escape(method.upper())}</td><td><code>{escape(path)}</code></td>"
+        f"<td>{escape(operation.get('summary', ''))}</td></tr>"
+        for path, operations in sorted(document["paths"].items())
+        for method, operation in operations.items()
+    )
+    return (
+        "<!doctype html><html lang=en><meta charset=utf-8><title>Duetime API</title><style>"
+        "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:3rem auto;padding:0 1rem;color:#1b1f24}"
+        "td{padding:.35rem .8rem .35rem 0;border-bottom:1px solid #e6e8eb;vertical-align:top}"
+        ".m{font-weight:600;color:#0b63c5}code{font-size:.95em}</style>"
+        f"<h1>Duetime API {escape(document['info']['version'])}</h1>"
+        "<p>The whole contract, with every type: <a href=/openapi.json>/openapi.json</a></p>"
+        f"<table>{rows}</table></html>"
+    )

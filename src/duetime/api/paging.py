@@ -1,0 +1,44 @@
+"""Pages: limits, offsets, and cursors that name the last row of the page before."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any
+
+import msgspec
+
+from duetime.domain.errors import InvalidRequest, NotFound
+from duetime.domain.ids import is_id
+
+DEFAULT_LIMIT = 20
+MAX_LIMIT = 100
+MAX_OFFSET = 1_000_000
+
+
+def check_page(limit: int, offset: int) -> None:
+    if not 1 <= limit <= MAX_LIMIT:
+        raise InvalidRequest.at("/limit", f"must lie between 1 and {MAX_LIMIT}")
+    if not 0 <= offset <= MAX_OFFSET:
+        raise InvalidRequest.at("/offset", f"must lie between 0 and {MAX_OFFSET}; use cursor to go further")
+
+
+def write_cursor(value: int | str | None, row_id: str) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode([value, row_id])).decode().rstrip("=")
+
+
+def read_cursor(cursor: str, kind: type[int] | type[str]) -> tuple[Any, str]:
+    try:
+        raw = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+        value, row_id = msgspec.json.decode(raw, type=tuple[int | str | None, str])
+        if is_id(row_id) and (value is None or isinstance(value, kind)):
+            return value, row_id
+    except (ValueError, binascii.Error, msgspec.DecodeError):
+        pass  # every way of being wrong gets the one answer below
+    raise InvalidRequest.at("/cursor", "is not a cursor of this list; leave it out to start at the beginning")
+
+
+def check_id(row_id: str, what: str) -> str:
+    if not is_id(row_id):
+        raise NotFound(f"there is no {what} '{row_id[:64]}'; ids look like 0198c0de-1234-7abc-8def-0123456789ab")
+    return row_id

@@ -1,0 +1,108 @@
+"""Errors as RFC 9457 problem+json: what happened, to what, and what to do. No error leaves in any other form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import structlog
+from litestar import Request, Response
+from litestar.exceptions import HTTPException
+
+from duetime.domain.errors import DuetimeError, InvalidRequest, Overloaded
+
+MEDIA_TYPE = "application/problem+json"
+
+log = structlog.get_logger()
+
+
+class ProblemField(msgspec.Struct, frozen=True):
+    pointer: str
+    message: str
+
+
+class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
+    """RFC 9457. `error` is a stable code, `message` a sentence that says what to do."""
+
+    type: str
+    title: str
+    status: int
+    error: str
+    message: str
+    instance: str = ""
+    errors: list[ProblemField] = []
+    retry_after: int | None = None
+
+
+_TITLES = {
+    "INVALID_REQUEST": "The request is not valid",
+    "INVALID_SCHEDULE": "The schedule is not valid",
+    "NOT_FOUND": "Not found",
+    "CONFLICT": "Not possible in this state",
+    "PRECONDITION_FAILED": "It has changed meanwhile",
+    "PAYLOAD_TOO_LARGE": "The body is too large",
+    "IDEMPOTENCY_KEY_REUSED": "The idempotency key was used before",
+    "METHOD_NOT_ALLOWED": "The method is not allowed here",
+    "OVERLOADED": "Try again in a moment",
+    "STALE_WRITE": "This node has lost its place",
+    "INTERNAL": "Something went wrong in Duetime",
+}
+_CODES = {400: "INVALID_REQUEST", 404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED", 413: "PAYLOAD_TOO_LARGE"}
+
+
+def problem_of(error: DuetimeError, instance: str = "") -> Problem:
+    return Problem(
+        type=f"urn:duetime:problem:{error.code.lower().replace('_', '-')}",
+        title=_TITLES.get(error.code, error.code),
+        status=error.status,
+        error=error.code,
+        message=error.message,
+        instance=instance,
+        errors=[ProblemField(field.pointer, field.message) for field in error.errors]
+        if isinstance(error, InvalidRequest)
+        else [],
+        retry_after=error.retry_after if isinstance(error, Overloaded) else None,
+    )
+
+
+def _respond(problem: Problem) -> Response[Any]:
+    headers = {"Retry-After": str(problem.retry_after)} if problem.retry_after is not None else {}
+    return Response(msgspec.json.encode(problem), status_code=problem.status, media_type=MEDIA_TYPE, headers=headers)
+
+
+def handle_duetime_error(request: Request[Any, Any, Any], error: DuetimeError) -> Response[Any]:
+    return _respond(problem_of(error, request.url.path))
+
+
+def handle_http_exception(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any]:
+    """What the framework refuses by itself: unknown paths, methods, parameters that are not what they should be."""
+    path = request.url.path
+    status = error.status_code
+    fields: tuple[ProblemField, ...] = ()
+    message = error.detail
+    if status == 404:
+        message = f"there is nothing at {path}; /openapi.json lists what there is"
+    elif status == 405:
+        message = f"{request.method} is not possible on {path}; /openapi.json lists what is"
+    elif isinstance(error.extra, list):
+        fields = tuple(ProblemField(f"/{item.get('key', '')}", str(item.get("message", ""))) for item in error.extra)
+        message = "; ".join(f"{field.pointer[1:]}: {field.message}" for field in fields) or message
+    code = _CODES.get(status, "INVALID_REQUEST" if status < 500 else "INTERNAL")
+    problem = Problem(
+        f"urn:duetime:problem:{code.lower().replace('_', '-')}",
+        _TITLES[code],
+        status,
+        code,
+        message,
+        path,
+        list(fields),
+    )
+    return _respond(problem)
+
+
+def handle_anything(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
+    log.error("a request failed", path=request.url.path, exc_info=error)
+    message = "the request could not be carried out because of a defect in Duetime; the server's log has the details"
+    return _respond(
+        Problem("urn:duetime:problem:internal", _TITLES["INTERNAL"], 500, "INTERNAL", message, request.url.path)
+    )

@@ -1,0 +1,42 @@
+"""/api/v1/schedules/preview: what a schedule means, before anything is created."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Controller, Request, post
+from msgspec import Meta
+
+from duetime.api.bodies import decode
+from duetime.api.context import ApiContext
+from duetime.api.views import Preview
+from duetime.domain.errors import InvalidRequest
+from duetime.domain.instants import format_instant, parse_instant
+from duetime.domain.job import Dst
+from duetime.domain.preview import preview
+
+
+class PreviewRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    schedule: Annotated[str, Meta(min_length=1, max_length=512)]
+    timezone: Annotated[str, Meta(min_length=1, max_length=64)] = "UTC"
+    dst: Dst = Dst()
+    after: str | None = None
+    count: Annotated[int, Meta(ge=1, le=100)] = 10
+
+
+class ScheduleController(Controller):
+    path = "/schedules"
+    tags = ("schedules",)
+
+    @post("/preview", summary="A schedule in words, its next instants, and warnings", status_code=200)
+    async def preview_schedule(self, request: Request[Any, Any, Any], context: ApiContext) -> Preview:
+        wanted = decode(await request.body(), PreviewRequest)
+        after = context.clock.now()
+        if wanted.after is not None:
+            try:
+                after = parse_instant(wanted.after)
+            except ValueError as error:
+                raise InvalidRequest.at("/after", str(error)) from None
+        seen = preview(wanted.schedule, wanted.timezone, wanted.dst, after, wanted.count)
+        return Preview(seen.description, [format_instant(at) for at in seen.instants], seen.warnings)

@@ -1,0 +1,325 @@
+"""What the API answers with. Instants are text here, and only here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from duetime.domain.http_rules import HIDDEN
+from duetime.domain.instants import format_instant
+from duetime.domain.job import CatchUp, Dst, HttpRequest, JobStatus, JobType, Method, Overlap, RetryPolicy
+from duetime.domain.states import ErrorType, State, Trigger
+from duetime.ports.store import AttemptRecord, ExecutionRecord, JobRecord, SkippedRecord
+
+
+def text(at: int | None) -> str | None:
+    return None if at is None else format_instant(at)
+
+
+class CreatedJob(msgspec.Struct, frozen=True):
+    job_id: str
+    name: str
+    status: JobStatus
+    next_run_time: str | None
+    created_at: str
+    created_by: str
+
+
+class PayloadView(msgspec.Struct, frozen=True):
+    """What a job calls. Header values are never shown."""
+
+    url: str
+    method: Method
+    headers: dict[str, str]
+    body: Any
+    expect_status: tuple[int, ...]
+
+
+class JobView(msgspec.Struct, frozen=True):
+    job_id: str
+    name: str
+    description: str
+    key: str | None
+    type: JobType
+    schedule: str
+    timezone: str
+    payload: PayloadView
+    retry_policy: RetryPolicy
+    timeout_seconds: float
+    priority: int
+    start_at: str | None
+    end_at: str | None
+    max_runs: int | None
+    catch_up: CatchUp
+    overlap: Overlap
+    jitter_seconds: float
+    dst: Dst
+    tags: dict[str, str]
+    status: JobStatus
+    version: int
+    next_run_time: str | None
+    last_run_time: str | None
+    last_state: State | None
+    created_at: str
+    created_by: str
+    updated_at: str
+    execution_count: int
+    success_count: int
+    failure_count: int
+    avg_execution_time_ms: float | None
+    lateness_p50_ms: int | None = None
+    lateness_p99_ms: int | None = None
+
+
+class JobList(msgspec.Struct, frozen=True):
+    jobs: list[JobView]
+    total: int
+    limit: int
+    offset: int
+    has_more: bool
+    next_cursor: str | None
+
+
+class JobMessage(msgspec.Struct, frozen=True):
+    job_id: str
+    status: JobStatus
+    message: str
+    next_run_time: str | None = None
+
+
+class QueuedRun(msgspec.Struct, frozen=True):
+    job_id: str
+    execution_id: str
+    status: State
+    message: str
+
+
+class JobGlance(msgspec.Struct, frozen=True):
+    job_id: str
+    status: JobStatus
+    next_run_time: str | None
+    last_run_time: str | None
+    last_state: State | None
+    running: int
+    waiting: int
+
+
+class ExecutionView(msgspec.Struct, frozen=True):
+    execution_id: str
+    job_id: str
+    state: State
+    reason: str | None
+    trigger: Trigger
+    scheduled_at: str
+    start_time: str | None
+    end_time: str | None
+    duration_ms: int | None
+    lateness_ms: int | None
+    attempt: int
+    next_attempt_at: str | None
+    http_status: int | None
+    exit_code: int | None
+    error_type: ErrorType | None
+    error_message: str | None
+    response: str | None
+    worker_id: str | None
+    dead: bool
+
+
+class SkippedView(msgspec.Struct, frozen=True):
+    """Instants from `first_at` up to, not including, `until_at` that were decided against."""
+
+    first_at: str
+    until_at: str
+    count: int | None
+    reason: str
+    decided_at: str
+
+
+class ExecutionList(msgspec.Struct, frozen=True):
+    executions: list[ExecutionView]
+    total: int
+    limit: int
+    offset: int
+    has_more: bool
+    next_cursor: str | None
+    skipped: list[SkippedView] = []
+
+
+class AttemptView(msgspec.Struct, frozen=True):
+    attempt: int
+    worker_id: str | None
+    start_time: str | None
+    end_time: str
+    duration_ms: int | None
+    http_status: int | None
+    error_type: ErrorType | None
+    error_message: str | None
+    response: str | None
+
+
+class ExecutionDetail(msgspec.Struct, frozen=True):
+    execution: ExecutionView
+    attempts: list[AttemptView]
+
+
+class Logs(msgspec.Struct, frozen=True):
+    execution_id: str
+    logs: str
+    size_bytes: int
+
+
+class Coming(msgspec.Struct, frozen=True):
+    job_id: str
+    next: list[str]
+
+
+class Why(msgspec.Struct, frozen=True):
+    """What a job will do next, and what holds it now."""
+
+    job_id: str
+    summary: str
+    next_run_time: str | None
+    holds: list[str]
+
+
+class Preview(msgspec.Struct, frozen=True):
+    description: str
+    next: list[str]
+    warnings: list[str]
+
+
+class Redriven(msgspec.Struct, frozen=True):
+    redriven: int
+    executions: list[str]
+
+
+class Refused(msgspec.Struct, frozen=True):
+    index: int
+    error: str
+    message: str
+    errors: list[dict[str, str]] = []
+
+
+class BatchResult(msgspec.Struct, frozen=True):
+    """`created` holds the new ids in the order of their lines; `refused` says by index what was not, and why."""
+
+    created_count: int
+    refused_count: int
+    created: list[str]
+    refused: list[Refused]
+
+
+class Health(msgspec.Struct, frozen=True, omit_defaults=True):
+    status: str
+    components: dict[str, str] = {}
+    memory: dict[str, int] = {}
+    jobs: dict[str, int] = {}
+
+
+def view_job(record: JobRecord, lateness: list[int] | None = None) -> JobView:
+    spec = record.spec
+    ordered = sorted(lateness) if lateness else []
+    finished = record.successes + record.failures
+    return JobView(
+        job_id=record.job_id,
+        name=spec.name,
+        description=spec.description,
+        key=spec.key,
+        type=spec.type,
+        schedule=spec.schedule,
+        timezone=spec.timezone,
+        payload=_view_payload(spec.payload),
+        retry_policy=spec.retry_policy,
+        timeout_seconds=spec.timeout_seconds,
+        priority=spec.priority,
+        start_at=spec.start_at,
+        end_at=spec.end_at,
+        max_runs=spec.max_runs,
+        catch_up=spec.catch_up,
+        overlap=spec.overlap,
+        jitter_seconds=spec.jitter_seconds,
+        dst=spec.dst,
+        tags=spec.tags,
+        status=record.status,
+        version=record.version,
+        next_run_time=text(record.due_at),
+        last_run_time=text(record.last_run_at),
+        last_state=record.last_state,
+        created_at=format_instant(record.created_at),
+        created_by=record.owner,
+        updated_at=format_instant(record.updated_at),
+        execution_count=record.runs,
+        success_count=record.successes,
+        failure_count=record.failures,
+        avg_execution_time_ms=round(record.busy_ms / finished, 1) if finished else None,
+        lateness_p50_ms=_percentile(ordered, 0.50),
+        lateness_p99_ms=_percentile(ordered, 0.99),
+    )
+
+
+def _view_payload(payload: HttpRequest) -> PayloadView:
+    headers = dict.fromkeys(payload.headers, HIDDEN)
+    return PayloadView(payload.url, payload.method, headers, payload.body, payload.expect_status)
+
+
+def _percentile(ordered: list[int], share: float) -> int | None:
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else None
+
+
+def view_execution(record: ExecutionRecord) -> ExecutionView:
+    started_at, ended_at = record.started_at, record.ended_at
+    return ExecutionView(
+        execution_id=record.execution_id,
+        job_id=record.job_id,
+        state=record.state,
+        reason=record.reason,
+        trigger=record.trigger,
+        scheduled_at=format_instant(record.scheduled_at),
+        start_time=text(started_at),
+        end_time=text(ended_at),
+        duration_ms=_between(started_at, ended_at),
+        lateness_ms=_between(record.scheduled_at, started_at),
+        attempt=record.attempt,
+        next_attempt_at=text(record.due_at) if record.state in (State.QUEUED, State.RETRYING) else None,
+        http_status=record.http_status,
+        exit_code=None,
+        error_type=record.error_type,
+        error_message=record.error_message,
+        response=record.response,
+        worker_id=record.worker_id,
+        dead=record.dead,
+    )
+
+
+def view_attempt(record: AttemptRecord) -> AttemptView:
+    return AttemptView(
+        attempt=record.attempt,
+        worker_id=record.worker_id,
+        start_time=text(record.started_at),
+        end_time=format_instant(record.ended_at),
+        duration_ms=_between(record.started_at, record.ended_at),
+        http_status=record.http_status,
+        error_type=record.error_type,
+        error_message=record.error_message,
+        response=record.response,
+    )
+
+
+def view_skipped(record: SkippedRecord) -> SkippedView:
+    return SkippedView(
+        format_instant(record.first_at),
+        format_instant(record.until_at),
+        record.count,
+        record.reason,
+        format_instant(record.decided_at),
+    )
+
+
+def _between(begin: int | None, end: int | None) -> int | None:
+    return None if begin is None or end is None else end - begin
+
+
+def encode(view: Any) -> bytes:
+    return msgspec.json.encode(view)

@@ -1,0 +1,84 @@
+"""What a schedule means: words, coming instants, and what may surprise. Pure."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import NamedTuple
+
+from duetime.domain import cron
+from duetime.domain.instants import DAY, from_datetime, to_datetime
+from duetime.domain.job import Dst
+from duetime.domain.schedule import Cron, Once, Timetable, parse_schedule
+
+
+class SchedulePreview(NamedTuple):
+    description: str
+    instants: list[int]
+    warnings: list[str]
+
+
+def preview(text: str, timezone: str, dst: Dst, after: int, count: int) -> SchedulePreview:
+    """Raises InvalidSchedule as creating a job would."""
+    schedule = parse_schedule(text, timezone=timezone, dst=dst, seed="", anchor=after)
+    if isinstance(schedule, Once):
+        warnings = [f"{text.strip()} has passed: a job with this schedule is refused"] if schedule.at < after else []
+        description = "once, now" if text.strip().lower() == "immediate" else schedule.describe()
+        return SchedulePreview(description, [schedule.at] if not warnings else [], warnings)
+    instants = coming(Timetable(schedule), schedule.next_after(after), count)
+    description = schedule.describe()
+    warnings = []
+    if isinstance(schedule, Cron):
+        description += f" ({timezone})"
+        warnings = _dst_warnings(schedule, after)
+        if "H" in text.upper().split("@")[0] and any(part[:1].upper() == "H" for part in text.split()):
+            warnings.append("H stands for a value from the job's id: each job has its own instants, others than these")
+    if not instants:
+        warnings.append("it does not fire within the next decades")
+    return SchedulePreview(description, instants, warnings)
+
+
+def coming(table: Timetable, first: int | None, count: int) -> list[int]:
+    """`first` and the instants after it, `count` in all at most."""
+    instants: list[int] = []
+    while first is not None and len(instants) < count:
+        instants.append(first)
+        first = table.next_after(first)
+    return instants
+
+
+def _dst_warnings(schedule: Cron, after: int) -> list[str]:
+    """Clock changes in the coming year that touch this schedule."""
+    zone = cron.load_zone(schedule.zone)
+    warnings = []
+    at, end = after, min(after + 366 * DAY, after + 366 * DAY)
+    while at < end:
+        here = to_datetime(at).astimezone(zone).utcoffset()
+        there = to_datetime(at + DAY).astimezone(zone).utcoffset()
+        if here is not None and there is not None and here != there:
+            kind = "forward" if there > here else "back"
+            day = to_datetime(at + DAY).astimezone(zone).date()
+            if _is_touched(schedule, at, there - here):
+                fate = f"gap: {schedule.dst.gap}" if kind == "forward" else f"overlap: {schedule.dst.overlap}"
+                warnings.append(
+                    f"around {day} clocks in {schedule.zone} go {kind}, and it is due in that hour ({fate})"
+                )
+        at += DAY
+    return warnings
+
+
+def _is_touched(schedule: Cron, at: int, change: timedelta) -> bool:
+    """Whether the policy makes a difference on the day that begins at `at`."""
+    flipped = Dst(gap="skip" if schedule.dst.gap == "shift" else "shift",
+                  overlap="both" if schedule.dst.overlap != "both" else "first")  # fmt: skip
+    other = Cron(schedule.expression, schedule.zone, flipped)
+    end = from_datetime(to_datetime(at + DAY) + abs(change))
+    return _between(schedule, at, end) != _between(other, at, end)
+
+
+def _between(schedule: Cron, begin: int, end: int) -> list[int]:
+    instants: list[int] = []
+    at = schedule.next_after(begin)
+    while at is not None and at <= end and len(instants) < 200:
+        instants.append(at)
+        at = schedule.next_after(at)
+    return instants

@@ -1,0 +1,59 @@
+"""Why: what a job will do next and what holds it now, in sentences. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from duetime.domain.instants import format_instant
+from duetime.domain.job import JobSpec, JobStatus, Overlap
+from duetime.domain.states import State
+
+_OVERLAP = {
+    Overlap.SKIP: "the next instant is skipped if it is still open by then (overlap: skip)",
+    Overlap.ALLOW: "the next instant runs all the same (overlap: allow)",
+    Overlap.QUEUE_ONE: "one instant waits for it to end, further ones are skipped (overlap: queue_one)",
+    Overlap.QUEUE_ALL: "coming instants wait for it to end (overlap: queue_all)",
+    Overlap.CANCEL_RUNNING: "the next instant cancels it (overlap: cancel_running)",
+}
+
+
+def explain(
+    status: JobStatus, due_at: int | None, paused_by: str | None, paused_at: int | None, pause_reason: str | None,
+    spec: JobSpec, open_states: Sequence[State], now: int,
+) -> tuple[str, list[str]]:  # fmt: skip
+    """(a sentence about what comes next, what holds the job: one sentence each)."""
+    holds = []
+    if status is JobStatus.PAUSED:
+        since = format_instant(paused_at) if paused_at is not None else "some time ago"
+        holds.append(f"paused by {paused_by} at {since}: {pause_reason}; resume it to go on")
+    counts = Counter(open_states)
+    for state, words in (
+        (State.RUNNING, "running"), (State.RETRYING, "waiting to be tried again"), (State.QUEUED, "waiting to start")
+    ):  # fmt: skip
+        if counts[state]:
+            noun = "execution is" if counts[state] == 1 else "executions are"
+            holds.append(f"{counts[state]} {noun} {words}")
+    if open_states and due_at is not None:
+        holds.append(_OVERLAP[spec.overlap])
+    return _summary(status, due_at, bool(open_states), now), holds
+
+
+def _summary(status: JobStatus, due_at: int | None, is_open: bool, now: int) -> str:
+    if status is JobStatus.CANCELLED:
+        return "It is cancelled and will not run again."
+    if status is JobStatus.PAUSED:
+        return "It will not run until it is resumed."
+    if due_at is None:
+        return "Its last run is under way; none follows." if is_open else "It has no run left."
+    if due_at <= now:
+        return f"It is due since {format_instant(due_at)} and about to run."
+    return f"It will run at {format_instant(due_at)}, in {_span(due_at - now)}."
+
+
+def _span(milliseconds: int) -> str:
+    seconds = milliseconds // 1000
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"

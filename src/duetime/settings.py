@@ -1,0 +1,150 @@
+"""Settings: flag > environment (DUETIME_…) > duetime.toml > default, each with where it came from."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import socket
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+CONFIG_FILE = "duetime.toml"
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, None: 1.0}
+
+
+class BadSetting(Exception):
+    """A setting can't be used. The message names it, where it came from, and what it should look like."""
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """A value and where it came from."""
+
+    name: str
+    value: Any
+    source: str
+    text: str
+    help: str
+
+
+def _text(value: str) -> str:
+    return value
+
+
+def _count(value: str) -> int:
+    number = int(value)
+    if number < 1:
+        raise ValueError("must be at least 1")
+    return number
+
+
+def _port(value: str) -> int:
+    number = int(value)
+    if not 0 <= number <= 65_535:
+        raise ValueError("must lie between 0 and 65535")
+    return number
+
+
+def _duration(value: str) -> float:
+    match = _DURATION.fullmatch(value.strip())
+    if match is None:
+        raise ValueError("must be a duration such as 500ms, 5s, 2m, 1h or 30d")
+    return float(match[1]) * _UNITS[match[2]]
+
+
+def _secrets(value: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in value.split(",") if part.strip())
+
+
+def _networks(value: str) -> Any:
+    """true, false, or a list of networks."""
+    lowered = value.strip().lower()
+    if lowered in ("true", "yes", "1"):
+        return True
+    if lowered in ("false", "no", "0", ""):
+        return ()
+    try:
+        return tuple(ipaddress.ip_network(part.strip()) for part in value.split(","))
+    except ValueError:
+        raise ValueError("must be true, false, or networks such as 10.0.0.0/8,192.168.1.0/24") from None
+
+
+# name: (default, how to read it, what it is for)
+SETTINGS: dict[str, tuple[str, Any, str]] = {
+    "HOST": ("127.0.0.1", _text, "address to listen on"),
+    "PORT": ("8080", _port, "port to listen on"),
+    "DATA": ("duetime-data", _text, "folder of the database"),
+    "NODE_NAME": ("", _text, "this node's name; the machine's name if empty"),
+    "DISPATCHER_WORKERS": ("128", _count, "runs at once in all"),
+    "ENDPOINT_CONCURRENCY": ("64", _count, "runs at once against one scheme, host and port"),
+    "TENANT_CONCURRENCY": ("128", _count, "runs at once of one tenant"),
+    "DISPATCHER_DRAIN_TIMEOUT": ("30s", _duration, "how long a stop waits for what is running"),
+    "HTTP_SHUTDOWN_TIMEOUT": ("10s", _duration, "how long a stop waits for requests to this server"),
+    "RECONCILE_INTERVAL": ("5m", _duration, "how often runs of lost nodes are looked for"),
+    "RECONCILE_BATCH_SIZE": ("500", _count, "how many of them are taken over at once"),
+    "EXECUTION_HISTORY_RETENTION": ("30d", _duration, "how long executions are kept"),
+    "EXECUTION_HISTORY_LIMIT": ("10000000", _count, "how many executions are kept at most"),
+    "ALLOW_PRIVATE_TARGETS": ("false", _networks, "true, or networks that jobs may call although they are not public"),
+    "SIGNING_SECRETS": ("", _secrets, "whsec_… secrets that sign each request; the first is the newest"),
+    "LOG_LEVEL": ("info", _text, "debug, info, warning or error"),
+}
+SECRET = frozenset({"SIGNING_SECRETS"})
+
+
+def load_settings(flags: Mapping[str, str | None], environment: Mapping[str, str] = os.environ) -> dict[str, Setting]:
+    """All settings. Raises BadSetting."""
+    file = Path(CONFIG_FILE)
+    configured = _read_file(file) if file.exists() else {}
+    unknown = [name for name in configured if name.upper() not in SETTINGS]
+    if unknown:
+        raise BadSetting(f"{CONFIG_FILE}: unknown setting '{unknown[0]}'; `duetime config show` lists them")
+    return {name: _load(name, flags, environment, configured) for name in SETTINGS}
+
+
+def _load(
+    name: str, flags: Mapping[str, str | None], environment: Mapping[str, str], configured: Mapping[str, str]
+) -> Setting:
+    default, read, help_text = SETTINGS[name]
+    text, source = default, "default"
+    for candidate, where in (
+        (configured.get(name.lower(), configured.get(name)), CONFIG_FILE),
+        (environment.get(f"DUETIME_{name}"), f"DUETIME_{name}"),
+        (flags.get(name), f"--{name.lower().replace('_', '-')}"),
+    ):
+        if candidate is not None:
+            text, source = candidate, where
+    try:
+        value = read(text)
+    except ValueError as error:
+        raise BadSetting(f"{name}: '{text}' (from {source}) can't be used: {error}") from None
+    if name == "NODE_NAME" and not value:
+        value = socket.gethostname()
+    return Setting(name, value, source, text, help_text)
+
+
+def _read_file(file: Path) -> dict[str, str]:
+    try:
+        values = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadSetting(f"{file}: {error}") from None
+    return {name: _as_text(value) for name, value in values.items()}
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

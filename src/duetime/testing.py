@@ -1,0 +1,165 @@
+"""For the tests of those who build on Duetime, and for our own: a clock turned by hand, and an executor with a script.
+
+    clock, executor = HandClock(), ScriptedExecutor()
+    engine = Engine(store, executor, clock, EventHub(), EngineSettings())
+    await engine.start()
+    clock.advance(60)                       # a minute passes; whoever waits for an instant in it wakes
+    await executor.until_started(1)         # waits for the fact, not for time
+
+This module is part of the package and of its promises: it changes only as the rest of the API does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from duetime.domain.execution import Outcome
+from duetime.domain.instants import SECOND
+from duetime.ports.executor import Task
+
+__all__ = ["SUCCESS", "HandClock", "Script", "ScriptedExecutor"]
+
+SUCCESS = Outcome(http_status=200)
+
+Script = Outcome | Sequence[Outcome] | Callable[[Task], Outcome]
+
+
+class HandClock:
+    """A `ports.clock.Clock` that stands still until it is turned."""
+
+    def __init__(self, at: int = 1_767_225_600_000) -> None:  # 2026-01-01T00:00Z
+        self._now = at
+        self._monotonic = 0.0
+        self._waiters: set[asyncio.Future[None]] = set()
+
+    def now(self) -> int:
+        return self._now
+
+    def monotonic(self) -> float:
+        return self._monotonic
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass: both clocks move on, and whoever waited for an instant up to then wakes."""
+        if seconds < 0:
+            raise ValueError("time does not pass backwards; use jump to set the wall clock back")
+        self._monotonic += seconds
+        self._turn(self._now + round(seconds * SECOND))
+
+    def set(self, at: int) -> None:
+        """Let time pass until the wall clock reads `at`."""
+        self.advance((at - self._now) / SECOND)
+
+    def jump(self, seconds: float) -> None:
+        """Set the wall clock forward or back, as an operator or NTP does: no time passes."""
+        self._turn(self._now + round(seconds * SECOND))
+
+    def waiting(self) -> int:
+        """How many wait on this clock now."""
+        return len(self._waiters)
+
+    async def wait(self, event: asyncio.Event, until: int) -> bool:
+        while not event.is_set():
+            if self._now >= until:
+                return False
+            await self._until_turned_or(event)
+        return True
+
+    async def _until_turned_or(self, event: asyncio.Event) -> None:
+        turned = asyncio.get_running_loop().create_future()
+        woken = asyncio.ensure_future(event.wait())
+        self._waiters.add(turned)
+        try:
+            await asyncio.wait({turned, woken}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._waiters.discard(turned)
+            woken.cancel()
+
+    def _turn(self, at: int) -> None:
+        self._now = at
+        for turned in self._waiters:
+            if not turned.done():
+                turned.set_result(None)
+
+
+class ScriptedExecutor:
+    """A `ports.executor.Executor` that answers as it is told, writes down what it was asked, and can be held.
+
+    A script is an outcome, a list of them (one an attempt, the last one from then on), or a function of the task.
+    """
+
+    def __init__(self, script: Script = SUCCESS) -> None:
+        self.tasks: list[Task] = []  # as they began
+        self.finished: list[Task] = []
+        self.cancelled: list[Task] = []
+        self.started = False
+        self._script: Script = script
+        self._scripts: dict[str, Script] = {}
+        self._answered: dict[str, int] = {}
+        self._gates: dict[str | None, asyncio.Event] = {}
+        self._changed = asyncio.Event()
+
+    def answer(self, script: Script, url: str | None = None) -> None:
+        """What attempts at `url` come to from now on; at every URL without a script of its own if None."""
+        if url is None:
+            self._script = script
+        else:
+            self._scripts[url] = script
+            self._answered.pop(url, None)
+
+    def hold(self, url: str | None = None) -> None:
+        """Attempts at `url` (None: at any) that begin from now on don't end until `let_go`."""
+        self._gates.setdefault(url, asyncio.Event())
+
+    def let_go(self, url: str | None = None) -> None:
+        """What is held goes on, and nothing more is held."""
+        gate = self._gates.pop(url, None)
+        if gate is not None:
+            gate.set()
+
+    async def until_started(self, count: int) -> None:
+        """Wait until so many attempts have begun, all together."""
+        await self._until(lambda: len(self.tasks) >= count)
+
+    async def until_ended(self, count: int) -> None:
+        """Wait until so many attempts have ended or were cancelled, all together."""
+        await self._until(lambda: len(self.finished) + len(self.cancelled) >= count)
+
+    def running(self) -> int:
+        return len(self.tasks) - len(self.finished) - len(self.cancelled)
+
+    async def start(self) -> None:
+        self.started = True
+
+    async def stop(self) -> None:
+        self.started = False
+
+    async def execute(self, task: Task) -> Outcome:
+        self.tasks.append(task)
+        self._changed.set()
+        try:
+            for gate in [self._gates[url] for url in (None, task.payload.url) if url in self._gates]:
+                await gate.wait()
+        except asyncio.CancelledError:
+            self.cancelled.append(task)
+            self._changed.set()
+            raise
+        self.finished.append(task)
+        self._changed.set()
+        return self._outcome(task)
+
+    def _outcome(self, task: Task) -> Outcome:
+        url = task.payload.url
+        script = self._scripts.get(url, self._script)
+        if isinstance(script, Outcome):
+            return script
+        if callable(script):
+            return script(task)
+        answered = self._answered.get(url, 0)
+        self._answered[url] = answered + 1
+        return script[min(answered, len(script) - 1)]
+
+    async def _until(self, reached: Callable[[], bool]) -> None:
+        while not reached():
+            self._changed.clear()
+            await self._changed.wait()

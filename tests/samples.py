@@ -1,0 +1,118 @@
+"""Jobs, commands and short walks through a store that many tests begin with."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+from duetime.domain import commands as c
+from duetime.domain.execution import Attempted, Outcome, Run, conclude
+from duetime.domain.ids import make_id, shard_of
+from duetime.domain.job import HttpRequest, JobSpec
+from duetime.domain.plan import DueTimer, plan
+from duetime.domain.schedule import first_due, timetable
+from duetime.domain.states import Trigger
+from duetime.ports.store import ExecutionQuery, ExecutionRecord, JobRecord, Store
+from duetime.testing import SUCCESS
+
+NOW = 1_767_225_600_000  # 2026-01-01T00:00Z, a Thursday
+URL = "https://hook.example/run"
+TENANT = "acme"
+
+_numbers = count(1)
+
+
+def new_id(at: int = NOW) -> str:
+    """Ids that ascend in the order they were asked for."""
+    return make_id(at, (next(_numbers) << 4).to_bytes(10, "big"))
+
+
+def spec(schedule: str = "every 1m", *, url: str = URL, **fields: Any) -> JobSpec:
+    return JobSpec(**{"name": "report", "schedule": schedule, "payload": HttpRequest(url)} | fields)
+
+
+def new_job(job: JobSpec | None = None, *, now: int = NOW, tenant: str = TENANT, **fields: Any) -> c.NewJob:
+    """`due_at` and `job_id` may be given; else the first follows from the schedule."""
+    job = job or spec()
+    job_id = fields.pop("job_id", None) or new_id(now)
+    due_at = fields.pop("due_at", None)
+    if due_at is None:
+        due_at, _ = first_due(job, job_id, now)
+    recurs = timetable(job, job_id, now).recurs
+    owner = fields.pop("owner", "ann")
+    assert not fields, fields
+    return c.NewJob(job_id, tenant, job.key, job.name, job.type, owner, shard_of(job_id), recurs, due_at, job)
+
+
+async def one(store: Store, command: c.Command) -> Any:
+    """Apply one command and answer what it answered."""
+    (answer,) = await store.apply([command])
+    return answer
+
+
+async def add_job(store: Store, job: JobSpec | None = None, *, now: int = NOW, **fields: Any) -> str:
+    made = new_job(job, now=now, **fields)
+    assert await one(store, c.CreateJobs(now, (made,))) is None
+    return made.job_id
+
+
+async def due_timers(store: Store, until: int, *job_ids: str) -> list[DueTimer]:
+    timers = await store.list_due_timers(until, 1000)
+    return [timer for timer in timers if not job_ids or timer.job_id in job_ids]
+
+
+async def fire(store: Store, node: int, now: int, *job_ids: str, claim: bool = True) -> tuple[c.Fired, list[Run]]:
+    """Plan and fire what is due (of these jobs); answers what the store said and the runs that were born claimed."""
+    timers = await due_timers(store, now, *job_ids)
+    page = plan(timers, now)
+    fired = await one(store, c.Fire(node, now, claim, tuple(page.moves), tuple(page.runs), tuple(page.skips)))
+    assert isinstance(fired, c.Fired), fired
+    runs = [
+        Run(run.execution_id, run.job_id, run.tenant, run.scheduled_at, run.trigger, run.priority, run.endpoint,
+            1, 1, False, job)
+        for run, job in zip(page.runs, page.specs, strict=True)
+        if claim and run.execution_id not in fired.not_claimed and run.job_id not in fired.stale_jobs
+    ]  # fmt: skip
+    return fired, runs
+
+
+async def claim(store: Store, node: int, now: int, limit: int = 100, full: tuple[int, ...] = ()) -> list[Run]:
+    claimed = await one(store, c.Claim(node, now, limit, full))
+    assert isinstance(claimed, list), claimed
+    return claimed
+
+
+def ended(run: Run, outcome: Outcome = SUCCESS, *, started_at: int | None = None, now: int = NOW) -> Attempted:
+    """The end of an attempt; its wait, if it is retried, is the longest that chance allows."""
+    return conclude(run, outcome, now if started_at is None else started_at, now, 1.0)
+
+
+async def finish(store: Store, node: int, now: int, *attempts: Attempted) -> list[str]:
+    refused: list[str] = await one(store, c.Finish(node, now, attempts))
+    assert isinstance(refused, list), refused
+    return refused
+
+
+async def add_run(store: Store, job_id: str, now: int = NOW, tenant: str = TENANT, **fields: Any) -> str:
+    trigger = fields.pop("trigger", Trigger.MANUAL)
+    execution_id = fields.pop("execution_id", None) or new_id(now)
+    answer = await one(store, c.AddRun(now, tenant, job_id, execution_id, trigger))
+    assert answer == execution_id, answer
+    return execution_id
+
+
+async def execution(store: Store, execution_id: str, tenant: str = TENANT) -> ExecutionRecord:
+    found = await store.get_execution(tenant, execution_id)
+    assert found is not None
+    return found
+
+
+async def job_of(store: Store, job_id: str, tenant: str = TENANT) -> JobRecord:
+    found = await store.get_job(tenant, job_id)
+    assert found is not None
+    return found
+
+
+async def executions_of(store: Store, job_id: str, tenant: str = TENANT) -> list[ExecutionRecord]:
+    """Oldest first."""
+    return (await store.list_executions(ExecutionQuery(tenant, job_id=job_id, limit=1000)))[::-1]

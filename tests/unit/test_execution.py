@@ -1,0 +1,114 @@
+"""The state machine: what an attempt's outcome, or the loss of its node, makes of its execution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from duetime.domain.execution import OPEN, TERMINAL, Attempted, Outcome, Run, conclude, lapse, pauses_job
+from duetime.domain.ids import endpoint_of
+from duetime.domain.job import RetryPolicy
+from duetime.domain.retry import LOST_ATTEMPTS
+from duetime.domain.states import ErrorType, State, Trigger
+from samples import NOW, TENANT, URL, new_id, spec
+
+FAILURE = Outcome(ErrorType.HTTP_ERROR, "the target answered 500", 500, "oops")
+
+
+def make_run(attempt: int = 1, retry_policy: RetryPolicy | None = None, **fields: Any) -> Run:
+    job = spec(retry_policy=retry_policy or RetryPolicy())
+    made = Run(
+        new_id(), new_id(), TENANT, NOW - 5, Trigger.SCHEDULE, 5, endpoint_of(URL), attempt, attempt + 3, False, job
+    )
+    return msgspec.structs.replace(made, **fields)
+
+
+def decide(run: Run, outcome: Outcome, chance: float = 1.0) -> Attempted:
+    return conclude(run, outcome, NOW, NOW + 40, chance)
+
+
+def test_open_and_terminal_states_are_all_states_and_share_none():
+    assert set(State) == OPEN | TERMINAL
+    assert not OPEN & TERMINAL
+
+
+def test_success_completes_and_keeps_what_the_target_said():
+    run = make_run()
+    assert decide(run, Outcome(http_status=201, response="made")) == Attempted(
+        run.execution_id, run.job_id, TENANT, 1, 4, State.COMPLETED, NOW + 40, NOW, NOW + 40, None, None, 201, "made",
+        False,
+    )  # fmt: skip
+
+
+def test_a_failure_that_may_pass_is_retried_after_its_wait():
+    run = make_run()
+    assert decide(run, FAILURE) == Attempted(
+        run.execution_id, run.job_id, TENANT, 1, 4, State.RETRYING, NOW + 40 + 10_000, NOW, NOW + 40,
+        ErrorType.HTTP_ERROR, "the target answered 500", 500, "oops", False,
+    )  # fmt: skip
+
+
+def test_a_retry_is_never_due_before_its_attempt_ended():
+    assert decide(make_run(), FAILURE, chance=0.0).due_at == NOW + 40
+
+
+def test_a_retry_waits_as_long_as_the_target_asks():
+    outcome = Outcome(ErrorType.HTTP_ERROR, "slow down", 429, retry_after_seconds=120)
+    assert decide(make_run(), outcome, chance=0.0).due_at == NOW + 40 + 120_000
+
+
+@pytest.mark.parametrize(
+    ("error", "state"), [(ErrorType.CONNECTION_ERROR, State.FAILED), (ErrorType.TIMEOUT, State.TIMEOUT)]
+)
+def test_the_last_attempt_is_dead_and_says_how(error: ErrorType, state: State):
+    policy = RetryPolicy(max_retries=2)
+    assert decide(make_run(2, policy), Outcome(error)).state is State.RETRYING
+    last = decide(make_run(3, policy), Outcome(error))
+    assert (last.state, last.dead, last.due_at) == (state, True, NOW + 40)
+
+
+@pytest.mark.parametrize("outcome", [Outcome(ErrorType.HTTP_ERROR, http_status=404), Outcome(ErrorType.BLOCKED_TARGET)])
+def test_a_failure_that_would_repeat_is_dead_at_once(outcome: Outcome):
+    attempted = decide(make_run(), outcome)
+    assert (attempted.state, attempted.dead) == (State.FAILED, True)
+
+
+def test_a_cancelled_attempt_is_cancelled_and_not_dead():
+    attempted = decide(make_run(), Outcome(ErrorType.CANCELLED, "cancelled on request"))
+    assert (attempted.state, attempted.dead) == (State.CANCELLED, False)
+
+
+def test_a_lost_run_goes_back_and_its_attempt_counts():
+    run = make_run(retry_policy=RetryPolicy(max_retries=0))
+    lost = lapse(run, NOW)
+    assert (lost.state, lost.due_at, lost.attempt, lost.token, lost.dead) == (State.QUEUED, NOW, 1, 4, False)
+    assert (lost.started_at, lost.ended_at, lost.error_type) == (None, NOW, ErrorType.LEASE_LOST)
+
+
+@pytest.mark.parametrize(
+    ("policy", "bound"), [(RetryPolicy(max_retries=0), LOST_ATTEMPTS), (RetryPolicy(max_retries=9), 10)]
+)
+def test_a_run_that_loses_its_node_again_and_again_is_given_up(policy: RetryPolicy, bound: int):
+    states = [lapse(make_run(attempt, policy), NOW).state for attempt in range(1, bound + 2)]
+    assert states == [State.QUEUED] * (bound - 1) + [State.FAILED] * 2
+    assert lapse(make_run(bound, policy), NOW).dead
+
+
+def test_a_lost_run_that_was_to_be_cancelled_is_cancelled():
+    lost = lapse(make_run(cancel_requested=True), NOW)
+    assert (lost.state, lost.dead) == (State.CANCELLED, False)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "pauses"),
+    [
+        (Outcome(ErrorType.HTTP_ERROR, http_status=410), True),
+        (Outcome(ErrorType.HTTP_ERROR, http_status=404), False),
+        (Outcome(http_status=410), False),  # the job said that it expects a 410
+        (Outcome(ErrorType.TIMEOUT), False),
+    ],
+)
+def test_only_gone_pauses_its_job(outcome: Outcome, pauses: bool):
+    assert pauses_job(outcome) is pauses

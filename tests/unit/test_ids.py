@@ -1,0 +1,86 @@
+"""Ids: valid UUIDv7, ordered by their instant, and the same one for the same job and instant."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+
+import pytest
+
+from duetime.domain.ids import SHARDS, endpoint_of, execution_id, is_id, make_id, shard_of
+from duetime.domain.instants import LATEST
+from duetime.domain.schedule import jitter_of
+from samples import NOW
+
+
+def entropy(number: int) -> bytes:
+    """Ten bytes that differ in every bit, as chance would have them."""
+    return (number * 0x9E3779B97F4A7C15F39D % 2**80).to_bytes(10, "big")
+
+
+IDS = [make_id(NOW, entropy(number)) for number in range(10_000)]
+
+
+@pytest.mark.parametrize("at", [0, 1, NOW, LATEST - 1])
+@pytest.mark.parametrize("chance", [bytes(10), b"\xff" * 10, bytes(range(10))])
+def test_an_id_is_a_uuid_of_version_7(at: int, chance: bytes):
+    made = uuid.UUID(make_id(at, chance))
+    assert (made.version, made.variant) == (7, uuid.RFC_4122)
+    assert made.int >> 80 == at
+    assert is_id(str(made))
+
+
+def test_ids_differ_as_their_chance_differs():
+    assert len(set(IDS)) == len(IDS)
+
+
+def test_ids_sort_by_their_instant():
+    ids = [make_id(at, b"\xff" * 10 if at % 2 else bytes(10)) for at in range(NOW, NOW + 100)]
+    assert ids == sorted(ids)
+
+
+def test_the_same_job_and_instant_are_always_the_same_execution():
+    assert execution_id(IDS[0], NOW) == execution_id(IDS[0], NOW)
+    made = uuid.UUID(execution_id(IDS[0], NOW))
+    assert (made.version, made.variant, made.int >> 80) == (7, uuid.RFC_4122, NOW)
+
+
+def test_another_job_or_another_instant_is_another_execution():
+    ids = {execution_id(job, at) for job in IDS[:100] for at in range(NOW, NOW + 100)}
+    assert len(ids) == 10_000
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", IDS[0].upper(), IDS[0][:-1], IDS[0] + "0", IDS[0].replace("-", ""), IDS[0] + "\n"]
+)
+def test_what_is_not_an_id_is_told_apart(text: str):
+    assert not is_id(text)
+
+
+def test_jobs_are_spread_evenly_over_the_shards():
+    shards = Counter(shard_of(job) for job in IDS)
+    assert set(shards) == set(range(SHARDS))
+    assert max(shards.values()) < 2 * len(IDS) / SHARDS
+
+
+def test_jitter_is_spread_evenly_and_stays_below_its_bound():
+    seconds = Counter(jitter_of(job, 10) // 1000 for job in IDS)
+    assert set(seconds) == set(range(10))
+    assert max(seconds.values()) < 1.3 * len(IDS) / 10
+
+
+def test_jitter_is_the_jobs_own_and_stays():
+    assert jitter_of(IDS[0], 3600) == jitter_of(IDS[0], 3600)
+    assert jitter_of(IDS[0], 0) == 0
+    assert jitter_of(IDS[0], 0.0005) == 0
+    assert jitter_of(IDS[0], 0.001) == 0
+
+
+def test_urls_of_one_scheme_host_and_port_share_an_endpoint():
+    same = {
+        endpoint_of(url)
+        for url in ("https://a.example/x", "https://A.example/y?z=1", "HTTPS://a.example", "https://a.example/x/y")
+    }
+    assert len(same) == 1
+    others = {endpoint_of(url) for url in ("http://a.example/", "https://a.example:444/", "https://b.example/")}
+    assert len(others | same) == 4

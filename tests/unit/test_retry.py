@@ -1,0 +1,94 @@
+"""Whether, and how long after, a failed attempt is tried again."""
+
+from __future__ import annotations
+
+import pytest
+
+from duetime.domain.job import RetryPolicy
+from duetime.domain.retry import LONGEST_RETRY_AFTER, delay_seconds, is_retryable, max_attempts
+from duetime.domain.states import ErrorType
+
+NEARLY_ONE = 1 - 2**-53
+
+
+def waits(policy: RetryPolicy, chance: float = 1.0) -> list[float]:
+    return [delay_seconds(policy, attempt, chance) for attempt in range(1, 6)]
+
+
+def test_exponential_backoff_multiplies_up_to_its_ceiling():
+    assert waits(RetryPolicy()) == [10, 30, 90, 270, 810]
+    assert waits(RetryPolicy(max_delay_seconds=100)) == [10, 30, 90, 100, 100]
+
+
+def test_linear_backoff_adds_up_to_its_ceiling():
+    policy = RetryPolicy(backoff="linear", initial_delay_seconds=20, max_delay_seconds=70)
+    assert waits(policy) == [20, 40, 60, 70, 70]
+
+
+def test_fixed_backoff_stays_the_same():
+    assert waits(RetryPolicy(backoff="fixed", initial_delay_seconds=5)) == [5] * 5
+    assert waits(RetryPolicy(backoff="fixed", initial_delay_seconds=50, max_delay_seconds=20)) == [20] * 5
+
+
+def test_the_hundredth_wait_of_the_steepest_backoff_is_the_ceiling():
+    policy = RetryPolicy(max_retries=100, backoff_factor=100, max_delay_seconds=604_800)
+    assert delay_seconds(policy, 100, 1.0) == 604_800
+
+
+@pytest.mark.parametrize("backoff", ["exponential", "linear", "fixed"])
+def test_chance_spreads_a_wait_between_nothing_and_all_of_it(backoff: str):
+    policy = RetryPolicy(backoff=backoff)  # type: ignore[arg-type]
+    for attempt in range(1, 8):
+        longest = delay_seconds(policy, attempt, 1.0)
+        assert delay_seconds(policy, attempt, 0.0) == 0
+        assert delay_seconds(policy, attempt, 0.5) == longest / 2
+        assert delay_seconds(policy, attempt, NEARLY_ONE) < longest
+
+
+def test_delays_are_taken_at_their_word():
+    policy = RetryPolicy(delays=(30, 120, 600))
+    for chance in (0.0, 0.3, NEARLY_ONE):
+        assert waits(policy, chance) == [30, 120, 600, 600, 600]
+
+
+def test_a_longer_retry_after_is_honoured():
+    assert delay_seconds(RetryPolicy(), 1, 1.0, 300) == 300
+    assert delay_seconds(RetryPolicy(), 1, 0.0, 0.5) == 0.5
+
+
+def test_a_shorter_retry_after_does_not_hurry():
+    assert delay_seconds(RetryPolicy(delays=(60,)), 1, 0.5, 5) == 60
+
+
+@pytest.mark.parametrize("asked", [1e9, float("inf"), LONGEST_RETRY_AFTER + 1])
+def test_a_retry_after_of_more_than_a_day_is_a_day(asked: float):
+    assert delay_seconds(RetryPolicy(), 1, 0.5, asked) == 86_400
+
+
+@pytest.mark.parametrize("asked", [0, -1, -1e9, float("nan"), float("-inf"), None])
+def test_a_retry_after_that_makes_no_sense_is_ignored(asked: float | None):
+    assert delay_seconds(RetryPolicy(), 1, 0.5, asked) == 5
+
+
+def test_all_tries_are_the_first_and_its_retries():
+    assert max_attempts(RetryPolicy()) == 4
+    assert max_attempts(RetryPolicy(max_retries=0)) == 1
+    assert max_attempts(RetryPolicy(max_retries=100)) == 101
+    assert max_attempts(RetryPolicy(delays=(1, 2))) == 3
+    assert max_attempts(RetryPolicy(max_retries=5, delays=(1, 2))) == 6
+    assert max_attempts(RetryPolicy(max_retries=0, delays=(1, 2))) == 1
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 504, 599, 429])
+def test_an_answer_that_may_pass_is_retried(status: int):
+    assert is_retryable(ErrorType.HTTP_ERROR, status)
+
+
+@pytest.mark.parametrize("status", [200, 301, 302, 400, 401, 403, 404, 408, 409, 410, 422, 428])
+def test_an_answer_that_would_be_repeated_is_not_retried(status: int):
+    assert not is_retryable(ErrorType.HTTP_ERROR, status)
+
+
+@pytest.mark.parametrize("error", sorted(ErrorType))
+def test_errors_without_an_answer_are_retried_unless_they_are_a_decision(error: ErrorType):
+    assert is_retryable(error, None) == (error not in {ErrorType.BLOCKED_TARGET, ErrorType.CANCELLED})
