@@ -20,8 +20,7 @@ class Machine(msgspec.Struct, frozen=True):
     python: str
     sqlite: str
     syncs_per_second: float
-    load_at_start: float
-    load_at_end: float
+    disturbed: float  # the largest share of the machine that others used before a measurement
 
     def lines(self) -> list[str]:
         return [
@@ -30,11 +29,11 @@ class Machine(msgspec.Struct, frozen=True):
             f"- {self.cores} cores, {self.processor}; {self.memory_gb:.0f} GB of memory; {self.system}",
             f"- Python {self.python}, SQLite {self.sqlite}",
             f"- {self.syncs_per_second:,.0f} synced 4 kB writes a second in the folder used",
-            f"- load average {self.load_at_start:.2f} before the run and {self.load_at_end:.2f} after it",
+            f"- just before a measurement, other work used at most {self.disturbed:.0%} of the machine",
         ]
 
 
-def look(load_at_start: float) -> Machine:
+def look(disturbed: float) -> Machine:
     return Machine(
         processor=_processor(),
         cores=os.cpu_count() or 1,
@@ -43,9 +42,21 @@ def look(load_at_start: float) -> Machine:
         python=platform.python_version(),
         sqlite=apsw.sqlite_lib_version(),
         syncs_per_second=_syncs_per_second(),
-        load_at_start=load_at_start,
-        load_at_end=os.getloadavg()[0],
+        disturbed=disturbed,
     )
+
+
+def busy_share(seconds: float = 0.5) -> float:
+    """How much of the machine is in use while this harness rests, 0 to 1."""
+    before, started = _busy_ticks(), time.perf_counter()
+    time.sleep(seconds)
+    spent = (_busy_ticks() - before) / os.sysconf("SC_CLK_TCK")
+    return spent / (time.perf_counter() - started) / (os.cpu_count() or 1)
+
+
+def _busy_ticks() -> int:
+    user, nice, system, _idle, _wait, irq, softirq, steal = map(int, Path("/proc/stat").read_text().split()[1:9])
+    return user + nice + system + irq + softirq + steal
 
 
 def _processor() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 import msgspec
@@ -75,16 +76,18 @@ def ratio(result: Result, results: Sequence[Result]) -> str:
 
 
 def show(results: Sequence[Result], verdicts: Sequence[Verdict]) -> None:
-    console = Console()
+    console = Console() if sys.stdout.isatty() else Console(width=130)
     table = Table(title="Duetime beside its peers and its limits, in one run")
     for heading in ("workload", "subject", "figure", "Duetime is"):
         table.add_column(heading, justify="right" if heading == "figure" else "left")
     for key, subject in TABLES.items():
+        title = subject.title
         for result in (r for r in results if r.table == key):
             value = result.figures.get(subject.headline)
             figure = f"{_number(value)} {subject.unit}" if value is not None else result.note or "–"
             style = "bold" if result.kind is Kind.US else None
-            table.add_row(subject.title, result.subject, figure, ratio(result, results), style=style)
+            table.add_row(title, result.subject, figure, ratio(result, results), style=style)
+            title = ""
         table.add_section()
     console.print(table)
     for verdict in verdicts:

@@ -8,6 +8,8 @@ from enum import StrEnum
 
 import msgspec
 
+from bench.machine import busy_share
+
 
 class Kind(StrEnum):
     US = "Duetime"
@@ -23,6 +25,7 @@ class Result(msgspec.Struct, frozen=True):
     kind: Kind
     figures: dict[str, float]
     note: str = ""
+    disturbed: float = 0.0  # the share of the machine that others were using just before
 
 
 class Skipped(Exception):
@@ -32,8 +35,9 @@ class Skipped(Exception):
 def measured(table: str, subject: str, kind: Kind, measure: Callable[[], dict[str, float]], note: str = "") -> Result:
     """Measure one subject, and say aloud when that can't be done: the others are measured all the same."""
     print(f"  {table}: {subject} …", flush=True)
+    disturbed = busy_share()
     try:
-        return Result(table, subject, kind, measure(), note)
+        return Result(table, subject, kind, measure(), note, disturbed)
     except (Skipped, RuntimeError, OSError) as reason:
         print(f"  SKIPPED {subject}: {reason}", file=sys.stderr, flush=True)
-        return Result(table, subject, kind, {}, f"skipped: {' '.join(str(reason).split())[-300:]}")
+        return Result(table, subject, kind, {}, f"skipped: {str(reason).splitlines()[-1][:120]}")

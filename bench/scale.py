@@ -12,6 +12,7 @@ class Scale(msgspec.Struct, frozen=True):
     burst_share: float  # of a peer's own burst, where that is not the common one
     jobs_each_second: int
     seconds: int
+    slow_peers: bool  # W3 with those that fall behind
     pending: tuple[int, ...]  # W4 grows to each of these in turn
     tick_seconds: int
     idle_seconds: int
@@ -24,6 +25,7 @@ FULL = Scale(
     burst_share=1.0,
     jobs_each_second=1_000,
     seconds=30,
+    slow_peers=True,
     pending=(10_000, 100_000, 1_000_000),
     tick_seconds=10,
     idle_seconds=10,
@@ -36,6 +38,7 @@ QUICK = Scale(
     burst_share=0.1,
     jobs_each_second=1_000,
     seconds=5,
+    slow_peers=False,
     pending=(10_000, 50_000),
     tick_seconds=4,
     idle_seconds=3,

@@ -44,7 +44,18 @@ def main() -> None:
     redis = ["redis-server", "--port", "0", "--unixsocket", redis_socket, "--appendonly", "yes", "--dir", order.folder]
     subprocess.Popen(redis, stdout=subprocess.DEVNULL)
     environment = {**os.environ, "BENCH_REDIS_SOCKET": redis_socket}
-    worker = [sys.executable, "-W", "ignore", "-m", "celery", "-A", "bench.peers.celery5", "worker", "--pool", "prefork"]
+    worker = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-m",
+        "celery",
+        "-A",
+        "bench.peers.celery5",
+        "worker",
+        "--pool",
+        "prefork",
+    ]
     worker += ["--concurrency", str(PROCESSES), "--loglevel", "ERROR", "--without-gossip", "--without-mingle"]
     child = subprocess.Popen(worker, env=environment, stdout=subprocess.DEVNULL)
     app.conf.broker_url = f"redis+socket://{redis_socket}"

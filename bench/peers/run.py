@@ -35,7 +35,7 @@ def _measure(peer: Peer, sink: Sink, run: str, jobs: int, seconds: int) -> tuple
     """The first due instant and what arrived. A peer that was still storing by then gets a second, later instant."""
     peer.install()
     rows = jobs if peer.recurs else jobs * seconds
-    lead_seconds = 4 + rows / peer.stores_per_second
+    lead_seconds = 3 + rows / peer.stores_per_second
     for _ in range(2):
         sink.reset()
         first_at = float(int(time.time() + lead_seconds) + 1)

@@ -22,6 +22,8 @@ def measure(setting: Setting) -> Iterator[Result]:
     yield measured("w3", "Duetime", Kind.US, partial(_duetime, sink, jobs, seconds, jitter_seconds=0))
     yield measured("w3-jitter", "Duetime", Kind.US, partial(_duetime, sink, jobs, seconds, jitter_seconds=1))
     for peer in PEERS if setting.peers else ():
+        if peer.slow and not setting.scale.slow_peers:
+            continue
         yield measured("w3", peer.name, Kind.PEER, partial(every_second, peer, sink, jobs, seconds), peer.note)
 
 

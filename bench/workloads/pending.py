@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from functools import partial
 
 from bench.arrivals import Sink, recurring_figures
 from bench.duetime_node import DuetimeNode, instant, ndjson, webhook_job
-from bench.results import Kind, Result
+from bench.results import Kind, Result, measured
 from bench.scale import Scale
 from bench.workloads import Setting
 
@@ -24,9 +25,10 @@ def measure(setting: Setting) -> Iterator[Result]:
         for pending in scale.pending:
             _load(node, loaded, pending)
             loaded = pending
-            figures = _tick(node, setting.sink, pending, scale.tick_seconds)
-            yield Result("w4-tick", f"Duetime, {pending:,} pending", Kind.US, figures)
-        yield Result("w4", f"Duetime, {loaded:,} pending", Kind.US, _rest_and_restart(node, scale))
+            tick = partial(_tick, node, setting.sink, pending, scale.tick_seconds)
+            yield measured("w4-tick", f"Duetime, {pending:,} pending", Kind.US, tick)
+        rest = partial(_rest_and_restart, node, scale)
+        yield measured("w4", f"Duetime, {loaded:,} pending", Kind.US, rest)
 
 
 def _load(node: DuetimeNode, start: int, end: int) -> None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import binascii
 import ipaddress
 import os
 import re
 import socket
 import tomllib
+from base64 import b64decode
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 CONFIG_FILE = "duetime.toml"
+LEVELS = ("debug", "info", "warning", "error")
+HIDDEN = "********"  # shown in place of a secret
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, None: 1.0}
 
@@ -31,20 +36,34 @@ class Setting(msgspec.Struct, frozen=True):
     text: str
     help: str
 
+    @property
+    def shown(self) -> str:
+        """The value for a person's eyes: as it was written, a secret hidden."""
+        if self.name in SECRET:
+            return HIDDEN if self.value else ""
+        return self.text or str(self.value or "")
+
 
 def _text(value: str) -> str:
     return value
 
 
+def _whole(value: str) -> int:
+    try:
+        return int(value)
+    except ValueError:
+        raise ValueError("must be a whole number") from None
+
+
 def _count(value: str) -> int:
-    number = int(value)
+    number = _whole(value)
     if number < 1:
         raise ValueError("must be at least 1")
     return number
 
 
 def _port(value: str) -> int:
-    number = int(value)
+    number = _whole(value)
     if not 0 <= number <= 65_535:
         raise ValueError("must lie between 0 and 65535")
     return number
@@ -57,8 +76,31 @@ def _duration(value: str) -> float:
     return float(match[1]) * _UNITS[match[2]]
 
 
+def _period(value: str) -> float:
+    seconds = _duration(value)
+    if seconds < 1:
+        raise ValueError("must be at least 1s")
+    return seconds
+
+
+def _level(value: str) -> str:
+    lowered = value.strip().lower()
+    if lowered not in LEVELS:
+        raise ValueError(f"must be one of {', '.join(LEVELS)}")
+    return lowered
+
+
 def _secrets(value: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in value.split(",") if part.strip())
+    """No message may hold a secret."""
+    secrets = tuple(part.strip() for part in value.split(",") if part.strip())
+    for secret in secrets:
+        try:
+            empty = secret.startswith("whsec_") and not b64decode(secret.removeprefix("whsec_"), validate=True)
+        except binascii.Error:
+            empty = True
+        if empty:
+            raise ValueError("after whsec_ there must be base64, such as `openssl rand -base64 32` prints")
+    return secrets
 
 
 def _networks(value: str) -> Any:
@@ -85,13 +127,13 @@ SETTINGS: dict[str, tuple[str, Any, str]] = {
     "TENANT_CONCURRENCY": ("128", _count, "runs at once of one tenant"),
     "DISPATCHER_DRAIN_TIMEOUT": ("30s", _duration, "how long a stop waits for what is running"),
     "HTTP_SHUTDOWN_TIMEOUT": ("10s", _duration, "how long a stop waits for requests to this server"),
-    "RECONCILE_INTERVAL": ("5m", _duration, "how often runs of lost nodes are looked for"),
+    "RECONCILE_INTERVAL": ("5m", _period, "how often runs of lost nodes are looked for"),
     "RECONCILE_BATCH_SIZE": ("500", _count, "how many of them are taken over at once"),
     "EXECUTION_HISTORY_RETENTION": ("30d", _duration, "how long executions are kept"),
     "EXECUTION_HISTORY_LIMIT": ("10000000", _count, "how many executions are kept at most"),
     "ALLOW_PRIVATE_TARGETS": ("false", _networks, "true, or networks that jobs may call although they are not public"),
     "SIGNING_SECRETS": ("", _secrets, "whsec_… secrets that sign each request; the first is the newest"),
-    "LOG_LEVEL": ("info", _text, "debug, info, warning or error"),
+    "LOG_LEVEL": ("info", _level, "debug, info, warning or error"),
 }
 SECRET = frozenset({"SIGNING_SECRETS"})
 
@@ -102,8 +144,13 @@ def load_settings(flags: Mapping[str, str | None], environment: Mapping[str, str
     configured = _read_file(file) if file.exists() else {}
     unknown = [name for name in configured if name.upper() not in SETTINGS]
     if unknown:
-        raise BadSetting(f"{CONFIG_FILE}: unknown setting '{unknown[0]}'; `duetime config show` lists them")
+        raise BadSetting(f"{CONFIG_FILE}: unknown setting '{unknown[0]}'; {_advice(unknown[0])}")
     return {name: _load(name, flags, environment, configured) for name in SETTINGS}
+
+
+def _advice(name: str) -> str:
+    near = get_close_matches(name.upper(), SETTINGS, n=1)
+    return f"did you mean '{near[0].lower()}'?" if near else "`duetime config show` lists them all"
 
 
 def _load(
@@ -112,7 +159,7 @@ def _load(
     default, read, help_text = SETTINGS[name]
     text, source = default, "default"
     for candidate, where in (
-        (configured.get(name.lower(), configured.get(name)), CONFIG_FILE),
+        (configured.get(name.lower()), CONFIG_FILE),
         (environment.get(f"DUETIME_{name}"), f"DUETIME_{name}"),
         (flags.get(name), f"--{name.lower().replace('_', '-')}"),
     ):
@@ -121,7 +168,8 @@ def _load(
     try:
         value = read(text)
     except ValueError as error:
-        raise BadSetting(f"{name}: '{text}' (from {source}) can't be used: {error}") from None
+        shown = HIDDEN if name in SECRET else text
+        raise BadSetting(f"{name}: '{shown}' (from {source}) can't be used: {error}") from None
     if name == "NODE_NAME" and not value:
         value = socket.gethostname()
     return Setting(name, value, source, text, help_text)
@@ -132,7 +180,7 @@ def _read_file(file: Path) -> dict[str, str]:
         values = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise BadSetting(f"{file}: {error}") from None
-    return {name: _as_text(value) for name, value in values.items()}
+    return {name.lower(): _as_text(value) for name, value in values.items()}
 
 
 def _as_text(value: Any) -> str:

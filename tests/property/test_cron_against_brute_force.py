@@ -102,7 +102,7 @@ def days_after(text: str, day: date, count: int) -> list[date]:
     return found
 
 
-@settings(STEADY, max_examples=250)
+@settings(STEADY, max_examples=150)
 @given(
     st.lists(date_terms(), min_size=1, max_size=2),
     st.lists(weekday_terms(), max_size=2),
@@ -242,7 +242,7 @@ cron_like = st.text("0123456789*/-,?LWH#@() JANMONFRISUNtz=\t", max_size=40) | s
 ).map(" ".join)
 
 
-@settings(STEADY, max_examples=1500)
+@settings(STEADY, max_examples=800)
 @given(st.text() | cron_like, st.text(max_size=5))
 def test_any_text_is_an_expression_or_an_invalid_schedule(text: str, seed: str) -> None:
     expr = outcome(lambda: parse(text, seed=seed))
@@ -271,10 +271,10 @@ TIME_FIELDS = [
     "5",
     "*/5",
     "*/7",
-    "0-59/2",
+    "0-22/2",
     "1,2,3",
     "1-3,9",
-    "0,30",
+    "0,12",
     "9-17",
     "*/20",
     "3/8",
@@ -305,7 +305,8 @@ WEEKDAY_FIELDS = [
 def test_equal_words_mean_equal_times() -> None:
     by_words: dict[str, tuple[object, ...]] = {}
     chance = random.Random(7)
-    fields = [TIME_FIELDS, TIME_FIELDS, TIME_FIELDS, DATE_FIELDS, MONTH_FIELDS, WEEKDAY_FIELDS]
+    sixty = [*TIME_FIELDS, "0,30", "45-59", "*/15"]
+    fields = [sixty, sixty, TIME_FIELDS, DATE_FIELDS, MONTH_FIELDS, WEEKDAY_FIELDS]
     for at in range(4000):
         parts = [chance.choice(field) for field in fields]
         if at % 2:  # half of them without seconds, the words for which are the most varied

@@ -1,63 +1,56 @@
-"""The command line: `duetime …`."""
+"""The command line: `duetime …`. This file puts the commands together; each subject has a file of its own.
+
+`duetime --help` and shell completion must be quick: what is heavy (the server, the domain) is imported inside commands.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import sys
 from typing import Annotated
 
 import typer
-import uvloop
-from rich.console import Console
 
-from duetime.settings import BadSetting, is_loopback, load_settings
+from duetime.cli import config, cron, executions, health, job, serve
+from duetime.cli.errors import Program
+from duetime.cli.options import DEFAULT_URL
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help="Runs jobs in due time.")
-out = Console()
-err = Console(stderr=True)
+app = typer.Typer(
+    cls=Program,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
 
 
 @app.callback()
-def callback() -> None:
-    """Duetime runs jobs in due time."""
-
-
-@app.command()
-def serve(
-    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,
-    data: Annotated[str | None, typer.Option(help="Folder of the database.")] = None,
+def callback(
+    url: Annotated[
+        str, typer.Option(envvar="DUETIME_URL", help="The server that job, execution, dead-letters and health ask.")
+    ] = DEFAULT_URL,
 ) -> None:
-    """Serve the API and run jobs, until Ctrl-C."""
-    from duetime.node import Node
-    from duetime.store.sqlite import StoreUnusable
-    from duetime.telemetry.logs import configure_logs
+    """Duetime runs jobs in due time.
 
-    flags = {"HOST": host, "PORT": None if port is None else str(port), "DATA": data}
-    try:
-        settings = load_settings(flags)
-        configure_logs(settings["LOG_LEVEL"].value)
-        if not is_loopback(settings["HOST"].value):
-            raise BadSetting(
-                f"HOST: '{settings['HOST'].value}' is not this machine alone, and this version has no identity yet: "
-                "whoever reaches the port could run jobs. Listen on 127.0.0.1."
-            )
-    except BadSetting as error:
-        err.print(f"[red]duetime:[/red] {error}")
-        raise typer.Exit(2) from None
+    \b
+    duetime serve                         # a server on this machine
+    duetime job create --name hello --schedule "every 5m" \\
+        --url https://example.com/hook
+    duetime job list                      # what there is, and when it is due
+    duetime job why hello                 # what it will do next, what holds it
+    duetime cron next "0 9 * * MON-FRI" --timezone Europe/Berlin
+    """
 
-    def ready(url: str) -> None:
-        out.print(f"Duetime serves [bold]{url}[/bold]  data in {settings['DATA'].value}  Ctrl-C stops it")
-        out.print("No identity is set up: whoever can reach this port on this machine is its admin.")
-        sys.stdout.flush()
 
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(Node(settings).serve(ready))
-    except (StoreUnusable, OSError) as error:
-        err.print(f"[red]duetime:[/red] {error}")
-        raise typer.Exit(1) from None
+app.command("serve")(serve.serve)
+app.add_typer(job.app, name="job")
+app.add_typer(executions.app, name="execution")
+app.add_typer(executions.dead_letters, name="dead-letters")
+app.add_typer(cron.app, name="cron")
+app.add_typer(config.app, name="config")
+app.command("health")(health.health)
 
 
 def main() -> None:
     app()
+
+
+if __name__ == "__main__":
+    main()

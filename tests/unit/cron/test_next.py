@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import pairwise
 from time import perf_counter
 from zoneinfo import ZoneInfo
 
@@ -117,11 +118,30 @@ def test_asked_in_the_second_pass_the_first_does_not_come_back() -> None:
     assert instants("50 2 * * *", BERLIN, "2024-10-27T02:10:00+01:00", 1) == ["2024-10-28T02:50:00+01:00"]
 
 
+def test_the_second_pass_counts_though_the_next_match_after_it_is_a_year_away() -> None:
+    assert instants("*/30 2 27 10 *", BERLIN, "2024-10-27T02:45:00+02:00", 3) == [
+        "2024-10-27T02:00:00+01:00",
+        "2024-10-27T02:30:00+01:00",
+        "2025-10-27T02:00:00+01:00",
+    ]
+
+
+def test_an_overlap_is_seen_whole_where_the_search_cuts_time_into_chunks() -> None:
+    # 87 * 2^24 s lies in the second pass at Adelaide in 2016, 6 * 2^24 s in the first at Santiago in 1973.
+    assert instants("55 2 * * *", "Australia/Adelaide", "2016-04-02T12:00", 2) == [
+        "2016-04-03T02:55:00+10:30",
+        "2016-04-04T02:55:00+09:30",
+    ]
+    assert instants("1 23 * * *", "America/Santiago", "1973-03-10T12:00", 1, Dst(overlap="last")) == [
+        "1973-03-10T23:01:00-04:00"
+    ]
+
+
 @pytest.mark.parametrize("dst", [Dst(), Dst(gap="skip", overlap="last"), Dst(overlap="both")])
 @pytest.mark.parametrize("day", ["2024-03-31T00:00", "2024-10-27T00:00"])
 def test_every_five_minutes_is_every_five_real_minutes_under_any_policy(day: str, dst: Dst) -> None:
     found = [datetime.fromisoformat(at) for at in instants("*/5 * * * *", BERLIN, day, 70, dst)]
-    assert {(b - a).total_seconds() for a, b in zip(found, found[1:], strict=False)} == {300}
+    assert {(b - a).total_seconds() for a, b in pairwise(found)} == {300}
 
 
 def test_a_wildcard_minute_in_the_missing_hour_is_not_due() -> None:

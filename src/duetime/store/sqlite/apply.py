@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, cast
 
 import apsw
@@ -18,10 +20,10 @@ from duetime.domain.errors import (
     PreconditionFailed,
     StaleWrite,
 )
-from duetime.domain.execution import Run
+from duetime.domain.execution import Attempted, Run
 from duetime.domain.ids import endpoint_of, make_id
 from duetime.domain.job import JobStatus
-from duetime.domain.plan import PlannedRun
+from duetime.domain.plan import PlannedRun, TimerMove
 from duetime.domain.states import OPEN, State, Trigger
 from duetime.store.sqlite.blocks import load_blocks
 
@@ -39,6 +41,7 @@ class Applier:
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
         self._sql = load_blocks("commands.sql")
+        self._run("create_finishing")
         self._apply: dict[type[c.Command], Callable[[Any], Any]] = {
             c.CreateJobs: self._create_jobs,
             c.ChangeJob: self._change_job,
@@ -66,17 +69,21 @@ class Applier:
         except DuetimeError as error:
             self._connection.execute("ROLLBACK TO command")
             answer = error
+        except (apsw.ConstraintError, ValueError, OverflowError) as error:
+            # What is wrong is this command, not the database: whoever shares its commit is not to suffer for it.
+            self._connection.execute("ROLLBACK TO command")
+            answer = Conflict(f"this can't be written as it is: {error}")
         self._connection.execute("RELEASE command")
         return answer
 
     def create_together(self, creates: Sequence[c.Command]) -> bool:
-        """Many creates as one page; False, and nothing changed, if one of them can't be written."""
-        first = cast("c.CreateJobs", creates[0])
-        jobs = tuple(job for create in creates for job in cast("c.CreateJobs", create).jobs)
+        """Many creates as few pages; False, and nothing changed, if one of them can't be written."""
         self._connection.execute("SAVEPOINT command")
         try:
-            self._create_jobs(c.CreateJobs(first.now, jobs))
-        except DuetimeError:
+            # A page for each instant: what a job is must not depend on who shared its commit.
+            for now, page_of in groupby(cast("Sequence[c.CreateJobs]", creates), key=attrgetter("now")):
+                self._create_jobs(c.CreateJobs(now, tuple(job for create in page_of for job in create.jobs)))
+        except (DuetimeError, ValueError, OverflowError):
             self._connection.execute("ROLLBACK TO command")
             self._connection.execute("RELEASE command")
             return False
@@ -160,7 +167,7 @@ class Applier:
         self._run("set_pause", job=command.job_id, by=None, at=None, reason=None, now=command.now)
         if command.skipped is not None:
             self._run("add_skips", skips=page([command.skipped]), now=command.now)
-        self._run("complete_job", job=command.job_id)
+        self._run("complete_jobs", jobs=page([command.job_id]))
         return JobStatus(self._timer(command.tenant, command.job_id)[0])
 
     def _cancel_job(self, command: c.CancelJob) -> list[str]:
@@ -188,22 +195,34 @@ class Applier:
 
     def _fire(self, command: c.Fire) -> c.Fired:
         self._check_node(command.node)
-        moves, runs, skips = command.moves, command.runs, command.skips
-        stale = frozenset(row[0] for row in self._rows("fire_stale", moves=page(moves)))
-        if stale:
-            moves = tuple(move for move in moves if move.job_id not in stale)
-            runs = tuple(run for run in runs if run.job_id not in stale)
-            skips = tuple(skip for skip in skips if skip.job_id not in stale)
+        stale: frozenset[str] = frozenset()
+        if not self._move_timers(command.moves):
+            stale = frozenset(row[0] for row in self._rows("fire_stale", moves=page(command.moves)))
+            self._move_timers(tuple(move for move in command.moves if move.job_id not in stale))
+        runs = tuple(run for run in command.runs if run.job_id not in stale) if stale else command.runs
         special, to_cancel = self._settle_overlaps(command, runs) if runs else (frozenset[str](), ())
         free = tuple(run for run in runs if run.execution_id not in special) if special else runs
         state = State.RUNNING if command.claim else State.QUEUED
         decided = self._insert_runs(
             free, state, node=command.node if command.claim else None, attempt=int(command.claim)
         )
-        self._run("fire_timers", moves=page(moves))
-        if skips:
+        if special or decided:
+            job_ids = {run.job_id for run in runs if run.execution_id in special or run.execution_id in decided}
+            self._release_held(job_ids)  # one that was to follow an instant decided long ago has nobody to wait for
+            self._run("complete_jobs", jobs=page(list(job_ids)))
+        if skips := [skip for skip in command.skips if skip.job_id not in stale]:
             self._run("add_skips", skips=page(skips), now=command.now)
         return c.Fired(stale, special | decided, to_cancel)
+
+    def _move_timers(self, moves: Sequence[TimerMove]) -> bool:
+        """False, and nothing moved, if one of them is not as it was planned from."""
+        self._connection.execute("SAVEPOINT moves")
+        self._run("fire_timers", moves=page(moves))
+        moved = self._connection.changes() == len(moves)
+        if not moved:
+            self._connection.execute("ROLLBACK TO moves")
+        self._connection.execute("RELEASE moves")
+        return moved
 
     def _settle_overlaps(self, command: c.Fire, runs: Sequence[PlannedRun]) -> tuple[frozenset[str], tuple[str, ...]]:
         """Write the runs whose job has an open execution as their policy says. Mostly there are none."""
@@ -230,12 +249,13 @@ class Applier:
     def _cancel_open(self, replacing: Sequence[PlannedRun], now: int) -> tuple[str, ...]:
         if not replacing:
             return ()
-        ids = page([row[0] for row in self._rows("list_running_of_runs", runs=page(replacing))])
+        rows = self._rows("list_open_of_runs", runs=page(replacing))
+        ids = page([execution_id for execution_id, _ in rows])
         before = self._states(ids)
         self._run("cancel_waiting_by_id", ids=ids, reason="replaced by a newer run", now=now)
         self._count_change(before, self._states(ids))
         self._run("request_cancel", ids=ids)
-        return tuple(msgspec.json.decode(ids))
+        return tuple(execution_id for execution_id, state in rows if state == State.RUNNING)
 
     def _insert_runs(
         self, runs: Sequence[PlannedRun], state: State, *, reason: str | None = None, held: int = 0,
@@ -288,20 +308,32 @@ class Applier:
 
     def _finish(self, command: c.Finish) -> list[str]:
         attempts = command.attempts
-        rows = page(attempts)
-        refused = {row[0] for row in self._rows("finish_refused", attempts=rows)}
-        if refused:
-            attempts = tuple(attempt for attempt in attempts if attempt.execution_id not in refused)
-            rows = page(attempts)
+        refused: set[tuple[Any, ...]] = set()
+        if not self._finish_executions(attempts):
+            refused = set(self._rows("finish_refused"))
+            # By claim, not by id: the page may hold the right result of an execution beside a stale one.
+            attempts = tuple(a for a in attempts if (a.execution_id, a.attempt, a.token) not in refused)
+            self._finish_executions(attempts)
         if attempts:
-            self._run("finish_executions", attempts=rows)
-            self._run("finish_attempts", attempts=rows, node=command.node)
-            self._run("finish_timers", attempts=rows)
+            self._run("finish_attempts", node=command.node)
+            self._run("finish_timers")
             moved = Counter((attempt.tenant, str(attempt.state)) for attempt in attempts)
             moved.subtract(Counter((attempt.tenant, str(State.RUNNING)) for attempt in attempts))
             self._count(moved)
             self._release_held({attempt.job_id for attempt in attempts if attempt.state not in OPEN})
-        return list(refused)
+        return [execution_id for execution_id, _, _ in refused]
+
+    def _finish_executions(self, attempts: Sequence[Attempted]) -> bool:
+        """False, and nothing written, if one of them is refused."""
+        self._run("clear_finishing")
+        self._run("read_finishing", attempts=page(attempts))
+        self._connection.execute("SAVEPOINT finishes")
+        self._run("finish_executions")
+        written = self._connection.changes() == len(attempts)
+        if not written:
+            self._connection.execute("ROLLBACK TO finishes")
+        self._connection.execute("RELEASE finishes")
+        return written
 
     def _release_held(self, job_ids: Iterable[str]) -> None:
         if self._row("has_held") is not None:
@@ -327,11 +359,12 @@ class Applier:
         self._run("cancel_waiting_by_id", ids=ids, reason="cancelled", now=command.now)
         self._count({(command.tenant, state): -1, (command.tenant, State.CANCELLED): 1})
         self._release_held([job_id])
-        self._run("complete_job", job=job_id)
+        self._run("complete_jobs", jobs=page([job_id]))
         return State.CANCELLED
 
     def _redrive(self, command: c.Redrive) -> int:
-        rows = list(self._rows("list_redrivable", pairs=page(command.pairs), tenant=command.tenant))
+        pairs = {dead_id: (dead_id, new_id) for dead_id, new_id in command.pairs}  # one named twice is driven once
+        rows = self._rows("list_redrivable", pairs=page(list(pairs.values())), tenant=command.tenant)
         for job_id, dead_id, new_id in rows:
             self._add_run(c.AddRun(command.now, command.tenant, job_id, new_id, Trigger.RETRY))
             self._run("clear_dead", id=dead_id)

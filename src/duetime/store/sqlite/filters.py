@@ -8,15 +8,16 @@ from duetime.domain.ids import make_id
 from duetime.domain.job import JobStatus
 from duetime.domain.states import OPEN, State
 from duetime.ports.store import ExecutionQuery, JobQuery
+from duetime.store.sqlite.blocks import expand
 
-JOB_ROW = """
-SELECT rtrim(json_array(j.job_id, j.tenant, j.owner, t.version, t.status, j.created_at, j.updated_at, t.due_at,
+JOB_ROW = expand("""
+SELECT rtrim(json_array(uuid_text(j.id), j.tenant, j.owner, t.version, t.status, j.created_at, j.updated_at, t.due_at,
                         t.resume_at, t.fired, t.runs, t.successes, t.failures, t.busy_ms, t.last_run_at, t.last_state, j.paused_by,
                         j.paused_at, j.pause_reason), ']') || ',' || j.spec || ']' AS row
 FROM timers AS t CROSS JOIN jobs AS j ON j.id = t.job
-"""
-EXECUTION_ROW = """
-SELECT rtrim(json_array(e.execution_id, e.job_id, e.scheduled_at, e.trigger, e.state, e.reason, e.priority,
+""")
+EXECUTION_ROW = expand("""
+SELECT rtrim(json_array(uuid_text(e.id), uuid_text(e.job), e.scheduled_at, e.trigger, e.state, e.reason, e.priority,
                         e.due_at), ']')
        || ',' || iif(e.held, 'true', 'false') || ','
        || trim(json_array(e.attempt, e.token, n.name, e.started_at, e.ended_at, a.error_type, a.error_message,
@@ -25,7 +26,7 @@ SELECT rtrim(json_array(e.execution_id, e.job_id, e.scheduled_at, e.trigger, e.s
 FROM executions AS e
 LEFT JOIN attempts AS a ON a.execution = e.id AND a.attempt = e.attempt
 LEFT JOIN nodes AS n ON n.id = e.node
-"""
+""")
 
 Sql = tuple[str, dict[str, Any]]
 

@@ -1,5 +1,4 @@
--- Ids are the 16 bytes of a UUIDv7; a virtual column, which takes no space, shows each as text. Instants are ms since
--- the epoch.
+-- Ids are the 16 bytes of a UUIDv7, instants are ms since the epoch.
 
 -- Wide, and written only when a person changes something.
 CREATE TABLE jobs (
@@ -14,8 +13,7 @@ CREATE TABLE jobs (
     paused_by    TEXT,
     paused_at    INTEGER,
     pause_reason TEXT,
-    spec         TEXT NOT NULL,  -- JSON, as the person wrote it, defaults left out
-    job_id       TEXT GENERATED ALWAYS AS (format('%.8s-%.4s-%.4s-%.4s-%s', lower(hex(id)), substr(lower(hex(id)), 9), substr(lower(hex(id)), 13), substr(lower(hex(id)), 17), substr(lower(hex(id)), 21))) VIRTUAL
+    spec         TEXT NOT NULL  -- JSON, as the person wrote it, defaults left out
 );
 CREATE UNIQUE INDEX jobs_key ON jobs (tenant, key) WHERE key IS NOT NULL;
 CREATE INDEX jobs_name ON jobs (tenant, name, id);
@@ -36,8 +34,7 @@ CREATE TABLE timers (
     failures    INTEGER NOT NULL DEFAULT 0,
     busy_ms     INTEGER NOT NULL DEFAULT 0,
     last_run_at INTEGER,
-    last_state  TEXT,
-    job_id      TEXT GENERATED ALWAYS AS (format('%.8s-%.4s-%.4s-%.4s-%s', lower(hex(job)), substr(lower(hex(job)), 9), substr(lower(hex(job)), 13), substr(lower(hex(job)), 17), substr(lower(hex(job)), 21))) VIRTUAL
+    last_state  TEXT
 ) WITHOUT ROWID;
 CREATE INDEX timers_due ON timers (due_at) WHERE due_at IS NOT NULL;
 
@@ -60,9 +57,7 @@ CREATE TABLE executions (
     started_at       INTEGER,
     ended_at         INTEGER,
     cancel_requested INTEGER NOT NULL DEFAULT 0,
-    dead             INTEGER NOT NULL DEFAULT 0,
-    execution_id     TEXT GENERATED ALWAYS AS (format('%.8s-%.4s-%.4s-%.4s-%s', lower(hex(id)), substr(lower(hex(id)), 9), substr(lower(hex(id)), 13), substr(lower(hex(id)), 17), substr(lower(hex(id)), 21))) VIRTUAL,
-    job_id           TEXT GENERATED ALWAYS AS (format('%.8s-%.4s-%.4s-%.4s-%s', lower(hex(job)), substr(lower(hex(job)), 9), substr(lower(hex(job)), 13), substr(lower(hex(job)), 17), substr(lower(hex(job)), 21))) VIRTUAL
+    dead             INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 -- Invariant 1: at most one execution for a job and an instant of its timetable.
 CREATE UNIQUE INDEX executions_instant ON executions (job, scheduled_at, extra);

@@ -1,16 +1,16 @@
--- Blocks begin with `-- name:`. A page of rows comes in as one JSON parameter and is read with json_each: one call into
+-- Blocks begin with `-- name:`. A page of rows comes in as one JSON parameter and is read with jsonb_each: one call into
 -- SQLite a page, so that Python's lock is given up once and not once a row. (With another thread busy, executemany
--- wrote 470 rows/s here, the same rows as one page 76,000.)
+-- wrote 470 rows/s here, the same rows as one page 76,000. json_each would print each row and parse it again.)
 
 -- name: create_jobs
 INSERT INTO jobs (id, tenant, key, name, type, owner, created_at, updated_at, spec)
 SELECT unhex(value ->> 0, '-'), value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, :now, :now, value -> 9
-FROM json_each(:jobs);
+FROM jsonb_each(:jobs);
 
 -- name: create_timers
 INSERT INTO timers (job, tenant, shard, status, version, recurs, due_at)
 SELECT unhex(value ->> 0, '-'), value ->> 1, value ->> 2, 'PENDING', 1, value ->> 3, value ->> 4
-FROM json_each(:timers);
+FROM jsonb_each(:timers);
 
 -- name: get_idempotency_key
 SELECT fingerprint, response FROM idempotency_keys WHERE tenant = :tenant AND key = :key;
@@ -48,7 +48,7 @@ WHERE job = unhex(:job, '-') AND state IN ('QUEUED', 'RETRYING');
 UPDATE executions SET cancel_requested = 1 WHERE job = unhex(:job, '-') AND state = 'RUNNING';
 
 -- name: list_running_of_job
-SELECT execution_id FROM executions WHERE job = unhex(:job, '-') AND state = 'RUNNING';
+SELECT uuid_text(id) FROM executions WHERE job = unhex(:job, '-') AND state = 'RUNNING';
 
 -- name: purge_attempts
 DELETE FROM attempts WHERE execution IN (SELECT id FROM executions WHERE job = unhex(:job, '-'));
@@ -73,21 +73,25 @@ SELECT ended_at IS NULL FROM nodes WHERE id = :node;
 
 -- name: fire_stale
 SELECT m.value ->> 0
-FROM json_each(:moves) AS m LEFT JOIN timers AS t ON t.job = unhex(m.value ->> 0, '-')
+FROM jsonb_each(:moves) AS m LEFT JOIN timers AS t ON t.job = unhex(m.value ->> 0, '-')
 WHERE t.due_at IS NOT m.value ->> 1 OR t.version IS NOT m.value ->> 2;
 
 -- name: fire_overlapping
 SELECT r.value ->> 0, r.value ->> 7,
        EXISTS (SELECT 1 FROM executions AS h WHERE h.job = unhex(r.value ->> 1, '-') AND h.held = 1)
-FROM json_each(:runs) AS r
-WHERE r.value ->> 7 = 'after'
-   OR r.value ->> 7 <> 'run' AND EXISTS (
-       SELECT 1 FROM executions AS e
-       WHERE e.job = unhex(r.value ->> 1, '-') AND e.state IN ('QUEUED', 'RUNNING', 'RETRYING'));
+FROM jsonb_each(:runs) AS r
+WHERE (r.value ->> 7 = 'after'
+       OR r.value ->> 7 <> 'run' AND EXISTS (
+           SELECT 1 FROM executions AS e
+           WHERE e.job = unhex(r.value ->> 1, '-') AND e.state IN ('QUEUED', 'RUNNING', 'RETRYING')))
+  -- An instant that was decided before overlaps nothing: least of all itself.
+  AND NOT EXISTS (
+      SELECT 1 FROM executions AS d
+      WHERE d.job = unhex(r.value ->> 1, '-') AND d.scheduled_at = r.value ->> 3 AND d.extra = 0);
 
 -- name: fire_decided
 SELECT r.value ->> 0
-FROM json_each(:runs) AS r
+FROM jsonb_each(:runs) AS r
 WHERE EXISTS (
     SELECT 1 FROM executions AS e
     WHERE e.job = unhex(r.value ->> 1, '-') AND e.scheduled_at = r.value ->> 3 AND e.extra = 0);
@@ -97,20 +101,30 @@ INSERT INTO executions (id, job, tenant, scheduled_at, extra, trigger, state, re
                         attempt, token, node, ended_at)
 SELECT unhex(value ->> 0, '-'), unhex(value ->> 1, '-'), value ->> 2, value ->> 3, 0, value ->> 4, :state, :reason,
        value ->> 5, value ->> 6, value ->> 3, :held, :attempt, :attempt, :node, :ended_at
-FROM json_each(:runs)
+FROM jsonb_each(:runs)
 WHERE true
 ON CONFLICT DO NOTHING;
 
 -- name: fire_timers
+-- Moves only timers that are still as the plan read them; the caller counts how many moved.
 UPDATE timers
 SET due_at = m.next_due_at, fired = fired + m.runs,
-    status = CASE WHEN m.next_due_at IS NULL AND NOT EXISTS (
+    status = CASE WHEN m.next_due_at IS NULL AND m.runs = 0 AND NOT EXISTS (
         SELECT 1 FROM executions AS e
         WHERE e.job = timers.job AND e.state IN ('QUEUED', 'RUNNING', 'RETRYING')) THEN 'COMPLETED' ELSE status END
 FROM (
-    SELECT unhex(value ->> 0, '-') AS job, value ->> 3 AS next_due_at, value ->> 4 AS runs FROM json_each(:moves)
+    SELECT unhex(value ->> 0, '-') AS job, value ->> 1 AS due_at, value ->> 2 AS version, value ->> 3 AS next_due_at,
+           value ->> 4 AS runs
+    FROM jsonb_each(:moves)
 ) AS m
-WHERE timers.job = m.job;
+WHERE timers.job = m.job AND timers.due_at = m.due_at AND timers.version = m.version;
+
+-- name: complete_jobs
+-- Jobs of the page that have no run left and nothing open.
+UPDATE timers SET status = 'COMPLETED'
+WHERE job IN (SELECT unhex(value, '-') FROM jsonb_each(:jobs)) AND status = 'PENDING' AND due_at IS NULL
+  AND NOT EXISTS (
+      SELECT 1 FROM executions AS e WHERE e.job = timers.job AND e.state IN ('QUEUED', 'RUNNING', 'RETRYING'));
 
 -- name: add_skips
 INSERT INTO skips (job, tenant, first_at, until_at, count, reason, decided_at)
@@ -119,9 +133,9 @@ FROM json_each(:skips)
 WHERE true
 ON CONFLICT DO NOTHING;
 
--- name: list_running_of_runs
-SELECT e.execution_id
-FROM json_each(:runs) AS r
+-- name: list_open_of_runs
+SELECT uuid_text(e.id), e.state
+FROM jsonb_each(:runs) AS r
 JOIN executions AS e ON e.job = unhex(r.value ->> 1, '-') AND e.state IN ('QUEUED', 'RUNNING', 'RETRYING');
 
 -- name: request_cancel
@@ -144,8 +158,8 @@ SELECT unhex(:id, '-'), unhex(:job, '-'), :tenant, :now,
 
 -- name: list_claimable
 -- A probe for each priority: the index then hands out what is due in order, and never walks over what is not.
-SELECT '[' || group_concat('"' || execution_id || '"') || ']' FROM (
-    SELECT e.execution_id
+SELECT '[' || group_concat('"' || uuid_text(id) || '"') || ']' FROM (
+    SELECT e.id
     FROM (SELECT value AS priority FROM json_each('[9,8,7,6,5,4,3,2,1,0]')) AS p
     CROSS JOIN executions AS e INDEXED BY executions_waiting
     ON e.priority = p.priority AND e.due_at <= :now
@@ -160,53 +174,64 @@ WHERE id IN (SELECT unhex(value, '-') FROM json_each(:ids));
 
 -- name: list_claimed
 SELECT '[' || group_concat(
-    rtrim(json_array(e.execution_id, e.job_id, e.tenant, e.scheduled_at, e.trigger, e.priority, e.endpoint, e.attempt,
+    rtrim(json_array(uuid_text(e.id), uuid_text(e.job), e.tenant, e.scheduled_at, e.trigger, e.priority, e.endpoint, e.attempt,
                      e.token), ']')
     || ',' || iif(e.cancel_requested, 'true', 'false') || ',' || j.spec || ']') || ']'
 FROM json_each(:ids) AS i
 CROSS JOIN executions AS e ON e.id = unhex(i.value, '-')
 CROSS JOIN jobs AS j ON j.id = e.job;
 
+-- name: create_finishing
+-- The page of a Finish, parsed once for the three statements that read it. In memory, and of this connection only.
+CREATE TEMP TABLE finishing (
+    execution BLOB, job BLOB, attempt INTEGER, token INTEGER, state TEXT, due_at INTEGER, started_at INTEGER,
+    ended_at INTEGER, error_type TEXT, error_message TEXT, http_status INTEGER, response TEXT, dead INTEGER
+);
+
+-- name: clear_finishing
+DELETE FROM temp.finishing;
+
+-- name: read_finishing
+INSERT INTO temp.finishing
+SELECT unhex(value ->> 0, '-'), unhex(value ->> 1, '-'), value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7,
+       value ->> 8, value ->> 9, value ->> 10, value ->> 11, value ->> 12, value ->> 13
+FROM jsonb_each(:attempts);
+
 -- name: finish_refused
-SELECT a.value ->> 0
-FROM json_each(:attempts) AS a LEFT JOIN executions AS e ON e.id = unhex(a.value ->> 0, '-')
-WHERE e.state IS NOT 'RUNNING' OR e.attempt <> a.value ->> 3 OR e.token <> a.value ->> 4;
+SELECT uuid_text(f.execution), f.attempt, f.token
+FROM temp.finishing AS f LEFT JOIN executions AS e ON e.id = f.execution
+WHERE e.state IS NOT 'RUNNING' OR e.attempt <> f.attempt OR e.token <> f.token;
 
 -- name: finish_executions
+-- The fence: only the claim that is still the latest may write. The caller counts how many were written.
 UPDATE executions
-SET state = a.state, due_at = a.due_at, started_at = coalesce(executions.started_at, a.started_at),
-    ended_at = CASE WHEN a.state IN ('QUEUED', 'RETRYING') THEN NULL ELSE a.ended_at END, dead = a.dead
-FROM (
-    SELECT unhex(value ->> 0, '-') AS id, value ->> 3 AS attempt, value ->> 4 AS token, value ->> 5 AS state,
-           value ->> 6 AS due_at, value ->> 7 AS started_at, value ->> 8 AS ended_at, value ->> 13 AS dead
-    FROM json_each(:attempts)
-) AS a
-WHERE executions.id = a.id AND executions.state = 'RUNNING'
-  AND executions.attempt = a.attempt AND executions.token = a.token;
+SET state = f.state, due_at = f.due_at, started_at = coalesce(executions.started_at, f.started_at),
+    ended_at = CASE WHEN f.state IN ('QUEUED', 'RETRYING') THEN NULL ELSE f.ended_at END, dead = f.dead
+FROM temp.finishing AS f
+WHERE executions.id = f.execution AND executions.state = 'RUNNING'
+  AND executions.attempt = f.attempt AND executions.token = f.token;
 
 -- name: finish_attempts
 INSERT INTO attempts (execution, attempt, node, started_at, ended_at, error_type, error_message, http_status, response)
-SELECT unhex(value ->> 0, '-'), value ->> 3, :node, value ->> 7, value ->> 8, value ->> 9, value ->> 10, value ->> 11,
-       value ->> 12
-FROM json_each(:attempts)
+SELECT execution, attempt, :node, started_at, ended_at, error_type, error_message, http_status, response
+FROM temp.finishing
 WHERE true
 ON CONFLICT DO NOTHING;
 
 -- name: finish_timers
 UPDATE timers
 SET runs = timers.runs + f.runs, successes = timers.successes + f.successes,
-    failures = timers.failures + f.failures, busy_ms = timers.busy_ms + f.busy_ms, last_run_at = f.last_run_at, last_state = f.last_state,
+    failures = timers.failures + f.failures, busy_ms = timers.busy_ms + f.busy_ms,
+    last_run_at = f.last_run_at, last_state = f.last_state,
     status = CASE WHEN due_at IS NULL AND status = 'PENDING' AND NOT EXISTS (
         SELECT 1 FROM executions AS e
         WHERE e.job = timers.job AND e.state IN ('QUEUED', 'RUNNING', 'RETRYING')) THEN 'COMPLETED' ELSE status END
 FROM (
-    SELECT unhex(value ->> 1, '-') AS job, count(*) AS runs, sum(value ->> 5 = 'COMPLETED') AS successes,
-           sum(value ->> 5 IN ('FAILED', 'TIMEOUT')) AS failures,
-           coalesce(sum(value ->> 8 - value ->> 7), 0) AS busy_ms,
-           max(value ->> 8) AS last_run_at, value ->> 5 AS last_state
-    FROM json_each(:attempts)
-    WHERE value ->> 5 NOT IN ('QUEUED', 'RETRYING')
-    GROUP BY 1
+    SELECT job, count(*) AS runs, sum(state = 'COMPLETED') AS successes, sum(state IN ('FAILED', 'TIMEOUT')) AS failures,
+           coalesce(sum(ended_at - started_at), 0) AS busy_ms, max(ended_at) AS last_run_at, state AS last_state
+    FROM temp.finishing
+    WHERE state NOT IN ('QUEUED', 'RETRYING')
+    GROUP BY job
 ) AS f
 WHERE timers.job = f.job;
 
@@ -218,7 +243,7 @@ SELECT 1 FROM executions WHERE held = 1 LIMIT 1;
 UPDATE executions SET held = 0
 WHERE id IN (
     SELECT (SELECT h.id FROM executions AS h WHERE h.held = 1 AND h.job = f.job ORDER BY h.scheduled_at, h.extra LIMIT 1)
-    FROM (SELECT DISTINCT unhex(value, '-') AS job FROM json_each(:jobs)) AS f
+    FROM (SELECT DISTINCT unhex(value, '-') AS job FROM jsonb_each(:jobs)) AS f
     WHERE NOT EXISTS (
         SELECT 1 FROM executions AS e
         WHERE e.job = f.job AND e.state IN ('QUEUED', 'RUNNING', 'RETRYING') AND e.held = 0));
@@ -226,21 +251,16 @@ WHERE id IN (
 -- name: release_runs
 UPDATE executions SET state = 'QUEUED', attempt = executions.attempt - 1, due_at = :now, node = NULL
 FROM (
-    SELECT unhex(value ->> 0, '-') AS id, value ->> 7 AS attempt, value ->> 8 AS token FROM json_each(:runs)
+    SELECT unhex(value ->> 0, '-') AS id, value ->> 7 AS attempt, value ->> 8 AS token FROM jsonb_each(:runs)
 ) AS r
 WHERE executions.id = r.id AND executions.state = 'RUNNING'
   AND executions.attempt = r.attempt AND executions.token = r.token;
 
 -- name: get_execution_state
-SELECT state, job_id FROM executions WHERE id = unhex(:id, '-') AND tenant = :tenant;
-
--- name: complete_job
-UPDATE timers SET status = 'COMPLETED'
-WHERE job = unhex(:job, '-') AND status = 'PENDING' AND due_at IS NULL AND NOT EXISTS (
-    SELECT 1 FROM executions AS e WHERE e.job = timers.job AND e.state IN ('QUEUED', 'RUNNING', 'RETRYING'));
+SELECT state, uuid_text(job) FROM executions WHERE id = unhex(:id, '-') AND tenant = :tenant;
 
 -- name: list_redrivable
-SELECT e.job_id, p.value ->> 0, p.value ->> 1
+SELECT uuid_text(e.job), p.value ->> 0, p.value ->> 1
 FROM json_each(:pairs) AS p
 CROSS JOIN executions AS e ON e.id = unhex(p.value ->> 0, '-')
 CROSS JOIN jobs AS j ON j.id = e.job
@@ -259,8 +279,8 @@ INSERT INTO nodes (name, started_at) VALUES (:name, :now) RETURNING id;
 UPDATE nodes SET ended_at = :now WHERE id = :node;
 
 -- name: list_prunable
-SELECT '[' || group_concat('"' || execution_id || '"') || ']' FROM (
-    SELECT execution_id FROM executions
+SELECT '[' || group_concat('"' || uuid_text(id) || '"') || ']' FROM (
+    SELECT id FROM executions
     WHERE id < unhex(:before, '-') AND state NOT IN ('QUEUED', 'RUNNING', 'RETRYING')
     ORDER BY id LIMIT :limit);
 

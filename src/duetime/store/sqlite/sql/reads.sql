@@ -3,7 +3,7 @@
 -- A job's spec is JSON already and is spliced in as it is: parsing it to print it again would cost more than the rest.
 
 -- name: list_due_timers
-SELECT rtrim(json_array(t.job_id, t.tenant, t.due_at, t.version, t.fired), ']')
+SELECT rtrim(json_array(uuid_text(t.job), t.tenant, t.due_at, t.version, t.fired), ']')
        || ',' || iif(t.recurs, 'true', 'false') || ',' || j.created_at || ',' || j.spec || ']' AS row
 FROM timers AS t INDEXED BY timers_due CROSS JOIN jobs AS j ON j.id = t.job
 WHERE t.due_at IS NOT NULL AND t.due_at <= :until
@@ -20,7 +20,7 @@ SELECT coalesce(min(due_at), 'null') AS row FROM (
     FROM json_each('[9,8,7,6,5,4,3,2,1,0]') AS p);
 
 -- name: list_lapsed_runs
-SELECT rtrim(json_array(e.execution_id, e.job_id, e.tenant, e.scheduled_at, e.trigger, e.priority, e.endpoint, e.attempt,
+SELECT rtrim(json_array(uuid_text(e.id), uuid_text(e.job), e.tenant, e.scheduled_at, e.trigger, e.priority, e.endpoint, e.attempt,
                         e.token), ']')
        || ',' || iif(e.cancel_requested, 'true', 'false') || ',' || j.spec || ']' AS row
 FROM executions AS e INDEXED BY executions_open CROSS JOIN jobs AS j ON j.id = e.job

@@ -1,0 +1,117 @@
+"""`duetime job create`: a job from flags, or from a file."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from duetime.cli.errors import BadUsage
+from duetime.cli.options import Json, client_of
+
+
+def create_job(
+    context: typer.Context,
+    name: Annotated[str | None, typer.Option(help="What to call it.")] = None,
+    schedule: Annotated[
+        str | None, typer.Option(help="immediate, an instant, 'every 5m', or cron; `duetime cron explain` tries one.")
+    ] = None,
+    url: Annotated[str | None, typer.Option(help="What it calls. (The server: `duetime --url … job create`.)")] = None,
+    method: Annotated[str | None, typer.Option(help="How it calls it; POST if left out.")] = None,
+    header: Annotated[list[str] | None, typer.Option(metavar="NAME:VALUE", help="A header; may be repeated.")] = None,
+    body: Annotated[str | None, typer.Option(help="What it sends: JSON, or else text.")] = None,
+    timezone: Annotated[str | None, typer.Option(help="Time zone of the schedule; UTC if left out.")] = None,
+    retries: Annotated[int | None, typer.Option(help="How often a failed run is tried again.")] = None,
+    timeout: Annotated[float | None, typer.Option(help="Seconds that one attempt may take.")] = None,
+    priority: Annotated[int | None, typer.Option(help="0 to 9, higher first.")] = None,
+    overlap: Annotated[
+        str | None,
+        typer.Option(help="If the last run is open: allow, skip, queue_one, queue_all, cancel_running."),
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="A name of yours, unique: a second create is refused.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A tag; may be repeated.")] = None,
+    description: Annotated[str | None, typer.Option(help="For people.")] = None,
+    file: Annotated[
+        str | None, typer.Option("--file", "-f", help="A job as JSON, - for stdin; flags change its fields.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Create a job, from flags or from a file.
+
+    \b
+    duetime job create --name ping --schedule "every 5m" \\
+        --url https://example.com/ping --method GET
+    duetime job create --name report --schedule "0 9 * * MON-FRI" \\
+        --timezone Europe/Berlin --url https://example.com/report \\
+        --header "X-Api-Key: secret" --body '{"format": "pdf"}'
+    duetime job create --name once --schedule 2027-01-01T00:00:00Z \\
+        --url https://example.com/fireworks
+    duetime job create --file job.json --name another
+    """
+    from duetime.cli.output import exactly, print_facts, print_json
+
+    job = _read(file) if file is not None else {}
+    flags: dict[str, Any] = {
+        "name": name, "schedule": schedule, "timezone": timezone, "timeout_seconds": timeout, "priority": priority,
+        "overlap": overlap, "key": key, "description": description,
+    }  # fmt: skip
+    job |= {field: value for field, value in flags.items() if value is not None}
+    _into(job, "payload", url=url, method=method and method.upper(), body=None if body is None else _body(body))
+    if header:
+        _into(job["payload"], "headers", **dict(_pair(text, ":", "--header") for text in header))
+    _into(job, "retry_policy", max_retries=retries)
+    _into(job, "tags", **dict(_pair(text, "=", "--tag") for text in tag or ()))
+    _check_whole(job)
+    answer = client_of(context).post("/jobs", job)
+    if as_json:
+        print_json(answer)
+        return
+    print_facts([("created", answer["job_id"]), ("name", answer["name"]), ("next", exactly(answer["next_run_time"]))])
+
+
+def _into(job: dict[str, Any], field: str, **values: Any) -> None:
+    """Set the given values in an object inside the job, which comes to be if need be."""
+    given = {name: value for name, value in values.items() if value is not None}
+    if field == "payload" or given:
+        inner = job.setdefault(field, {})
+        if not isinstance(inner, dict):
+            raise BadUsage(f"--file: '{field}' is not an object")
+        inner.update(given)
+
+
+def _check_whole(job: dict[str, Any]) -> None:
+    """What a server would miss as well; here the flags can be named."""
+    missing = [f"--{field}" for field in ("name", "schedule") if field not in job]
+    missing += ["--url"] if "url" not in job["payload"] else []
+    if missing:
+        raise BadUsage(f"a job needs {' and '.join(missing)}; or give --file. `duetime job create --help` has examples")
+
+
+def _pair(text: str, sign: str, flag: str) -> tuple[str, str]:
+    name, found, value = text.partition(sign)
+    if not found or not name.strip():
+        raise BadUsage(f"{flag} '{text}' has no '{sign}'; write it like {flag} name{sign}value")
+    return name.strip(), value.strip()
+
+
+def _body(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        if text.lstrip()[:1] in ("{", "["):  # meant as JSON: better refused than sent as text
+            raise BadUsage("--body looks like JSON but is not; check its quotes and commas") from None
+        return text
+
+
+def _read(file: str) -> dict[str, Any]:
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+        job = json.loads(text)
+    except (OSError, ValueError) as error:
+        raise BadUsage(f"--file {file}: {error}") from None
+    if not isinstance(job, dict):
+        raise BadUsage(f"--file {file}: holds no single job; for many, use `duetime job import`")
+    return job

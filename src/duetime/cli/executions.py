@@ -1,0 +1,202 @@
+"""`duetime execution` and `duetime dead-letters`: what ran, what failed for good, and doing it again."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from duetime.cli.errors import BadUsage
+from duetime.cli.options import Execution, Json, Limit, client_of, complete_job, find_job_id
+
+app = typer.Typer(no_args_is_help=True, help="Executions: one due instant of one job each.")
+dead_letters = typer.Typer(no_args_is_help=True, help="Executions that ran out of attempts.")
+
+OfJob = Annotated[str | None, typer.Option("--job", help="Only of this job.", autocompletion=complete_job)]
+
+
+@app.command("list")
+def list_executions(
+    context: typer.Context,
+    state: Annotated[str | None, typer.Option(help="QUEUED, RUNNING, COMPLETED, FAILED, …")] = None,
+    job: OfJob = None,
+    since: Annotated[str | None, typer.Option("--from", help="Scheduled at or after this instant.")] = None,
+    until: Annotated[str | None, typer.Option("--to", help="Scheduled before this instant.")] = None,
+    limit: Limit = 20,
+    as_json: Json = False,
+) -> None:
+    """Executions of all jobs, the latest first.
+
+    \b
+    duetime execution list --state RUNNING
+    duetime execution list --job daily-report --from 2027-01-01T00:00:00Z
+    """
+    client = client_of(context)
+    job_id = None if job is None else find_job_id(client, job)
+    query = {"state": state and state.upper(), "job_id": job_id, "from": since, "to": until}
+    _print_list(client, "/executions", query, limit, as_json, "no executions")
+
+
+@app.command()
+def show(context: typer.Context, execution: Execution, as_json: Json = False) -> None:
+    """One execution with its attempts.
+
+    \b
+    duetime execution show 0198c0de-1234-7abc-8def-0123456789ab
+    """
+    from duetime.cli.client import segment
+    from duetime.cli.output import exactly, milliseconds, print_facts, print_json, print_table, state
+
+    answer = client_of(context).get(f"/executions/{segment(execution)}")
+    if as_json:
+        print_json(answer)
+        return
+    it = answer["execution"]
+    print_facts(
+        [
+            ("execution", it["execution_id"]),
+            ("job", it["job_id"]),
+            ("state", state(it["state"])),
+            ("reason", it["reason"]),
+            ("trigger", it["trigger"]),
+            ("scheduled", exactly(it["scheduled_at"])),
+            ("started", it["start_time"]),
+            ("ended", it["end_time"]),
+            ("lateness", milliseconds(it["lateness_ms"])),
+            ("next attempt", exactly(it["next_attempt_at"])),
+            ("dead letter", "yes; `duetime dead-letters redrive` runs it again" if it["dead"] else None),
+        ]
+    )
+    rows = [
+        (str(one["attempt"]), one["end_time"], milliseconds(one["duration_ms"]), str(one["http_status"] or ""),
+         one["error_message"] or "", one["response"] or "")
+        for one in answer["attempts"]
+    ]  # fmt: skip
+    print_table(("attempt", "ended", "took", "status", "error", "answer"), rows, "no attempt has ended yet")
+
+
+@app.command()
+def logs(context: typer.Context, execution: Execution, as_json: Json = False) -> None:
+    """What an execution's attempts said.
+
+    \b
+    duetime execution logs 0198c0de-1234-7abc-8def-0123456789ab
+    """
+    print_logs(client_of(context), execution, as_json)
+
+
+@app.command()
+def cancel(context: typer.Context, execution: Execution, as_json: Json = False) -> None:
+    """Cancel an execution, also one that is running.
+
+    \b
+    duetime execution cancel 0198c0de-1234-7abc-8def-0123456789ab
+    """
+    from duetime.cli.client import segment
+    from duetime.cli.output import print_json, print_line, state
+
+    answer = client_of(context).post(f"/executions/{segment(execution)}/cancel")
+    if as_json:
+        print_json(answer)
+        return
+    asked = " and was told to stop" if answer["state"] == "RUNNING" else ""
+    print_line(f"Execution {answer['execution_id']} is ", state(answer["state"]), f"{asked}.")
+
+
+@app.command()
+def retry(context: typer.Context, execution: Execution, as_json: Json = False) -> None:
+    """Run an execution's job again, now, as a new execution.
+
+    \b
+    duetime execution retry 0198c0de-1234-7abc-8def-0123456789ab
+    """
+    from duetime.cli.client import segment
+    from duetime.cli.output import print_json, print_line
+
+    answer = client_of(context).post(f"/executions/{segment(execution)}/retry")
+    if as_json:
+        print_json(answer)
+        return
+    print_line(f"{answer['message']}  execution {answer['execution_id']}")
+
+
+@dead_letters.command("list")
+def list_dead_letters(context: typer.Context, job: OfJob = None, limit: Limit = 20, as_json: Json = False) -> None:
+    """Executions that ran out of attempts, the latest first.
+
+    \b
+    duetime dead-letters list --job daily-report
+    """
+    client = client_of(context)
+    query = {"job_id": None if job is None else find_job_id(client, job)}
+    _print_list(client, "/dead-letters", query, limit, as_json, "no dead letters")
+
+
+@dead_letters.command()
+def redrive(
+    context: typer.Context,
+    ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[EXECUTION]...", help="Which; or say --job or --all.")
+    ] = None,
+    job: OfJob = None,
+    every: Annotated[bool, typer.Option("--all", help="Of all jobs.")] = False,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, max=1000, help="How many at most, with --job or --all.")
+    ] = 100,
+    as_json: Json = False,
+) -> None:
+    """Run dead letters again, each as a new execution.
+
+    \b
+    duetime dead-letters redrive 0198c0de-1234-7abc-8def-0123456789ab
+    duetime dead-letters redrive --job daily-report
+    duetime dead-letters redrive --all --limit 1000
+    """
+    from duetime.cli.output import print_json, print_line
+
+    if sum((bool(ids), job is not None, every)) != 1:
+        raise BadUsage("say which dead letters: ids, or --job NAME, or --all")
+    client = client_of(context)
+    body: dict[str, Any] = {"ids": ids} if ids else {"limit": limit}
+    if job is not None:
+        body["job_id"] = find_job_id(client, job)
+    answer = client.post("/dead-letters/redrive", body)
+    if as_json:
+        print_json(answer)
+        return
+    print_line(f"{answer['redriven']:,} run again")
+    for execution_id in answer["executions"]:
+        print_line(execution_id)
+
+
+def print_logs(client: Any, execution: str, as_json: bool) -> None:
+    from duetime.cli.client import segment
+    from duetime.cli.output import print_json, print_line
+
+    answer = client.get(f"/executions/{segment(execution)}/logs")
+    if as_json:
+        print_json(answer)
+        return
+    print_line(answer["logs"].rstrip("\n") or "no attempt has ended yet")
+
+
+def _print_list(client: Any, path: str, query: dict[str, Any], limit: int, as_json: bool, empty: str) -> None:
+    from duetime.cli.output import milliseconds, print_json, print_line, print_table, state, when
+
+    executions: list[dict[str, Any]] = []
+    total = 0
+    for page in client.pages(path, "executions", query, limit):
+        executions += page["executions"]
+        total = page["total"]
+    if as_json:
+        print_json({"executions": executions, "total": total})
+        return
+    rows = [
+        (it["execution_id"], it["job_id"], state(it["state"]), when(it["scheduled_at"]),
+         milliseconds(it["lateness_ms"]), str(it["attempt"]),
+         it["error_message"] or it["reason"] or str(it["http_status"] or ""))
+        for it in executions
+    ]  # fmt: skip
+    print_table(("execution id", "job id", "state", "scheduled", "lateness", "attempt", "answer"), rows, empty)
+    if total > len(executions):
+        print_line(f"{len(executions):,} of {total:,}; --limit shows more")

@@ -1,0 +1,283 @@
+"""`duetime job`: jobs, and what one can do to them. Making jobs is in `create.py` and `importing.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+import typer
+
+from duetime.cli import create, importing
+from duetime.cli.errors import CommandFailed
+from duetime.cli.options import Job, Json, Limit, client_of, find_job_id
+
+app = typer.Typer(no_args_is_help=True, help="Jobs: what to run, and when.")
+app.command("create")(create.create_job)
+app.command("import")(importing.import_jobs)
+
+HISTORY = ("execution id", "state", "scheduled", "lateness", "took", "attempt", "answer")
+
+
+@app.command("list")
+def list_jobs(
+    context: typer.Context,
+    status: Annotated[str | None, typer.Option(help="PENDING, PAUSED, …, or the state of the last run.")] = None,
+    name: Annotated[str | None, typer.Option(help="Its name contains this.")] = None,
+    tag: Annotated[str | None, typer.Option(help="It has this tag: key, or key=value.")] = None,
+    sort: Annotated[Literal["created_at", "next_run_time", "name"], typer.Option(help="By what.")] = "created_at",
+    order: Annotated[Literal["asc", "desc"], typer.Option(help="Which way.")] = "desc",
+    limit: Limit = 20,
+    as_json: Json = False,
+) -> None:
+    """Jobs, the newest first.
+
+    \b
+    duetime job list
+    duetime job list --status FAILED            # whose last run failed
+    duetime job list --tag team=sales --sort next_run_time --order asc
+    duetime job list --json | jq -r '.jobs[].job_id'
+    """
+    from duetime.cli.output import print_json, print_line, print_table, state, when
+
+    upper = None if status is None else status.upper()
+    query = {"status": upper, "name": name, "tag": tag, "sort": sort, "order": order}
+    jobs, total = _collect(client_of(context).pages("/jobs", "jobs", query, limit), "jobs")
+    if as_json:
+        print_json({"jobs": jobs, "total": total})
+        return
+    rows = [
+        (job["job_id"], job["name"], state(job["status"]), job["schedule"], when(job["next_run_time"]),
+         state(job["last_state"]), f"{job['success_count']:,}/{job['execution_count']:,}")
+        for job in jobs
+    ]  # fmt: skip
+    columns = ("job id", "name", "status", "schedule", "next", "last", "good/runs")
+    print_table(columns, rows, "no jobs; `duetime job create --help` shows how to make one")
+    if total > len(jobs):
+        print_line(f"{len(jobs):,} of {total:,}; --limit shows more")
+
+
+@app.command()
+def show(context: typer.Context, job: Job, as_json: Json = False) -> None:
+    """One job: what it does, when, and how it has gone.
+
+    \b
+    duetime job show daily-report
+    duetime job show 0198c0de-1234-7abc-8def-0123456789ab --json
+    """
+    from duetime.cli.output import exactly, milliseconds, print_facts, print_json, state
+
+    client = client_of(context)
+    answer = client.get(f"/jobs/{find_job_id(client, job)}")
+    if as_json:
+        print_json(answer)
+        return
+    payload, retry = answer["payload"], answer["retry_policy"]
+    lateness = [milliseconds(answer[f"lateness_{share}_ms"]) for share in ("p50", "p99")]
+    print_facts(
+        [
+            ("job", answer["job_id"]),
+            ("name", answer["name"]),
+            ("key", answer["key"]),
+            ("description", answer["description"]),
+            ("status", state(answer["status"])),
+            ("schedule", f"{answer['schedule']} ({answer['timezone']})"),
+            ("calls", f"{payload['method']} {payload['url']}"),
+            ("headers", ", ".join(payload["headers"])),
+            ("next", exactly(answer["next_run_time"])),
+            ("last", exactly(answer["last_run_time"])),
+            ("last state", state(answer["last_state"])),
+            ("runs", f"{answer['execution_count']:,}"),
+            ("good, failed", f"{answer['success_count']:,}, {answer['failure_count']:,}"),
+            ("takes", milliseconds(answer["avg_execution_time_ms"])),
+            ("lateness", f"p50 {lateness[0]}, p99 {lateness[1]}" if lateness[0] else None),
+            ("retries", _retries(retry)),
+            ("timeout", f"{answer['timeout_seconds']:g} s"),
+            ("priority", str(answer["priority"])),
+            ("overlap", answer["overlap"]),
+            ("catch up", f"{answer['catch_up']['policy']}, {answer['catch_up']['window_seconds']} s back"),
+            ("tags", ", ".join(f"{key}={value}" for key, value in answer["tags"].items())),
+            ("created", exactly(answer["created_at"])),
+        ]
+    )
+
+
+@app.command()
+def run(context: typer.Context, job: Job, as_json: Json = False) -> None:
+    """Run a job once, now, beside its timetable.
+
+    \b
+    duetime job run daily-report
+    """
+    _act(context, job, "run", as_json)
+
+
+@app.command()
+def retry(context: typer.Context, job: Job, as_json: Json = False) -> None:
+    """Run a job again whose last execution failed.
+
+    \b
+    duetime job retry daily-report
+    """
+    _act(context, job, "retry", as_json)
+
+
+@app.command()
+def pause(context: typer.Context, job: Job, as_json: Json = False) -> None:
+    """Pause a job. What falls due meanwhile is noted as skipped, and does not run.
+
+    \b
+    duetime job pause daily-report
+    """
+    _act(context, job, "pause", as_json)
+
+
+@app.command()
+def resume(context: typer.Context, job: Job, as_json: Json = False) -> None:
+    """Let a paused job go on.
+
+    \b
+    duetime job resume daily-report
+    """
+    _act(context, job, "resume", as_json)
+
+
+@app.command()
+def cancel(context: typer.Context, job: Job, as_json: Json = False) -> None:
+    """End a job for good, and what of it is running. Its history stays.
+
+    \b
+    duetime job cancel daily-report
+    """
+    _act(context, job, "cancel", as_json)
+
+
+@app.command()
+def history(
+    context: typer.Context,
+    job: Job,
+    state: Annotated[str | None, typer.Option(help="Only executions in this state.")] = None,
+    limit: Limit = 20,
+    as_json: Json = False,
+) -> None:
+    """A job's executions, the latest first, and the instants that were skipped.
+
+    \b
+    duetime job history daily-report --limit 50
+    duetime job history daily-report --state FAILED
+    """
+    from duetime.cli.output import print_json, print_line, print_table
+
+    client = client_of(context)
+    path, query = f"/jobs/{find_job_id(client, job)}/executions", {"state": state and state.upper()}
+    pages = list(client.pages(path, "executions", query, limit))
+    executions, total = _collect(pages, "executions")
+    skipped = pages[0]["skipped"] if pages else []
+    if as_json:
+        print_json({"executions": executions, "total": total, "skipped": skipped})
+        return
+    print_table(HISTORY, [history_row(execution) for execution in executions], "no executions yet")
+    if skipped:
+        rows = [(it["first_at"], it["until_at"], _count(it["count"]), it["reason"]) for it in skipped]
+        print_table(("skipped from", "up to", "instants", "reason"), rows, "")
+    if total > len(executions):
+        print_line(f"{len(executions):,} of {total:,}; --limit shows more")
+
+
+@app.command()
+def logs(context: typer.Context, job: Job, as_json: Json = False) -> None:
+    """What the attempts of a job's latest execution said. For an earlier one: `duetime execution logs ID`.
+
+    \b
+    duetime job logs daily-report
+    """
+    from duetime.cli.executions import print_logs
+
+    client = client_of(context)
+    latest = client.get(f"/jobs/{find_job_id(client, job)}/executions", {"limit": 1})["executions"]
+    if not latest:
+        raise CommandFailed(f"'{job}' has not run yet; `duetime job why` says when it will")
+    print_logs(client, latest[0]["execution_id"], as_json)
+
+
+@app.command()
+def why(context: typer.Context, job: Job, as_json: Json = False) -> None:
+    """What a job will do next, and what holds it now.
+
+    \b
+    duetime job why daily-report
+    """
+    from duetime.cli.output import print_json, print_line
+
+    client = client_of(context)
+    answer = client.get(f"/jobs/{find_job_id(client, job)}/why")
+    if as_json:
+        print_json(answer)
+        return
+    print_line(answer["summary"])
+    for hold in answer["holds"]:
+        print_line(f"- {hold}")
+
+
+@app.command("next")
+def list_next(
+    context: typer.Context,
+    job: Job,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, max=1000, help="How many.")] = 5,
+    as_json: Json = False,
+) -> None:
+    """A job's coming instants. To try a schedule without a job: `duetime cron next`.
+
+    \b
+    duetime job next daily-report --count 10
+    """
+    from duetime.cli.output import print_json, print_table, when
+
+    client = client_of(context)
+    answer = client.get(f"/jobs/{find_job_id(client, job)}/next", {"count": count})
+    if as_json:
+        print_json(answer)
+        return
+    print_table(("UTC", ""), [(at, when(at)) for at in answer["next"]], "it has no run left")
+
+
+def _act(context: typer.Context, job: str, action: str, as_json: bool) -> None:
+    from duetime.cli.output import print_json, print_line
+
+    client = client_of(context)
+    answer = client.post(f"/jobs/{find_job_id(client, job)}/{action}")
+    if as_json:
+        print_json(answer)
+        return
+    execution = f"  execution {answer['execution_id']}" if "execution_id" in answer else ""
+    print_line(answer["message"] + execution)
+
+
+def history_row(execution: dict[str, Any]) -> tuple[Any, ...]:
+    from duetime.cli.output import milliseconds, state, when
+
+    error = execution["error_message"] or execution["reason"]
+    return (
+        execution["execution_id"], state(execution["state"]), when(execution["scheduled_at"]),
+        milliseconds(execution["lateness_ms"]), milliseconds(execution["duration_ms"]), str(execution["attempt"]),
+        error or str(execution["http_status"] or ""),
+    )  # fmt: skip
+
+
+def _collect(pages: Iterable[dict[str, Any]], name: str) -> tuple[list[dict[str, Any]], int]:
+    rows: list[dict[str, Any]] = []
+    total = 0
+    for page in pages:
+        rows += page[name]
+        total = page["total"]
+    return rows, total
+
+
+def _count(count: int | None) -> str:
+    return "more than 10,000" if count is None else f"{count:,}"
+
+
+def _retries(policy: dict[str, Any]) -> str:
+    if policy["delays"]:
+        return "after " + ", ".join(f"{delay:g} s" for delay in policy["delays"])
+    times = 3 if policy["max_retries"] is None else policy["max_retries"]
+    return f"{times}, {policy['backoff']} from {policy['initial_delay_seconds']:g} s" if times else "none"

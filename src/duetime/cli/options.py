@@ -1,0 +1,60 @@
+"""Arguments and options that commands share, and how a job is found by what a person calls it."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+import typer
+
+from duetime.cli.errors import CommandFailed
+
+DEFAULT_URL = "http://127.0.0.1:8080"
+MOST_NAMES = 1000  # looked through for a name
+COMPLETION_SECONDS = 0.5
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+
+
+def client_of(context: typer.Context) -> Any:
+    """The client of the server that `duetime --url` or DUETIME_URL names."""
+    from duetime.cli.client import Client
+
+    return Client(context.find_root().params["url"])
+
+
+def complete_job(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Names of jobs for the shell. Says nothing when there is no server."""
+    from duetime.cli.client import Client
+
+    try:
+        client = Client(context.find_root().params["url"], COMPLETION_SECONDS)
+        jobs = client.get("/jobs", {"name": incomplete or None, "sort": "name", "order": "asc", "limit": 100})["jobs"]
+    except (CommandFailed, KeyError):
+        return []
+    return [(job["name"], job["job_id"]) for job in jobs if job["name"].startswith(incomplete)]
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, for machines.", show_default=False)]
+Job = Annotated[str, typer.Argument(help="The job: its id, or its whole name.", autocompletion=complete_job)]
+Execution = Annotated[str, typer.Argument(help="The execution's id.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="How many at most.")]
+
+
+def find_job_id(client: Any, text: str) -> str:
+    """The id of the job that `text` is the id or the whole name of."""
+    if _ID.fullmatch(text):
+        return text.lower()
+    found = [
+        job
+        for page in client.pages("/jobs", "jobs", {"name": text, "sort": "name", "order": "asc"}, MOST_NAMES)
+        for job in page["jobs"]
+        if job["name"] == text
+    ]
+    if len(found) > 1:  # what was cancelled is seldom meant
+        found = [job for job in found if job["status"] != "CANCELLED"] or found
+    if not found:
+        raise CommandFailed(f"there is no job named '{text}'; `duetime job list` shows what there is")
+    if len(found) > 1:
+        details = tuple(f"{job['job_id']}  {job['status']}  {job['schedule']}" for job in found)
+        raise CommandFailed(f"{len(found)} jobs are named '{text}'; say which by its id:", details)
+    return str(found[0]["job_id"])

@@ -1,0 +1,192 @@
+"""Real processes on loopback for tests: the server, the receiver, and a client that says what it was answered."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+START_SECONDS = 30.0
+_ROOTS = ("/health", "/docs", "/openapi", "/_")
+_SERVES = re.compile(r"http://127\.0\.0\.1:(\d+)")
+
+
+def wait_until(condition: Callable[[], T], seconds: float, what: str, pause: float = 0.02) -> T:
+    """The first truthy answer of `condition`; AssertionError with `what` when it does not come in time."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = condition()
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            raise AssertionError(f"after {seconds:g} s still not: {what}")
+        time.sleep(pause)
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: Mapping[str, str]  # names in lower case
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Client:
+    """One connection a request: a kept one could be closed under us by a server that is meant to live."""
+
+    def __init__(self, port: int = 0, timeout: float = 15.0) -> None:
+        self.port = port
+        self.timeout = timeout
+
+    def request(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Answer:
+        """A body of bytes goes as it is, anything else as JSON. ConnectionError if no whole answer came."""
+        if body is not None and not isinstance(body, bytes):
+            body = json.dumps(body).encode()
+        target = path if path.startswith(_ROOTS) else f"/api/v1{path}"
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=self.timeout)
+        try:
+            connection.request(method, target, body, dict(headers or {}))
+            response = connection.getresponse()
+            content = response.read()
+            return Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, content)
+        except (OSError, http.client.HTTPException) as error:
+            raise ConnectionError(f"{method} {target}: {error!r}") from error
+        finally:
+            connection.close()
+
+    def get(self, path: str, **headers: str) -> Answer:
+        return self.request("GET", path, headers=_named(headers))
+
+    def post(self, path: str, body: Any = None, **headers: str) -> Answer:
+        return self.request("POST", path, body, _named(headers))
+
+    def put(self, path: str, body: Any = None, **headers: str) -> Answer:
+        return self.request("PUT", path, body, _named(headers))
+
+    def patch(self, path: str, body: Any = None, **headers: str) -> Answer:
+        return self.request("PATCH", path, body, _named(headers))
+
+    def delete(self, path: str, **headers: str) -> Answer:
+        return self.request("DELETE", path, headers=_named(headers))
+
+    def pages(self, path: str, field: str) -> list[dict[str, Any]]:
+        """All rows of a list, page by page with its cursor."""
+        rows: list[dict[str, Any]] = []
+        cursor = ""
+        while True:
+            separator = "&" if "?" in path else "?"
+            answer = self.get(f"{path}{separator}limit=100{cursor}")
+            assert answer.status == 200, answer
+            page = answer.json()
+            rows += page[field]
+            if not page["has_more"]:
+                return rows
+            cursor = f"&cursor={page['next_cursor']}"
+
+
+def _named(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+class Server:
+    """`duetime serve` on a data folder; may be killed and started again on it, each time on a port of its own."""
+
+    def __init__(self, folder: Path, **settings: str) -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        self.client = Client()
+        self.process: subprocess.Popen[bytes] | None = None
+        self._settings = {"ALLOW_PRIVATE_TARGETS": "true", "LOG_LEVEL": "warning", **settings}
+        self._starts = 0
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def launch(self, environment: Mapping[str, str] | None = None, **settings: str) -> None:
+        """Start the process and return at once; extra settings hold for this start only."""
+        self._starts += 1
+        names = {f"DUETIME_{name}": value for name, value in {**self._settings, **settings}.items()}
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("DUETIME_")}
+        command = [str(Path(sys.executable).with_name("duetime")), "serve", "--port", "0", "--data", str(self.data)]
+        with self._log("out").open("wb") as out, self._log("err").open("wb") as err:
+            self.process = subprocess.Popen(
+                command, stdout=out, stderr=err, cwd=self.folder, env={**inherited, **names, **(environment or {})}
+            )
+
+    def start(self, environment: Mapping[str, str] | None = None, **settings: str) -> Server:
+        self.launch(environment, **settings)
+        self.client.port = int(wait_until(self._serves, START_SECONDS, "the server serves", 0.005)[1])
+        return self
+
+    def _serves(self) -> re.Match[str] | None:
+        if self.returncode() is not None:
+            raise AssertionError(f"the server ended with {self.returncode()} as it started: {self.errors()}")
+        return _SERVES.search(self._log("out").read_text())
+
+    def _log(self, kind: str) -> Path:
+        return self.folder / f"server-{self._starts}.{kind}"
+
+    def errors(self) -> str:
+        return self._log("err").read_text()
+
+    def returncode(self) -> int | None:
+        assert self.process is not None
+        return self.process.poll()
+
+    def wait(self, seconds: float) -> int:
+        assert self.process is not None
+        return self.process.wait(seconds)
+
+    def kill(self) -> None:
+        """kill -9."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(10)
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def close(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.kill()
+
+
+class Receiver:
+    """The receiver's process, and what it has written down."""
+
+    def __init__(self, folder: Path) -> None:
+        self._log = folder / "receiver.jsonl"
+        self._log.touch()
+        command = [sys.executable, str(Path(__file__).with_name("receiver.py")), str(self._log)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert self.process.stdout is not None
+        self.port = int(self.process.stdout.readline())
+
+    def url(self, path: str = "/ok") -> str:
+        return f"http://127.0.0.1:{self.port}{path}"
+
+    def count(self) -> int:
+        return self._log.read_bytes().count(b"\n")
+
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self._log.read_bytes().splitlines()]
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait(10)
+        if self.process.stdout is not None:
+            self.process.stdout.close()

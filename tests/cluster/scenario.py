@@ -1,0 +1,119 @@
+"""A server, a receiver and the jobs that were acknowledged: what every test with crashes goes through."""
+
+from __future__ import annotations
+
+import signal
+import uuid
+from collections.abc import Iterable
+from typing import Any
+
+from cluster.checker import AcknowledgedJob, History, Objectives, Report, check, instant, shown
+from cluster.processes import Answer, Receiver, Server, now_ms, wait_until
+
+LOST_ATTEMPTS = 4  # what a run may lose with its nodes before it is given up
+
+Body = dict[str, Any]
+
+
+class Scenario:
+    def __init__(self, server: Server, receiver: Receiver) -> None:
+        self.server = server
+        self.receiver = receiver
+        self.jobs: list[AcknowledgedJob] = []
+        self.crashes = 0
+
+    def body(self, schedule: str, path: str = "/ok", **fields: Any) -> Body:
+        return {"name": "a job", "schedule": schedule, "payload": {"url": self.receiver.url(path)}, **fields}
+
+    def at(self, at: int, path: str = "/ok", **fields: Any) -> Body:
+        return self.body(shown(at), path, **fields)
+
+    # What a client does
+
+    def create(self, body: Body) -> AcknowledgedJob:
+        """Create a job, repeating the request with its key if the server dies under it."""
+        answer = self.insist("/jobs", body, str(uuid.uuid4()))
+        assert answer.status == 201, answer
+        job = acknowledged(body, answer.json())
+        self.jobs.append(job)
+        return job
+
+    def insist(self, path: str, body: Body, key: str) -> Answer:
+        while True:
+            try:
+                return self.server.client.post(path, body, idempotency_key=key)
+            except ConnectionError:
+                self.revive()
+
+    def create_batch(self, bodies: list[Body]) -> None:
+        """One-offs only: the answer does not say when each was created."""
+        answer = self.server.client.post("/jobs:batch", bodies)
+        assert answer.status == 200, answer
+        assert answer.json()["refused"] == []
+        made = zip(bodies, answer.json()["created"], strict=True)
+        self.jobs += [acknowledged(body, {"job_id": job_id}) for body, job_id in made]
+
+    # What becomes of the server
+
+    def revive(self) -> None:
+        """The server died by kill -9, or is about to: start it again, with no crash in store for it."""
+        assert self.server.wait(10) == -signal.SIGKILL, self.server.errors()
+        self.crashes += 1
+        self.server.start()
+
+    def kill(self) -> None:
+        self.server.kill()
+        self.crashes += 1
+
+    def await_crash(self, seconds: float) -> None:
+        if not self.crashes:
+            wait_until(lambda: self.server.returncode() is not None, seconds, "the server dies at its crash point")
+            self.revive()
+
+    # What came of it
+
+    def wait_for_quiet(self, seconds: float = 30.0) -> None:
+        """No job has a run left and no execution is open."""
+        wait_until(self._is_quiet, seconds, "quiet", 0.05)
+
+    def _is_quiet(self) -> bool:
+        client = self.server.client
+        if client.get("/jobs?status=PENDING&limit=1").json()["total"]:
+            return False
+        states = ("QUEUED", "RUNNING", "RETRYING")
+        return not any(client.get(f"/executions?state={state}&limit=1").json()["total"] for state in states)
+
+    def history(self, jobs: Iterable[AcknowledgedJob] | None = None) -> History:
+        client = self.server.client
+        recurring = [job for job in self.jobs if not job.schedule[:4].isdigit() and job.schedule != "immediate"]
+        return History(
+            list(self.jobs if jobs is None else jobs),
+            self.receiver.lines(),
+            client.pages("/executions", "executions"),
+            {job.job_id: client.get(f"/jobs/{job.job_id}/executions?limit=1").json()["skipped"] for job in recurring},
+            frozenset(job["job_id"] for job in client.pages("/jobs", "jobs")),
+            now_ms(),
+        )
+
+    def check(self, objectives: Objectives = Objectives()) -> Report:  # noqa: B008 (frozen)
+        return check(self.history(), objectives)
+
+    def assert_green(self, objectives: Objectives = Objectives()) -> Report:  # noqa: B008 (frozen)
+        report = self.check(objectives)
+        assert report.green, f"{report}\n{self.server.errors()[-2000:]}"
+        return report
+
+
+def acknowledged(body: Body, answer: dict[str, Any]) -> AcknowledgedJob:
+    policy = body.get("retry_policy", {})
+    retries = policy.get("max_retries", len(policy.get("delays", ())) or 3)
+    bounds = {name: instant(body[name]) for name in ("start_at", "end_at") if name in body}
+    return AcknowledgedJob(
+        answer["job_id"],
+        body["schedule"],
+        instant(answer["created_at"]) if "created_at" in answer else 0,
+        body.get("timezone", "UTC"),
+        max_runs=body.get("max_runs"),
+        most_attempts=max(LOST_ATTEMPTS, 1 + retries),
+        **bounds,
+    )

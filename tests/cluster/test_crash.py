@@ -1,0 +1,248 @@
+"""kill -9 at every moment there is: nothing missing, one execution an instant, all of them terminal."""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+import time
+from collections import Counter
+
+import pytest
+from cluster.checker import Objectives
+from cluster.processes import Server, now_ms, wait_until
+from cluster.scenario import LOST_ATTEMPTS, Scenario
+
+pytestmark = pytest.mark.slow
+
+BURST = 2000
+MOST_IN_FLIGHT = 64  # against one endpoint; a crash may repeat those and what was not yet written down
+FAR = "2099-01-01T00:00:00Z"
+
+
+def burst(scenario: Scenario, lead_ms: int, path: str = "/ok") -> int:
+    """2,000 webhooks due at one instant, which is answered."""
+    at = now_ms() + lead_ms
+    scenario.create_batch([scenario.at(at, path) for _ in range(BURST)])
+    assert now_ms() < at, "the machine is too busy to create the burst before it is due"
+    return at
+
+
+def requests_reach(scenario: Scenario, count: int) -> None:
+    wait_until(lambda: scenario.receiver.count() >= count, 30, f"{count} requests", 0.002)
+
+
+class TestKillDuringABurst:
+    def test_before_it_is_due(self, scenario: Scenario) -> None:
+        scenario.server.start()
+        at = burst(scenario, 1500)
+        scenario.kill()
+        assert now_ms() < at
+        scenario.server.start()
+        scenario.wait_for_quiet()
+        report = scenario.assert_green(Objectives(most_repeated=0))
+        assert report.counts["requests"] == BURST
+
+    def test_in_the_middle_of_it(self, scenario: Scenario) -> None:
+        scenario.server.start()
+        burst(scenario, 1500, "/slow/0.03")
+        requests_reach(scenario, BURST // 3)
+        scenario.kill()
+        assert scenario.receiver.count() < BURST
+        scenario.server.start()
+        scenario.wait_for_quiet()
+        scenario.assert_green(Objectives(most_repeated=8 * MOST_IN_FLIGHT))
+
+    def test_after_the_last_request(self, scenario: Scenario) -> None:
+        scenario.server.start()
+        burst(scenario, 1500)
+        requests_reach(scenario, BURST)
+        scenario.kill()
+        scenario.server.start()
+        scenario.wait_for_quiet()
+        scenario.assert_green(Objectives(most_repeated=8 * MOST_IN_FLIGHT))
+
+    def test_three_times_in_the_middle_of_it(self, scenario: Scenario) -> None:
+        scenario.server.start()
+        burst(scenario, 1500, "/slow/0.03")
+        for reached in (BURST // 4, BURST // 2, 3 * BURST // 4):
+            requests_reach(scenario, reached)
+            scenario.kill()
+            scenario.server.start()
+        scenario.wait_for_quiet()
+        scenario.assert_green(Objectives(most_repeated=24 * MOST_IN_FLIGHT))
+
+
+# The first 200 commits are the creates, one after the other; those after it are fires and finishes.
+@pytest.mark.parametrize(
+    "crash_at",
+    [
+        "before_commit:100", "before_commit:260", "after_commit:100", "after_commit:260",
+        "after_plan:1", "after_plan:4", "after_fire:1", "after_fire:4",
+        "before_attempt:1", "before_attempt:150", "after_attempt:1", "after_attempt:150",
+        "before_finish:1", "before_finish:5", "after_finish:1", "after_finish:5",
+    ],
+)  # fmt: skip
+def test_a_crash_at_a_named_point_loses_nothing(scenario: Scenario, crash_at: str) -> None:
+    scenario.server.start(CRASH_AT=crash_at)
+    at = now_ms() + 1500
+    until = scenario.body("")["payload"]  # one target for all
+    end_at = scenario.at(at + 1700)["schedule"]
+    bodies = [scenario.at(at) for _ in range(100)]
+    bodies += [scenario.at(at + 1000, retry_policy={"max_retries": 0}) for _ in range(60)]
+    bodies += [scenario.body("every 1s", end_at=end_at, overlap=overlap) for overlap in ("skip", "allow") * 10]
+    bodies += [scenario.body("* * * * * *", end_at=end_at, overlap="queue_all", payload=until) for _ in range(20)]
+    for body in bodies:
+        scenario.create(body)
+    scenario.await_crash(15)
+    scenario.wait_for_quiet()
+    scenario.assert_green(Objectives(most_repeated=200))
+
+
+def test_creates_that_a_kill_cuts_off_are_repeated_with_their_key_and_made_once(scenario: Scenario) -> None:
+    server, clients, each = scenario.server.start(), 6, 80
+    answers: dict[str, str] = {}
+    deadline = time.monotonic() + 60
+
+    def create(client: int) -> None:
+        for number in range(each):
+            name = f"{client}-{number}"
+            body = scenario.body(FAR, name=name)
+            while time.monotonic() < deadline:
+                try:
+                    answer = server.client.post("/jobs", body, idempotency_key=name)
+                except ConnectionError:
+                    time.sleep(0.01)
+                    continue
+                if answer.status == 201:
+                    answers[name] = answer.json()["job_id"]
+                    break
+                assert answer.status == 409, answer  # the first one is under way: come back
+
+    threads = [threading.Thread(target=create, args=(client,)) for client in range(clients)]
+    for thread in threads:
+        thread.start()
+    for reached in (60, 180, 320):
+        wait_until(lambda reached=reached: len(answers) >= reached, 30, f"{reached} creates", 0.001)
+        scenario.kill()
+        server.start()
+    for thread in threads:
+        thread.join(60)
+    stored = {job["job_id"]: job["name"] for job in server.client.pages("/jobs", "jobs")}
+    assert len(answers) == clients * each
+    assert {name: job_id for job_id, name in stored.items()} == answers
+    assert not [name for name, count in Counter(stored.values()).items() if count > 1]
+
+
+def test_random_kills_over_ten_seconds_of_recurring_jobs_miss_no_instant(scenario: Scenario) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")  # noqa: T201 (shown when it fails)
+    chance = random.Random(seed)
+    scenario.server.start()
+    end = now_ms() + 10_000
+    end_at = scenario.at(end)["schedule"]
+    for number in range(60):
+        schedule = ("every 1s", "* * * * * *", "*/2 * * * * *", "every 2s")[number % 4]
+        overlap = ("skip", "allow", "queue_one", "queue_all")[number // 4 % 4]
+        scenario.create(scenario.body(schedule, end_at=end_at, overlap=overlap))
+    while now_ms() < end:
+        running = threading.Event()
+        running.wait(chance.uniform(0.3, 1.4))
+        scenario.kill()
+        scenario.server.start()
+    scenario.wait_for_quiet()
+    report = scenario.assert_green()
+    assert report.counts["due instants"] >= 60 * 4
+
+
+class TestSigterm:
+    def test_in_the_middle_of_a_burst_it_drains_exits_0_and_the_rest_runs_later(self, scenario: Scenario) -> None:
+        server = scenario.server
+        server.start(DISPATCHER_DRAIN_TIMEOUT="1s", HTTP_SHUTDOWN_TIMEOUT="1s")
+        burst(scenario, 1500, "/slow/0.1")
+        requests_reach(scenario, 200)
+        asked_at = time.monotonic()
+        server.signal(signal.SIGTERM)
+        assert server.wait(10) == 0, server.errors()
+        assert time.monotonic() - asked_at < 5
+        assert scenario.receiver.count() < BURST
+        server.start()
+        scenario.wait_for_quiet()
+        scenario.assert_green(Objectives(most_repeated=2 * MOST_IN_FLIGHT))
+
+    def test_with_time_enough_everything_it_had_claimed_ends_and_nothing_is_sent_twice(
+        self, scenario: Scenario
+    ) -> None:
+        server = scenario.server.start()
+        burst(scenario, 1500, "/slow/0.02")
+        requests_reach(scenario, 200)
+        server.signal(signal.SIGTERM)
+        assert server.wait(20) == 0, server.errors()
+        server.start()
+        scenario.wait_for_quiet()
+        scenario.assert_green(Objectives(most_repeated=0))
+
+
+class TestRetries:
+    def test_survive_a_restart_and_stay_within_their_bound(self, scenario: Scenario) -> None:
+        server = scenario.server.start()
+        policy = {"delays": [2, 0.5]}
+        for number in range(50):
+            path = "/fail-until/3" if number % 2 else "/status/500"
+            scenario.create(scenario.body("immediate", path, retry_policy=policy))
+        waiting = "/executions?state=RETRYING&limit=1"
+        wait_until(lambda: server.client.get(waiting).json()["total"] == 50, 10, "all failed once")
+        scenario.kill()
+        server.start()
+        scenario.wait_for_quiet()
+        report = scenario.assert_green()
+        assert report.counts["requests"] == 150  # three each: no attempt was lost, none was one too many
+        ended = Counter(row["state"] for row in server.client.pages("/executions", "executions"))
+        assert ended == {"COMPLETED": 25, "FAILED": 25}
+        assert server.client.get("/dead-letters").json()["total"] == 25
+
+
+class TestPoison:
+    def test_a_run_that_kills_its_node_each_time_is_given_up_and_kept_as_a_dead_letter(
+        self, scenario: Scenario
+    ) -> None:
+        server = scenario.server.start(CRASH_AT="before_attempt")
+        job = scenario.create(scenario.body("immediate"))
+        died = 0
+        while died <= LOST_ATTEMPTS:
+            try:
+                server.wait(10 if died < LOST_ATTEMPTS else 0.1)
+            except TimeoutError:
+                break
+            except Exception as error:  # noqa: BLE001 (subprocess has its own kind of timeout)
+                assert "timed out" in str(error)
+                break
+            died += 1
+            launch(server)
+        assert died == LOST_ATTEMPTS
+        scenario.wait_for_quiet()
+        (execution,) = server.client.get(f"/jobs/{job.job_id}/executions").json()["executions"]
+        assert (execution["state"], execution["attempt"], execution["dead"]) == ("FAILED", LOST_ATTEMPTS, True)
+        assert execution["error_type"] == "lease_lost"
+        scenario.assert_green()
+
+
+def launch(server: Server) -> None:
+    """Start it with the crash in store again. It may be dead before it serves."""
+    try:
+        server.start(CRASH_AT="before_attempt")
+    except AssertionError:
+        assert server.returncode() == -signal.SIGKILL, server.errors()
+
+
+class TestAnotherName:
+    def test_a_machine_that_is_called_otherwise_after_the_crash_takes_its_runs_over(self, scenario: Scenario) -> None:
+        server = scenario.server.start(NODE_NAME="before")
+        for _ in range(20):
+            scenario.create(scenario.body("immediate", "/slow/0.5"))
+        running = "/executions?state=RUNNING&limit=1"
+        wait_until(lambda: server.client.get(running).json()["total"] == 20, 10, "all are running")
+        scenario.kill()
+        server.start(NODE_NAME="after")
+        scenario.wait_for_quiet(10)
+        scenario.assert_green()

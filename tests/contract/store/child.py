@@ -1,0 +1,75 @@
+"""A process that uses a store and says on stdout what was acknowledged, until it is killed.
+
+    python child.py BACKEND FOLDER create          creates jobs without end; prints each id once it was answered
+    python child.py BACKEND FOLDER full BYTES      creates until a file may grow no more, then again when it may
+    python child.py BACKEND FOLDER open            opens the store, prints what came of it
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import sys
+from pathlib import Path
+
+from contract.store.conftest import FACTORIES
+from duetime.domain.commands import CreateJobs
+from duetime.domain.errors import Overloaded
+from duetime.ports.store import Store
+from samples import NOW, new_job, one, spec
+
+
+def say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+async def create(store: Store) -> None:
+    async def client() -> None:
+        while True:
+            jobs = tuple(new_job() for _ in range(3))
+            if await one(store, CreateJobs(NOW, jobs)) is None:
+                say(" ".join(job.job_id for job in jobs))
+
+    await asyncio.gather(*(client() for _ in range(8)))
+
+
+async def fill(store: Store, most_bytes: int) -> None:
+    """Answers after the limit must say Overloaded; after it is lifted, writes go on."""
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, unlimited[1]))
+    refused = 0
+    while refused < 3:
+        job = new_job(spec(description="x" * 1900))
+        try:
+            if await one(store, CreateJobs(NOW, (job,))) is None:
+                say(job.job_id)
+        except Overloaded as error:
+            refused += 1
+            say(f"refused {job.job_id} {error.retry_after} {error.message}")
+            say(f"check {await store.check()}")
+    resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+    job = new_job()
+    assert await one(store, CreateJobs(NOW, (job,))) is None
+    say(job.job_id)
+    say(f"healed {await store.check()}")
+    await store.stop()
+
+
+async def main(backend: str, folder: str, deed: str, *arguments: str) -> None:
+    store = FACTORIES[backend](Path(folder))
+    try:
+        await store.start()
+    except Exception as error:  # noqa: BLE001 (the parent reads what came of it)
+        say(f"{type(error).__name__}: {error}")
+        return
+    say("started")
+    if deed == "create":
+        await create(store)
+    elif deed == "full":
+        await fill(store, int(arguments[0]))
+    await store.stop()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

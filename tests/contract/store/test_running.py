@@ -1,0 +1,453 @@
+"""Running: claim, finish, release, cancel, redrive. Every write of an owner is fenced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from duetime.domain import commands as c
+from duetime.domain.errors import Conflict, NotFound, StaleWrite
+from duetime.domain.execution import Outcome, Run, lapse
+from duetime.domain.ids import endpoint_of
+from duetime.domain.instants import HOUR, MINUTE, SECOND
+from duetime.domain.job import JobStatus, RetryPolicy
+from duetime.domain.states import ErrorType, State, Trigger
+from duetime.ports.store import AttemptRecord, ExecutionQuery, Store
+from samples import (
+    NOW,
+    TENANT,
+    URL,
+    add_job,
+    add_run,
+    claim,
+    ended,
+    execution,
+    executions_of,
+    finish,
+    fire,
+    job_of,
+    new_id,
+    one,
+    spec,
+)
+from snapshot import recount, snapshot, totals
+
+LATER = NOW + HOUR
+FAILURE = Outcome(ErrorType.HTTP_ERROR, "the target answered 500", 500, "oops")
+FINAL = Outcome(ErrorType.HTTP_ERROR, "the target answered 404", 404)
+
+
+async def running(store: Store, node: int, **fields: Any) -> Run:
+    """An execution of a new job, claimed by `node`."""
+    job_id = await add_job(store, spec("immediate", **fields))
+    _, (run,) = await fire(store, node, NOW, job_id)
+    return run
+
+
+# Claim
+
+
+async def test_what_waits_is_claimed_with_all_that_running_it_needs(store: Store, node: int):
+    job = spec(priority=3)
+    job_id = await add_job(store, job)
+    made = await add_run(store, job_id)
+    assert await claim(store, node, NOW) == [
+        Run(made, job_id, TENANT, NOW, Trigger.MANUAL, 3, endpoint_of(URL), 1, 1, False, job)
+    ]
+    found = await execution(store, made)
+    assert (found.state, found.attempt, found.token, found.worker_id) == (State.RUNNING, 1, 1, "node-1")
+    assert await claim(store, node, NOW) == []
+    assert await totals(store) == await recount(store)
+
+
+async def test_the_highest_priority_is_claimed_first_and_within_it_what_waited_longest(store: Store, node: int):
+    expected = []
+    for priority, wait in ((5, 1), (0, 9), (9, 2), (5, 3), (9, 1), (1, 9)):
+        job_id = await add_job(store, spec(priority=priority))
+        expected.append((-priority, NOW - wait, await add_run(store, job_id, NOW - wait)))
+    claimed = [run.execution_id for _ in range(3) for run in await claim(store, node, NOW, limit=2)]
+    assert claimed == [execution_id for _, _, execution_id in sorted(expected)]
+
+
+async def test_no_more_than_the_limit_is_claimed(store: Store, node: int):
+    job_id = await add_job(store)
+    for n in range(5):
+        await add_run(store, job_id, NOW + n)
+    assert [len(await claim(store, node, LATER, limit=2)) for _ in range(4)] == [2, 2, 1, 0]
+
+
+async def test_nothing_is_claimed_before_its_time(store: Store, node: int):
+    job_id = await add_job(store, spec(retry_policy=RetryPolicy(delays=(60,))))
+    await add_run(store, job_id)
+    (run,) = await claim(store, node, NOW)
+    await finish(store, node, NOW, ended(run, FAILURE))
+    assert await store.next_waiting_at() == NOW + MINUTE
+    assert await claim(store, node, NOW + MINUTE - 1) == []
+    (again,) = await claim(store, node, NOW + MINUTE)
+    assert (again.execution_id, again.attempt, again.token) == (run.execution_id, 2, 2)
+
+
+async def test_one_that_waits_for_later_does_not_hide_one_of_lower_priority_that_is_due(store: Store, node: int):
+    urgent = await add_job(store, spec(priority=9, retry_policy=RetryPolicy(delays=(600,))))
+    await add_run(store, urgent)
+    (run,) = await claim(store, node, NOW)
+    await finish(store, node, NOW, ended(run, FAILURE))
+    made = await add_run(store, await add_job(store, spec(priority=0)), NOW)
+    assert await store.next_waiting_at() == NOW
+    assert [run.execution_id for run in await claim(store, node, NOW)] == [made]
+
+
+async def test_endpoints_without_room_are_left_out(store: Store, node: int):
+    full = "https://full.example/x"
+    await add_run(store, await add_job(store, spec(url=full, priority=9)))
+    made = await add_run(store, await add_job(store))
+    assert [run.execution_id for run in await claim(store, node, NOW, full=(endpoint_of(full),))] == [made]
+    assert len(await claim(store, node, NOW)) == 1
+
+
+async def test_two_claims_at_once_share_nothing(store: Store, node: int):
+    job_id = await add_job(store)
+    for n in range(10):
+        await add_run(store, job_id, NOW - n)
+    other = await one(store, c.StartNode(NOW, "node-2"))
+    first, second = await store.apply([c.Claim(node, NOW, 6), c.Claim(other, NOW, 6)])
+    assert (len(first), len(second)) == (6, 4)
+    assert not {run.execution_id for run in first} & {run.execution_id for run in second}
+
+
+async def test_a_void_node_may_not_claim(store: Store, node: int):
+    await add_run(store, await add_job(store))
+    await one(store, c.StopNode(NOW, node))
+    before = await snapshot(store)
+    assert isinstance(await one(store, c.Claim(node, NOW, 10)), StaleWrite)
+    assert await snapshot(store) == before
+
+
+# Finish
+
+
+async def test_a_success_ends_the_execution_and_is_counted_for_the_job(store: Store, node: int):
+    run = await running(store, node)
+    attempt = ended(run, Outcome(http_status=201, response="made ]"), started_at=NOW + 30, now=NOW + 80)
+    assert await finish(store, node, NOW + 90, attempt) == []
+    found = await execution(store, run.execution_id)
+    assert (found.state, found.started_at, found.ended_at, found.http_status, found.response, found.dead) == (
+        State.COMPLETED, NOW + 30, NOW + 80, 201, "made ]", False,
+    )  # fmt: skip
+    assert await store.list_attempts(run.execution_id) == [
+        AttemptRecord(1, "node-1", NOW + 30, NOW + 80, None, None, 201, "made ]")
+    ]
+    job = await job_of(store, run.job_id)
+    assert (job.runs, job.successes, job.failures, job.busy_ms) == (1, 1, 0, 50)
+    assert (job.last_run_at, job.last_state, job.status) == (NOW + 80, State.COMPLETED, JobStatus.COMPLETED)
+    assert await totals(store) == await recount(store)
+
+
+async def test_a_failure_that_is_retried_waits_and_counts_as_no_run_yet(store: Store, node: int):
+    run = await running(store, node)
+    assert await finish(store, node, NOW, ended(run, FAILURE)) == []
+    found = await execution(store, run.execution_id)
+    assert (found.state, found.due_at, found.attempt, found.token) == (State.RETRYING, NOW + 10 * SECOND, 1, 1)
+    assert (found.ended_at, found.error_type, found.error_message, found.http_status) == (
+        None, ErrorType.HTTP_ERROR, "the target answered 500", 500,
+    )  # fmt: skip
+    job = await job_of(store, run.job_id)
+    assert (job.runs, job.failures, job.last_state, job.status) == (0, 0, None, JobStatus.PENDING)
+    assert await totals(store) == await recount(store)
+
+
+async def test_an_execution_that_ran_out_of_attempts_is_dead(store: Store, node: int):
+    run = await running(store, node, retry_policy=RetryPolicy(delays=(1,)))
+    await finish(store, node, NOW, ended(run, FAILURE))
+    (again,) = await claim(store, node, LATER)
+    await finish(store, node, LATER, ended(again, FAILURE, now=LATER))
+    found = await execution(store, run.execution_id)
+    assert (found.state, found.dead, found.attempt, found.started_at) == (State.FAILED, True, 2, NOW)
+    assert [a.attempt for a in await store.list_attempts(run.execution_id)] == [1, 2]
+    assert [e.execution_id for e in await store.list_executions(ExecutionQuery(TENANT, dead=True))] == [
+        run.execution_id
+    ]
+    job = await job_of(store, run.job_id)
+    assert (job.runs, job.failures, job.status) == (1, 1, JobStatus.COMPLETED)
+
+
+async def test_a_timeout_counts_as_a_failure_and_a_cancellation_as_neither(store: Store, node: int):
+    timed_out = await running(store, node, retry_policy=RetryPolicy(max_retries=0))
+    cancelled = await running(store, node)
+    await finish(store, node, NOW, ended(timed_out, Outcome(ErrorType.TIMEOUT)), ended(cancelled, Outcome(ErrorType.CANCELLED)))
+    job = await job_of(store, timed_out.job_id)
+    assert (job.runs, job.successes, job.failures, job.last_state) == (1, 0, 1, State.TIMEOUT)
+    job = await job_of(store, cancelled.job_id)
+    assert (job.runs, job.successes, job.failures, job.last_state) == (1, 0, 0, State.CANCELLED)
+
+
+async def test_several_executions_of_one_job_in_one_finish_are_all_counted(store: Store, node: int):
+    job_id = await add_job(store)
+    for n in range(3):
+        await add_run(store, job_id, NOW - n)
+    runs = await claim(store, node, NOW)
+    outcomes = (Outcome(), FINAL, Outcome())
+    attempts = [ended(run, outcome, now=NOW + 10 * n) for n, (run, outcome) in enumerate(zip(runs, outcomes, strict=True))]
+    attempts = [msgspec.structs.replace(attempt, started_at=NOW - 5) for attempt in attempts]
+    assert await finish(store, node, NOW, *attempts) == []
+    job = await job_of(store, job_id)
+    assert (job.runs, job.successes, job.failures, job.busy_ms) == (3, 2, 1, 5 + 15 + 25)
+    assert (job.last_run_at, job.last_state) == (NOW + 20, State.COMPLETED)
+
+
+@pytest.mark.parametrize(
+    "stale",
+    [{"token": 0}, {"token": 2}, {"attempt": 0}, {"attempt": 2}, {"execution_id": new_id()}],
+    ids=str,
+)
+async def test_a_finish_with_another_token_or_attempt_is_refused_and_changes_nothing(
+    store: Store, node: int, stale: dict[str, Any]
+):
+    run = await running(store, node)
+    before = await snapshot(store)
+    attempt = msgspec.structs.replace(ended(run), **stale)
+    assert await finish(store, node, LATER, attempt) == [attempt.execution_id]
+    assert await snapshot(store) == before
+
+
+@pytest.mark.parametrize("outcome", [Outcome(), FAILURE, FINAL])
+async def test_a_finish_of_what_is_not_running_is_refused(store: Store, node: int, outcome: Outcome):
+    run = await running(store, node)
+    await finish(store, node, NOW, ended(run, outcome))
+    before = await snapshot(store)
+    assert await finish(store, node, LATER, ended(run, FINAL)) == [run.execution_id]
+    assert await finish(store, node, LATER, ended(run)) == [run.execution_id]
+    assert await snapshot(store) == before
+
+
+async def test_the_late_result_of_a_lost_claim_is_refused(store: Store, node: int):
+    run = await running(store, node)
+    successor = await one(store, c.StartNode(LATER, "node-1"))
+    (lapsed,) = await store.list_lapsed_runs(successor, 10)
+    assert await finish(store, successor, LATER, lapse(lapsed, LATER)) == []
+    assert await finish(store, node, LATER, ended(run)) == [run.execution_id]
+    (again,) = await claim(store, successor, LATER)
+    assert (again.execution_id, again.attempt, again.token) == (run.execution_id, 2, 2)
+    assert await finish(store, node, LATER, ended(run)) == [run.execution_id]
+    assert (await execution(store, run.execution_id)).state is State.RUNNING
+    assert await finish(store, successor, LATER, ended(again)) == []
+    attempts = await store.list_attempts(run.execution_id)
+    assert [(a.attempt, a.error_type) for a in attempts] == [(1, ErrorType.LEASE_LOST), (2, None)]
+
+
+async def test_one_stale_result_does_not_keep_the_others_of_its_page(store: Store, node: int):
+    first, second = await running(store, node), await running(store, node)
+    stale = msgspec.structs.replace(ended(first), token=9)
+    assert await finish(store, node, NOW, stale, ended(second)) == [first.execution_id]
+    assert (await execution(store, first.execution_id)).state is State.RUNNING
+    assert (await execution(store, second.execution_id)).state is State.COMPLETED
+    assert (await job_of(store, first.job_id)).runs == 0
+
+
+async def test_a_stale_and_the_right_result_of_one_execution_in_one_page_end_it_once(store: Store, node: int):
+    run = await running(store, node)
+    await finish(store, node, NOW, ended(run, FAILURE))
+    (again,) = await claim(store, node, LATER)
+    assert await finish(store, node, LATER, ended(run, FAILURE), ended(again)) == [run.execution_id]
+    assert (await execution(store, run.execution_id)).state is State.COMPLETED
+    assert (await job_of(store, run.job_id)).runs == 1
+    assert await totals(store) == await recount(store)
+
+
+async def test_a_recurring_job_stays_pending_when_a_run_ends(store: Store, node: int):
+    job_id = await add_job(store)
+    _, (run,) = await fire(store, node, NOW + MINUTE)
+    await finish(store, node, LATER, ended(run))
+    assert (await job_of(store, job_id)).status is JobStatus.PENDING
+
+
+async def test_a_job_is_completed_only_when_its_last_execution_has_ended(store: Store, node: int):
+    job_id = await add_job(store, spec("immediate"))
+    _, (run,) = await fire(store, node, NOW)
+    await add_run(store, job_id, NOW)
+    await finish(store, node, NOW, ended(run))
+    assert (await job_of(store, job_id)).status is JobStatus.PENDING
+    (manual,) = await claim(store, node, NOW)
+    await finish(store, node, NOW, ended(manual))
+    assert (await job_of(store, job_id)).status is JobStatus.COMPLETED
+
+
+async def test_a_finish_does_not_wake_a_paused_or_cancelled_job(store: Store, node: int):
+    run = await running(store, node)
+    await one(store, c.CancelJob(NOW, TENANT, run.job_id))
+    await finish(store, node, NOW, ended(run))
+    assert (await job_of(store, run.job_id)).status is JobStatus.CANCELLED
+
+
+@pytest.mark.parametrize("text", ["] ends", "[\"x\"]", "quote \" and \\", "☃ 𝄞", "line\nbreak\ttab", ""])
+async def test_what_a_target_said_comes_back_whatever_signs_it_holds(store: Store, node: int, text: str):
+    run = await running(store, node)
+    await finish(store, node, NOW, ended(run, Outcome(ErrorType.HTTP_ERROR, text, 404, text)))
+    found = await execution(store, run.execution_id)
+    assert (found.error_message, found.response) == (text, text)
+    (attempt,) = await store.list_attempts(run.execution_id)
+    assert (attempt.error_message, attempt.response) == (text, text)
+
+
+# Release
+
+
+async def test_a_released_run_waits_again_and_no_attempt_is_counted(store: Store, node: int):
+    run = await running(store, node)
+    assert await one(store, c.Release(node, LATER, (run,))) is None
+    found = await execution(store, run.execution_id)
+    assert (found.state, found.attempt, found.token, found.due_at) == (State.QUEUED, 0, 1, LATER)
+    assert await store.list_attempts(run.execution_id) == []
+    assert await totals(store) == await recount(store)
+    (again,) = await claim(store, node, LATER)
+    assert (again.attempt, again.token) == (1, 2)
+
+
+async def test_after_a_release_the_earlier_claim_is_worth_nothing(store: Store, node: int):
+    run = await running(store, node)
+    await one(store, c.Release(node, LATER, (run,)))
+    assert await finish(store, node, LATER, ended(run)) == [run.execution_id]
+    (again,) = await claim(store, node, LATER)
+    before = await snapshot(store)
+    assert await finish(store, node, LATER, ended(run)) == [run.execution_id]
+    await one(store, c.Release(node, LATER, (run,)))
+    assert await snapshot(store) == before
+    assert await finish(store, node, LATER, ended(again)) == []
+
+
+async def test_releasing_what_has_ended_changes_nothing(store: Store, node: int):
+    run = await running(store, node)
+    await finish(store, node, NOW, ended(run))
+    before = await snapshot(store)
+    assert await one(store, c.Release(node, LATER, (run,))) is None
+    assert await snapshot(store) == before
+
+
+# Cancel
+
+
+async def test_an_execution_that_waits_is_cancelled_at_once(store: Store, node: int):
+    made = await add_run(store, await add_job(store))
+    assert await one(store, c.CancelExecution(LATER, TENANT, made)) is State.CANCELLED
+    found = await execution(store, made)
+    assert (found.state, found.reason, found.ended_at) == (State.CANCELLED, "cancelled", LATER)
+    assert await claim(store, node, LATER) == []
+    assert await totals(store) == await recount(store)
+
+
+async def test_an_execution_that_runs_is_marked_and_its_node_must_be_told(store: Store, node: int):
+    run = await running(store, node, retry_policy=RetryPolicy(delays=(0,)))
+    assert await one(store, c.CancelExecution(LATER, TENANT, run.execution_id)) is State.RUNNING
+    assert (await execution(store, run.execution_id)).state is State.RUNNING
+    await finish(store, node, NOW, ended(run, FAILURE))
+    (again,) = await claim(store, node, LATER)
+    assert again.cancel_requested
+
+
+async def test_cancelling_what_has_ended_is_refused(store: Store, node: int):
+    run = await running(store, node)
+    await finish(store, node, NOW, ended(run))
+    before = await snapshot(store)
+    assert isinstance(await one(store, c.CancelExecution(LATER, TENANT, run.execution_id)), Conflict)
+    assert await snapshot(store) == before
+
+
+async def test_cancelling_what_is_not_there_is_refused(store: Store):
+    theirs = await add_run(store, await add_job(store, tenant="other"), tenant="other")
+    for execution_id in (new_id(), theirs):
+        assert isinstance(await one(store, c.CancelExecution(NOW, TENANT, execution_id)), NotFound)
+    assert (await execution(store, theirs, "other")).state is State.QUEUED
+
+
+async def test_cancelling_the_one_before_lets_a_held_one_run(store: Store, node: int):
+    job_id = await add_job(store, spec(overlap="queue_all"))
+    await fire(store, node, NOW + MINUTE, claim=False)
+    await fire(store, node, NOW + 2 * MINUTE)
+    first, second = await executions_of(store, job_id)
+    await one(store, c.CancelExecution(LATER, TENANT, first.execution_id))
+    assert [run.execution_id for run in await claim(store, node, LATER)] == [second.execution_id]
+
+
+async def test_cancelling_the_last_open_execution_completes_a_job_with_no_run_left(store: Store, node: int):
+    job_id = await add_job(store, spec("immediate"))
+    await fire(store, node, NOW, claim=False)
+    (waiting,) = await executions_of(store, job_id)
+    await one(store, c.CancelExecution(LATER, TENANT, waiting.execution_id))
+    assert (await job_of(store, job_id)).status is JobStatus.COMPLETED
+
+
+# Dead letters
+
+
+async def dead(store: Store, node: int) -> Run:
+    run = await running(store, node)
+    await finish(store, node, NOW, ended(run, FINAL))
+    return run
+
+
+async def test_a_dead_letter_is_driven_again_as_a_new_execution(store: Store, node: int):
+    run = await dead(store, node)
+    fresh = new_id(LATER)
+    assert await one(store, c.Redrive(LATER, TENANT, ((run.execution_id, fresh),))) == 1
+    old, new = await execution(store, run.execution_id), await execution(store, fresh)
+    assert (old.state, old.dead) == (State.FAILED, False)
+    assert (new.state, new.trigger, new.scheduled_at, new.attempt, new.job_id) == (
+        State.QUEUED, Trigger.RETRY, LATER, 0, run.job_id,
+    )  # fmt: skip
+    assert await totals(store) == await recount(store)
+
+
+async def test_what_is_not_dead_is_not_driven_again(store: Store, node: int):
+    letter, alive = await dead(store, node), await running(store, node)
+    await one(store, c.Redrive(NOW, TENANT, ((letter.execution_id, new_id()),)))
+    before = await snapshot(store)
+    pairs = tuple((execution_id, new_id()) for execution_id in (letter.execution_id, alive.execution_id, new_id()))
+    assert await one(store, c.Redrive(NOW, TENANT, pairs)) == 0
+    assert await snapshot(store) == before
+
+
+async def test_a_dead_letter_named_twice_is_driven_once(store: Store, node: int):
+    run = await dead(store, node)
+    pairs = ((run.execution_id, new_id()), (run.execution_id, new_id()))
+    assert await one(store, c.Redrive(NOW, TENANT, pairs)) == 1
+    assert len(await executions_of(store, run.job_id)) == 2
+
+
+async def test_another_tenants_dead_letters_are_left_alone(store: Store, node: int):
+    run = await dead(store, node)
+    assert await one(store, c.Redrive(NOW, "other", ((run.execution_id, new_id()),))) == 0
+    assert (await execution(store, run.execution_id)).dead
+
+
+# Nodes
+
+
+async def test_a_node_that_starts_again_voids_its_earlier_self(store: Store, node: int):
+    run = await running(store, node)
+    assert await store.list_lapsed_runs(node, 10) == []
+    successor = await one(store, c.StartNode(LATER, "node-1"))
+    assert successor > node
+    assert await store.list_lapsed_runs(successor, 10) == [run]
+
+
+async def test_runs_of_a_living_node_have_not_lapsed(store: Store, node: int):
+    await running(store, node)
+    other = await one(store, c.StartNode(NOW, "node-2"))
+    assert await store.list_lapsed_runs(other, 10) == []
+    await one(store, c.StopNode(NOW, node))
+    assert len(await store.list_lapsed_runs(other, 10)) == 1
+
+
+async def test_lapsed_runs_come_in_pages(store: Store, node: int):
+    for _ in range(5):
+        await running(store, node)
+    successor = await one(store, c.StartNode(LATER, "node-1"))
+    seen: list[str] = []
+    while lapsed := await store.list_lapsed_runs(successor, 2):
+        assert len(lapsed) <= 2
+        assert await finish(store, successor, LATER, *(lapse(run, LATER) for run in lapsed)) == []
+        seen += [run.execution_id for run in lapsed]
+    assert len(seen) == len(set(seen)) == 5
+    assert len(await claim(store, successor, LATER)) == 5

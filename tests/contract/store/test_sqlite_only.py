@@ -1,0 +1,243 @@
+"""What only the embedded store promises: its folder, its file, its disk and its schema."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import apsw
+import pytest
+
+from duetime.domain.commands import CreateJobs
+from duetime.ports.store import JobQuery
+from duetime.store.sqlite import SqliteStore, StoreUnusable
+from duetime.store.sqlite.blocks import load_migrations
+from duetime.store.sqlite.connection import FILE_NAME, migrate, open_connection
+from processes import TESTS, child, output_of
+from samples import NOW, TENANT, add_job, job_of, new_job, one, spec
+from snapshot import recount, totals
+
+CHILD = Path(__file__).with_name("child.py")
+
+
+async def filled(folder: Path, jobs: int = 300) -> None:
+    """A database of some hundred pages, closed."""
+    store = SqliteStore(folder)
+    await store.start()
+    made = tuple(new_job(spec(description="x" * 1500)) for _ in range(jobs))
+    await one(store, CreateJobs(NOW, made))
+    await store.stop()
+
+
+def schema_of(connection: apsw.Connection) -> list[tuple[object, ...]]:
+    return connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name").fetchall()
+
+
+def fresh_schema(folder: Path) -> list[tuple[object, ...]]:
+    folder.mkdir()
+    connection = open_connection(folder, writer=True)
+    migrate(connection)
+    found = schema_of(connection)
+    connection.close()
+    return found
+
+
+# The folder's lock
+
+
+async def test_a_second_process_on_the_folder_is_refused_with_a_sentence(tmp_path: Path):
+    with child(CHILD, "sqlite", str(tmp_path), "create") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "started\n"
+        (said,) = output_of(CHILD, "sqlite", str(tmp_path), "open")
+        assert said == (
+            f"StoreUnusable: {tmp_path / 'data'} is in use by another Duetime (process {process.pid}). "
+            "Stop it, or start this one with another --data."
+        )
+        assert process.poll() is None
+
+
+async def test_a_second_store_in_one_process_is_refused_and_the_first_goes_on(tmp_path: Path):
+    first, second = SqliteStore(tmp_path), SqliteStore(tmp_path)
+    await first.start()
+    with pytest.raises(StoreUnusable, match="is in use by another Duetime"):
+        await second.start()
+    await add_job(first)
+    await first.stop()
+
+
+async def test_the_lock_goes_with_the_process_however_it_ends(tmp_path: Path):
+    with child(CHILD, "sqlite", str(tmp_path), "create") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "started\n"
+        process.kill()
+        process.wait()
+    store = SqliteStore(tmp_path / "data")
+    await store.start()
+    await store.stop()
+
+
+async def test_a_folder_is_free_again_after_a_stop_and_after_a_start_that_failed(tmp_path: Path):
+    await filled(tmp_path)
+    good = (tmp_path / FILE_NAME).read_bytes()
+    (tmp_path / FILE_NAME).write_bytes(b"no database" * 1000)
+    with pytest.raises(StoreUnusable):
+        await SqliteStore(tmp_path).start()
+    (tmp_path / FILE_NAME).write_bytes(good)
+    store = SqliteStore(tmp_path)
+    await store.start()
+    assert await store.count_jobs(JobQuery(TENANT)) == 300
+    await store.stop()
+
+
+async def test_a_folder_that_is_missing_is_made(tmp_path: Path):
+    store = SqliteStore(tmp_path / "a" / "b")
+    await store.start()
+    await store.stop()
+    assert (tmp_path / "a" / "b" / FILE_NAME).exists()
+
+
+# A damaged file
+
+
+@pytest.mark.parametrize("part", [0.0, 0.3, 0.5, 0.9])
+async def test_a_damaged_file_is_refused_at_the_start_and_left_as_it_is(tmp_path: Path, part: float):
+    await filled(tmp_path)
+    path = tmp_path / FILE_NAME
+    content = bytearray(path.read_bytes())
+    page = int(len(content) * part) // 4096 * 4096
+    content[page : page + 4096] = bytes(byte ^ 0xFF for byte in content[page : page + 4096])
+    path.write_bytes(content)
+    with pytest.raises(StoreUnusable, match=r"the database is damaged: .*Restore duetime.db from a backup"):
+        await SqliteStore(tmp_path).start()
+    assert path.read_bytes() == content
+
+
+async def test_a_file_that_was_cut_short_is_refused(tmp_path: Path):
+    await filled(tmp_path)
+    path = tmp_path / FILE_NAME
+    os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises(StoreUnusable, match="the database is damaged"):
+        await SqliteStore(tmp_path).start()
+
+
+# A full disk
+
+
+async def test_a_full_disk_is_answered_as_overload_loses_nothing_and_heals(tmp_path: Path):
+    said = output_of(CHILD, "sqlite", str(tmp_path), "full", "400000")
+    assert said[0] == "started"
+    refused = [line for line in said if line.startswith("refused ")]
+    checks = [line for line in said if line.startswith("check ")]
+    acknowledged = [line for line in said[1:] if " " not in line]
+    assert len(refused) == len(checks) == 3
+    assert all("nothing was" in line and "try again" in line for line in refused)
+    assert all("the last write failed" in line for line in checks)
+    assert said[-1] == "healed None"
+    assert len(acknowledged) > 10
+
+    store = SqliteStore(tmp_path / "data")
+    await store.start()
+    for job_id in acknowledged:
+        await job_of(store, job_id)
+    for line in refused:
+        assert await store.get_job(TENANT, line.split()[1]) is None
+    assert await store.count_jobs(JobQuery(TENANT)) == len(acknowledged)
+    assert await totals(store) == await recount(store)
+    await store.stop()
+
+
+# The schema
+
+
+async def test_a_newer_schema_is_refused_and_not_touched(tmp_path: Path):
+    await filled(tmp_path, 3)
+    connection = apsw.Connection(str(tmp_path / FILE_NAME))
+    newest = load_migrations()[-1][0]
+    connection.execute(f"PRAGMA user_version = {newest + 1}")
+    connection.close()
+    with pytest.raises(StoreUnusable, match=f"has schema {newest + 1}, this Duetime knows {newest} at most"):
+        await SqliteStore(tmp_path).start()
+    connection = apsw.Connection(str(tmp_path / FILE_NAME))
+    assert connection.pragma("user_version") == newest + 1
+    assert connection.execute("SELECT count(*) FROM jobs").get == 3
+    connection.close()
+
+
+def test_migrations_are_numbered_one_by_one():
+    assert [number for number, _ in load_migrations()] == list(range(1, len(load_migrations()) + 1))
+
+
+def test_a_schema_migrated_step_by_step_is_the_fresh_one(tmp_path: Path):
+    fresh = fresh_schema(tmp_path / "fresh")
+    for number, _ in load_migrations():
+        folder = tmp_path / f"from-{number}"
+        folder.mkdir()
+        connection = open_connection(folder, writer=True)
+        for step, sql in load_migrations()[:number]:
+            connection.execute(sql)
+            connection.pragma("user_version", step)
+        migrate(connection)
+        assert schema_of(connection) == fresh
+        connection.close()
+
+
+def test_migrating_twice_changes_nothing(tmp_path: Path):
+    fresh = fresh_schema(tmp_path / "fresh")
+    connection = open_connection(tmp_path / "fresh", writer=True)
+    migrate(connection)
+    assert schema_of(connection) == fresh
+    connection.close()
+
+
+KILLED_WHILE_MIGRATING = """
+import os, signal, sys
+from pathlib import Path
+from duetime.store.sqlite.connection import migrate, open_connection
+
+connection = open_connection(Path(sys.argv[1]), writer=True)
+left = int(sys.argv[2])
+
+def count(cursor, statement, bindings):
+    global left
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return True
+
+connection.exec_trace = count
+migrate(connection)
+"""
+
+
+@pytest.mark.parametrize("statement", [2, 7, 15, 21])
+async def test_a_kill_during_a_migration_is_carried_on_at_the_next_start(tmp_path: Path, statement: int):
+    fresh = fresh_schema(tmp_path / "fresh")
+    folder = tmp_path / "killed"
+    folder.mkdir()
+    command = [sys.executable, "-c", KILLED_WHILE_MIGRATING, str(folder), str(statement)]
+    ended = subprocess.run(command, env=os.environ | {"PYTHONPATH": str(TESTS)}, timeout=30, check=False)
+    assert ended.returncode == -9, "the migration has fewer statements than this test thinks"
+    store = SqliteStore(folder)
+    await store.start()
+    await add_job(store)
+    await store.stop()
+    connection = open_connection(folder, writer=True)
+    assert schema_of(connection) == fresh
+    connection.close()
+
+
+# The file's own promise: each instant once, whatever the code above it does
+
+
+async def test_the_schema_itself_allows_one_execution_for_a_job_and_an_instant(tmp_path: Path):
+    connection = open_connection(tmp_path, writer=True)
+    migrate(connection)
+    insert = """INSERT INTO executions (id, job, tenant, scheduled_at, extra, trigger, state, priority, endpoint, due_at,
+                                        attempt, token) VALUES (?, x'01', 't', 5, 0, 'schedule', 'QUEUED', 5, 1, 5, 0, 0)"""
+    connection.execute(insert, (b"1",))
+    with pytest.raises(apsw.ConstraintError):
+        connection.execute(insert, (b"2",))
+    connection.close()

@@ -1,0 +1,34 @@
+"""Child processes of tests: started with the tests' own path, always ended."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+
+
+@contextmanager
+def child(module: Path, *arguments: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, str(module), *arguments],
+        env=os.environ | {"PYTHONPATH": str(TESTS)} | environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def output_of(module: Path, *arguments: str, **environment: str) -> list[str]:
+    """All that a child says until it ends by itself."""
+    with child(module, *arguments, **environment) as process:
+        said, _ = process.communicate(timeout=30)
+        return said.splitlines()
