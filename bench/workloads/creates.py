@@ -27,14 +27,18 @@ def measure(setting: Setting) -> Iterator[Result]:
 
 def _one_by_one(body: str, count: int) -> dict[str, float]:
     with DuetimeNode() as node:
-        loaded = loadgen.run(loadgen.Load(port=node.port, path="/api/v1/jobs", body=body, count=count))
-    if set(loaded.statuses) != {"201"}:
-        raise RuntimeError(f"creates were not all answered 201: {loaded.statuses}")
-    return limits.load_figures(loaded)
+        load = loadgen.Load(port=node.port, path="/api/v1/jobs", body=body, count=count)
+        runs = [loadgen.run(load) for _ in range(limits.REPEATS)]
+    for run in runs:
+        if set(run.statuses) != {"201"}:
+            raise RuntimeError(f"creates were not all answered 201: {run.statuses}")
+    return limits.load_figures(max(runs, key=lambda run: run.per_second))
 
 
 def _batch(count: int) -> dict[str, float]:
     lines = ndjson(webhook_job(number, TARGET, FAR) for number in range(count))
-    with DuetimeNode() as node:
-        seconds = node.add_batch(lines, count)
-    return {"per_second": count / seconds, "seconds": seconds}
+    runs = []
+    for _ in range(limits.REPEATS):
+        with DuetimeNode() as node:
+            runs.append(node.add_batch(lines, count))
+    return {"per_second": count / min(runs), "seconds": min(runs)}

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import sys
+import zoneinfo
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +63,7 @@ class Node:
 
     async def serve(self, ready: Callable[[str], None]) -> None:
         """Run until SIGINT or SIGTERM, then stop in the order that loses nothing."""
-        sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+        _tune_the_interpreter()
         await self._store.start()
         try:
             await self._engine.start()
@@ -121,6 +124,17 @@ class Node:
         waiting.cancel()
 
 
+def _tune_the_interpreter() -> None:
+    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+    # What is loaded now stays: the collector need not look at it again. A burst makes many short-lived objects and no
+    # cycles, so it may look less often: 6 % of the time of a burst, measured.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+    # Zones come from the tzdata package, the same on every node, and not from what the machine happens to have.
+    zoneinfo.reset_tzpath(())
+
+
 class _Server(uvicorn.Server):
     """uvicorn, with its start and its signals in our hands: the API stays up while runs drain."""
 
@@ -128,8 +142,6 @@ class _Server(uvicorn.Server):
         return
 
     def capture_signals(self) -> Any:
-        from contextlib import nullcontext
-
         return nullcontext()
 
     async def wait_until_started(self, serving: asyncio.Task[None]) -> None:

@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class Outcome(msgspec.Struct, frozen=True, gc=False):
     """What came of an attempt. `error_type` None means success."""
 
     error_type: ErrorType | None = None
@@ -43,7 +43,7 @@ class Outcome(msgspec.Struct, frozen=True):
     retry_after_seconds: float | None = None  # as the target asked for, not yet clamped
 
 
-class Run(msgspec.Struct, frozen=True, array_like=True):
+class Run(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """An execution that this node has claimed: attempt number `attempt`, fenced by `token`."""
 
     execution_id: str
@@ -59,7 +59,7 @@ class Run(msgspec.Struct, frozen=True, array_like=True):
     spec: JobSpec
 
 
-class Attempted(msgspec.Struct, frozen=True, array_like=True):
+class Attempted(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The end of an attempt, decided: the execution's next state, and what is kept of the attempt.
 
     A row of the Finish command; its order is the order in which the store's SQL reads it.

@@ -34,7 +34,7 @@ IF_OPEN = {
 }
 
 
-class DueTimer(msgspec.Struct, frozen=True, array_like=True):
+class DueTimer(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A timer with all that planning needs to know of its job."""
 
     job_id: str
@@ -47,7 +47,7 @@ class DueTimer(msgspec.Struct, frozen=True, array_like=True):
     spec: JobSpec
 
 
-class PlannedRun(msgspec.Struct, frozen=True, array_like=True):
+class PlannedRun(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A due instant that was decided to run; a row of the Fire command."""
 
     execution_id: str
@@ -60,7 +60,7 @@ class PlannedRun(msgspec.Struct, frozen=True, array_like=True):
     if_open: str
 
 
-class TimerMove(msgspec.Struct, frozen=True, array_like=True):
+class TimerMove(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A timer's step from one due instant to the next (None: no run is left); a row of the Fire command."""
 
     job_id: str

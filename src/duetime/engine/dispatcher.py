@@ -2,7 +2,7 @@
 
 Limits: runs at once in all, for an endpoint, and for a tenant. A run whose endpoint or tenant is full is parked with
 others of its kind, so that it holds up nobody else. Everything is bounded: the memory by `capacity`, an endpoint's
-share of it by half of that; what does not fit stays QUEUED in the store.
+share of it by three quarters of that; what does not fit stays QUEUED in the store.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Key = TypeVar("Key", int, str)
 
 
 class Limits(msgspec.Struct, frozen=True):
-    capacity: int = 8192  # claimed runs in memory, running or about to
+    capacity: int = 32_768  # claimed runs in memory, running or about to
     concurrency: int = 128
     endpoint: int = 64
     tenant: int = 128
@@ -78,12 +78,12 @@ class Dispatcher:
     def _fits(self, wanted: Mapping[int, int]) -> bool:
         if sum(wanted.values()) > self.room():
             return False
-        share = self._limits.capacity // 2
+        share = self._limits.capacity * 3 // 4
         return all(self._held_at.get(endpoint, 0) + count <= share for endpoint, count in wanted.items())
 
     def full_endpoints(self) -> tuple[int, ...]:
         """Endpoints that hold their share of the memory already: nothing more is claimed for them."""
-        share = self._limits.capacity // 2
+        share = self._limits.capacity * 3 // 4
         return tuple(endpoint for endpoint, held in self._held_at.items() if held >= share)
 
     def offer(self, runs: Iterable[Run]) -> None:

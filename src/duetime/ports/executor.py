@@ -17,7 +17,7 @@ from duetime.domain.job import HttpRequest
 __all__ = ["Executor", "Outcome", "Task"]
 
 
-class Task(msgspec.Struct, frozen=True):
+class Task(msgspec.Struct, frozen=True, gc=False):
     """One attempt, ready to run."""
 
     execution_id: str

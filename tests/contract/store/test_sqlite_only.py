@@ -127,7 +127,7 @@ async def test_a_file_that_was_cut_short_is_refused(tmp_path: Path):
 
 
 async def test_a_full_disk_is_answered_as_overload_loses_nothing_and_heals(tmp_path: Path):
-    said = output_of(CHILD, "sqlite", str(tmp_path), "full", "400000")
+    said = output_of(CHILD, "sqlite", str(tmp_path), "full", "2000000")
     assert said[0] == "started"
     refused = [line for line in said if line.startswith("refused ")]
     checks = [line for line in said if line.startswith("check ")]

@@ -67,12 +67,14 @@ def check_integrity(connection: apsw.Connection, table: str | None = None) -> No
     except apsw.Error as error:
         found = [str(error)]
     if found != ["ok"]:
-        raise StoreUnusable(
-            "the database is damaged: "
-            + "; ".join(found[:3])
-            + ". Nothing was changed. Restore duetime.db from a backup, "
-            "or recover what can be read with: sqlite3 duetime.db .recover"
-        )
+        raise damaged("; ".join(found[:3]))
+
+
+def damaged(what: str) -> StoreUnusable:
+    return StoreUnusable(
+        f"the database is damaged: {what}. Nothing was changed. Restore {FILE_NAME} from a backup, "
+        f"or recover what can be read with: sqlite3 {FILE_NAME} .recover"
+    )
 
 
 def migrate(connection: apsw.Connection) -> None:

@@ -25,7 +25,14 @@ from duetime.ports.store import (
 )
 from duetime.store.sqlite import filters
 from duetime.store.sqlite.blocks import load_blocks
-from duetime.store.sqlite.connection import check_integrity, lock_folder, migrate, open_connection
+from duetime.store.sqlite.connection import (
+    StoreUnusable,
+    check_integrity,
+    damaged,
+    lock_folder,
+    migrate,
+    open_connection,
+)
 from duetime.store.sqlite.writer import Writer
 
 T = TypeVar("T")
@@ -53,9 +60,18 @@ class SqliteStore:
             raise
 
     def _open_writer(self) -> apsw.Connection:
-        connection = open_connection(self._folder, writer=True)
-        check_integrity(connection)
-        migrate(connection)
+        try:
+            connection = open_connection(self._folder, writer=True)
+        except (apsw.NotADBError, apsw.CorruptError) as error:
+            raise damaged(str(error)) from None
+        except apsw.Error as error:
+            raise StoreUnusable(f"{self._folder} can't be opened ({error}). May this user write there?") from None
+        try:
+            check_integrity(connection)
+            migrate(connection)
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     async def stop(self) -> None:

@@ -1,0 +1,176 @@
+"""What holds for every command: exit codes, one sentence on stderr, help that teaches, a quick start."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from duetime.cli.main import app
+
+DUETIME = [sys.executable, "-m", "duetime.cli.main"]
+HEAVY = (
+    "litestar",
+    "uvicorn",
+    "uvloop",
+    "apsw",
+    "asyncio",
+    "ssl",
+    "http.client",
+    "duetime.node",
+    "duetime.domain.plan",
+)
+
+
+def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+ALL = dict(commands(get_command(app)))
+
+
+@pytest.mark.parametrize("path", ALL, ids=" ".join)
+def test_the_help_of_each_command_shows_an_example_and_has_json(alone: Any, path: tuple[str, ...]) -> None:
+    shown = alone.ok(*path, "--help")
+    assert f"duetime {' '.join(path)}" in shown.split("Usage", 1)[1].split("\n", 2)[2]
+    assert "--json" in shown
+
+
+def test_help_is_quick_because_nothing_heavy_is_imported() -> None:
+    code = f"import sys, duetime.cli.main; print([name for name in {HEAVY!r} if name in sys.modules])"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+
+
+def test_help_starts_within_300_ms() -> None:
+    def seconds() -> float:
+        begin = time.perf_counter()
+        subprocess.run([*DUETIME, "--help"], check=True, capture_output=True)
+        return time.perf_counter() - begin
+
+    assert min(seconds() for _ in range(5)) < 0.3
+
+
+def test_without_a_server_a_sentence_says_how_to_start_one(alone: Any) -> None:
+    for args in (["job", "list"], ["health"], ["execution", "list"], ["dead-letters", "list"]):
+        result = alone(*args)
+        assert result.exit_code == 1
+        assert result.stderr == "duetime: no Duetime at http://127.0.0.1:9; start one with: duetime serve\n"
+        assert result.stdout == ""
+
+
+def test_the_server_is_named_by_flag_before_environment(duetime: Any) -> None:
+    flagged = duetime("--url", duetime.url, "health", "--json", env={"DUETIME_URL": "http://127.0.0.1:9"})
+    assert json.loads(flagged.stdout)["status"] == "ok"
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "http://", "http://x:port"])
+def test_a_url_that_is_none_exits_2(alone: Any, url: str) -> None:
+    result = alone("--url", url, "health")
+    assert result.exit_code == 2
+    assert "is not the URL of a server" in result.stderr
+
+
+def test_another_kind_of_server_is_recognised(alone: Any) -> None:
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as other:
+        threading.Thread(target=other.handle_request, daemon=True).start()
+        result = alone("--url", f"http://127.0.0.1:{other.server_address[1]}", "job", "list")
+    assert result.exit_code == 1
+    assert "it is no Duetime; check --url" in result.stderr
+
+
+@pytest.mark.parametrize("args", [["job", "nothing"], ["job", "list", "--nothing"], ["job", "show"], ["nothing"]])
+def test_bad_usage_exits_2(alone: Any, args: list[str]) -> None:
+    assert alone(*args).exit_code == 2
+
+
+def test_health_shows_each_part(duetime: Any) -> None:
+    shown = duetime.ok("health")
+    for word in ("status", "ok", "database", "timer", "healthy", "memory", "jobs"):
+        assert word in shown
+
+
+def test_job_names_complete_in_the_shell(duetime: Any) -> None:
+    name, _ = duetime.create()
+    env = {"_DUETIME_COMPLETE": "complete_bash", "COMP_WORDS": f"duetime job show {name[:-1]}", "COMP_CWORD": "3"}
+    result = subprocess.run(
+        [Path(sys.executable).with_name("duetime")], env={**os.environ, **env, "DUETIME_URL": duetime.url},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert name in result.stdout.split()
+
+
+def test_config_shows_each_value_and_where_it_came_from(alone: Any, tmp_path: Path) -> None:
+    (tmp_path / "duetime.toml").write_text('port = 9000\nsigning_secrets = ["whsec_c2VjcmV0"]\n')
+    result = alone("config", "show", "--json", env={"DUETIME_DATA": "elsewhere"})
+    found = {item["name"]: (item["value"], item["source"]) for item in json.loads(result.stdout)}
+    assert found["PORT"] == ("9000", "duetime.toml")
+    assert found["DATA"] == ("elsewhere", "DUETIME_DATA")
+    assert found["HOST"] == ("127.0.0.1", "default")
+    assert found["SIGNING_SECRETS"] == ("********", "duetime.toml")
+    assert "c2VjcmV0" not in alone.ok("config", "show")
+
+
+# serve
+
+
+@pytest.mark.parametrize(
+    ("args", "env", "says"),
+    [
+        (["--host", "0.0.0.0"], {}, "HOST: '0.0.0.0' is not this machine alone"),
+        (["--port", "70000"], {}, "PORT: '70000' (from --port) can't be used: must lie between 0 and 65535"),
+        ([], {"DUETIME_LOG_LEVEL": "loud"}, "LOG_LEVEL: 'loud' (from DUETIME_LOG_LEVEL)"),
+        ([], {"DUETIME_SIGNING_SECRETS": "whsec_!!"}, "SIGNING_SECRETS: '********' (from DUETIME_SIGNING_SECRETS)"),
+    ],
+)
+def test_a_bad_setting_exits_2_and_is_named(alone: Any, args: list[str], env: dict[str, str], says: str) -> None:
+    result = alone("serve", *args, env=env)
+    assert result.exit_code == 2
+    assert says in result.stderr
+    assert "whsec_!!" not in result.stderr
+
+
+def test_a_port_in_use_is_a_sentence_and_exit_code_1(alone: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        result = alone("serve", "--port", str(taken.getsockname()[1]))
+    assert result.exit_code == 1
+    assert "Address already in use; choose another with --port" in result.stderr
+
+
+def test_serve_says_where_it_is_and_how_to_create_a_first_job(tmp_path: Path) -> None:
+    command = [*DUETIME, "serve", "--port", "0", "--data", "there"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        said = [process.stdout.readline() for _ in range(5)]
+        second = subprocess.run(
+            [*DUETIME, "serve", "--port", "0", "--data", "there"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=20) == 0
+    text = "".join(said)
+    url = text.split()[2]
+    assert url.startswith("http://127.0.0.1:")
+    assert "data in there" in text
+    assert f"{url}/docs" in text
+    assert f"curl {url}/api/v1/jobs" in text
+    assert second.returncode == 1
+    assert "in use by another Duetime" in second.stderr

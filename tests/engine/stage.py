@@ -1,0 +1,108 @@
+"""An engine on a real store, with time and targets in the test's hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from duetime.domain import commands as c
+from duetime.domain.instants import SECOND
+from duetime.domain.job import JobSpec
+from duetime.engine.dispatcher import Limits
+from duetime.engine.engine import Engine, EngineSettings
+from duetime.ports.store import ExecutionRecord, JobRecord, Store
+from duetime.telemetry.events import EventHub
+from duetime.testing import HandClock, ScriptedExecutor
+from samples import TENANT, executions_of, job_of, new_job, one
+
+TURNS = 8  # of the event loop: more than any chain of callbacks between two waits of the engine
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for a fact, turning the event loop. Fails loudly if it never comes true."""
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+class Stage:
+    def __init__(self, store: Store, clock: HandClock, executor: ScriptedExecutor) -> None:
+        self.store = store
+        self.clock = clock
+        self.executor = executor
+        self.events = EventHub()
+        self.engine: Engine
+
+    def make_engine(self, limits: Limits | None = None, store: Store | None = None, **settings: Any) -> Engine:
+        self.engine = Engine(
+            store or self.store, self.executor, self.clock, self.events,
+            EngineSettings(limits=limits or Limits(), **settings), chance=lambda: 1.0,
+        )  # fmt: skip
+        return self.engine
+
+    async def join(self, limits: Limits | None = None, store: Store | None = None, **settings: Any) -> Engine:
+        """An engine whose services the test turns by hand."""
+        engine = self.make_engine(limits, store, **settings)
+        await engine.join()
+        return engine
+
+    async def add_job(self, job: JobSpec, **fields: Any) -> str:
+        """Create a job as the API does: write, then hint."""
+        made = new_job(job, now=self.clock.now(), **fields)
+        assert await one(self.store, c.CreateJobs(self.clock.now(), (made,))) is None
+        self.engine.timer.hint(made.due_at)
+        return made.job_id
+
+    async def turn_timer(self) -> int:
+        """Let the timer do all that is due now; answers when it wants to be called again."""
+        while (next_at := await self.engine.timer.run_once()) == 0:
+            pass
+        await self.settle()
+        return next_at
+
+    async def settle(self) -> None:
+        """Let attempts run until each has ended or is held by the executor, and record what came of them."""
+        await self.let_run()
+        await self.engine.recorder.run_once()
+        await self.let_run()
+
+    async def let_run(self) -> None:
+        quiet = 0
+        while quiet < TURNS:
+            await asyncio.sleep(0)
+            quiet = quiet + 1 if self.engine.dispatcher.running() == self.executor.running() else 0
+
+    async def tick(self) -> None:
+        """All services in turn until none has anything to do at this instant."""
+        while True:
+            begun = len(self.executor.tasks)
+            await self.turn_timer()
+            await self.engine.claimer.run_once()
+            await self.settle()
+            if len(self.executor.tasks) == begun:
+                return
+
+    async def pass_time(self, seconds: float, step: float = 1.0) -> None:
+        """Let time pass in steps, and the engine do at each what is due."""
+        end = self.clock.now() + round(seconds * SECOND)
+        while self.clock.now() < end:
+            self.clock.set(min(self.clock.now() + round(step * SECOND), end))
+            await self.tick()
+
+    async def job(self, job_id: str) -> JobRecord:
+        return await job_of(self.store, job_id)
+
+    async def executions(self, job_id: str) -> list[ExecutionRecord]:
+        return await executions_of(self.store, job_id)
+
+    async def states(self, job_id: str) -> list[str]:
+        return [str(e.state) for e in await self.executions(job_id)]
+
+    async def apply(self, command: c.Command) -> Any:
+        return await one(self.store, command)
+
+    async def cancel_execution(self, execution_id: str) -> None:
+        """As the API does: mark it in the store, then tell the node."""
+        await self.apply(c.CancelExecution(self.clock.now(), TENANT, execution_id))
+        self.engine.dispatcher.cancel(execution_id)

@@ -1,0 +1,254 @@
+"""The timer: fires at the instant and never before, whatever happens to jobs and clocks meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+from structlog.testing import capture_logs
+
+from duetime.domain import commands as c
+from duetime.domain.errors import Overloaded, StaleWrite
+from duetime.domain.instants import HOUR, MINUTE, SECOND
+from duetime.domain.job import CatchUp
+from duetime.domain.states import State, Trigger
+from duetime.engine.dispatcher import Limits
+from duetime.engine.timer import ARM_AHEAD, PAGE
+from duetime.testing import HandClock, ScriptedExecutor
+from engine.flaky import FlakyStore
+from engine.stage import Stage
+from samples import NOW, TENANT, new_job, spec
+
+
+async def test_a_job_fires_at_its_instant_and_never_before(stage: Stage, clock: HandClock, executor: ScriptedExecutor):
+    await stage.join()
+    job_id = await stage.add_job(spec("every 1m"))
+    for at in (NOW + 59_000, NOW + MINUTE - ARM_AHEAD, NOW + MINUTE - 1):
+        clock.set(at)
+        await stage.tick()
+        assert executor.tasks == []
+    clock.set(NOW + MINUTE)
+    await stage.tick()
+    (task,) = executor.tasks
+    assert (task.job_id, task.scheduled_at, task.attempt, task.token) == (job_id, NOW + MINUTE, 1, 1)
+    assert task.trigger is Trigger.SCHEDULE
+    await stage.tick()
+    assert len(executor.tasks) == 1
+
+
+async def test_the_timer_wants_to_be_called_at_the_armed_instant(stage: Stage, clock: HandClock):
+    await stage.join()
+    await stage.add_job(spec("every 1m"))
+    clock.set(NOW + MINUTE - ARM_AHEAD)
+    assert await stage.turn_timer() == NOW + MINUTE
+
+
+async def test_the_timer_never_sleeps_longer_than_a_second(stage: Stage, clock: HandClock):
+    await stage.join()
+    assert await stage.turn_timer() == NOW + SECOND
+    await stage.add_job(spec("every 1h"))
+    assert await stage.turn_timer() == NOW + SECOND
+
+
+async def test_every_instant_fires_once_over_a_long_time(stage: Stage, executor: ScriptedExecutor):
+    await stage.join()
+    await stage.add_job(spec("every 2s"))
+    await stage.add_job(spec("*/3 * * * * *", url="https://cron.example"))
+    await stage.pass_time(60)
+    of_cron = [t.scheduled_at for t in executor.tasks if t.payload.url == "https://cron.example"]
+    assert of_cron == [NOW + n * 3 * SECOND for n in range(1, 21)]
+    of_every = [t.scheduled_at for t in executor.tasks if t.payload.url != "https://cron.example"]
+    assert of_every == [NOW + n * 2 * SECOND for n in range(1, 31)]
+
+
+async def test_a_burst_larger_than_a_page_fires_all_of_it(stage: Stage, executor: ScriptedExecutor):
+    await stage.join()
+    jobs = tuple(new_job(spec("2026-01-01T00:01:00Z")) for _ in range(PAGE + 100))
+    await stage.apply(c.CreateJobs(NOW, jobs))
+    stage.clock.set(NOW + MINUTE)
+    await stage.tick()
+    assert {task.job_id for task in executor.tasks} == {job.job_id for job in jobs}
+    assert len(executor.tasks) == PAGE + 100
+
+
+# After arming
+
+
+async def armed(stage: Stage) -> str:
+    """A job that is due in 400 ms and was read already."""
+    await stage.join()
+    job_id = await stage.add_job(spec("every 1m"))
+    stage.clock.set(NOW + MINUTE - 400)
+    await stage.turn_timer()
+    return job_id
+
+
+async def test_a_job_created_to_be_due_before_what_is_armed_fires_first(stage: Stage, executor: ScriptedExecutor):
+    later = await armed(stage)
+    sooner = await stage.add_job(spec("immediate"))
+    await stage.tick()
+    assert [task.job_id for task in executor.tasks] == [sooner]
+    stage.clock.set(NOW + MINUTE)
+    await stage.tick()
+    assert [task.job_id for task in executor.tasks] == [sooner, later]
+
+
+@pytest.mark.parametrize("deed", ["change", "pause", "cancel", "purge"])
+async def test_what_was_changed_after_arming_does_not_fire_by_the_old_plan(
+    stage: Stage, executor: ScriptedExecutor, deed: str
+):
+    job_id = await armed(stage)
+    job, now = spec("every 2m", url="https://new.example"), stage.clock.now()
+    command: c.Command = {
+        "change": c.ChangeJob(now, TENANT, job_id, 1, None, job.name, job.type, True, NOW + 2 * MINUTE, job),
+        "pause": c.PauseJob(now, TENANT, job_id, "ann", ""),
+        "cancel": c.CancelJob(now, TENANT, job_id),
+        "purge": c.PurgeJob(TENANT, job_id),
+    }[deed]
+    await stage.apply(command)
+    stage.clock.set(NOW + MINUTE)
+    await stage.tick()
+    assert executor.tasks == []
+    stage.clock.set(NOW + 2 * MINUTE)
+    await stage.tick()
+    fired = [(task.scheduled_at, task.payload.url) for task in executor.tasks]
+    assert fired == ([(NOW + 2 * MINUTE, "https://new.example")] if deed == "change" else [])
+
+
+async def test_a_job_changed_to_be_due_sooner_fires_at_its_new_instant(stage: Stage, executor: ScriptedExecutor):
+    job_id = await armed(stage)
+    job, now = spec("immediate"), stage.clock.now()
+    await stage.apply(c.ChangeJob(now, TENANT, job_id, 1, None, job.name, job.type, False, now, job))
+    stage.engine.timer.hint(now)
+    await stage.tick()
+    assert [task.scheduled_at for task in executor.tasks] == [now]
+
+
+# Clocks that jump
+
+
+async def test_a_clock_set_forward_makes_no_storm(stage: Stage, clock: HandClock, executor: ScriptedExecutor):
+    await stage.join()
+    job_id = await stage.add_job(spec("every 1m"))
+    await stage.tick()
+    clock.jump(3600)
+    with capture_logs() as logs:
+        await stage.tick()
+    assert [log["seconds"] for log in logs if log["event"] == "the clock jumped"] == [3600]
+    # The instant of this very minute is on time, the 59 before it were missed: `latest` runs one.
+    assert [task.scheduled_at for task in executor.tasks] == [NOW + HOUR]
+    (span,) = await stage.store.list_skipped(job_id, 10)
+    assert (span.first_at, span.until_at, span.count, span.reason) == (NOW + MINUTE, NOW + HOUR, 59, "missed")
+
+
+async def test_a_clock_set_forward_runs_all_that_a_job_wants_caught_up(stage: Stage, executor: ScriptedExecutor):
+    await stage.join()
+    await stage.add_job(spec("every 10m", catch_up=CatchUp("all", 7200)))
+    stage.clock.jump(3600 + 30)
+    await stage.tick()
+    assert [task.scheduled_at for task in executor.tasks] == [NOW + n * 10 * MINUTE for n in range(1, 7)]
+    assert {task.trigger for task in executor.tasks} == {Trigger.CATCH_UP}
+
+
+async def test_a_clock_set_back_fires_nothing_early_and_nothing_twice(
+    stage: Stage, clock: HandClock, executor: ScriptedExecutor
+):
+    await stage.join()
+    await stage.add_job(spec("every 10m"))
+    clock.advance(600)
+    await stage.tick()
+    assert len(executor.tasks) == 1
+    clock.jump(-3600)
+    with capture_logs() as logs:
+        await stage.tick()
+    assert [log["seconds"] for log in logs if log["event"] == "the clock jumped"] == [-3600]
+    await stage.pass_time(3600 + 599, step=60)
+    assert len(executor.tasks) == 1
+    await stage.pass_time(1)
+    assert [task.scheduled_at for task in executor.tasks] == [NOW + 10 * MINUTE, NOW + 20 * MINUTE]
+
+
+async def test_a_clock_set_back_while_armed_does_not_fire_what_was_armed(stage: Stage, executor: ScriptedExecutor):
+    await armed(stage)
+    stage.clock.jump(-3600)
+    await stage.pass_time(3600)
+    assert executor.tasks == []
+    await stage.pass_time(0.4)
+    assert len(executor.tasks) == 1
+
+
+async def test_a_clock_that_drifts_a_little_is_no_alarm(stage: Stage):
+    await stage.join()
+    with capture_logs() as logs:
+        for seconds in (0.5, -0.5, 1.0):
+            stage.clock.jump(seconds)
+            await stage.tick()
+    assert logs == []
+
+
+# Downtime and failure
+
+
+async def test_what_was_missed_while_nothing_ran_follows_the_catch_up_policy(stage: Stage, executor: ScriptedExecutor):
+    await stage.join()
+    jobs = {
+        policy: await stage.add_job(spec("every 10m", url=f"https://{policy}.example", catch_up=CatchUp(policy, 3600)))
+        for policy in ("all", "latest", "skip")
+    }
+    await stage.engine.stop()
+    stage.clock.advance(3 * 3600 + 60)
+    await stage.join()
+    await stage.tick()
+    ran = {policy: [t.scheduled_at for t in executor.tasks if t.job_id == job] for policy, job in jobs.items()}
+    assert ran == {
+        "all": [NOW + 2 * HOUR + n * 10 * MINUTE for n in range(1, 7)],
+        "latest": [NOW + 3 * HOUR],
+        "skip": [],
+    }
+    counts = {policy: (await stage.store.list_skipped(job, 10))[0].count for policy, job in jobs.items()}
+    assert counts == {"all": 12, "latest": 17, "skip": 18}
+
+
+async def test_a_catch_up_of_many_runs_at_once_stays_within_the_capacity(stage: Stage, executor: ScriptedExecutor):
+    executor.hold()
+    await stage.join(Limits(capacity=20))
+    job_id = await stage.add_job(spec("every 1m", overlap="allow", catch_up=CatchUp("all", 7200, 100)))
+    stage.clock.jump(3600 + 30)
+    await stage.turn_timer()
+    dispatcher = stage.engine.dispatcher
+    assert dispatcher.running() + dispatcher.waiting() <= 20
+    assert len(await stage.executions(job_id)) == 60
+    executor.let_go()
+    await stage.settle()
+    await stage.tick()
+    assert len({task.execution_id for task in executor.tasks}) == 60
+    assert set(await stage.states(job_id)) == {State.COMPLETED}
+
+
+async def test_a_fire_that_fails_is_tried_again_and_nothing_is_lost(stage: Stage, executor: ScriptedExecutor):
+    flaky = FlakyStore(stage.store)
+    await stage.join(store=flaky)
+    await stage.add_job(spec("every 1m"))
+    stage.clock.set(NOW + MINUTE)
+    flaky.fail_next(c.Fire)
+    with pytest.raises(Overloaded):
+        await stage.engine.timer.run_once()
+    assert executor.tasks == []
+    await stage.tick()
+    assert [task.scheduled_at for task in executor.tasks] == [NOW + MINUTE]
+
+
+async def test_a_void_node_fires_nothing(stage: Stage, executor: ScriptedExecutor):
+    await stage.join()
+    await stage.add_job(spec("every 1m"))
+    await stage.apply(c.StartNode(NOW, "node-1"))
+    stage.clock.set(NOW + MINUTE)
+    with pytest.raises(StaleWrite):
+        await stage.engine.timer.run_once()
+    assert executor.tasks == []
+
+
+async def test_max_runs_ends_a_job(stage: Stage, executor: ScriptedExecutor):
+    await stage.join()
+    job_id = await stage.add_job(spec("every 1s", max_runs=3))
+    await stage.pass_time(10)
+    assert len(executor.tasks) == 3
+    assert (await stage.job(job_id)).status == "COMPLETED"

@@ -1,0 +1,293 @@
+"""Any walk through the store's commands keeps the invariants, against a model of a few lines.
+
+The model knows of each execution its state, attempt, token and whether it is dead. What the store must refuse, the
+model says beforehand; after each step the store is read back and compared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from duetime.domain import commands as c
+from duetime.domain.errors import Conflict, StaleWrite
+from duetime.domain.execution import Attempted, Outcome, Run, conclude, lapse
+from duetime.domain.instants import SECOND
+from duetime.domain.job import JobStatus, Overlap, RetryPolicy
+from duetime.domain.plan import plan, skipped_while_paused
+from duetime.domain.retry import LOST_ATTEMPTS, max_attempts
+from duetime.domain.schedule import timetable
+from duetime.domain.states import OPEN, TERMINAL, ErrorType, State, Trigger
+from duetime.ports.store import ExecutionQuery, ExecutionRecord, JobRecord
+from duetime.store.sqlite import SqliteStore
+from samples import NOW, TENANT, new_id, new_job, one, spec
+from snapshot import recount, snapshot, totals
+
+OUTCOMES = [
+    Outcome(http_status=200),
+    Outcome(ErrorType.HTTP_ERROR, "500", 500),
+    Outcome(ErrorType.HTTP_ERROR, "404", 404),
+    Outcome(ErrorType.TIMEOUT, "too slow"),
+    Outcome(ErrorType.CANCELLED, "cancelled on request"),
+]
+POLICY = RetryPolicy(delays=(1, 2))
+BOUND = max(LOST_ATTEMPTS, max_attempts(POLICY))
+ANY = st.integers(0, 1000)
+
+
+@dataclass
+class Known:
+    """What the model knows of an execution."""
+
+    state: State
+    attempt: int
+    token: int
+    dead: bool = False
+    ended_as: ExecutionRecord | None = None  # as first seen terminal; it must never differ again
+
+
+@dataclass
+class Model:
+    executions: dict[str, Known] = field(default_factory=dict)
+    claims: list[tuple[int, Run]] = field(default_factory=list)  # every claim ever made, by whom; most are stale
+
+
+class ExecutionMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.folder = Path(tempfile.mkdtemp(prefix="duetime-machine-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+        self.store = SqliteStore(self.folder)
+        self.loop.run_until_complete(self.store.start())
+        self.now = NOW
+        self.nodes: list[int] = []
+        self.jobs: list[str] = []
+        self.model = Model()
+
+    def teardown(self) -> None:
+        self.loop.run_until_complete(self.store.stop())
+        self.loop.close()
+        shutil.rmtree(self.folder)
+
+    def ask(self, read: Any) -> Any:
+        return self.loop.run_until_complete(read)
+
+    def apply(self, command: c.Command) -> Any:
+        return self.ask(one(self.store, command))
+
+    @property
+    def node(self) -> int:
+        return self.nodes[-1]
+
+    def job(self, number: int) -> JobRecord:
+        found = self.ask(self.store.get_job(TENANT, self.jobs[number % len(self.jobs)]))
+        assert found is not None
+        return found
+
+    @initialize()
+    def begin(self) -> None:
+        self.nodes.append(self.apply(c.StartNode(self.now, "node-1")))
+        for overlap in Overlap:
+            job = new_job(spec("every 1s", overlap=overlap, retry_policy=POLICY))
+            self.jobs.append(job.job_id)
+            assert self.apply(c.CreateJobs(NOW, (job,))) is None
+
+    # Time and planning
+
+    @rule(seconds=st.sampled_from([1, 2, 3, 30]))
+    def time_passes(self, seconds: int) -> None:
+        self.now += seconds * SECOND
+
+    @rule(claim=st.booleans(), most=st.integers(1, 5))
+    def fire(self, claim: bool, most: int) -> None:
+        timers = self.ask(self.store.list_due_timers(self.now, most))
+        page = plan(timers, self.now)
+        command = c.Fire(self.node, self.now, claim, tuple(page.moves), tuple(page.runs), tuple(page.skips))
+        fired = self.apply(command)
+        assert fired.stale_jobs == frozenset()
+        for run, job in zip(page.runs, page.specs, strict=True):
+            if claim and run.execution_id not in fired.not_claimed:
+                born = Run(run.execution_id, run.job_id, TENANT, run.scheduled_at, run.trigger, run.priority,
+                           run.endpoint, 1, 1, False, job)  # fmt: skip
+                self.model.claims.append((self.node, born))
+        if page.moves:
+            before = self.ask(snapshot(self.store))
+            again = self.apply(command)
+            assert again.stale_jobs == {move.job_id for move in page.moves}
+            assert self.ask(snapshot(self.store)) == before
+
+    @rule(number=ANY)
+    def plan_again_as_after_a_clock_that_went_back(self, number: int) -> None:
+        job = self.job(number)
+        if job.status is JobStatus.PENDING and job.due_at is not None:
+            earlier = max(job.due_at - 3 * SECOND, NOW + SECOND)
+            change = c.ChangeJob(self.now, TENANT, job.job_id, job.version, None, job.spec.name, job.spec.type, True,
+                                 earlier, job.spec)  # fmt: skip
+            assert self.apply(change) == job.version + 1
+
+    @rule(number=ANY)
+    def run_once_now(self, number: int) -> None:
+        execution_id = new_id(self.now)
+        assert self.apply(c.AddRun(self.now, TENANT, self.job(number).job_id, execution_id, Trigger.MANUAL)) == execution_id
+
+    # Running
+
+    @rule(limit=st.integers(1, 4))
+    def claim(self, limit: int) -> None:
+        claimed = self.apply(c.Claim(self.node, self.now, limit))
+        assert len(claimed) <= limit
+        for run in claimed:
+            known = self.model.executions[run.execution_id]
+            assert known.state in (State.QUEUED, State.RETRYING)
+            assert (run.attempt, run.token) == (known.attempt + 1, known.token + 1)
+            self.model.claims.append((self.node, run))
+
+    def is_held(self, run: Run) -> bool:
+        known = self.model.executions.get(run.execution_id)
+        return known is not None and known == Known(State.RUNNING, run.attempt, run.token)
+
+    @precondition(lambda self: self.model.claims)
+    @rule(number=ANY, outcome=st.sampled_from(OUTCOMES), chance=st.sampled_from([0.0, 0.9]))
+    def finish_some_claim_be_it_stale_or_not(self, number: int, outcome: Outcome, chance: float) -> None:
+        node, run = self.model.claims[number % len(self.model.claims)]
+        self.finish(node, run, conclude(run, outcome, self.now, self.now, chance))
+
+    @precondition(lambda self: self.model.claims)
+    @rule(number=ANY, outcome=st.sampled_from(OUTCOMES))
+    def finish_the_latest_claim(self, number: int, outcome: Outcome) -> None:
+        node, run = self.model.claims[-1 - number % min(3, len(self.model.claims))]
+        self.finish(node, run, conclude(run, outcome, self.now, self.now, 0.5))
+
+    def finish(self, node: int, run: Run, attempted: Attempted) -> None:
+        is_right = self.is_held(run)
+        before = None if is_right else self.ask(snapshot(self.store))
+        assert self.apply(c.Finish(node, self.now, (attempted,))) == ([] if is_right else [run.execution_id])
+        if before is not None:
+            assert self.ask(snapshot(self.store)) == before
+
+    @precondition(lambda self: self.model.claims)
+    @rule(number=ANY)
+    def release_some_claim_be_it_stale_or_not(self, number: int) -> None:
+        node, run = self.model.claims[number % len(self.model.claims)]
+        before = None if self.is_held(run) else self.ask(snapshot(self.store))
+        assert self.apply(c.Release(node, self.now, (run,))) is None
+        if before is not None:
+            assert self.ask(snapshot(self.store)) == before
+
+    @rule()
+    def a_new_node_takes_over(self) -> None:
+        void = self.node
+        self.nodes.append(self.apply(c.StartNode(self.now, "node-1")))
+        assert isinstance(self.apply(c.Claim(void, self.now, 1)), StaleWrite)
+        assert isinstance(self.apply(c.Fire(void, self.now, True, (), ())), StaleWrite)
+        while lapsed := self.ask(self.store.list_lapsed_runs(self.node, 2)):
+            refused = self.apply(c.Finish(self.node, self.now, tuple(lapse(run, self.now) for run in lapsed)))
+            assert refused == []
+
+    # People
+
+    @rule(number=ANY)
+    def cancel_some_execution(self, number: int) -> None:
+        if self.model.executions:
+            ids = sorted(self.model.executions)
+            execution_id = ids[number % len(ids)]
+            state = self.model.executions[execution_id].state
+            answer = self.apply(c.CancelExecution(self.now, TENANT, execution_id))
+            if state in TERMINAL:
+                assert isinstance(answer, Conflict)
+            else:
+                assert answer is (State.RUNNING if state is State.RUNNING else State.CANCELLED)
+
+    @rule(number=ANY)
+    def pause_or_resume(self, number: int) -> None:
+        job = self.job(number)
+        if job.status is JobStatus.PENDING:
+            assert self.apply(c.PauseJob(self.now, TENANT, job.job_id, "ann", "")) is JobStatus.PAUSED
+        elif job.status is JobStatus.PAUSED:
+            table = timetable(job.spec, job.job_id, job.created_at)
+            first_at = job.resume_at or self.now
+            skipped = skipped_while_paused(table, job.job_id, TENANT, first_at, self.now)
+            due_at = table.next_after(max(self.now, first_at - 1))
+            resume = c.ResumeJob(self.now, TENANT, job.job_id, job.version, due_at, skipped)
+            assert self.apply(resume) is JobStatus.PENDING
+
+    @rule(number=ANY)
+    def cancel_what_waits_of_a_job_and_begin_anew(self, number: int) -> None:
+        if number % 5:
+            return  # rarely: a cancelled job has little left to do
+        job_id = self.job(number).job_id
+        running = self.apply(c.CancelJob(self.now, TENANT, job_id))
+        assert sorted(running) == sorted(
+            execution_id
+            for execution_id, known in self.model.executions.items()
+            if known.state is State.RUNNING and self.record(execution_id).job_id == job_id
+        )
+        job = new_job(spec("every 1s", retry_policy=POLICY), now=self.now)
+        self.jobs[self.jobs.index(job_id)] = job.job_id
+        assert self.apply(c.CreateJobs(self.now, (job,))) is None
+
+    @rule()
+    def redrive_all_dead_letters(self) -> None:
+        dead = [execution_id for execution_id, known in self.model.executions.items() if known.dead]
+        pairs = tuple((execution_id, new_id(self.now)) for execution_id in dead)
+        assert self.apply(c.Redrive(self.now, TENANT, pairs)) == len(dead)
+        assert self.apply(c.Redrive(self.now, TENANT, tuple((old, new_id(self.now)) for old in dead))) == 0
+        for execution_id in dead:
+            known = self.model.executions[execution_id]
+            known.dead = False
+            if known.ended_as is not None:
+                known.ended_as = msgspec.structs.replace(known.ended_as, dead=False)
+
+    def record(self, execution_id: str) -> ExecutionRecord:
+        found = self.ask(self.store.get_execution(TENANT, execution_id))
+        assert found is not None
+        return found
+
+    # What holds after each step
+
+    @invariant()
+    def the_store_keeps_its_promises(self) -> None:
+        records = self.ask(self.store.list_executions(ExecutionQuery(TENANT, limit=100_000)))
+        planned = [(r.job_id, r.scheduled_at) for r in records if r.trigger in (Trigger.SCHEDULE, Trigger.CATCH_UP)]
+        assert len(planned) == len(set(planned)), "two executions of one instant"
+        assert {r.execution_id for r in records} >= set(self.model.executions), "an execution is gone"
+        for record in records:
+            self.compare(record)
+        self.nobody_waits_for_nobody(records)
+        assert self.ask(totals(self.store)) == self.ask(recount(self.store)), "counters differ from a recount"
+
+    def compare(self, record: ExecutionRecord) -> None:
+        known = self.model.executions.setdefault(record.execution_id, Known(record.state, record.attempt, record.token))
+        assert record.attempt <= BOUND, "too many attempts"
+        assert record.token >= known.token, "a token went back"
+        assert record.attempt <= record.token
+        if known.ended_as is not None:
+            assert record == known.ended_as, "what is terminal has changed"
+        known.state, known.attempt, known.token, known.dead = record.state, record.attempt, record.token, record.dead
+        if record.state in TERMINAL:
+            known.ended_as = record
+
+    def nobody_waits_for_nobody(self, records: list[ExecutionRecord]) -> None:
+        """A held execution has an open one of its job before it; else it would wait for ever."""
+        at_work = {record.job_id for record in records if record.state in OPEN and not record.held}
+        for record in records:
+            assert not record.held or record.job_id in at_work, "an execution is held by nobody"
+
+
+ExecutionMachine.TestCase.settings = settings(
+    max_examples=40,
+    stateful_step_count=40,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
+TestExecutionMachine = ExecutionMachine.TestCase

@@ -1,0 +1,68 @@
+"""A real `duetime serve` in a process of its own, and a target that it may call: for tests of the CLI and the docs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The URL of a server with its data in `folder`, on a free port; stopped in the end, with exit code 0."""
+    command = [
+        sys.executable,
+        "-m",
+        "duetime.cli.main",
+        "serve",
+        "--port",
+        "0",
+        "--data",
+        str(folder / "data"),
+        "--json",
+    ]
+    command += ["--allow-private-targets", "127.0.0.0/8", "--log-level", "error"]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield json.loads(process.stdout.readline())["url"]
+        finally:
+            process.terminate()
+            code = process.wait(timeout=20)
+    assert code == 0
+
+
+class Target(BaseHTTPRequestHandler):
+    """Answers with the status that the path says (/500), 200 otherwise."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self.rfile.read(int(self.headers.get("content-length", 0)))
+        word = self.path.strip("/")
+        body = f"this is {word}".encode()
+        self.send_response(int(word) if word.isdigit() else 200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_GET
+
+    def log_message(self, *_: object) -> None:
+        return
+
+
+@contextmanager
+def target() -> Iterator[str]:
+    """The URL of a target on this machine."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Target) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()

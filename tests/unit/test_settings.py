@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from duetime.settings import SETTINGS, BadSetting, is_loopback, load_settings
+
+
+@pytest.fixture
+def toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "duetime.toml"
+
+
+def test_every_default_can_be_used(toml: Path) -> None:
+    settings = load_settings({}, {})
+    assert list(settings) == list(SETTINGS)
+    assert {setting.source for setting in settings.values()} == {"default"}
+
+
+def test_a_flag_wins_over_the_environment_over_the_file_over_the_default(toml: Path) -> None:
+    environment = {"DUETIME_PORT": "2"}
+    assert load_settings({}, {})["PORT"].value == 8080
+    toml.write_text("port = 1")
+    assert (load_settings({}, {})["PORT"].value, load_settings({}, {})["PORT"].source) == (1, "duetime.toml")
+    from_environment = load_settings({"PORT": None}, environment)["PORT"]
+    assert (from_environment.value, from_environment.source) == (2, "DUETIME_PORT")
+    from_flag = load_settings({"PORT": "3"}, environment)["PORT"]
+    assert (from_flag.value, from_flag.source) == (3, "--port")
+
+
+@pytest.mark.parametrize("key", ["port", "PORT", "Port"])
+def test_names_in_the_file_are_read_in_any_case(toml: Path, key: str) -> None:
+    toml.write_text(f"{key} = 9")
+    assert load_settings({}, {})["PORT"].value == 9
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("DISPATCHER_DRAIN_TIMEOUT", "500ms", 0.5),
+        ("DISPATCHER_DRAIN_TIMEOUT", "5", 5.0),
+        ("DISPATCHER_DRAIN_TIMEOUT", "0s", 0.0),
+        ("RECONCILE_INTERVAL", "2m", 120.0),
+        ("EXECUTION_HISTORY_RETENTION", "1.5h", 5400.0),
+        ("ALLOW_PRIVATE_TARGETS", "true", True),
+        ("ALLOW_PRIVATE_TARGETS", "false", ()),
+        ("LOG_LEVEL", "WARNING", "warning"),
+        ("SIGNING_SECRETS", "whsec_c2VjcmV0, plain ", ("whsec_c2VjcmV0", "plain")),
+    ],
+)
+def test_a_value_is_read_as_its_kind(toml: Path, name: str, text: str, value: object) -> None:
+    assert load_settings({}, {f"DUETIME_{name}": text})[name].value == value
+
+
+def test_networks_are_read_from_a_list(toml: Path) -> None:
+    toml.write_text('allow_private_targets = ["10.0.0.0/8", "fd00::/8"]')
+    assert [str(it) for it in load_settings({}, {})["ALLOW_PRIVATE_TARGETS"].value] == ["10.0.0.0/8", "fd00::/8"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("PORT", "http", "must be a whole number"),
+        ("PORT", "65536", "must lie between 0 and 65535"),
+        ("DISPATCHER_WORKERS", "0", "must be at least 1"),
+        ("DISPATCHER_DRAIN_TIMEOUT", "soon", "must be a duration such as 500ms"),
+        ("DISPATCHER_DRAIN_TIMEOUT", "-1s", "must be a duration such as 500ms"),
+        ("RECONCILE_INTERVAL", "0s", "must be at least 1s"),
+        ("ALLOW_PRIVATE_TARGETS", "10.0.0.1/8", "must be true, false, or networks"),
+        ("LOG_LEVEL", "loud", "must be one of debug, info, warning, error"),
+        ("SIGNING_SECRETS", "whsec_", "after whsec_ there must be base64"),
+    ],
+)
+def test_a_bad_value_names_the_setting_its_source_and_what_it_should_be(
+    toml: Path, name: str, text: str, says: str
+) -> None:
+    with pytest.raises(BadSetting) as raised:
+        load_settings({}, {f"DUETIME_{name}": text})
+    assert str(raised.value).startswith(f"{name}: ")
+    assert f"(from DUETIME_{name})" in str(raised.value)
+    assert says in str(raised.value)
+
+
+def test_a_bad_secret_is_not_told(toml: Path) -> None:
+    with pytest.raises(BadSetting) as raised:
+        load_settings({}, {"DUETIME_SIGNING_SECRETS": "whsec_hush!"})
+    assert "hush" not in str(raised.value)
+
+
+def test_an_unknown_key_in_the_file_names_the_nearest_one(toml: Path) -> None:
+    toml.write_text("prot = 1")
+    with pytest.raises(BadSetting, match=r"duetime.toml: unknown setting 'prot'; did you mean 'port'\?"):
+        load_settings({}, {})
+    toml.write_text("zzz = 1")
+    with pytest.raises(BadSetting, match="`duetime config show` lists them all"):
+        load_settings({}, {})
+
+
+def test_a_file_that_is_no_toml_is_named(toml: Path) -> None:
+    toml.write_text("port: 1")
+    with pytest.raises(BadSetting, match=r"^duetime.toml: "):
+        load_settings({}, {})
+
+
+def test_a_secret_is_shown_as_hidden_and_an_empty_one_as_empty(toml: Path) -> None:
+    assert load_settings({}, {})["SIGNING_SECRETS"].shown == ""
+    assert load_settings({}, {"DUETIME_SIGNING_SECRETS": "plain"})["SIGNING_SECRETS"].shown == "********"
+
+
+def test_a_node_without_a_name_has_the_machines(toml: Path) -> None:
+    settings = load_settings({}, {})
+    assert settings["NODE_NAME"].value
+    assert settings["NODE_NAME"].shown == settings["NODE_NAME"].value
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.9.1", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("example", False),
+    ],
+)
+def test_loopback_is_this_machine_alone(host: str, loopback: bool) -> None:
+    assert is_loopback(host) is loopback
