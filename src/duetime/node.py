@@ -110,6 +110,7 @@ class Node:
             access_log=False,
             log_config=None,
             server_header=False,
+            proxy_headers=False,
             timeout_graceful_shutdown=int(self._settings("HTTP_SHUTDOWN_TIMEOUT")),
             h11_max_incomplete_event_size=64 * 1024,
         )

@@ -8,9 +8,9 @@ what the API says once everything is quiet. Which instants were due it works out
     DUP-EXECUTION  two execution ids for one instant
     EARLY          a request before its instant
     ORPHAN         an execution that is still open after everything is quiet
-    STALE          an attempt that had been replaced was let through: its request or its result came after its successor's
+    STALE          an attempt that had been replaced was let through: its request or its end came after its successor's
     LOST           an acknowledged job is gone
-    DUP-ATTEMPT    more requests for one execution than its bound allows, or more repeated executions than `most_repeated`
+    DUP-ATTEMPT    more requests for one execution than its bound allows, or more repeated ones than `most_repeated`
     LATE           the 99th percentile of lateness is past the objective
 
 A repeated request is no fault by itself: attempts are at least once. It is counted, and bounded.

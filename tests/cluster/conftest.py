@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from cluster.processes import Receiver, Server
 from cluster.scenario import Scenario
 

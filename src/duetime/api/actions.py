@@ -9,7 +9,8 @@ from litestar.params import Parameter
 
 from duetime.api import paging
 from duetime.api.context import OWNER, TENANT, ApiContext
-from duetime.api.jobs import cancel_job, find_job, result_of
+from duetime.api.create import result_of
+from duetime.api.jobs import cancel_job, find_job
 from duetime.api.views import (
     Coming,
     ExecutionList,

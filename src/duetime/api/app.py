@@ -5,11 +5,13 @@ from __future__ import annotations
 from litestar import Litestar, Router
 from litestar.di import Provide
 from litestar.exceptions import HTTPException
+from litestar.types import ASGIApp
 
 from duetime.api.actions import JobActionController
 from duetime.api.batch import create_jobs
 from duetime.api.bodies import MAX_BODY_BYTES
 from duetime.api.context import ApiContext
+from duetime.api.create import QuickCreate
 from duetime.api.events import EventController
 from duetime.api.executions import DeadLetterController, ExecutionController
 from duetime.api.health import get_health
@@ -23,7 +25,7 @@ from duetime.domain.errors import DuetimeError
 BASE_PATH = "/api/v1"
 
 
-def create_app(context: ApiContext) -> Litestar:
+def create_app(context: ApiContext) -> ASGIApp:
     routes = Router(
         BASE_PATH,
         route_handlers=[
@@ -31,7 +33,7 @@ def create_app(context: ApiContext) -> Litestar:
             ScheduleController, EventController,
         ],
     )  # fmt: skip
-    return Litestar(
+    app = Litestar(
         route_handlers=[routes, get_health, *docs_routes()],
         dependencies={"context": Provide(lambda: context, sync_to_thread=False, use_cache=True)},
         exception_handlers={
@@ -39,8 +41,8 @@ def create_app(context: ApiContext) -> Litestar:
             HTTPException: handle_http_exception,
             Exception: handle_anything,
         },
-        middleware=[LocalOnly],
         openapi_config=openapi_config(),
         request_max_body_size=MAX_BODY_BYTES,
         logging_config=None,
     )
+    return LocalOnly(QuickCreate(app, context))

@@ -18,6 +18,7 @@ from duetime.api.views import BatchResult, Refused
 from duetime.domain import authoring
 from duetime.domain.commands import CreateJobs, NewJob
 from duetime.domain.errors import DuetimeError, InvalidRequest, PayloadTooLarge
+from duetime.domain.instants import SECOND
 
 MOST_JOBS = 100_000
 MOST_BYTES = 256 * 1024 * 1024
@@ -49,6 +50,8 @@ async def _lines(request: Request[Any, Any, Any]) -> AsyncIterator[bytes]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         message = f"the body is not a JSON array of jobs: {error}; for one job a line, send application/x-ndjson"
         raise InvalidRequest.at("", message) from None
+    if len(items) > MOST_JOBS:
+        raise PayloadTooLarge(f"a batch may have {MOST_JOBS} jobs, this one has {len(items)}; none was created")
     for item in items:
         yield bytes(item)
 
@@ -71,6 +74,7 @@ class _Batch:
         self._context = context
         self._index = 0
         self._page: list[Numbered] = []
+        self._now = 0  # of the page: all its jobs are created in one instant
         self._writing: list[asyncio.Task[None]] = []
         self._created: dict[int, str] = {}
         self._refused: list[Refused] = []
@@ -87,24 +91,26 @@ class _Batch:
         try:
             if len(line) > MAX_BODY_BYTES:
                 raise PayloadTooLarge(f"the job has {len(line)} bytes; {MAX_BODY_BYTES} are allowed")
-            now = self._context.clock.now()
-            job = authoring.new_job(decode_spec(line), TENANT, OWNER, now, self._context.entropy(10))
+            if not self._page:
+                self._now = self._context.clock.now()
+            job = authoring.new_job(decode_spec(line), TENANT, OWNER, self._now, self._context.entropy(10))
         except DuetimeError as error:
             self._refuse(index, error)
             return
         self._page.append((index, job))
-        if len(self._page) >= PAGE:
+        # A page that comes slowly is not held back until it is full: its instant would lie in the past.
+        if len(self._page) >= PAGE or self._context.clock.now() - self._now >= SECOND:
             await self._flush()
 
     async def _flush(self) -> None:
         page, self._page = self._page, []
         while len(self._writing) >= PAGES_UNDER_WAY:
             await self._writing.pop(0)
-        self._writing.append(asyncio.create_task(self._write(page)))
+        self._writing.append(asyncio.create_task(self._write(page, self._now)))
         await asyncio.sleep(0)
 
-    async def _write(self, page: list[Numbered]) -> None:
-        context, now = self._context, self._context.clock.now()
+    async def _write(self, page: list[Numbered], now: int) -> None:
+        context = self._context
         (answer,) = await context.store.apply([CreateJobs(now, tuple(job for _, job in page))])
         answers = [None] * len(page)
         if isinstance(answer, DuetimeError):  # one of them can't be written: find out which
@@ -118,7 +124,8 @@ class _Batch:
                 soonest = job.due_at if soonest is None else min(soonest, job.due_at)
         if soonest is not None:
             context.due_hint(soonest)
-            context.events.publish("jobs.created", now, TENANT, {"count": len(page)})
+            created = sum(not isinstance(refused, DuetimeError) for refused in answers)
+            context.events.publish("jobs.created", now, TENANT, {"count": created})
 
     def _refuse(self, index: int, error: DuetimeError) -> None:
         fields = error.errors if isinstance(error, InvalidRequest) else ()

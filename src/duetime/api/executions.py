@@ -13,7 +13,7 @@ from duetime.api import paging
 from duetime.api.actions import list_page
 from duetime.api.bodies import decode
 from duetime.api.context import TENANT, ApiContext
-from duetime.api.jobs import result_of
+from duetime.api.create import result_of
 from duetime.api.views import (
     ExecutionDetail,
     ExecutionList,
@@ -143,7 +143,7 @@ class DeadLetterController(Controller):
             paging.check_id(execution_id, "execution")
         if wanted.job_id is not None:
             paging.check_id(wanted.job_id, "job")
-        ids = wanted.ids
+        ids = tuple(dict.fromkeys(wanted.ids))  # named twice is still one dead letter
         if not ids:
             query = ExecutionQuery(TENANT, wanted.job_id, dead=True, limit=wanted.limit)
             ids = tuple(record.execution_id for record in await context.store.list_executions(query))

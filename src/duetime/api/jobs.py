@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from hashlib import blake2b
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -11,13 +9,13 @@ from litestar import Controller, Request, Response, delete, get, patch, post, pu
 from litestar.params import Parameter
 
 from duetime.api import paging
-from duetime.api.bodies import MAX_BODY_BYTES, convert, decode, decode_spec, merge
+from duetime.api.bodies import convert, decode, decode_spec, merge
 from duetime.api.context import OWNER, TENANT, ApiContext
-from duetime.api.views import CreatedJob, JobList, JobMessage, JobView, encode, view_job
+from duetime.api.create import announce, create_job, created_view, result_of
+from duetime.api.views import JobList, JobMessage, JobView, encode, view_job
 from duetime.domain import authoring
-from duetime.domain.commands import CancelJob, ChangeJob, CreateJobs, IdempotencyRecord, NewJob, PurgeJob
-from duetime.domain.errors import Conflict, DuetimeError, InvalidRequest, NotFound, PayloadTooLarge, PreconditionFailed
-from duetime.domain.instants import format_instant
+from duetime.domain.commands import CancelJob, ChangeJob, CreateJobs, PurgeJob
+from duetime.domain.errors import Conflict, InvalidRequest, NotFound, PreconditionFailed
 from duetime.domain.job import JobSpec, JobStatus, JobType
 from duetime.domain.states import State
 from duetime.ports.store import JobQuery, JobRecord
@@ -25,18 +23,7 @@ from duetime.ports.store import JobQuery, JobRecord
 JSON = "application/json"
 LATENESS_SAMPLE = 1000
 STATUSES = sorted({*JobStatus, *State})
-_IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,255}")
-
-_under_way: set[str] = set()  # keys of idempotent creates that this process is busy with
-
 Sort = Literal["created_at", "next_run_time", "name"]
-
-
-def result_of(answer: Any) -> Any:
-    """A command's answer; its refusal is raised."""
-    if isinstance(answer, DuetimeError):
-        raise answer
-    return answer
 
 
 async def find_job(context: ApiContext, job_id: str) -> JobRecord:
@@ -46,57 +33,16 @@ async def find_job(context: ApiContext, job_id: str) -> JobRecord:
     return record
 
 
-def created_view(job: NewJob, now: int) -> bytes:
-    return encode(
-        CreatedJob(job.job_id, job.name, JobStatus.PENDING, format_instant(job.due_at), format_instant(now), job.owner)
-    )
-
-
-def announce(context: ApiContext, job: NewJob, now: int) -> None:
-    context.due_hint(job.due_at)
-    context.events.publish("job.created", now, job.tenant, {"job_id": job.job_id, "name": job.name})
-
-
 class JobController(Controller):
     path = "/jobs"
     tags = ("jobs",)
 
     @post("/", summary="Create a job", status_code=201)
-    async def create_job(self, request: Request[Any, Any, Any], context: ApiContext) -> Response[Any]:
-        body = await request.body()
-        if len(body) > MAX_BODY_BYTES:
-            raise PayloadTooLarge(f"the body has {len(body)} bytes; a job may have {MAX_BODY_BYTES}")
-        now = context.clock.now()
-        job = authoring.new_job(decode_spec(body), TENANT, OWNER, now, context.entropy(10))
-        answer = created_view(job, now)
-        key = request.headers.get("idempotency-key")
-        if key is None:
-            (refused,) = await context.store.apply([CreateJobs(now, (job,))])
-            result_of(refused)
-            announce(context, job, now)
-        else:
-            answer, created = await self._create_once(context, job, now, key, body, answer)
-            if created:
-                announce(context, job, now)
+    async def post_job(self, request: Request[Any, Any, Any], context: ApiContext) -> Response[Any]:
+        answer = await create_job(context, await request.body(), request.headers.get("idempotency-key"))
         asynchronous = "respond-async" in request.headers.get("prefer", "")
         headers = {"Preference-Applied": "respond-async"} if asynchronous else {}
         return Response(answer, status_code=202 if asynchronous else 201, media_type=JSON, headers=headers)
-
-    async def _create_once(
-        self, context: ApiContext, job: NewJob, now: int, key: str, body: bytes, answer: bytes
-    ) -> tuple[bytes, bool]:
-        if not _IDEMPOTENCY_KEY.fullmatch(key):
-            raise InvalidRequest.at("/Idempotency-Key", "must be 1 to 255 visible ASCII characters")
-        if key in _under_way:
-            raise Conflict(f"a request with Idempotency-Key '{key}' is under way; repeat this one in a moment")
-        _under_way.add(key)
-        try:
-            record = IdempotencyRecord(TENANT, key, blake2b(body, digest_size=16).hexdigest(), answer.decode())
-            (stored,) = await context.store.apply([CreateJobs(now, (job,), record)])
-        finally:
-            _under_way.discard(key)
-        first = result_of(stored)
-        return (answer, True) if first is None else (first.encode(), False)
 
     @get("/", summary="List jobs")
     async def list_jobs(

@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-import msgspec
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from duetime.api.problems import MEDIA_TYPE, Problem
+from duetime.api.problems import Problem, send_problem
 
+_NOT_FROM_HERE = Problem(
+    "urn:duetime:problem:forbidden",
+    "Not from here",
+    403,
+    "FORBIDDEN",
+    "without a JWT secret this server answers local requests only: use http://127.0.0.1 or http://localhost",
+)
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
 
 
@@ -29,8 +35,8 @@ class LocalOnly:
                     host = value
                 elif name == b"origin":
                     origin = value
-            if not _is_local(host) or (origin and urlsplit(origin).netloc != host):
-                await _refuse(send)
+            if not _is_local(host) or (origin and not _is_of(origin, host)):
+                await send_problem(send, _NOT_FROM_HERE)
                 return
         await self._app(scope, receive, send)
 
@@ -40,9 +46,9 @@ def _is_local(host: bytes) -> bool:
     return (name if name.endswith("]") else name.rsplit(":", 1)[0] if ":" in name else name) in LOCAL_HOSTS
 
 
-async def _refuse(send: Send) -> None:
-    message = "without a JWT secret this server answers local requests only: use http://127.0.0.1 or http://localhost"
-    problem = Problem("urn:duetime:problem:forbidden", "Not from here", 403, "FORBIDDEN", message)
-    headers = [(b"content-type", MEDIA_TYPE.encode())]
-    await send({"type": "http.response.start", "status": 403, "headers": headers})
-    await send({"type": "http.response.body", "body": msgspec.json.encode(problem), "more_body": False})
+def _is_of(origin: bytes, host: bytes) -> bool:
+    """Whether a page of that origin is one of ours. `Origin` is whatever the sender wrote: it may be no URL at all."""
+    try:
+        return urlsplit(origin.decode("latin-1")).netloc == host.decode("latin-1")
+    except ValueError:
+        return False

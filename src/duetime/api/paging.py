@@ -31,11 +31,16 @@ def read_cursor(cursor: str, kind: type[int] | type[str]) -> tuple[Any, str]:
     try:
         raw = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
         value, row_id = msgspec.json.decode(raw, type=tuple[int | str | None, str])
-        if is_id(row_id) and (value is None or isinstance(value, kind)):
+        if is_id(row_id) and (value is None or isinstance(value, kind)) and not _is_huge(value):
             return value, row_id
     except (ValueError, binascii.Error, msgspec.DecodeError):
         pass  # every way of being wrong gets the one answer below
     raise InvalidRequest.at("/cursor", "is not a cursor of this list; leave it out to start at the beginning")
+
+
+def _is_huge(value: int | str | None) -> bool:
+    """No instant is that large, and no database holds such a number."""
+    return isinstance(value, int) and abs(value) >= 2**63
 
 
 def check_id(row_id: str, what: str) -> str:

@@ -8,6 +8,7 @@ import msgspec
 import structlog
 from litestar import Request, Response
 from litestar.exceptions import HTTPException
+from litestar.types import Send
 
 from duetime.domain.errors import DuetimeError, InvalidRequest, Overloaded
 
@@ -101,8 +102,20 @@ def handle_http_exception(request: Request[Any, Any, Any], error: HTTPException)
 
 
 def handle_anything(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
-    log.error("a request failed", path=request.url.path, exc_info=error)
+    return _respond(problem_of_defect(error, request.url.path))
+
+
+def problem_of_defect(error: Exception, path: str) -> Problem:
+    log.error("a request failed", path=path, exc_info=error)
     message = "the request could not be carried out because of a defect in Duetime; the server's log has the details"
-    return _respond(
-        Problem("urn:duetime:problem:internal", _TITLES["INTERNAL"], 500, "INTERNAL", message, request.url.path)
-    )
+    return Problem("urn:duetime:problem:internal", _TITLES["INTERNAL"], 500, "INTERNAL", message, path)
+
+
+async def send_problem(send: Send, problem: Problem) -> None:
+    """For routes and guards outside the framework."""
+    body = msgspec.json.encode(problem)
+    headers = [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", b"%d" % len(body))]
+    if problem.retry_after is not None:
+        headers.append((b"retry-after", b"%d" % problem.retry_after))
+    await send({"type": "http.response.start", "status": problem.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": False})

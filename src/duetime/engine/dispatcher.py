@@ -156,18 +156,19 @@ class Dispatcher:
         _decrease(self._running_at, run.endpoint)
         _decrease(self._running_of, run.tenant)
         if self._parked:
-            self._unpark(("endpoint", run.endpoint))
-            self._unpark(("tenant", run.tenant))
-            self._open_lanes()
+            unparked = self._unpark(("endpoint", run.endpoint)) + self._unpark(("tenant", run.tenant))
+            if unparked > 1:  # this lane goes on with one of them
+                self._open_lanes()
 
-    def _unpark(self, kind: tuple[str, object]) -> None:
+    def _unpark(self, kind: tuple[str, object]) -> int:
         queue = self._parked.get(kind)
         if queue is None:
-            return
+            return 0
         run = queue.popleft()
         self._ready[PRIORITIES - 1 - run.priority].appendleft(run)
         if not queue:
             del self._parked[kind]
+        return 1
 
     def recorded(self, runs: Iterable[Run]) -> None:
         """Results are written: only now is the memory that these runs held free."""

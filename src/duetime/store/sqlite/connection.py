@@ -77,6 +77,14 @@ def damaged(what: str) -> StoreUnusable:
     )
 
 
+def void_nodes(connection: apsw.Connection) -> None:
+    """Whoever holds the folder's lock is alone: every node that the file still shows as alive is gone.
+
+    (StartNode voids a node of the same name; but a machine or a container may be called otherwise after a crash.)
+    """
+    list(connection.execute("UPDATE nodes SET ended_at = unixepoch('subsec') * 1000 WHERE ended_at IS NULL"))
+
+
 def migrate(connection: apsw.Connection) -> None:
     """Bring the schema up to date, each step in a transaction of its own: a kill in between is simply carried on."""
     migrations = load_migrations()

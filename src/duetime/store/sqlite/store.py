@@ -32,6 +32,7 @@ from duetime.store.sqlite.connection import (
     lock_folder,
     migrate,
     open_connection,
+    void_nodes,
 )
 from duetime.store.sqlite.writer import Writer
 
@@ -69,6 +70,7 @@ class SqliteStore:
         try:
             check_integrity(connection)
             migrate(connection)
+            void_nodes(connection)
         except BaseException:
             connection.close()
             raise

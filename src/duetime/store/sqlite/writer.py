@@ -114,8 +114,10 @@ def _apply_all(applier: Applier, commands: list[Command]) -> list[Any]:
         end = position
         while end < len(commands) and type(command := commands[end]) is CreateJobs and not command.idempotency:
             end += 1
-        if end - position > 1 and applier.create_together(commands[position:end]):
-            results.extend([None] * (end - position))
+        if end - position > 1:
+            creates = commands[position:end]
+            together = applier.create_together(creates)
+            results.extend([None] * len(creates) if together else [applier.apply(create) for create in creates])
             position = end
             continue
         results.append(applier.apply(commands[position]))

@@ -1,0 +1,146 @@
+"""Creating a job: the one route that is asked ten thousand times a second.
+
+`create_job` is the whole of it. The framework's route (in jobs.py) calls it, and so does `QuickCreate`, which answers
+POST /api/v1/jobs before the framework is asked: routing, signatures and response objects cost as much again as reading,
+planning and storing the job (measured: docs/decisions/0009-a-bare-route-for-creates.md).
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import blake2b
+from typing import Any, cast
+
+from litestar.enums import ScopeType
+from litestar.types import ASGIApp, Receive, Scope, Send
+
+from duetime.api.bodies import MAX_BODY_BYTES, decode_spec
+from duetime.api.context import OWNER, TENANT, ApiContext
+from duetime.api.problems import problem_of, problem_of_defect, send_problem
+from duetime.api.views import CreatedJob, encode
+from duetime.domain import authoring
+from duetime.domain.commands import CreateJobs, IdempotencyRecord, NewJob
+from duetime.domain.errors import Conflict, DuetimeError, InvalidRequest, PayloadTooLarge
+from duetime.domain.instants import format_instant
+from duetime.domain.job import JobStatus
+
+PATH = "/api/v1/jobs"
+_IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,255}")
+
+_under_way: set[str] = set()  # keys of idempotent creates that this process is busy with
+
+
+def result_of(answer: Any) -> Any:
+    """A command's answer; its refusal is raised."""
+    if isinstance(answer, DuetimeError):
+        raise answer
+    return answer
+
+
+def announce(context: ApiContext, job: NewJob, now: int) -> None:
+    context.due_hint(job.due_at)
+    context.events.publish("job.created", now, job.tenant, {"job_id": job.job_id, "name": job.name})
+
+
+def created_view(job: NewJob, now: int) -> bytes:
+    return encode(
+        CreatedJob(job.job_id, job.name, JobStatus.PENDING, format_instant(job.due_at), format_instant(now), job.owner)
+    )
+
+
+async def create_job(context: ApiContext, body: bytes, key: str | None) -> bytes:
+    """The answer to a create; `key` makes a repeat of the same body answer the same."""
+    if len(body) > MAX_BODY_BYTES:
+        raise PayloadTooLarge(f"the body has {len(body)} bytes; a job may have {MAX_BODY_BYTES}")
+    return await _create(context, body) if key is None else await _create_once(context, body, key)
+
+
+async def _create(context: ApiContext, body: bytes) -> bytes:
+    now = context.clock.now()
+    job = authoring.new_job(decode_spec(body), TENANT, OWNER, now, context.entropy(10))
+    (refused,) = await context.store.apply([CreateJobs(now, (job,))])
+    result_of(refused)
+    announce(context, job, now)
+    return created_view(job, now)
+
+
+async def _create_once(context: ApiContext, body: bytes, key: str) -> bytes:
+    if not _IDEMPOTENCY_KEY.fullmatch(key):
+        raise InvalidRequest.at("/Idempotency-Key", "must be 1 to 255 visible ASCII characters")
+    if key in _under_way:
+        raise Conflict(f"a request with Idempotency-Key '{key}' is under way; repeat this one in a moment")
+    _under_way.add(key)
+    try:
+        return await _create_unless_stored(context, body, key)
+    finally:
+        _under_way.discard(key)
+
+
+async def _create_unless_stored(context: ApiContext, body: bytes, key: str) -> bytes:
+    fingerprint = blake2b(body, digest_size=16).hexdigest()
+    # A repeat is answered as the first was, though its instant may have passed meanwhile and be refused today.
+    known = await context.store.get_response(TENANT, key)
+    if known is not None and known[0] == fingerprint:
+        return known[1].encode()
+    now = context.clock.now()
+    job = authoring.new_job(decode_spec(body), TENANT, OWNER, now, context.entropy(10))
+    answer = created_view(job, now)
+    record = IdempotencyRecord(TENANT, key, fingerprint, answer.decode())
+    (stored,) = await context.store.apply([CreateJobs(now, (job,), record)])
+    first = result_of(stored)
+    if first is not None:
+        return cast(bytes, first.encode())
+    announce(context, job, now)
+    return answer
+
+
+class QuickCreate:
+    """Answers POST /api/v1/jobs; hands everything else on."""
+
+    def __init__(self, app: ASGIApp, context: ApiContext) -> None:
+        self._app = app
+        self._context = context
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != ScopeType.HTTP or scope["path"] != PATH or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        key = prefer = None
+        for name, value in scope["headers"]:
+            if name == b"idempotency-key":
+                key = value.decode("latin-1")
+            elif name == b"prefer":
+                prefer = value
+        try:
+            body = await _read(receive)
+            if body is None:  # the client has gone
+                return
+            answer = await create_job(self._context, body, key)
+        except DuetimeError as error:
+            await send_problem(send, problem_of(error, PATH))
+            return
+        except Exception as error:  # noqa: BLE001 (logged there; the client gets a problem like any other)
+            await send_problem(send, problem_of_defect(error, PATH))
+            return
+        status, headers = 201, [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(answer))]
+        if prefer is not None and b"respond-async" in prefer:
+            status = 202
+            headers.append((b"preference-applied", b"respond-async"))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": answer, "more_body": False})
+
+
+async def _read(receive: Receive) -> bytes | None:
+    """The whole body, or None if the client went away; no more is held than a job may have."""
+    chunks: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return None
+        chunks.append(message["body"])
+        size += len(message["body"])
+        if size > MAX_BODY_BYTES:
+            raise PayloadTooLarge(f"the body has more than {MAX_BODY_BYTES} bytes; a job may not")
+        if not message["more_body"]:
+            return chunks[0] if len(chunks) == 1 else b"".join(chunks)

@@ -1,0 +1,177 @@
+"""The promise taken out of the running product, one piece at a time: the checker must go red each time.
+
+A fault is a `sitecustomize` module that the server's process alone finds on its path. Nothing of it is in the product.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from cluster.processes import Server, now_ms, wait_until
+from cluster.scenario import Scenario, acknowledged
+
+pytestmark = pytest.mark.slow
+
+NO_RECONCILER = """
+from duetime.engine.reconciler import Reconciler
+async def run_once(self):
+    return self._clock.now() + 60_000
+Reconciler.run_once = run_once
+"""
+
+# The plan forgets that a run was due: its timer moves on, and no execution is written.
+FORGETFUL_PLAN = """
+from duetime.engine import timer
+whole = timer.plan
+def plan(due, now):
+    page = whole(due, now)
+    if len(page.runs) > 1:
+        page.runs.pop(), page.specs.pop()
+    return page
+timer.plan = plan
+"""
+
+# No fence: ids by chance, instants not unique, and only every other fire moves its timers.
+NO_FENCE = """
+import os
+import msgspec
+from duetime.domain import commands, plan
+from duetime.domain.ids import make_id
+from duetime.store.sqlite import SqliteStore, connection
+plan.execution_id = lambda job_id, at: make_id(at, os.urandom(10))
+load = connection.load_migrations
+unfenced = lambda sql: sql.replace("CREATE UNIQUE INDEX executions_instant", "CREATE INDEX executions_instant")
+connection.load_migrations = lambda: [(number, unfenced(sql)) for number, sql in load()]
+whole, fires = SqliteStore.apply, [0]
+async def apply(self, commands_):
+    if type(commands_[0]) is commands.Fire:
+        fires[0] += 1
+        if fires[0] % 2:
+            commands_ = [msgspec.structs.replace(commands_[0], moves=())]
+    return await whole(self, commands_)
+SqliteStore.apply = apply
+"""
+
+FAST_CLOCK = """
+import time, types
+from duetime.telemetry import clock
+clock.time = types.SimpleNamespace(
+    time=lambda: time.time() + 0.2, time_ns=lambda: time.time_ns() + 200_000_000, monotonic=time.monotonic
+)
+"""
+
+EAGER_SCHEDULE = """
+from duetime.domain.schedule import Every
+exact = Every.next_after
+Every.next_after = lambda self, after: min(exact(self, after), after + self.period // 2)
+"""
+
+# The answer leaves before the commit: what a writer must never do.
+HASTY_WRITER = """
+import time
+from duetime.store.sqlite import writer
+def _write(self, connection, applier, batches):
+    connection.execute("BEGIN IMMEDIATE")
+    results = writer._apply_all(applier, [command for commands, _ in batches for command in commands])
+    answers = []
+    for commands, future in batches:
+        answers.append((future, results[: len(commands)]))
+        results = results[len(commands) :]
+    self._loop.call_soon_threadsafe(writer._answer, answers)
+    time.sleep(0.05)
+    writer.crash_point("before_commit")
+    connection.execute("COMMIT")
+    return []
+writer.Writer._write = _write
+"""
+
+
+def start_with(fault: str, server: Server, **settings: str) -> None:
+    folder = server.folder / "fault"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(fault)
+    server.start({"PYTHONPATH": str(folder)}, **settings)
+
+
+def due_together(scenario: Scenario, count: int, path: str = "/ok") -> int:
+    at = now_ms() + 600
+    scenario.create_batch([scenario.at(at, path) for _ in range(count)])
+    return at
+
+
+def wait_for_requests(scenario: Scenario, count: int) -> None:
+    wait_until(lambda: scenario.receiver.count() >= count, 20, f"{count} requests")
+
+
+def test_the_same_scenario_without_a_fault_is_green(scenario: Scenario) -> None:
+    start_with("", scenario.server)
+    end_at = scenario.at(now_ms() + 2000)["schedule"]
+    scenario.create(scenario.body("every 1s", end_at=end_at))
+    due_together(scenario, 200)
+    scenario.wait_for_quiet()
+    scenario.assert_green()
+
+
+def test_a_reconciler_that_does_nothing_leaves_orphans(scenario: Scenario) -> None:
+    server = scenario.server.start()
+    due_together(scenario, 200, "/slow/0.2")
+    wait_for_requests(scenario, 64)
+    server.kill()
+    start_with(NO_RECONCILER, server)
+    client = server.client
+    waiting = "/executions?state=QUEUED&limit=1"
+    wait_until(lambda: not client.get(waiting).json()["total"], 20, "what was queued has run")
+    report = scenario.check()
+    assert "ORPHAN" in report.verdicts, report
+
+
+def test_a_plan_that_forgets_a_run_is_missed(scenario: Scenario) -> None:
+    start_with(FORGETFUL_PLAN, scenario.server)
+    due_together(scenario, 200)
+    wait_for_requests(scenario, 100)
+    pages = scenario.server.client.pages
+    moved = lambda: not any(job["next_run_time"] for job in pages("/jobs", "jobs"))  # noqa: E731
+    wait_until(moved, 20, "all timers have moved")
+    running = "/executions?state=RUNNING&limit=1"
+    wait_until(lambda: not scenario.server.client.get(running).json()["total"], 20, "all runs have ended")
+    report = scenario.check()
+    assert report.verdicts == {"MISSED"}, report
+
+
+def test_without_the_fence_one_instant_has_two_executions(scenario: Scenario) -> None:
+    start_with(NO_FENCE, scenario.server)
+    due_together(scenario, 50)
+    scenario.wait_for_quiet()
+    report = scenario.check()
+    assert "DUP-EXECUTION" in report.verdicts, report
+
+
+def test_a_clock_that_is_ahead_runs_early(scenario: Scenario) -> None:
+    start_with(FAST_CLOCK, scenario.server)
+    due_together(scenario, 20)
+    scenario.wait_for_quiet()
+    report = scenario.check()
+    assert report.verdicts == {"EARLY"}, report
+
+
+def test_a_schedule_with_instants_of_its_own_is_extra(scenario: Scenario) -> None:
+    start_with(EAGER_SCHEDULE, scenario.server)
+    scenario.create(scenario.body("every 1s", end_at=scenario.at(now_ms() + 2000)["schedule"]))
+    scenario.wait_for_quiet()
+    report = scenario.check()
+    assert "EXTRA" in report.verdicts, report
+
+
+def test_an_answer_before_its_commit_loses_jobs(scenario: Scenario) -> None:
+    start_with(HASTY_WRITER, scenario.server, CRASH_AT="before_commit:6")
+    try:
+        for _ in range(20):
+            body = scenario.body("2099-01-01T00:00:00Z")
+            answer = scenario.server.client.post("/jobs", body)
+            assert answer.status == 201, answer
+            scenario.jobs.append(acknowledged(body, answer.json()))
+    except ConnectionError:
+        scenario.revive()
+    assert len(scenario.jobs) < 20, "the server was meant to die"
+    report = scenario.check()
+    assert report.verdicts == {"LOST"}, report

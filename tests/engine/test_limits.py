@@ -1,0 +1,170 @@
+"""Limits: order by priority, a share for each endpoint and tenant, and an overflow that loses nothing."""
+
+from __future__ import annotations
+
+from duetime.domain import commands as c
+from duetime.domain.ids import endpoint_of
+from duetime.domain.instants import MINUTE
+from duetime.domain.states import State
+from duetime.engine.dispatcher import Limits
+from duetime.ports.store import ExecutionQuery
+from duetime.testing import ScriptedExecutor
+from engine.stage import Stage
+from samples import NOW, TENANT, new_job, spec
+
+HANGS = "https://hangs.example/x"
+
+
+async def count(stage: Stage, state: State, tenant: str = TENANT) -> int:
+    return await stage.store.count_executions(ExecutionQuery(tenant, state=state))
+
+
+async def test_the_highest_priority_runs_first(stage: Stage, executor: ScriptedExecutor):
+    await stage.join(Limits(concurrency=1))
+    priorities = [5, 1, 9, 0, 5, 7]
+    jobs = tuple(new_job(spec("2026-01-01T00:01:00Z", priority=priority)) for priority in priorities)
+    await stage.apply(c.CreateJobs(NOW, jobs))
+    stage.clock.set(NOW + MINUTE)
+    await stage.tick()
+    by_id = {job.job_id: job.spec.priority for job in jobs}
+    assert [by_id[task.job_id] for task in executor.tasks] == sorted(priorities, reverse=True)
+
+
+async def test_no_more_run_at_once_than_allowed(stage: Stage, executor: ScriptedExecutor):
+    executor.hold()
+    await stage.join(Limits(concurrency=3))
+    for _ in range(10):
+        await stage.add_job(spec("immediate"))
+    await stage.tick()
+    assert executor.running() == 3
+    executor.let_go()
+    await stage.settle()
+    assert await count(stage, State.COMPLETED) == 10
+
+
+async def test_a_hanging_endpoint_takes_its_share_and_delays_no_other(stage: Stage, executor: ScriptedExecutor):
+    executor.hold(HANGS)
+    await stage.join(Limits(concurrency=4, endpoint=2))
+    for _ in range(6):
+        await stage.add_job(spec("immediate", url=HANGS, priority=9))
+    for _ in range(6):
+        await stage.add_job(spec("immediate", priority=0))
+    await stage.tick()
+    assert executor.running() == 2
+    assert await count(stage, State.COMPLETED) == 6
+    executor.let_go(HANGS)
+    await stage.settle()
+    assert await count(stage, State.COMPLETED) == 12
+
+
+async def test_a_busy_tenant_takes_its_share_and_delays_no_other(stage: Stage, executor: ScriptedExecutor):
+    await stage.join(Limits(concurrency=4, tenant=2))
+    for n in range(6):
+        executor.hold(f"https://{n}.example/x")
+        await stage.add_job(spec("immediate", url=f"https://{n}.example/x", priority=9))
+    for _ in range(6):
+        await stage.add_job(spec("immediate", priority=0), tenant="other")
+    await stage.tick()
+    assert executor.running() == 2
+    assert await count(stage, State.COMPLETED, "other") == 6
+    for n in range(6):
+        executor.let_go(f"https://{n}.example/x")
+    await stage.settle()
+    assert await count(stage, State.COMPLETED) == 6
+
+
+async def test_a_place_at_an_endpoint_that_a_busy_tenant_cannot_take_goes_to_another(
+    stage: Stage, executor: ScriptedExecutor
+):
+    """Endpoint E has one place, tenant acme two. acme's next run at E must wait for acme, not make others wait for it."""
+    await stage.join(Limits(endpoint=1, tenant=2))
+    shared, long_a, long_b = "https://shared.example/x", "https://a.example/x", "https://b.example/x"
+    for url in (shared, long_a, long_b):
+        executor.hold(url)
+    await stage.add_job(spec("immediate", url=shared), tenant="third")
+    await stage.tick()
+    blocked = await stage.add_job(spec("immediate", url=shared, priority=9))
+    waiting = await stage.add_job(spec("immediate", url=shared, priority=1), tenant="other")
+    await stage.tick()
+    await stage.add_job(spec("immediate", url=long_a))
+    await stage.add_job(spec("immediate", url=long_b))
+    await stage.tick()
+    assert executor.running() == 3
+    executor.let_go(shared)
+    await stage.settle()
+    assert await stage.states(blocked) == [State.RUNNING]  # claimed, but its tenant is full
+    assert [e.state for e in await stage.store.list_executions(ExecutionQuery("other", job_id=waiting))] == [
+        State.COMPLETED
+    ]
+    executor.let_go(long_a)
+    await stage.settle()
+    assert await stage.states(blocked) == [State.COMPLETED]
+
+
+async def test_a_place_of_a_tenant_that_a_full_endpoint_cannot_use_goes_to_its_other_runs(
+    stage: Stage, executor: ScriptedExecutor
+):
+    await stage.join(Limits(endpoint=1, tenant=1))
+    busy, free = "https://busy.example/x", "https://free.example/x"
+    executor.hold(busy)
+    executor.hold("https://first.example/x")
+    await stage.add_job(spec("immediate", url="https://first.example/x"))
+    await stage.tick()
+    blocked = await stage.add_job(spec("immediate", url=busy, priority=9))
+    waiting = await stage.add_job(spec("immediate", url=free, priority=1))
+    await stage.tick()
+    await stage.add_job(spec("immediate", url=busy), tenant="other")
+    await stage.tick()
+    assert executor.running() == 2
+    executor.let_go("https://first.example/x")
+    await stage.settle()
+    assert await stage.states(waiting) == [State.COMPLETED]
+    executor.let_go(busy)
+    await stage.settle()
+    assert await stage.states(blocked) == [State.COMPLETED]
+
+
+async def test_what_does_not_fit_waits_in_the_store_and_runs_later(stage: Stage, executor: ScriptedExecutor):
+    executor.hold()
+    await stage.join(Limits(capacity=10, concurrency=4))
+    jobs = tuple(new_job(spec("2026-01-01T00:01:00Z")) for _ in range(60))
+    await stage.apply(c.CreateJobs(NOW, jobs))
+    stage.clock.set(NOW + MINUTE)
+    await stage.turn_timer()
+    await stage.engine.claimer.run_once()
+    await stage.let_run()
+    held = stage.engine.dispatcher.running() + stage.engine.dispatcher.waiting()
+    assert 0 < held <= 10
+    assert await count(stage, State.QUEUED) == 60 - held
+    executor.let_go()
+    await stage.tick()
+    assert {task.job_id for task in executor.tasks} == {job.job_id for job in jobs}
+    assert len(executor.tasks) == 60
+    assert await count(stage, State.COMPLETED) == 60
+
+
+async def test_a_hanging_endpoint_fills_half_of_the_memory_at_most(stage: Stage, executor: ScriptedExecutor):
+    executor.hold(HANGS)
+    await stage.join(Limits(capacity=20))
+    for _ in range(10):
+        await stage.add_job(spec("immediate", url=HANGS))
+        await stage.tick()
+    assert stage.engine.dispatcher.full_endpoints() == (endpoint_of(HANGS),)
+    for _ in range(5):
+        await stage.add_job(spec("immediate", url=HANGS, priority=9))
+    others = [await stage.add_job(spec("immediate")) for _ in range(5)]
+    await stage.tick()
+    assert await count(stage, State.RUNNING) == 10
+    assert await count(stage, State.QUEUED) == 5
+    assert [await stage.states(job_id) for job_id in others] == [[State.COMPLETED]] * 5
+    executor.let_go(HANGS)
+    await stage.settle()
+    await stage.tick()
+    assert await count(stage, State.COMPLETED) == 20
+
+
+async def test_a_dispatcher_that_is_closed_has_no_room(stage: Stage):
+    engine = await stage.join()
+    await engine.dispatcher.drain(0)
+    assert engine.dispatcher.room() == 0
+    assert not await engine.dispatcher.admit({1: 1}, 0.01)

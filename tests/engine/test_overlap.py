@@ -1,0 +1,73 @@
+"""Overlap, from end to end: what happens to a due instant while the one before still runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from duetime.domain.instants import MINUTE
+from duetime.domain.states import State
+from duetime.testing import ScriptedExecutor
+from engine.stage import Stage
+from samples import NOW, spec
+
+
+async def three_minutes(stage: Stage, policy: str) -> str:
+    """A job that is due each minute and whose first run does not end; three instants have come."""
+    await stage.join()
+    stage.executor.hold()
+    job_id = await stage.add_job(spec("every 1m", overlap=policy))
+    await stage.pass_time(180, step=60)
+    return job_id
+
+
+async def let_go(stage: Stage) -> None:
+    stage.executor.let_go()
+    await stage.settle()
+    await stage.tick()
+
+
+@pytest.mark.parametrize(
+    ("policy", "meanwhile", "in_the_end"),
+    [
+        ("allow", ["RUNNING"] * 3, ["COMPLETED"] * 3),
+        ("skip", ["RUNNING", "SKIPPED", "SKIPPED"], ["COMPLETED", "SKIPPED", "SKIPPED"]),
+        ("queue_one", ["RUNNING", "QUEUED", "SKIPPED"], ["COMPLETED", "COMPLETED", "SKIPPED"]),
+        ("queue_all", ["RUNNING", "QUEUED", "QUEUED"], ["COMPLETED"] * 3),
+        ("cancel_running", ["CANCELLED", "CANCELLED", "RUNNING"], ["CANCELLED", "CANCELLED", "COMPLETED"]),
+    ],
+)
+async def test_each_policy_decides_every_instant(
+    stage: Stage, policy: str, meanwhile: list[str], in_the_end: list[str]
+):
+    job_id = await three_minutes(stage, policy)
+    assert await stage.states(job_id) == meanwhile
+    await let_go(stage)
+    assert await stage.states(job_id) == in_the_end
+    assert [e.scheduled_at for e in await stage.executions(job_id)] == [NOW + n * MINUTE for n in (1, 2, 3)]
+
+
+async def test_queued_runs_follow_each_other_one_at_a_time(stage: Stage, executor: ScriptedExecutor):
+    job_id = await three_minutes(stage, "queue_all")
+    assert executor.running() == 1
+    await let_go(stage)
+    assert [task.scheduled_at for task in executor.tasks] == [NOW + n * MINUTE for n in (1, 2, 3)]
+    assert await stage.states(job_id) == [State.COMPLETED] * 3
+
+
+async def test_an_instant_after_the_running_one_ended_runs(stage: Stage, executor: ScriptedExecutor):
+    await three_minutes(stage, "skip")
+    await let_go(stage)
+    await stage.pass_time(60, step=60)
+    assert [task.scheduled_at for task in executor.tasks] == [NOW + MINUTE, NOW + 4 * MINUTE]
+
+
+async def test_siblings_of_a_short_downtime_run_one_after_the_other(stage: Stage, executor: ScriptedExecutor):
+    await stage.join()
+    executor.hold()
+    job_id = await stage.add_job(spec("every 1s"))
+    stage.clock.advance(5)
+    await stage.tick()
+    assert executor.running() == 1
+    assert await stage.states(job_id) == [State.RUNNING] + [State.QUEUED] * 4
+    await let_go(stage)
+    assert [task.scheduled_at - NOW for task in executor.tasks] == [1000, 2000, 3000, 4000, 5000]
