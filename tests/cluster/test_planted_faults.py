@@ -151,7 +151,7 @@ def test_a_clock_that_is_ahead_runs_early(scenario: Scenario) -> None:
     due_together(scenario, 20)
     scenario.wait_for_quiet()
     report = scenario.check()
-    assert report.verdicts == {"EARLY"}, report
+    assert "EARLY" in report.verdicts, report
 
 
 def test_a_schedule_with_instants_of_its_own_is_extra(scenario: Scenario) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import Any
+
 import pytest
 from structlog.testing import capture_logs
 
 from duetime.domain import commands as c
 from duetime.domain.errors import Overloaded, StaleWrite
-from duetime.domain.instants import HOUR, MINUTE, SECOND
+from duetime.domain.instants import HOUR, MINUTE, SECOND, format_instant
 from duetime.domain.job import CatchUp
+from duetime.domain.plan import DueTimer
 from duetime.domain.states import State, Trigger
 from duetime.engine.dispatcher import Limits
 from duetime.engine.timer import ARM_AHEAD, PAGE
+from duetime.ports.store import Store
 from duetime.testing import HandClock, ScriptedExecutor
 from engine.flaky import FlakyStore
 from engine.stage import Stage
@@ -169,7 +174,7 @@ async def test_a_clock_set_back_fires_nothing_early_and_nothing_twice(
 async def test_a_clock_set_back_while_armed_does_not_fire_what_was_armed(stage: Stage, executor: ScriptedExecutor):
     await armed(stage)
     stage.clock.jump(-3600)
-    await stage.pass_time(3600)
+    await stage.pass_time(3600, step=60)
     assert executor.tasks == []
     await stage.pass_time(0.4)
     assert len(executor.tasks) == 1
@@ -252,3 +257,44 @@ async def test_max_runs_ends_a_job(stage: Stage, executor: ScriptedExecutor):
     await stage.pass_time(10)
     assert len(executor.tasks) == 3
     assert (await stage.job(job_id)).status == "COMPLETED"
+
+
+class ReadsThenWaits:
+    """A store whose page of due timers is on its way while something else happens."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.meanwhile: Callable[[], Awaitable[object]] | None = None
+
+    async def list_due_timers(self, until: int, limit: int) -> list[DueTimer]:
+        page = await self._store.list_due_timers(until, limit)
+        if self.meanwhile is not None:
+            deed, self.meanwhile = self.meanwhile, None
+            await deed()
+        return page
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+@pytest.mark.parametrize("in_ms", [0, 100, 300])
+async def test_a_job_created_while_a_page_is_being_read_fires_at_its_own_instant(
+    stage: Stage, executor: ScriptedExecutor, in_ms: int
+):
+    store = ReadsThenWaits(stage.store)
+    await stage.join(store=store)  # type: ignore[arg-type]
+    await stage.add_job(spec("every 1m"))
+    stage.clock.set(NOW + MINUTE - 400)
+    due_at = NOW + MINUTE - 400 + in_ms
+    made: list[str] = []
+
+    async def create() -> None:
+        made.append(await stage.add_job(spec(format_instant(due_at))))
+
+    store.meanwhile = create
+    for _ in range(2):  # the hint has woken it: it turns again at once
+        await stage.turn_timer()
+    assert [task.job_id for task in executor.tasks] == (made if in_ms == 0 else [])
+    stage.clock.set(due_at)
+    await stage.turn_timer()
+    assert [task.job_id for task in executor.tasks] == made

@@ -30,6 +30,7 @@ def _decoder(kind: Hashable) -> msgspec.json.Decoder[Any]:
 
 
 _decode_spec = msgspec.json.Decoder(JobSpec).decode
+_decode_specs = msgspec.json.Decoder(JobSpec).decode_lines
 
 
 def decode_spec(body: bytes) -> JobSpec:
@@ -40,6 +41,27 @@ def decode_spec(body: bytes) -> JobSpec:
         return _decode_spec(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise explain(error, JobSpec) from None
+
+
+def decode_specs(block: bytes) -> list[JobSpec] | None:
+    """Lines of jobs in one call, several times as fast as one by one; None if any of them is not right.
+
+    `decode_spec` then says which, and what is wrong with it.
+    """
+    if b"\\u0000" in block:
+        return None
+    try:
+        specs = _decode_specs(block)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return None if any(_is_deep(spec.payload.body, MAX_DEPTH - 2) for spec in specs) else specs
+
+
+def _is_deep(value: object, most: int) -> bool:
+    """Whether a value is nested deeper than `most` levels."""
+    if isinstance(value, dict):
+        return most == 0 or any(_is_deep(item, most - 1) for item in value.values())
+    return isinstance(value, list) and (most == 0 or any(_is_deep(item, most - 1) for item in value))
 
 
 def decode(body: bytes, kind: type[T]) -> T:

@@ -25,9 +25,14 @@ def execution_id(job_id: str, scheduled_at: int) -> str:
 
 
 def _uuid7(at: int, tail: str) -> str:
-    time = f"{at:012x}"
     # The variant's two bits replace the top two of the nibble at tail[3].
-    return f"{time[:8]}-{time[8:]}-7{tail[:3]}-{_VARIANT[tail[3]]}{tail[4:7]}-{tail[7:19]}"
+    return f"{_beginning(at)}{tail[:3]}-{_VARIANT[tail[3]]}{tail[4:7]}-{tail[7:19]}"
+
+
+@lru_cache(maxsize=64)  # ids are made in bursts of the same instant
+def _beginning(at: int) -> str:
+    time = f"{at:012x}"
+    return f"{time[:8]}-{time[8:]}-7"
 
 
 _VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}

@@ -99,6 +99,8 @@ def parse_schedule(text: str, *, timezone: str, dst: Dst, seed: str, anchor: int
     Raises InvalidSchedule naming the field.
     """
     text = text.strip()
+    if text[4:5] == "-" and text[:4].isdigit():
+        return _parse_once(text, timezone)
     lowered = text.lower()
     if lowered == "immediate":
         cron.load_zone(timezone)
@@ -106,17 +108,16 @@ def parse_schedule(text: str, *, timezone: str, dst: Dst, seed: str, anchor: int
     if lowered.startswith("every"):
         cron.load_zone(timezone)
         return _parse_every(text, anchor)
-    if _looks_like_an_instant(text):
-        zone = cron.load_zone(timezone)
-        try:
-            return Once(parse_instant(text, zone))
-        except ValueError as error:
-            raise InvalidSchedule.at("/schedule", str(error)) from None
     return _cron(text, seed if "H" in text.upper() else "", timezone, dst)
 
 
-def _looks_like_an_instant(text: str) -> bool:
-    return len(text) >= 8 and text[:4].isdigit() and text[4] == "-" and " * " not in text
+@lru_cache(maxsize=4096)  # what is due at one instant is often created together
+def _parse_once(text: str, timezone: str) -> Once:
+    zone = cron.load_zone(timezone)
+    try:
+        return Once(parse_instant(text, zone))
+    except ValueError as error:
+        raise InvalidSchedule.at("/schedule", str(error)) from None
 
 
 def _parse_every(text: str, anchor: int) -> Every:
@@ -155,14 +156,15 @@ class Timetable(msgspec.Struct, frozen=True):
 
 def timetable(spec: JobSpec, job_id: str, created_at: int) -> Timetable:
     """The timetable of a job. Raises InvalidSchedule naming the field that is wrong."""
+    if spec.start_at is None and spec.end_at is None and not spec.jitter_seconds:
+        return Timetable(
+            parse_schedule(spec.schedule, timezone=spec.timezone, dst=spec.dst, seed=job_id, anchor=created_at)
+        )
     start_at = _bound(spec.start_at, "/start_at", spec.timezone)
     end_at = _bound(spec.end_at, "/end_at", spec.timezone)
     anchor = created_at if start_at is None else start_at
-    schedule = parse_schedule(spec.schedule, timezone=spec.timezone, dst=spec.dst, seed=job_id, anchor=anchor)
-    if start_at is None and end_at is None and not spec.jitter_seconds:
-        return Timetable(schedule)
     return Timetable(
-        schedule,
+        parse_schedule(spec.schedule, timezone=spec.timezone, dst=spec.dst, seed=job_id, anchor=anchor),
         0 if start_at is None else start_at,
         LATEST if end_at is None else end_at,
         jitter_of(job_id, spec.jitter_seconds),

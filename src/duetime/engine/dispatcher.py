@@ -136,18 +136,26 @@ class Dispatcher:
 
     def _take(self) -> Run | None:
         """The next run that its endpoint and tenant have a place for; parks the others."""
-        for queue in self._ready:
-            while queue:
-                run = queue.popleft()
-                at, of = self._running_at.get(run.endpoint, 0), self._running_of.get(run.tenant, 0)
-                if at >= self._limits.endpoint:
-                    self._parked.setdefault(("endpoint", run.endpoint), deque()).append(run)
-                elif of >= self._limits.tenant:
-                    self._parked.setdefault(("tenant", run.tenant), deque()).append(run)
-                else:
-                    self._running_at[run.endpoint] = at + 1
-                    self._running_of[run.tenant] = of + 1
-                    return run
+        level = 0
+        while level < PRIORITIES:
+            if not self._ready[level]:
+                level += 1
+                continue
+            run = self._ready[level].popleft()
+            at, of = self._running_at.get(run.endpoint, 0), self._running_of.get(run.tenant, 0)
+            if at < self._limits.endpoint and of < self._limits.tenant:
+                self._running_at[run.endpoint] = at + 1
+                self._running_of[run.tenant] = of + 1
+                return run
+            # The place that this one can't take may be just what another was parked for.
+            if at >= self._limits.endpoint:
+                self._parked.setdefault(("endpoint", run.endpoint), deque()).append(run)
+                left_free = of < self._limits.tenant and self._unpark(("tenant", run.tenant))
+            else:
+                self._parked.setdefault(("tenant", run.tenant), deque()).append(run)
+                left_free = self._unpark(("endpoint", run.endpoint))
+            if left_free:
+                level = 0
         return None
 
     def _end(self, run: Run) -> None:

@@ -22,6 +22,7 @@ class Service:
         self._clock = clock
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._stopping = False
         self.failure: str | None = None  # of the last turn, for the health page
 
     async def run_once(self) -> int:
@@ -33,6 +34,7 @@ class Service:
 
     async def start(self) -> None:
         if self._task is None:
+            self._stopping = False  # here, not in the loop: a stop may come before its first turn
             self._task = asyncio.create_task(self._turn(), name=self.name)
 
     async def stop(self) -> None:
@@ -44,7 +46,6 @@ class Service:
             await task
 
     async def _turn(self) -> None:
-        self._stopping = False
         while not self._stopping:
             self._wake.clear()
             try:

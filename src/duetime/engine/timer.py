@@ -15,7 +15,7 @@ from duetime.domain.commands import Fire, Fired
 from duetime.domain.errors import DuetimeError
 from duetime.domain.execution import Run
 from duetime.domain.ids import endpoint_of
-from duetime.domain.instants import SECOND
+from duetime.domain.instants import LATEST, SECOND
 from duetime.domain.plan import DueTimer, FirePlan, plan
 from duetime.engine.dispatcher import Dispatcher
 from duetime.engine.service import Service
@@ -41,7 +41,8 @@ class Timer(Service):
         self._armed: list[DueTimer] = []
         self._position = 0
         self._horizon = 0  # every timer due up to here was read into the page, or comes after its last
-        self._readings = 0  # grows with each hint: a reading that began before one is not to be trusted
+        self._readings = 0  # grows with each disarming: a reading that began before one is not to be trusted
+        self._hinted_at = LATEST  # the earliest hint since the last reading began, which may have missed it
         self._page = FIRST_PAGE
         self._offset = clock.now() / SECOND - clock.monotonic()
 
@@ -51,6 +52,7 @@ class Timer(Service):
             self._disarm()
             self.wake()
         elif due_at <= self._clock.now() + 2 * SECOND:
+            self._hinted_at = min(self._hinted_at, due_at)
             self.wake()
 
     def _disarm(self) -> None:
@@ -73,13 +75,16 @@ class Timer(Service):
         return now + SECOND if nearest is None else min(now + SECOND, max(nearest - ARM_AHEAD, now + 1))
 
     async def _arm(self, now: int) -> None:
-        readings, until = self._readings, now + ARM_AHEAD
+        readings, until, self._hinted_at = self._readings, now + ARM_AHEAD, LATEST
         page = await self._store.list_due_timers(until, PAGE)
         if readings != self._readings:
             self._wake.set()
             return
         self._armed, self._position = page, 0
         self._horizon = until if len(page) < PAGE else page[-1].due_at
+        if self._hinted_at <= self._horizon:  # trust the page only up to what came while it was read
+            self._armed = [timer for timer in page if timer.due_at < self._hinted_at]
+            self._horizon = self._hinted_at - 1
 
     def _take_due(self) -> list[DueTimer]:
         """The next page of the armed timers whose instant has come."""
