@@ -51,7 +51,8 @@ class Target(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    do_POST = do_GET
+    def do_POST(self) -> None:
+        self.do_GET()
 
     def log_message(self, *_: object) -> None:
         return

@@ -33,7 +33,11 @@ async def snapshot(store: Store, *tenants: str) -> dict[str, Any]:
 async def totals(store: Store, tenant: str = TENANT) -> dict[str, int]:
     """What the store says at once, from its counters."""
     found = {state: await store.count_executions(ExecutionQuery(tenant, state=state)) for state in State}
-    return {**found, "all": await store.count_executions(ExecutionQuery(tenant)), "jobs": await store.count_jobs(JobQuery(tenant))}
+    return {
+        **found,
+        "all": await store.count_executions(ExecutionQuery(tenant)),
+        "jobs": await store.count_jobs(JobQuery(tenant)),
+    }
 
 
 async def recount(store: Store, tenant: str = TENANT) -> dict[str, int]:

@@ -40,7 +40,7 @@ def test_an_expression_is_explained_in_words_with_what_may_surprise(alone: Any) 
         (["0 0 * * *", "-z", "Europe/Berln"], 1, "--timezone: 'Europe/Berln' is not a time zone; did you mean"),
         (["0 0 * * *", "--after", "soon"], 2, "--after: 'soon' is not an instant"),
         (["0 0 * * *", "--count", "0"], 2, "--count"),
-        ([], 2, "SCHEDULE"),
+        ([], 2, "Missing argument"),
     ],
 )
 def test_what_cannot_be_understood_is_named(alone: Any, args: list[str], code: int, says: str) -> None:

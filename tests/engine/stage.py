@@ -22,7 +22,7 @@ TURNS = 8  # of the event loop: more than any chain of callbacks between two wai
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for a fact, turning the event loop. Fails loudly if it never comes true."""
     async with asyncio.timeout(10):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 (the facts are of many kinds; no event stands for them all)
             await asyncio.sleep(0)
 
 

@@ -76,7 +76,7 @@ async def test_a_busy_tenant_takes_its_share_and_delays_no_other(stage: Stage, e
 async def test_a_place_at_an_endpoint_that_a_busy_tenant_cannot_take_goes_to_another(
     stage: Stage, executor: ScriptedExecutor
 ):
-    """Endpoint E has one place, tenant acme two. acme's next run at E must wait for acme, not make others wait for it."""
+    """The shared endpoint has one place, a tenant two: a run that waits for its tenant must not hold that place."""
     await stage.join(Limits(endpoint=1, tenant=2))
     shared, long_a, long_b = "https://shared.example/x", "https://a.example/x", "https://b.example/x"
     for url in (shared, long_a, long_b):

@@ -42,6 +42,7 @@ OUTCOMES = [
 POLICY = RetryPolicy(delays=(1, 2))
 BOUND = max(LOST_ATTEMPTS, max_attempts(POLICY))
 ANY = st.integers(0, 1000)
+IN_MEMORY = Path("/dev/shm")  # thousands of commits: what is tested here is not the disk
 
 
 @dataclass
@@ -65,7 +66,7 @@ class ExecutionMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.new_event_loop()
-        self.folder = Path(tempfile.mkdtemp(prefix="duetime-machine-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+        self.folder = Path(tempfile.mkdtemp(prefix="duetime-machine-", dir=IN_MEMORY if IN_MEMORY.is_dir() else None))
         self.store = SqliteStore(self.folder)
         self.loop.run_until_complete(self.store.start())
         self.now = NOW
@@ -137,11 +138,17 @@ class ExecutionMachine(RuleBasedStateMachine):
     @rule(number=ANY)
     def run_once_now(self, number: int) -> None:
         execution_id = new_id(self.now)
-        assert self.apply(c.AddRun(self.now, TENANT, self.job(number).job_id, execution_id, Trigger.MANUAL)) == execution_id
+        assert (
+            self.apply(c.AddRun(self.now, TENANT, self.job(number).job_id, execution_id, Trigger.MANUAL))
+            == execution_id
+        )
 
     # Running
 
     @rule(limit=st.integers(1, 4))
+    def claim_what_waits(self, limit: int) -> None:
+        self.claim(limit)
+
     def claim(self, limit: int) -> None:
         claimed = self.apply(c.Claim(self.node, self.now, limit))
         assert len(claimed) <= limit
@@ -166,6 +173,26 @@ class ExecutionMachine(RuleBasedStateMachine):
     def finish_the_latest_claim(self, number: int, outcome: Outcome) -> None:
         node, run = self.model.claims[-1 - number % min(3, len(self.model.claims))]
         self.finish(node, run, conclude(run, outcome, self.now, self.now, 0.5))
+
+    @rule(number=ANY, outcome=st.sampled_from(OUTCOMES))
+    def finish_a_claim_that_another_has_followed(self, number: int, outcome: Outcome) -> None:
+        followed = [
+            (node, run)
+            for node, run in self.model.claims
+            if not self.is_held(run) and self.model.executions[run.execution_id].state is State.RUNNING
+        ]
+        if followed:
+            node, run = followed[number % len(followed)]
+            self.finish(node, run, conclude(run, outcome, self.now, self.now, 0.5))
+
+    @rule(number=ANY)
+    def release_what_is_held_and_claim_it_anew(self, number: int) -> None:
+        held = [(node, run) for node, run in self.model.claims if self.is_held(run)]
+        if held:
+            node, run = held[number % len(held)]
+            assert self.apply(c.Release(node, self.now, (run,))) is None
+            self.the_store_keeps_its_promises()
+            self.claim(100)
 
     def finish(self, node: int, run: Run, attempted: Attempted) -> None:
         is_right = self.is_held(run)

@@ -74,14 +74,13 @@ class JobActionController(Controller):
 
     @post("/run", summary="Run a job once, now", status_code=202)
     async def run_job(self, context: ApiContext, job_id: str) -> QueuedRun:
-        record = await find_job(context, job_id)
-        if record.status is JobStatus.CANCELLED:
-            raise Conflict(f"job {job_id} is CANCELLED; create a new one to run it")
+        check_runnable(await find_job(context, job_id))
         return await self._add_run(context, job_id, Trigger.MANUAL, "Job queued to run now")
 
     @post("/retry", summary="Run the last failed execution again", status_code=202)
     async def retry_job(self, context: ApiContext, job_id: str) -> QueuedRun:
         record = await find_job(context, job_id)
+        check_runnable(record)
         if record.last_state not in (State.FAILED, State.TIMEOUT):
             raise Conflict(f"the last execution of job {job_id} did not fail; use /run to run it once more")
         return await self._add_run(context, job_id, Trigger.RETRY, "Job queued for retry")
@@ -132,6 +131,11 @@ class JobActionController(Controller):
             open_states, context.clock.now(),
         )  # fmt: skip
         return Why(job_id, summary, text(record.due_at), holds)
+
+
+def check_runnable(record: JobRecord) -> None:
+    if record.status is JobStatus.CANCELLED:
+        raise Conflict(f"job {record.job_id} is CANCELLED; create a new one to run it")
 
 
 def _coming(record: JobRecord, count: int) -> list[int]:

@@ -10,7 +10,7 @@ from litestar.params import Parameter
 from msgspec import Meta
 
 from duetime.api import paging
-from duetime.api.actions import list_page
+from duetime.api.actions import check_runnable, list_page
 from duetime.api.bodies import decode
 from duetime.api.context import TENANT, ApiContext
 from duetime.api.create import result_of
@@ -104,6 +104,7 @@ class ExecutionController(Controller):
         record = await find_execution(context, execution_id)
         if record.state in OPEN:
             raise Conflict(f"execution {execution_id} is {record.state}; wait for it to end or cancel it first")
+        check_runnable(await find_job(context, record.job_id))
         now = context.clock.now()
         new_id = make_id(now, context.entropy(10))
         if record.dead:

@@ -119,6 +119,8 @@ class JobController(Controller):
         spec = decode_spec(await request.body())
         if spec.key not in (None, key):
             raise InvalidRequest.at("/key", f"is '{spec.key}', but the path says '{key}'; leave it out")
+        if "\0" in key:
+            raise InvalidRequest.at("/key", "holds a NUL character; remove it")
         spec = convert({**msgspec.to_builtins(spec), "key": key}, JobSpec)
         record = await context.store.get_job_by_key(TENANT, key)
         if record is not None and record.status is not JobStatus.CANCELLED:

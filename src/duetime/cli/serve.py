@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import sys
 from collections.abc import Mapping
@@ -66,9 +67,8 @@ def _check_port(host: str, port: int) -> None:
         with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
             pass
     except OSError as error:
-        raise CommandFailed(
-            f"can't listen on {host} port {port}: {error.strerror or error}; choose another with --port"
-        ) from None
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise CommandFailed(f"can't listen on {host} port {port}: {reason}; choose another with --port") from None
 
 
 def _run(settings: Mapping[str, Setting], as_json: bool) -> None:

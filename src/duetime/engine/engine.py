@@ -74,6 +74,7 @@ class Engine:
         )  # fmt: skip
         self.retention = Retention(self._store, self._clock, settings.history_seconds, settings.history_most)
         recorder.recorded = self.dispatcher.recorded
+        recorder.is_busy = lambda: self.dispatcher.running() > 0
         recorder.waiting_hint = self.dispatcher.waiting_hint = self.claimer.hint
         self.services = [recorder, self.reconciler, self.claimer, self.timer, self.retention]
 

@@ -6,6 +6,7 @@ against its capacity, so this is bounded too.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 import structlog
@@ -24,6 +25,10 @@ from duetime.telemetry.events import EventHub
 
 log = structlog.get_logger()
 
+# While runs are under way more results are about to come: a short wait makes few large commits of many small ones,
+# which cost the runs themselves their time. What a crash loses meanwhile is tried again, as ever.
+GATHER_SECONDS = 0.03
+
 _MAY_RELEASE_ANOTHER = frozenset({Overlap.QUEUE_ONE, Overlap.QUEUE_ALL})
 
 
@@ -34,6 +39,7 @@ class Recorder(Service):
         self._node = node
         self._events = events
         self._results: list[tuple[Run, Attempted, bool]] = []
+        self.is_busy: Callable[[], bool] = lambda: False
         self.recorded: Callable[[Sequence[Run]], None] = lambda runs: None
         self.waiting_hint: Callable[[int], None] = lambda due_at: None
 
@@ -43,6 +49,8 @@ class Recorder(Service):
 
     async def run_once(self) -> int:
         while self._results:
+            if self.is_busy():
+                await asyncio.sleep(GATHER_SECONDS)
             results, self._results = self._results, []
             try:
                 await self._record(results)

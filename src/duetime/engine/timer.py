@@ -6,6 +6,7 @@ that it may drop at any time; the store refuses a fire that is based on an old r
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 
@@ -25,7 +26,8 @@ from duetime.telemetry.crash import crash_point
 
 ARM_AHEAD = SECOND // 2  # timers are read and decoded this long before they are due
 PAGE = 2048
-FIRST_PAGE = 64  # a burst begins with a small page, so that its first requests leave at once
+FIRST_PAGE = 8  # a burst begins with a small page, so that its first requests leave at once
+PAGE_GROWTH = 8
 ROOM_WAIT_SECONDS = 0.25  # how long a page waits to be born claimed before it is written as QUEUED
 CLOCK_JUMP_SECONDS = 2.0
 
@@ -82,8 +84,9 @@ class Timer(Service):
             return
         self._armed, self._position = page, 0
         self._horizon = until if len(page) < PAGE else page[-1].due_at
-        if self._hinted_at <= self._horizon:  # trust the page only up to what came while it was read
-            self._armed = [timer for timer in page if timer.due_at < self._hinted_at]
+        if self._hinted_at <= self._horizon:
+            # A job came while the page was read: fire what is due of it, then read again before waiting for the rest.
+            self._armed = [timer for timer in page if timer.due_at < max(self._hinted_at, now + 1)]
             self._horizon = self._hinted_at - 1
 
     def _take_due(self) -> list[DueTimer]:
@@ -121,7 +124,8 @@ class Timer(Service):
         # What is due again before the horizon belongs into the page: read it anew.
         if any(move.next_due_at is not None and move.next_due_at <= self._horizon for move in page.moves):
             self._disarm()
-        self._page = min(self._page * 4, PAGE)
+        self._page = min(self._page * PAGE_GROWTH, PAGE)
+        await asyncio.sleep(0)  # let the runs of this page begin before the next one is planned
 
     def _dispatch(self, page: FirePlan, fired: Fired, claim: bool) -> None:
         for execution_id in fired.to_cancel:

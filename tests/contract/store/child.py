@@ -1,8 +1,8 @@
 """A process that uses a store and says on stdout what was acknowledged, until it is killed.
 
-    python child.py BACKEND FOLDER create          creates jobs without end; prints each id once it was answered
-    python child.py BACKEND FOLDER full BYTES      creates until a file may grow no more, then again when it may
-    python child.py BACKEND FOLDER open            opens the store, prints what came of it
+python child.py BACKEND FOLDER create          creates jobs without end; prints each id once it was answered
+python child.py BACKEND FOLDER full BYTES      creates until a file may grow no more, then again when it may
+python child.py BACKEND FOLDER open            opens the store, prints what came of it
 """
 
 from __future__ import annotations

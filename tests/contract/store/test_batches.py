@@ -63,9 +63,7 @@ async def test_a_command_that_is_refused_spoils_no_other(store: Store, node: int
 async def test_a_command_that_cannot_be_written_at_all_spoils_no_other(store: Store):
     unwritable = new_job(spec(name="a lone surrogate: \ud800"))
     good = [new_job() for _ in range(3)]
-    first, refused, *rest = await store.apply(
-        [c.CreateJobs(NOW, (job,)) for job in (good[0], unwritable, *good[1:])]
-    )
+    first, refused, *rest = await store.apply([c.CreateJobs(NOW, (job,)) for job in (good[0], unwritable, *good[1:])])
     assert isinstance(refused, DuetimeError)
     assert [first, *rest] == [None, None, None]
     assert await store.count_jobs(JobQuery(TENANT)) == 3

@@ -181,9 +181,7 @@ async def replan(store: Store, job_id: str, due_at: int, **fields: Any) -> int:
     """What a change does after the clock went back: the timer is due at an instant that was decided before."""
     job = spec(**fields)
     version = (await job_of(store, job_id)).version
-    answer = await one(
-        store, c.ChangeJob(NOW, TENANT, job_id, version, None, job.name, job.type, True, due_at, job)
-    )
+    answer = await one(store, c.ChangeJob(NOW, TENANT, job_id, version, None, job.name, job.type, True, due_at, job))
     assert answer == version + 1
     return version + 1
 

@@ -417,7 +417,7 @@ async def test_purging_what_is_not_there_is_refused(store: Store):
         assert isinstance(await one(store, c.PurgeJob(TENANT, job_id)), NotFound)
 
 
-@pytest.mark.parametrize("name", ["ends with ]", "[\"x\"]", "back\\slash", "'; DROP TABLE jobs; --", "𝄞" * 60])
+@pytest.mark.parametrize("name", ["ends with ]", '["x"]', "back\\slash", "'; DROP TABLE jobs; --", "𝄞" * 60])
 async def test_a_name_comes_back_whatever_signs_it_holds(store: Store, name: str):
     job_id = await add_job(store, spec(name=name))
     await one(store, c.PauseJob(LATER, TENANT, job_id, name, name))

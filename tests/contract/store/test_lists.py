@@ -10,6 +10,7 @@ import pytest
 from duetime.domain import commands as c
 from duetime.domain.execution import Outcome
 from duetime.domain.instants import HOUR, MINUTE
+from duetime.domain.job import RetryPolicy
 from duetime.domain.states import ErrorType, State
 from duetime.ports.store import ExecutionQuery, JobQuery, JobRecord, Store
 from samples import NOW, TENANT, add_job, add_run, claim, ended, executions_of, finish, fire, new_id, one, spec
@@ -67,8 +68,8 @@ async def test_jobs_are_filtered_by_the_state_of_their_last_execution(store: Sto
     }
     made = {}
     for state, outcome in outcomes.items():
-        policy = {"max_retries": 0 if state is State.TIMEOUT else 1}
-        made[state] = await add_job(store, msgspec.convert(msgspec.to_builtins(spec()) | {"retry_policy": policy}, type(spec())))
+        policy = RetryPolicy(max_retries=0 if state is State.TIMEOUT else 1)
+        made[state] = await add_job(store, spec(retry_policy=policy))
         _, (run,) = await fire(store, node, NOW + MINUTE, made[state])
         await finish(store, node, NOW, ended(run, outcome))
     made[State.RUNNING] = await add_job(store)

@@ -176,7 +176,9 @@ async def test_an_execution_that_ran_out_of_attempts_is_dead(store: Store, node:
 async def test_a_timeout_counts_as_a_failure_and_a_cancellation_as_neither(store: Store, node: int):
     timed_out = await running(store, node, retry_policy=RetryPolicy(max_retries=0))
     cancelled = await running(store, node)
-    await finish(store, node, NOW, ended(timed_out, Outcome(ErrorType.TIMEOUT)), ended(cancelled, Outcome(ErrorType.CANCELLED)))
+    await finish(
+        store, node, NOW, ended(timed_out, Outcome(ErrorType.TIMEOUT)), ended(cancelled, Outcome(ErrorType.CANCELLED))
+    )
     job = await job_of(store, timed_out.job_id)
     assert (job.runs, job.successes, job.failures, job.last_state) == (1, 0, 1, State.TIMEOUT)
     job = await job_of(store, cancelled.job_id)
@@ -189,7 +191,9 @@ async def test_several_executions_of_one_job_in_one_finish_are_all_counted(store
         await add_run(store, job_id, NOW - n)
     runs = await claim(store, node, NOW)
     outcomes = (Outcome(), FINAL, Outcome())
-    attempts = [ended(run, outcome, now=NOW + 10 * n) for n, (run, outcome) in enumerate(zip(runs, outcomes, strict=True))]
+    attempts = [
+        ended(run, outcome, now=NOW + 10 * n) for n, (run, outcome) in enumerate(zip(runs, outcomes, strict=True))
+    ]
     attempts = [msgspec.structs.replace(attempt, started_at=NOW - 5) for attempt in attempts]
     assert await finish(store, node, NOW, *attempts) == []
     job = await job_of(store, job_id)
@@ -256,6 +260,14 @@ async def test_a_stale_and_the_right_result_of_one_execution_in_one_page_end_it_
     assert await totals(store) == await recount(store)
 
 
+async def test_the_same_result_twice_in_one_page_counts_once(store: Store, node: int):
+    run, other = await running(store, node), await running(store, node)
+    assert await finish(store, node, NOW, ended(run), ended(other), ended(run)) == []
+    assert (await execution(store, run.execution_id)).state is State.COMPLETED
+    assert (await job_of(store, run.job_id)).runs == 1
+    assert await totals(store) == await recount(store)
+
+
 async def test_a_recurring_job_stays_pending_when_a_run_ends(store: Store, node: int):
     job_id = await add_job(store)
     _, (run,) = await fire(store, node, NOW + MINUTE)
@@ -281,7 +293,7 @@ async def test_a_finish_does_not_wake_a_paused_or_cancelled_job(store: Store, no
     assert (await job_of(store, run.job_id)).status is JobStatus.CANCELLED
 
 
-@pytest.mark.parametrize("text", ["] ends", "[\"x\"]", "quote \" and \\", "☃ 𝄞", "line\nbreak\ttab", ""])
+@pytest.mark.parametrize("text", ["] ends", '["x"]', 'quote " and \\', "☃ 𝄞", "line\nbreak\ttab", ""])
 async def test_what_a_target_said_comes_back_whatever_signs_it_holds(store: Store, node: int, text: str):
     run = await running(store, node)
     await finish(store, node, NOW, ended(run, Outcome(ErrorType.HTTP_ERROR, text, 404, text)))

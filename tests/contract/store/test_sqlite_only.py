@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from duetime.ports.store import JobQuery
 from duetime.store.sqlite import SqliteStore, StoreUnusable
 from duetime.store.sqlite.blocks import load_migrations
 from duetime.store.sqlite.connection import FILE_NAME, migrate, open_connection
-from processes import TESTS, child, output_of
+from processes import child, output_of
 from samples import NOW, TENANT, add_job, job_of, new_job, one, spec
 from snapshot import recount, totals
 
@@ -218,8 +218,8 @@ async def test_a_kill_during_a_migration_is_carried_on_at_the_next_start(tmp_pat
     folder = tmp_path / "killed"
     folder.mkdir()
     command = [sys.executable, "-c", KILLED_WHILE_MIGRATING, str(folder), str(statement)]
-    ended = subprocess.run(command, env=os.environ | {"PYTHONPATH": str(TESTS)}, timeout=30, check=False)
-    assert ended.returncode == -9, "the migration has fewer statements than this test thinks"
+    ended = await asyncio.create_subprocess_exec(*command)
+    assert await asyncio.wait_for(ended.wait(), 30) == -9, "the migration has fewer statements than this test thinks"
     store = SqliteStore(folder)
     await store.start()
     await add_job(store)
@@ -235,8 +235,11 @@ async def test_a_kill_during_a_migration_is_carried_on_at_the_next_start(tmp_pat
 async def test_the_schema_itself_allows_one_execution_for_a_job_and_an_instant(tmp_path: Path):
     connection = open_connection(tmp_path, writer=True)
     migrate(connection)
-    insert = """INSERT INTO executions (id, job, tenant, scheduled_at, extra, trigger, state, priority, endpoint, due_at,
-                                        attempt, token) VALUES (?, x'01', 't', 5, 0, 'schedule', 'QUEUED', 5, 1, 5, 0, 0)"""
+    insert = """
+        INSERT INTO executions
+            (id, job, tenant, scheduled_at, extra, trigger, state, priority, endpoint, due_at, attempt, token)
+        VALUES (?, x'01', 't', 5, 0, 'schedule', 'QUEUED', 5, 1, 5, 0, 0)
+    """
     connection.execute(insert, (b"1",))
     with pytest.raises(apsw.ConstraintError):
         connection.execute(insert, (b"2",))

@@ -311,8 +311,9 @@ class Applier:
         refused: set[tuple[Any, ...]] = set()
         if not self._finish_executions(attempts):
             refused = set(self._rows("finish_refused"))
-            # By claim, not by id: the page may hold the right result of an execution beside a stale one.
-            attempts = tuple(a for a in attempts if (a.execution_id, a.attempt, a.token) not in refused)
+            # By claim, not by id: the page may hold the right result of an execution beside a stale one, or twice.
+            by_claim = {(a.execution_id, a.attempt, a.token): a for a in attempts}
+            attempts = tuple(attempt for claim, attempt in by_claim.items() if claim not in refused)
             self._finish_executions(attempts)
         if attempts:
             self._run("finish_attempts", node=command.node)
