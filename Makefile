@@ -42,7 +42,7 @@ bench: setup     ## Measure us, the peers and the bare limits in one run; writes
 lock: setup      ## Resolve the lock files anew (uses uv, from the package index)
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --extra dev pyproject.toml requirements/build.in -o requirements/dev.lock
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --extra dev --extra peers pyproject.toml requirements/build.in -o requirements/peers.lock
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --extra peers pyproject.toml -o requirements/peers.lock
 
 clean:           ## Remove the virtual environment and caches
 	rm -rf $(VENV) .peers .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

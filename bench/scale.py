@@ -16,6 +16,7 @@ class Scale(msgspec.Struct, frozen=True):
     pending: tuple[int, ...]  # W4 grows to each of these in turn
     tick_seconds: int
     idle_seconds: int
+    decisions: int  # W5
 
 
 FULL = Scale(
@@ -29,6 +30,7 @@ FULL = Scale(
     pending=(10_000, 100_000, 1_000_000),
     tick_seconds=10,
     idle_seconds=10,
+    decisions=1_000_000,
 )
 
 QUICK = Scale(
@@ -42,4 +44,5 @@ QUICK = Scale(
     pending=(10_000, 50_000),
     tick_seconds=4,
     idle_seconds=3,
+    decisions=100_000,
 )

@@ -29,8 +29,10 @@ def _peers(results: Sequence[Result], table: str, name: str) -> dict[str, float]
 
 
 def _share(results: Sequence[Result], table: str, name: str, share: float, of: str) -> Iterator[Verdict]:
-    us, limit = _figure(results, table, Kind.US, name), _figure(results, table, Kind.LIMIT, name)
-    if us is not None and limit:
+    us = _figure(results, table, Kind.US, name)
+    limits = [r.figures[name] for r in results if r.table == table and r.kind is Kind.LIMIT and name in r.figures]
+    if us is not None and limits:
+        limit = max(limits)
         yield Verdict(us / limit >= share, f"{table}: {us / limit:.0%} of {of}, at least {share:.0%} is promised")
 
 
@@ -40,7 +42,7 @@ def _creates(results: Sequence[Result]) -> Iterator[Verdict]:
 
 
 def _burst(results: Sequence[Result]) -> Iterator[Verdict]:
-    yield from _share(results, "w2", "drain_per_second", 0.4, "the bare client")
+    yield from _share(results, "w2", "drain_per_second", 0.4, "the faster bare client")
     rate = _figure(results, "w2", Kind.US, "drain_per_second")
     if rate is None:
         return

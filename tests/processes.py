@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-TESTS = Path(__file__).parent
+PATH = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
 
 
 @contextmanager
 def child(module: Path, *arguments: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
         [sys.executable, str(module), *arguments],
-        env=os.environ | {"PYTHONPATH": str(TESTS)} | environment,
+        env=os.environ | {"PYTHONPATH": PATH} | environment,
         stdout=subprocess.PIPE,
         text=True,
     )

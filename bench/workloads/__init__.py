@@ -1,4 +1,4 @@
-"""The workloads, each a function that yields a `Result` for each subject. W5 joins `WORKLOADS` with its own module."""
+"""The workloads, each a function that yields a `Result` for each subject."""
 
 from __future__ import annotations
 

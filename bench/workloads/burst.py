@@ -19,7 +19,8 @@ LEAD_SECONDS = 8.0
 
 def measure(setting: Setting) -> Iterator[Result]:
     sink, scale = setting.sink, setting.scale
-    yield measured("w2", "pyreqwest in a bare loop", Kind.LIMIT, lambda: limits.bare_client(sink, scale.burst))
+    for name, client in (("Duetime's client in a bare loop", "duetime"), ("pyreqwest in a bare loop", "pyreqwest")):
+        yield measured("w2", name, Kind.LIMIT, partial(limits.bare_client, client, sink, scale.burst))
     yield measured("w2", "Duetime", Kind.US, lambda: _duetime(sink, scale.burst))
     for peer in PEERS if setting.peers else ():
         figures = partial(burst, peer, sink, peer.burst_of(scale))

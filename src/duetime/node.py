@@ -63,7 +63,7 @@ class Node:
 
     async def serve(self, ready: Callable[[str], None]) -> None:
         """Run until SIGINT or SIGTERM, then stop in the order that loses nothing."""
-        _tune_the_interpreter()
+        tune_the_interpreter()
         await self._store.start()
         try:
             await self._engine.start()
@@ -125,7 +125,7 @@ class Node:
         waiting.cancel()
 
 
-def _tune_the_interpreter() -> None:
+def tune_the_interpreter() -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     # What is loaded now stays: the collector need not look at it again. A burst makes many short-lived objects and no
     # cycles, so it may look less often: 6 % of the time of a burst, measured.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+import socket
 import threading
 import time
 from collections import Counter
@@ -180,6 +181,16 @@ class TestSigterm:
         server.start()
         scenario.wait_for_quiet()
         scenario.assert_green(Objectives(most_repeated=0))
+
+    def test_a_follower_of_events_does_not_keep_it(self, server: Server) -> None:
+        server.start(HTTP_SHUTDOWN_TIMEOUT="1s")
+        with socket.create_connection(("127.0.0.1", server.client.port), timeout=10) as follower:
+            follower.sendall(b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            answer = b""
+            while b": following" not in answer:
+                answer += follower.recv(4096)
+            server.signal(signal.SIGTERM)
+            assert server.wait(10) == 0, server.errors()
 
 
 class TestRetries:

@@ -83,7 +83,7 @@ class _Batch:
 
     async def add(self, block: bytes) -> None:
         """Lines of jobs. In pieces, so that other requests get their turn."""
-        specs = decode_specs(block)
+        specs = decode_specs(block) if len(block) <= MAX_BODY_BYTES else None
         found: Sequence[JobSpec | bytes] = block.split(b"\n") if specs is None else specs
         for item in found:
             if isinstance(item, bytes) and (not item or item.isspace()):
@@ -105,6 +105,8 @@ class _Batch:
         if not self._page:
             self._now = self._context.clock.now()
         try:
+            if isinstance(item, bytes) and len(item) > MAX_BODY_BYTES:
+                raise PayloadTooLarge(f"the job has {len(item)} bytes; {MAX_BODY_BYTES} are allowed")
             spec = decode_spec(item) if isinstance(item, bytes) else item
             job = authoring.new_job(spec, TENANT, OWNER, self._now, self._context.entropy(10))
         except DuetimeError as error:

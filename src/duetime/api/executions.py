@@ -14,6 +14,7 @@ from duetime.api.actions import check_runnable, list_page
 from duetime.api.bodies import decode
 from duetime.api.context import TENANT, ApiContext
 from duetime.api.create import result_of
+from duetime.api.jobs import find_job
 from duetime.api.views import (
     ExecutionDetail,
     ExecutionList,

@@ -86,7 +86,7 @@ def handle_http_exception(request: Request[Any, Any, Any], error: HTTPException)
     elif status == 405:
         message = f"{request.method} is not possible on {path}; /openapi.json lists what is"
     elif isinstance(error.extra, list):
-        fields = tuple(ProblemField(f"/{item.get('key', '')}", str(item.get("message", ""))) for item in error.extra)
+        fields = tuple(ProblemField(f"/{_name(item)}", str(item.get("message", ""))) for item in error.extra)
         message = "; ".join(f"{field.pointer[1:]}: {field.message}" for field in fields) or message
     code = _CODES.get(status, "INVALID_REQUEST" if status < 500 else "INTERNAL")
     problem = Problem(
@@ -99,6 +99,12 @@ def handle_http_exception(request: Request[Any, Any, Any], error: HTTPException)
         list(fields),
     )
     return _respond(problem)
+
+
+def _name(item: dict[str, Any]) -> str:
+    """A parameter as the person wrote it. (`state` has another name inside: the framework has taken that one.)"""
+    name = str(item.get("key", ""))
+    return {"wanted": "state"}.get(name, name)
 
 
 def handle_anything(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:

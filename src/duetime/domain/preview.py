@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import timedelta, tzinfo
 from typing import NamedTuple
 
 from duetime.domain import cron
-from duetime.domain.instants import DAY, from_datetime, to_datetime
+from duetime.domain.instants import DAY, MINUTE, from_datetime, to_datetime
 from duetime.domain.job import Dst
 from duetime.domain.schedule import Cron, Once, Timetable, parse_schedule
 
@@ -56,7 +56,7 @@ def _dst_warnings(schedule: Cron, after: int) -> list[str]:
         there = to_datetime(at + DAY).astimezone(zone).utcoffset()
         if here is not None and there is not None and here != there:
             kind = "forward" if there > here else "back"
-            day = to_datetime(at + DAY).astimezone(zone).date()
+            day = to_datetime(_change_at(zone, at, at + DAY)).astimezone(zone).date()
             if _is_touched(schedule, at, there - here):
                 fate = f"gap: {schedule.dst.gap}" if kind == "forward" else f"overlap: {schedule.dst.overlap}"
                 warnings.append(
@@ -64,6 +64,18 @@ def _dst_warnings(schedule: Cron, after: int) -> list[str]:
                 )
         at += DAY
     return warnings
+
+
+def _change_at(zone: tzinfo, begin: int, end: int) -> int:
+    """An instant in (begin, end], a minute late at most, at which clocks show another offset than at `begin`."""
+    before = to_datetime(begin).astimezone(zone).utcoffset()
+    while end - begin > MINUTE:
+        middle = (begin + end) // 2
+        if to_datetime(middle).astimezone(zone).utcoffset() == before:
+            begin = middle
+        else:
+            end = middle
+    return end
 
 
 def _is_touched(schedule: Cron, at: int, change: timedelta) -> bool:

@@ -1,0 +1,94 @@
+"""GET /events: what happens, as it happens, and from where one was."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import pytest
+
+from api.person import Person, refused
+from cluster.processes import Client
+
+
+class Event(NamedTuple):
+    number: str | None
+    kind: str
+    data: dict[str, Any]
+
+
+@contextmanager
+def following(client: Client, last: str | None = None) -> Iterator[Iterator[Event]]:
+    """The events from now on, or after `last`. Inside the block the server is known to listen."""
+    connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=10)
+    connection.request("GET", "/api/v1/events", headers={} if last is None else {"Last-Event-ID": last})
+    response = connection.getresponse()
+    assert response.status == 200
+    assert response.headers["content-type"].startswith("text/event-stream")
+    assert response.readline() == b": following\n"
+    assert response.readline() == b"\n"
+    yield _events(response)
+    connection.close()
+
+
+def _events(response: http.client.HTTPResponse) -> Iterator[Event]:
+    fields: dict[str, str] = {}
+    while line := response.readline().decode().rstrip("\n") or " ":
+        if line != " ":
+            name, _, value = line.partition(": ")
+            fields[name] = value
+        elif "event" in fields:
+            yield Event(fields.get("id"), fields["event"], json.loads(fields["data"]))
+            fields = {}
+
+
+def about(events: Iterator[Event], job_id: str) -> Iterator[Event]:
+    return (event for event in events if event.data.get("job_id") == job_id)
+
+
+def test_a_run_is_told_as_it_happens(person: Person) -> None:
+    with following(person.client) as events:
+        job_id = person.create("immediate")
+        told = about(events, job_id)
+        created, completed = next(told), next(told)
+    assert (created.kind, created.data["name"]) == ("job.created", person.name)
+    assert (completed.kind, completed.data["state"], completed.data["attempt"]) == (
+        "execution.completed", "COMPLETED", 1
+    )  # fmt: skip
+    assert int(created.number or 0) < int(completed.number or 0)
+
+
+def test_what_people_do_is_told(person: Person) -> None:
+    with following(person.client) as events:
+        job_id = person.create("every 1h")
+        for action in ("pause", "resume"):
+            person.client.post(f"/jobs/{job_id}/{action}")
+        person.client.patch(f"/jobs/{job_id}", {"priority": 1})
+        person.client.delete(f"/jobs/{job_id}")
+        person.client.delete(f"/jobs/{job_id}?purge=true")
+        told = about(events, job_id)
+        kinds = [next(told).kind for _ in range(6)]
+    assert kinds == ["job.created", "job.paused", "job.resumed", "job.changed", "job.cancelled", "job.purged"]
+
+
+def test_who_lost_the_connection_goes_on_where_it_was(person: Person) -> None:
+    with following(person.client) as events:
+        first = next(about(events, person.create()))
+    missed = [person.create() for _ in range(3)]
+    with following(person.client, first.number) as events:
+        resumed = [next(events) for _ in range(3)]
+    assert [event.data["job_id"] for event in resumed] == missed
+    assert [int(event.number or 0) for event in resumed] == [int(first.number or 0) + step for step in (1, 2, 3)]
+
+
+def test_a_number_from_before_a_restart_says_that_some_were_lost(client: Client) -> None:
+    with following(client, "999999999") as events:
+        assert next(events).kind == "reset"
+
+
+@pytest.mark.parametrize("last", ["x", "-1", "1.5", "", "9" * 30, "\u00b2"])
+def test_a_bad_last_event_id_is_refused(client: Client, last: str) -> None:
+    refused(client.get("/events", last_event_id=last), 400, "INVALID_REQUEST", "/Last-Event-ID")

@@ -1,0 +1,200 @@
+"""What ran: lists across jobs, one with its attempts, logs, cancel and retry; dead letters and their redrive."""
+
+from __future__ import annotations
+
+import pytest
+
+from api.person import FAR, Person, refused
+from cluster.processes import Client
+
+NOBODY = "0198c0de-1234-7abc-8def-0123456789ab"
+
+
+class TestHistory:
+    def test_a_job_shows_its_runs_latest_first(self, person: Person) -> None:
+        job_id = person.create(FAR)
+        runs = []
+        for number in range(3):
+            runs.append(person.client.post(f"/jobs/{job_id}/run").json()["execution_id"])
+            person.wait_for_end(job_id, number + 1)
+        page = person.client.get(f"/jobs/{job_id}/executions?limit=2").json()
+        assert [row["execution_id"] for row in page["executions"]] == runs[:0:-1]
+        assert (page["total"], page["has_more"]) == (3, True)
+        rest = person.client.get(f"/jobs/{job_id}/executions?limit=2&cursor={page['next_cursor']}").json()
+        assert [row["execution_id"] for row in rest["executions"]] == runs[:1]
+        assert rest["next_cursor"] is None
+
+    def test_a_run_shows_what_came_of_it(self, person: Person) -> None:
+        (row,) = person.wait_for_end(person.create("immediate", "/slow/0.05"))
+        assert row.keys() >= {
+            "execution_id", "state", "scheduled_at", "start_time", "end_time", "duration_ms", "lateness_ms", "attempt",
+            "http_status", "exit_code", "error_type", "error_message", "worker_id",
+        }  # fmt: skip
+        assert 50 <= row["duration_ms"] < 5000
+        assert 0 <= row["lateness_ms"] < 5000
+        assert row["scheduled_at"] <= row["start_time"] <= row["end_time"]
+        assert row["worker_id"]
+
+    def test_by_state_within_a_job(self, person: Person) -> None:
+        job_id, failed = person.fail()
+        found = person.client.get(f"/jobs/{job_id}/executions?state=FAILED").json()
+        assert [row["execution_id"] for row in found["executions"]] == [failed]
+        assert person.client.get(f"/jobs/{job_id}/executions?state=COMPLETED").json()["total"] == 0
+
+
+class TestAcrossJobs:
+    def test_by_job_state_and_time(self, person: Person) -> None:
+        job_id, failed = person.fail()
+        (row,) = person.executions(job_id)
+        at = row["scheduled_at"]
+        later = at[:-4] + f"{int(at[-4:-1]) + 1:03d}Z" if at[-4:-1] != "999" else FAR
+        for query, found in (
+            ("", [failed]),
+            ("&state=FAILED", [failed]),
+            ("&state=COMPLETED", []),
+            (f"&from={at}", [failed]),
+            (f"&from={later}", []),
+            (f"&to={at}", []),
+            (f"&to={later}", [failed]),
+            (f"&from={at}&to={later}&state=FAILED", [failed]),
+        ):
+            page = person.client.get(f"/executions?job_id={job_id}{query}").json()
+            assert ([item["execution_id"] for item in page["executions"]], page["total"]) == (found, len(found)), query
+
+    def test_an_offset_of_a_zone_is_understood_even_unescaped(self, client: Client) -> None:
+        assert client.get("/executions?from=2026-01-01T00:00:00+02:00").status == 200
+
+    @pytest.mark.parametrize(
+        "value", ["", "x", "2026-13-01T00:00:00Z", "9999-01-01T00:00:00Z", "%00", "1e9", "0" * 500]
+    )
+    @pytest.mark.parametrize("name", ["from", "to"])
+    def test_a_bad_instant_names_itself(self, client: Client, name: str, value: str) -> None:
+        refused(client.get(f"/executions?{name}={value}"), 400, "INVALID_REQUEST", f"/{name}")
+
+    def test_a_bad_state_names_itself(self, client: Client) -> None:
+        refused(client.get("/executions?state=DONE"), 400, "INVALID_REQUEST", "/state")
+
+    def test_what_is_no_id_of_a_job_is_not_found(self, client: Client) -> None:
+        refused(client.get("/executions?job_id=x"), 404, "NOT_FOUND")
+        assert client.get(f"/executions?job_id={NOBODY}").json()["total"] == 0
+
+
+class TestOne:
+    def test_shows_every_attempt(self, person: Person) -> None:
+        job_id = person.create("immediate", "/fail-until/3", retry_policy={"delays": [0.01, 0.01]})
+        (row,) = person.wait_for_end(job_id)
+        found = person.client.get(f"/executions/{row['execution_id']}").json()
+        assert (found["execution"]["state"], found["execution"]["attempt"]) == ("COMPLETED", 3)
+        assert [(item["attempt"], item["http_status"]) for item in found["attempts"]] == [(1, 500), (2, 500), (3, 200)]
+
+    def test_the_target_saw_one_id_and_ascending_tokens(self, person: Person) -> None:
+        job_id = person.create("immediate", "/fail-until/3", retry_policy={"delays": [0.01, 0.01]})
+        (row,) = person.wait_for_end(job_id)
+        lines = [line for line in person.receiver.lines() if line["job_id"] == job_id]
+        assert {line["execution_id"] for line in lines} == {row["execution_id"]}
+        assert {line["scheduled_at"] for line in lines} == {row["scheduled_at"]}
+        assert [(line["attempt"], line["token"]) for line in lines] == [("1", "1"), ("2", "2"), ("3", "3")]
+
+    def test_logs_say_what_each_attempt_came_to(self, person: Person) -> None:
+        _, execution_id = person.fail()
+        found = person.client.get(f"/executions/{execution_id}/logs").json()
+        assert "attempt 1: 127.0.0.1 answered 500." in found["logs"]
+        assert found["size_bytes"] == len(found["logs"].encode())
+
+    @pytest.mark.parametrize("path", ["", "/logs"])
+    def test_an_unknown_one_is_not_found(self, client: Client, path: str) -> None:
+        for execution_id in (NOBODY, "x", "%00"):
+            refused(client.get(f"/executions/{execution_id}{path}"), 404, "NOT_FOUND")
+
+    @pytest.mark.parametrize("action", ["cancel", "retry"])
+    def test_nothing_can_be_done_to_an_unknown_one(self, client: Client, action: str) -> None:
+        refused(client.post(f"/executions/{NOBODY}/{action}"), 404, "NOT_FOUND")
+
+    def test_cancel_reaches_a_running_request(self, person: Person) -> None:
+        job_id = person.create("immediate", "/hang")
+        row = person.wait_for_state(job_id, "RUNNING")
+        assert person.client.post(f"/executions/{row['execution_id']}/cancel").status == 202
+        assert [item["state"] for item in person.wait_for_end(job_id)] == ["CANCELLED"]
+
+    def test_cancel_reaches_one_that_waits(self, person: Person) -> None:
+        job_id = person.create("immediate", "/status/503", retry_policy={"delays": [3600]})
+        row = person.wait_for_state(job_id, "RETRYING")
+        answer = person.client.post(f"/executions/{row['execution_id']}/cancel")
+        assert (answer.status, answer.json()["state"]) == (202, "CANCELLED")
+        assert person.job(job_id)["status"] == "COMPLETED"
+
+    def test_what_has_ended_can_not_be_cancelled(self, person: Person) -> None:
+        (row,) = person.wait_for_end(person.create("immediate"))
+        refused(person.client.post(f"/executions/{row['execution_id']}/cancel"), 409, "CONFLICT")
+
+    def test_retry_runs_the_job_again(self, person: Person) -> None:
+        job_id = person.create("immediate")
+        (row,) = person.wait_for_end(job_id)
+        again = person.client.post(f"/executions/{row['execution_id']}/retry")
+        assert again.status == 202
+        latest, _ = person.wait_for_end(job_id, 2)
+        assert (latest["execution_id"], latest["trigger"]) == (again.json()["execution_id"], "retry")
+
+    def test_what_is_open_can_not_be_retried(self, person: Person) -> None:
+        job_id = person.create("immediate", "/hang")
+        row = person.wait_for_state(job_id, "RUNNING")
+        refused(person.client.post(f"/executions/{row['execution_id']}/retry"), 409, "CONFLICT")
+        person.client.delete(f"/jobs/{job_id}")
+
+
+class TestDeadLetters:
+    def test_hold_what_ran_out_of_attempts(self, person: Person) -> None:
+        job_id, failed = person.fail()
+        page = person.client.get(f"/dead-letters?job_id={job_id}").json()
+        assert [row["execution_id"] for row in page["executions"]] == [failed]
+        assert page["total"] == 1
+        assert page["executions"][0]["dead"] is True
+
+    def test_redriven_by_id_they_run_anew_and_are_dead_no_more(self, person: Person) -> None:
+        job_id, failed = person.fail()
+        answer = person.client.post("/dead-letters/redrive", {"ids": [failed]})
+        assert (answer.status, answer.json()["redriven"]) == (202, 1)
+        latest, first = person.wait_for_end(job_id, 2)
+        assert answer.json()["executions"] == [latest["execution_id"]]
+        assert (first["execution_id"], first["dead"], latest["dead"]) == (failed, False, True)
+
+    def test_named_twice_they_are_redriven_once(self, person: Person) -> None:
+        job_id, failed = person.fail()
+        answer = person.client.post("/dead-letters/redrive", {"ids": [failed, failed]}).json()
+        assert (answer["redriven"], len(answer["executions"])) == (1, 1)
+        assert len(person.wait_for_end(job_id, 2)) == 2
+
+    def test_redriven_by_filter(self, person: Person) -> None:
+        job_id, _ = person.fail()
+        assert person.client.post("/dead-letters/redrive", {"job_id": job_id}).json()["redriven"] == 1
+        assert person.client.post("/dead-letters/redrive", {"job_id": NOBODY}).json()["redriven"] == 0
+
+    def test_retried_alone_a_dead_letter_is_redriven(self, person: Person) -> None:
+        job_id, failed = person.fail()
+        person.client.post(f"/executions/{failed}/retry")
+        _, first = person.wait_for_end(job_id, 2)
+        assert first["dead"] is False
+
+    def test_what_is_not_dead_is_left_alone(self, person: Person) -> None:
+        (row,) = person.wait_for_end(person.create("immediate"))
+        answer = person.client.post("/dead-letters/redrive", {"ids": [row["execution_id"], NOBODY]})
+        assert answer.json() == {"redriven": 0, "executions": []}
+
+    @pytest.mark.parametrize(
+        ("wanted", "status", "pointer"),
+        [
+            ({"ids": [1]}, 400, "/ids/0"),
+            ({"ids": "x"}, 400, "/ids"),
+            ({"limit": 0}, 400, "/limit"),
+            ({"limit": 1001}, 400, "/limit"),
+            ({"idz": []}, 400, "/idz"),
+            ({"ids": [NOBODY] * 1001}, 400, "/ids"),
+            ({"ids": ["x"]}, 404, None),
+            ({"job_id": "x"}, 404, None),
+        ],
+    )
+    def test_a_bad_wish_names_the_field(
+        self, client: Client, wanted: dict[str, object], status: int, pointer: str | None
+    ) -> None:
+        error = "INVALID_REQUEST" if status == 400 else "NOT_FOUND"
+        refused(client.post("/dead-letters/redrive", wanted), status, error, pointer)

@@ -1,0 +1,203 @@
+"""The contract as data: OpenAPI 3.1 that holds together, the page, health, preview, and who may ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from api.person import Person, refused
+from cluster.processes import Client
+
+ROUTES = {
+    "/api/v1/jobs": {"get", "post"},
+    "/api/v1/jobs:batch": {"post"},
+    "/api/v1/jobs/{job_id}": {"get", "put", "patch", "delete"},
+    "/api/v1/jobs/by-key/{key}": {"put"},
+    **{f"/api/v1/jobs/{{job_id}}/{action}": {"post"} for action in ("pause", "resume", "cancel", "run", "retry")},
+    **{f"/api/v1/jobs/{{job_id}}/{question}": {"get"} for question in ("status", "executions", "next", "why")},
+    "/api/v1/executions": {"get"},
+    "/api/v1/executions/{execution_id}": {"get"},
+    "/api/v1/executions/{execution_id}/logs": {"get"},
+    "/api/v1/executions/{execution_id}/cancel": {"post"},
+    "/api/v1/executions/{execution_id}/retry": {"post"},
+    "/api/v1/dead-letters": {"get"},
+    "/api/v1/dead-letters/redrive": {"post"},
+    "/api/v1/schedules/preview": {"post"},
+    "/api/v1/events": {"get"},
+    "/health": {"get"},
+}
+
+
+@pytest.fixture(scope="module")
+def document(server: Any) -> dict[str, Any]:
+    answer = server.client.get("/openapi.json")
+    assert answer.status == 200
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def refs(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for name, item in value.items():
+            if name == "$ref":
+                yield item
+            else:
+                yield from refs(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from refs(item)
+
+
+class TestOpenApi:
+    def test_is_3_1_and_names_every_route(self, document: dict[str, Any]) -> None:
+        assert document["openapi"].startswith("3.1.")
+        assert document["info"].keys() >= {"title", "version"}
+        assert {path: set(operations) for path, operations in document["paths"].items()} == ROUTES
+
+    def test_every_reference_resolves(self, document: dict[str, Any]) -> None:
+        found = set(refs(document))
+        assert found
+        for ref in found:
+            at: Any = document
+            for part in ref.removeprefix("#/").split("/"):
+                assert part in at, ref
+                at = at[part]
+
+    def test_every_operation_is_whole(self, document: dict[str, Any]) -> None:
+        seen: set[str] = set()
+        for path, operations in document["paths"].items():
+            for method, operation in operations.items():
+                where = f"{method} {path}"
+                assert operation["summary"], where
+                assert operation["operationId"] not in seen, where
+                seen.add(operation["operationId"])
+                content = operation["responses"]["default"]["content"]
+                assert content == {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+                named = {item["name"] for item in operation.get("parameters", []) if item["in"] == "path"}
+                assert named == {part[1:-1] for part in path.split("/") if part.startswith("{")}, where
+                for item in operation.get("parameters", []):
+                    assert item["in"] in ("path", "query", "header"), where
+                    assert "schema" in item, where
+                if method in ("post", "put", "patch") and "requestBody" in operation:
+                    assert operation["requestBody"]["content"], where
+
+    def test_the_body_of_a_job_is_described(self, document: dict[str, Any]) -> None:
+        spec = document["components"]["schemas"]["JobSpec"]
+        assert set(spec["required"]) == {"name", "schedule", "payload"}
+        assert spec["additionalProperties"] is False
+        assert {"timezone", "retry_policy", "catch_up", "overlap", "dst", "tags"} <= spec["properties"].keys()
+
+    def test_what_the_server_answers_has_the_fields_it_names(self, document: dict[str, Any], person: Person) -> None:
+        schema = document["components"]["schemas"]["JobView"]
+        job = person.client.get(f"/jobs?name={person.name.replace(' ', '%20')}&limit=1").json()
+        assert job["total"] == 0
+        person.create()
+        (job,) = person.client.get(f"/jobs?name={person.name.replace(' ', '%20')}").json()["jobs"]
+        assert set(job) == set(schema["properties"])
+
+    def test_the_page_lists_every_route_and_loads_nothing(self, client: Client) -> None:
+        answer = client.get("/docs")
+        assert (answer.status, answer.headers["content-type"].split(";")[0]) == (200, "text/html")
+        assert "default-src 'none'" in answer.headers["content-security-policy"]
+        for path in ROUTES:
+            assert path.encode() in answer.body
+        assert b"<script" not in answer.body
+
+
+class TestHealth:
+    def test_is_ok_and_says_no_more(self, client: Client) -> None:
+        answer = client.get("/health")
+        assert (answer.status, answer.json()) == (200, {"status": "ok"})
+
+    def test_verbose_names_each_part(self, client: Client) -> None:
+        health = client.get("/health?verbose=true").json()
+        assert set(health["components"]) >= {"database", "timer", "claimer", "recorder", "reconciler", "retention"}
+        assert set(health["components"].values()) == {"healthy"}
+        assert health["memory"]["current_bytes"] > 1_000_000
+        assert health["jobs"]["current_count"] >= 0
+
+    def test_a_bad_flag_is_refused(self, client: Client) -> None:
+        refused(client.get("/health?verbose=perhaps"), 400, "INVALID_REQUEST", "/verbose")
+
+
+class TestPreview:
+    def preview(self, client: Client, **wanted: Any) -> dict[str, Any]:
+        answer = client.post("/schedules/preview", {"after": "2026-03-01T00:00:00Z", **wanted})
+        assert answer.status == 200, answer
+        found: dict[str, Any] = answer.json()
+        return found
+
+    def test_says_it_in_words_with_the_next_instants(self, client: Client) -> None:
+        seen = self.preview(client, schedule="0 9 * * MON-FRI", timezone="Europe/Berlin", count=2)
+        assert "09:00" in seen["description"]
+        assert seen["next"] == ["2026-03-02T08:00:00.000Z", "2026-03-03T08:00:00.000Z"]
+
+    def test_warns_of_clocks_that_change(self, client: Client) -> None:
+        seen = self.preview(client, schedule="30 2 * * *", timezone="Europe/Berlin")
+        assert any("2026-03-29" in warning and "gap: shift" in warning for warning in seen["warnings"])
+        assert self.preview(client, schedule="30 2 * * *")["warnings"] == []
+
+    def test_an_instant_that_has_passed_is_a_warning(self, client: Client) -> None:
+        seen = self.preview(client, schedule="2026-01-01T00:00:00Z")
+        assert (seen["next"], "has passed" in seen["warnings"][0]) == ([], True)
+
+    def test_every_and_immediate(self, client: Client) -> None:
+        assert self.preview(client, schedule="every 90s", count=1)["next"] == ["2026-03-01T00:01:30.000Z"]
+        assert self.preview(client, schedule="immediate")["description"] == "once, now"
+
+    @pytest.mark.parametrize(
+        ("wanted", "error", "pointer"),
+        [
+            ({"schedule": "* * 30 2 *"}, "INVALID_SCHEDULE", "/schedule"),
+            ({"schedule": "x"}, "INVALID_SCHEDULE", "/schedule"),
+            ({"schedule": "@daily", "timezone": "Mars"}, "INVALID_SCHEDULE", "/timezone"),
+            ({"schedule": "@daily", "count": 0}, "INVALID_REQUEST", "/count"),
+            ({"schedule": "@daily", "count": 101}, "INVALID_REQUEST", "/count"),
+            ({"schedule": "@daily", "after": "tomorrow"}, "INVALID_REQUEST", "/after"),
+            ({"schedule": "@daily", "dst": {"gap": "jump"}}, "INVALID_REQUEST", "/dst/gap"),
+            ({"shedule": "@daily"}, "INVALID_REQUEST", "/shedule"),
+            ({}, "INVALID_REQUEST", "/schedule"),
+        ],
+    )
+    def test_a_bad_wish_names_the_field(self, client: Client, wanted: dict[str, Any], error: str, pointer: str) -> None:
+        refused(client.post("/schedules/preview", wanted), 400, error, pointer)
+
+    def test_the_last_years_there_are(self, client: Client) -> None:
+        for schedule in ("@yearly", "every 3650d", "0 0 29 2 *"):
+            self.preview(client, schedule=schedule, after="8999-12-31T23:59:59.999Z", count=100)
+
+
+class TestWhoMayAsk:
+    @pytest.mark.parametrize(
+        "host", ["evil.example", "127.0.0.1.evil.example", "", "localhost.", "[::2]", "\xff", "a" * 900]
+    )
+    def test_another_host_is_refused(self, client: Client, host: str) -> None:
+        for path in ("/health", "/jobs", "/docs"):
+            refused(client.get(path, host=host), 403, "FORBIDDEN")
+        refused(client.post("/jobs", {}, host=host), 403, "FORBIDDEN")
+
+    @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:80", "127.0.0.1:1", "[::1]", "[::1]:8080"])
+    def test_a_local_host_may(self, client: Client, host: str) -> None:
+        assert client.get("/health", host=host).status == 200
+
+    @pytest.mark.parametrize(
+        "origin", ["http://evil.example", "null", "http://127.0.0.1:1", "http://[", "https://[::1", "\xff", "x" * 900]
+    )
+    def test_a_page_from_elsewhere_is_refused(self, client: Client, origin: str) -> None:
+        refused(client.post("/jobs", {}, origin=origin), 403, "FORBIDDEN")
+        refused(client.get("/jobs", origin=origin), 403, "FORBIDDEN")
+
+    def test_a_page_of_this_server_may(self, client: Client) -> None:
+        assert client.get("/health", origin=f"http://127.0.0.1:{client.port}").status == 200
+
+
+class TestNothingThere:
+    @pytest.mark.parametrize("path", ["/nothing", "/jobs/x/y/z", "/api-keys", "/%00", "/jobs:nothing"])
+    def test_is_a_problem_like_any_other(self, client: Client, path: str) -> None:
+        refused(client.get(path), 404, "NOT_FOUND")
+
+    @pytest.mark.parametrize(("method", "path"), [("PATCH", "/jobs"), ("POST", "/events"), ("DELETE", "/executions")])
+    def test_a_method_that_is_not_possible(self, client: Client, method: str, path: str) -> None:
+        refused(client.request(method, path), 405, "METHOD_NOT_ALLOWED")
