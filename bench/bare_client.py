@@ -62,7 +62,7 @@ async def duetime(port: int, count: int, lanes: int) -> float:
         payload = HttpRequest(url=f"http://127.0.0.1:{port}/bare/{number}", body={"n": number})
         at = 1_900_000_000_000 + number
         outcome = await executor.execute(
-            Task(execution_id(JOB_ID, at), JOB_ID, "default", at, 1, 1, Trigger.SCHEDULE, 30.0, payload)
+            Task(execution_id(at, number), JOB_ID, "default", at, 1, 1, Trigger.SCHEDULE, 30.0, payload)
         )
         if outcome.error_type is not None:
             raise SystemExit(f"the sink was not reached: {outcome}")

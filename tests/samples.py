@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
+import msgspec
+
 from duetime.domain import commands as c
 from duetime.domain.execution import Attempted, Outcome, Run, conclude
-from duetime.domain.ids import make_id, shard_of
+from duetime.domain.ids import execution_id, make_id, shard_of
 from duetime.domain.job import HttpRequest, JobSpec
-from duetime.domain.plan import DueTimer, plan
+from duetime.domain.plan import DueTimer, FirePlan, plan
 from duetime.domain.schedule import first_due, timetable
 from duetime.domain.states import Trigger
 from duetime.ports.store import ExecutionQuery, ExecutionRecord, JobRecord, Store
@@ -61,10 +64,23 @@ async def due_timers(store: Store, until: int, *job_ids: str) -> list[DueTimer]:
     return [timer for timer in timers if not job_ids or timer.job_id in job_ids]
 
 
+def planned_id(job_id: str, at: int) -> str:
+    """The id that `decide` gives a run: one that a test can foresee."""
+    return execution_id(at, int(job_id.replace("-", "")[-16:], 16))
+
+
+def decide(timers: Sequence[DueTimer], now: int) -> FirePlan:
+    page = plan(timers, now, 0)
+    page.runs[:] = [
+        msgspec.structs.replace(run, execution_id=planned_id(run.job_id, run.scheduled_at)) for run in page.runs
+    ]
+    return page
+
+
 async def fire(store: Store, node: int, now: int, *job_ids: str, claim: bool = True) -> tuple[c.Fired, list[Run]]:
     """Plan and fire what is due (of these jobs); answers what the store said and the runs that were born claimed."""
     timers = await due_timers(store, now, *job_ids)
-    page = plan(timers, now)
+    page = decide(timers, now)
     fired = await one(store, c.Fire(node, now, claim, tuple(page.moves), tuple(page.runs), tuple(page.skips)))
     assert isinstance(fired, c.Fired), fired
     runs = [

@@ -38,7 +38,7 @@ def served(folder: Path) -> Iterator[str]:
 
 
 class Target(BaseHTTPRequestHandler):
-    """Answers with the status that the path says (/500), 200 otherwise."""
+    """Answers with the status that the path says (/500); 404 at /missing, 200 elsewhere."""
 
     protocol_version = "HTTP/1.1"
 
@@ -46,7 +46,7 @@ class Target(BaseHTTPRequestHandler):
         self.rfile.read(int(self.headers.get("content-length", 0)))
         word = self.path.strip("/")
         body = f"this is {word}".encode()
-        self.send_response(int(word) if word.isdigit() else 200)
+        self.send_response(int(word) if word.isdigit() else 404 if word == "missing" else 200)
         self.send_header("content-length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

@@ -1,4 +1,4 @@
-"""W5: a million no-op executions due at one instant: how fast decisions and results are recorded, without the network."""
+"""W5: a million no-op executions due at one instant: how fast decisions and results are recorded, no network."""
 
 from __future__ import annotations
 

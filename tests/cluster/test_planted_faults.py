@@ -23,22 +23,19 @@ Reconciler.run_once = run_once
 FORGETFUL_PLAN = """
 from duetime.engine import timer
 whole = timer.plan
-def plan(due, now):
-    page = whole(due, now)
+def plan(due, now, chance):
+    page = whole(due, now, chance)
     if len(page.runs) > 1:
         page.runs.pop(), page.specs.pop()
     return page
 timer.plan = plan
 """
 
-# No fence: ids by chance, instants not unique, and only every other fire moves its timers.
+# No fence: instants are not unique, and only every other fire moves its timers.
 NO_FENCE = """
-import os
 import msgspec
-from duetime.domain import commands, plan
-from duetime.domain.ids import make_id
+from duetime.domain import commands
 from duetime.store.sqlite import SqliteStore, connection
-plan.execution_id = lambda job_id, at: make_id(at, os.urandom(10))
 load = connection.load_migrations
 unfenced = lambda sql: sql.replace("CREATE UNIQUE INDEX executions_instant", "CREATE INDEX executions_instant")
 connection.load_migrations = lambda: [(number, unfenced(sql)) for number, sql in load()]

@@ -266,8 +266,8 @@ class ReadsThenWaits:
         self._store = store
         self.meanwhile: Callable[[], Awaitable[object]] | None = None
 
-    async def list_due_timers(self, until: int, limit: int) -> list[DueTimer]:
-        page = await self._store.list_due_timers(until, limit)
+    async def list_due_timers(self, until: int, limit: int, after: tuple[int, str] | None = None) -> list[DueTimer]:
+        page = await self._store.list_due_timers(until, limit, after)
         if self.meanwhile is not None:
             deed, self.meanwhile = self.meanwhile, None
             await deed()

@@ -23,13 +23,13 @@ from duetime.domain.errors import Conflict, StaleWrite
 from duetime.domain.execution import Attempted, Outcome, Run, conclude, lapse
 from duetime.domain.instants import SECOND
 from duetime.domain.job import JobStatus, Overlap, RetryPolicy
-from duetime.domain.plan import plan, skipped_while_paused
+from duetime.domain.plan import skipped_while_paused
 from duetime.domain.retry import LOST_ATTEMPTS, max_attempts
 from duetime.domain.schedule import timetable
 from duetime.domain.states import OPEN, TERMINAL, ErrorType, State, Trigger
 from duetime.ports.store import ExecutionQuery, ExecutionRecord, JobRecord
 from duetime.store.sqlite import SqliteStore
-from samples import NOW, TENANT, new_id, new_job, one, spec
+from samples import NOW, TENANT, decide, new_id, new_job, one, spec
 from snapshot import recount, snapshot, totals
 
 OUTCOMES = [
@@ -111,7 +111,7 @@ class ExecutionMachine(RuleBasedStateMachine):
     @rule(claim=st.booleans(), most=st.integers(1, 5))
     def fire(self, claim: bool, most: int) -> None:
         timers = self.ask(self.store.list_due_timers(self.now, most))
-        page = plan(timers, self.now)
+        page = decide(timers, self.now)
         command = c.Fire(self.node, self.now, claim, tuple(page.moves), tuple(page.runs), tuple(page.skips))
         fired = self.apply(command)
         assert fired.stale_jobs == frozenset()

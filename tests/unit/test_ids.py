@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from duetime.domain.ids import SHARDS, endpoint_of, execution_id, is_id, make_id, shard_of
+from duetime.domain.ids import SHARDS, endpoint_of, execution_id, instant_of, is_id, make_id, shard_of
 from duetime.domain.instants import LATEST
 from duetime.domain.schedule import jitter_of
 from samples import NOW
@@ -39,14 +39,20 @@ def test_ids_sort_by_their_instant():
     assert ids == sorted(ids)
 
 
-def test_the_same_job_and_instant_are_always_the_same_execution():
-    assert execution_id(IDS[0], NOW) == execution_id(IDS[0], NOW)
-    made = uuid.UUID(execution_id(IDS[0], NOW))
-    assert (made.version, made.variant, made.int >> 80) == (7, uuid.RFC_4122, NOW)
+def test_an_execution_id_begins_with_the_instant_that_it_is_scheduled_for():
+    made = execution_id(NOW, 2**72 - 1)
+    assert instant_of(made) == NOW
+    assert (uuid.UUID(made).version, uuid.UUID(made).variant) == (7, uuid.RFC_4122)
 
 
-def test_another_job_or_another_instant_is_another_execution():
-    ids = {execution_id(job, at) for job in IDS[:100] for at in range(NOW, NOW + 100)}
+def test_consecutive_numbers_make_neighbouring_ids():
+    ids = [execution_id(NOW, 2**60 + number) for number in range(1000)]
+    assert ids == sorted(ids)
+    assert len(set(ids)) == 1000
+
+
+def test_another_number_or_another_instant_is_another_execution():
+    ids = {execution_id(at, number << 55) for number in range(100) for at in range(NOW, NOW + 100)}
     assert len(ids) == 10_000
 
 

@@ -26,6 +26,7 @@ from duetime.domain.states import Trigger
 from samples import NOW, TENANT, URL, new_id, spec
 
 JOB = new_id()
+CHANCE = 0x0123_4567_89AB_CDEF_00
 
 
 def timer_of(job: JobSpec, **fields: Any) -> DueTimer:
@@ -36,7 +37,7 @@ def timer_of(job: JobSpec, **fields: Any) -> DueTimer:
 
 
 def decide(job: JobSpec, now: int, **fields: Any) -> FirePlan:
-    return plan([timer_of(job, **fields)], now)
+    return plan([timer_of(job, **fields)], now, CHANCE)
 
 
 def ran(page: FirePlan) -> list[int]:
@@ -64,8 +65,9 @@ def test_an_instant_on_time_runs_and_the_timer_moves_on():
     due_at = NOW + MINUTE
     page = decide(job, due_at, version=3)
     assert page == FirePlan(
+        CHANCE,
         [TimerMove(JOB, due_at, 3, due_at + MINUTE, 1)],
-        [PlannedRun(execution_id(JOB, due_at), JOB, TENANT, due_at, Trigger.SCHEDULE, 7, endpoint_of(URL), "skip")],
+        [PlannedRun(execution_id(due_at, CHANCE), JOB, TENANT, due_at, Trigger.SCHEDULE, 7, endpoint_of(URL), "skip")],
         [job],
         [],
     )
@@ -116,7 +118,7 @@ def test_siblings_of_one_page_follow_each_other_unless_they_may_overlap(overlap:
 
 def test_a_page_decides_each_timer_by_itself():
     once, often = spec("2026-01-01T00:01:00Z"), spec("every 5s")
-    page = plan([timer_of(once), timer_of(often, due_at=NOW + 55 * SECOND)], NOW + MINUTE)
+    page = plan([timer_of(once), timer_of(often, due_at=NOW + 55 * SECOND)], NOW + MINUTE, CHANCE)
     assert [move.runs for move in page.moves] == [1, 2]
     assert page.specs == [once, often, often]
     assert len(page.runs) == 3
@@ -230,7 +232,7 @@ def test_a_page_of_jobs_that_share_a_timetable_is_counted_once():
     job = spec("* * * * *")
     timers = [DueTimer(new_id(), TENANT, NOW + MINUTE, 1, 0, True, NOW, job) for _ in range(500)]
     begin = time.perf_counter()
-    page = plan(timers, NOW + 6 * DAY)
+    page = plan(timers, NOW + 6 * DAY, CHANCE)
     assert time.perf_counter() - begin < 0.5
     assert {skip.count for skip in page.skips} == {6 * 24 * 60 - 1}
 

@@ -214,9 +214,10 @@ class StopNode(Command, frozen=True):
 class Prune(Command, frozen=True):
     """Remove up to `limit` terminal executions (and their attempts) scheduled before `before`. Answers how many.
 
-    Also drops ledger entries that ended before `before`, and idempotency keys of before `keys_before`.
+    Also drops ledger entries that ended before `skips_before`, and idempotency keys of before `keys_before`.
     """
 
     before: int
+    skips_before: int
     keys_before: int
     limit: int

@@ -84,15 +84,19 @@ class Skipped(msgspec.Struct, frozen=True, array_like=True):
 class FirePlan(NamedTuple):
     """A page of decisions. `specs` runs parallel to `runs`, for whoever carries them out."""
 
+    first_number: int
     moves: list[TimerMove]
     runs: list[PlannedRun]
     specs: list[JobSpec]
     skips: list[Skipped]
 
 
-def plan(timers: Sequence[DueTimer], now: int) -> FirePlan:
-    """Decide a page of due timers. Every timer's `due_at` must not lie after `now`."""
-    page = FirePlan([], [], [], [])
+def plan(timers: Sequence[DueTimer], now: int, chance: int) -> FirePlan:
+    """Decide a page of due timers. Every timer's `due_at` must not lie after `now`.
+
+    `chance` is a random number of 72 bits, from which the page's executions are numbered.
+    """
+    page = FirePlan(chance, [], [], [], [])
     for timer in timers:
         if now - timer.due_at <= GRACE and not timer.recurs:
             _plan_once(timer, page)
@@ -104,8 +108,7 @@ def plan(timers: Sequence[DueTimer], now: int) -> FirePlan:
 def _plan_once(timer: DueTimer, page: FirePlan) -> None:
     """The hot path of a burst: one instant, on time, and none after it."""
     page.moves.append(TimerMove(timer.job_id, timer.due_at, timer.version, None, 1))
-    page.runs.append(_run(timer, timer.due_at, Trigger.SCHEDULE, IF_OPEN[timer.spec.overlap]))
-    page.specs.append(timer.spec)
+    _add_run(page, timer, timer.due_at, Trigger.SCHEDULE, IF_OPEN[timer.spec.overlap])
 
 
 def _plan_timer(timer: DueTimer, now: int, page: FirePlan) -> None:
@@ -129,18 +132,17 @@ def _plan_timer(timer: DueTimer, now: int, page: FirePlan) -> None:
     if_open = IF_OPEN[spec.overlap]
     for at in instants:
         trigger = Trigger.SCHEDULE if now - at <= GRACE else Trigger.CATCH_UP
-        page.runs.append(_run(timer, at, trigger, if_open))
-        page.specs.append(spec)
+        _add_run(page, timer, at, trigger, if_open)
         # Several instants of one job decided at once follow each other: none is skipped because of its own sibling.
         if_open = "run" if spec.overlap is Overlap.ALLOW else "after"
 
 
-def _run(timer: DueTimer, at: int, trigger: Trigger, if_open: str) -> PlannedRun:
+def _add_run(page: FirePlan, timer: DueTimer, at: int, trigger: Trigger, if_open: str) -> None:
     spec = timer.spec
-    return PlannedRun(
-        execution_id(timer.job_id, at), timer.job_id, timer.tenant, at, trigger, spec.priority,
-        endpoint_of(spec.payload.url), if_open,
-    )  # fmt: skip
+    run_id = execution_id(at, page.first_number + len(page.runs))
+    endpoint = endpoint_of(spec.payload.url)
+    page.runs.append(PlannedRun(run_id, timer.job_id, timer.tenant, at, trigger, spec.priority, endpoint, if_open))
+    page.specs.append(spec)
 
 
 def _on_time(timer: DueTimer, table: Timetable, now: int) -> tuple[list[int], int | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections.abc import Callable
 
@@ -40,6 +41,7 @@ class Engine:
     def __init__(
         self, store: Store, executor: Executor, clock: Clock, events: EventHub, settings: EngineSettings,
         chance: Callable[[], float] = random.random,
+        entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:  # fmt: skip
         self._store = store
         self._executor = executor
@@ -47,6 +49,7 @@ class Engine:
         self._events = events
         self._settings = settings
         self._chance = chance
+        self._entropy = entropy
         self.services: list[Service] = []
         self.node = 0
 
@@ -65,7 +68,7 @@ class Engine:
         recorder = Recorder(self._store, self._clock, self.node, self._events)
         self.dispatcher = Dispatcher(settings.limits, lambda run: worker.attempt(run))
         worker = Worker(self._executor, recorder, self._clock, self._chance, lambda id: id in self.dispatcher.cancelled)
-        self.timer = Timer(self._store, self._clock, self.node, self.dispatcher)
+        self.timer = Timer(self._store, self._clock, self.node, self.dispatcher, self._entropy)
         self.claimer = Claimer(self._store, self._clock, self.node, self.dispatcher)
         self.recorder = recorder
         self.reconciler = Reconciler(
@@ -89,8 +92,10 @@ class Engine:
         if never_started:
             log.warning("runs were given back unstarted: the drain timeout is over", count=len(never_started))
             await self._store.apply([Release(self.node, self._clock.now(), tuple(never_started))])
-        await self.recorder.stop()
-        await self._executor.stop()
+        try:
+            await self.recorder.stop()
+        finally:
+            await self._executor.stop()
         await self._store.apply([StopNode(self._clock.now(), self.node)])
 
     def health(self) -> dict[str, str]:

@@ -27,7 +27,7 @@ class Retention(Service):
         # Over the size cap, the oldest go whatever their age; a day's work is a few pages a second.
         before = now if too_many > 0 else now - self._age
         limit = min(PAGE, too_many) if too_many > 0 else PAGE
-        (pruned,) = await self._store.apply([Prune(before, now - IDEMPOTENCY_KEYS_KEPT, limit)])
+        (pruned,) = await self._store.apply([Prune(before, now - self._age, now - IDEMPOTENCY_KEYS_KEPT, limit)])
         if isinstance(pruned, DuetimeError):
             raise pruned
         return now + (PAUSE_BETWEEN_PAGES if pruned == limit else MINUTE)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import structlog
 
@@ -35,15 +35,20 @@ log = structlog.get_logger()
 
 
 class Timer(Service):
-    def __init__(self, store: Store, clock: Clock, node: int, dispatcher: Dispatcher) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, node: int, dispatcher: Dispatcher, entropy: Callable[[int], bytes]
+    ) -> None:
         super().__init__("timer", clock)
+        self._entropy = entropy
         self._store = store
         self._node = node
         self._dispatcher = dispatcher
         self._armed: list[DueTimer] = []
         self._position = 0
+        self._ahead: asyncio.Task[list[DueTimer]] | None = None  # the page after the armed one, being read
         self._horizon = 0  # every timer due up to here was read into the page, or comes after its last
         self._readings = 0  # grows with each disarming: a reading that began before one is not to be trusted
+        self._until = 0  # up to where the last reading looked
         self._hinted_at = LATEST  # the earliest hint since the last reading began, which may have missed it
         self._page = FIRST_PAGE
         self._offset = clock.now() / SECOND - clock.monotonic()
@@ -59,6 +64,7 @@ class Timer(Service):
 
     def _disarm(self) -> None:
         self._armed, self._position, self._horizon = [], 0, 0
+        self._ahead = None
         self._readings += 1
 
     async def run_once(self) -> int:
@@ -77,17 +83,26 @@ class Timer(Service):
         return now + SECOND if nearest is None else min(now + SECOND, max(nearest - ARM_AHEAD, now + 1))
 
     async def _arm(self, now: int) -> None:
-        readings, until, self._hinted_at = self._readings, now + ARM_AHEAD, LATEST
-        page = await self._store.list_due_timers(until, PAGE)
+        readings = self._readings
+        reading, self._ahead = self._ahead or self._read(now, None), None
+        page = await reading
         if readings != self._readings:
             self._wake.set()
             return
         self._armed, self._position = page, 0
-        self._horizon = until if len(page) < PAGE else page[-1].due_at
+        self._horizon = self._until if len(page) < PAGE else page[-1].due_at
         if self._hinted_at <= self._horizon:
             # A job came while the page was read: fire what is due of it, then read again before waiting for the rest.
             self._armed = [timer for timer in page if timer.due_at < max(self._hinted_at, now + 1)]
             self._horizon = self._hinted_at - 1
+        elif len(page) == PAGE:  # a burst: the next page is read while this one is written
+            self._ahead = self._read(now, (page[-1].due_at, page[-1].job_id))
+
+    def _read(self, now: int, after: tuple[int, str] | None) -> asyncio.Task[list[DueTimer]]:
+        self._until, self._hinted_at = now + ARM_AHEAD, LATEST
+        task = asyncio.ensure_future(self._store.list_due_timers(self._until, PAGE, after))
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may wait for it any more
+        return task
 
     def _take_due(self) -> list[DueTimer]:
         """The next page of the armed timers whose instant has come."""
@@ -111,7 +126,7 @@ class Timer(Service):
 
     async def _fire_page(self, due: Sequence[DueTimer], claim: bool) -> None:
         now = self._clock.now()
-        page = plan(due, now)
+        page = plan(due, now, int.from_bytes(self._entropy(9), "big"))
         if len(page.runs) > len(due) and len(page.runs) > self._dispatcher.room():
             claim = False  # room was made for a run a timer; catching up asks for more
         crash_point("after_plan")

@@ -14,4 +14,7 @@ class Clock(Protocol):
         """Seconds that never jump, from an arbitrary start."""
 
     async def wait(self, event: asyncio.Event, until: int) -> bool:
-        """Wait for `event`, or until the wall clock reads `until`. True if the event was set."""
+        """Wait for `event`, or until the wall clock reads `until`. True if the event was set.
+
+        If the wall clock is set back meanwhile, no longer than it was to take.
+        """

@@ -46,7 +46,7 @@ class JobRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ExecutionRecord(msgspec.Struct, frozen=True, array_like=True):
-    """An execution with the facts of its latest ended attempt."""
+    """An execution with the facts of its latest attempt, if that has ended."""
 
     execution_id: str
     job_id: str
@@ -130,8 +130,8 @@ class Store(Protocol):
         """The one way to write; see the module's docstring and each command's."""
 
     # What the engine asks.
-    async def list_due_timers(self, until: int, limit: int) -> list[DueTimer]:
-        """Timers due at or before `until`, earliest first, with their jobs."""
+    async def list_due_timers(self, until: int, limit: int, after: tuple[int, str] | None = None) -> list[DueTimer]:
+        """Timers due at or before `until`, in order of (due_at, job id), with their jobs; only those `after`."""
 
     async def next_due_at(self) -> int | None:
         """The earliest due instant of all timers."""

@@ -16,8 +16,10 @@ class SystemClock:
         return time.monotonic()
 
     async def wait(self, event: asyncio.Event, until: int) -> bool:
+        # Measured by both clocks: one that is set back must not make a sleep of a second one of an hour.
+        deadline = time.monotonic() + (until / 1000 - time.time())
         while not event.is_set():
-            left = until / 1000 - time.time()
+            left = min(until / 1000 - time.time(), deadline - time.monotonic())
             if left <= 0:
                 return False
             try:

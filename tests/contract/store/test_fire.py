@@ -10,7 +10,7 @@ import pytest
 from duetime.domain import commands as c
 from duetime.domain.errors import Conflict, NotFound, StaleWrite
 from duetime.domain.execution import Outcome, Run
-from duetime.domain.ids import endpoint_of, execution_id
+from duetime.domain.ids import endpoint_of
 from duetime.domain.instants import HOUR, MINUTE, SECOND
 from duetime.domain.job import CatchUp, JobStatus, Overlap
 from duetime.domain.plan import PlannedRun, Skipped, TimerMove
@@ -31,6 +31,7 @@ from samples import (
     job_of,
     new_id,
     one,
+    planned_id,
     spec,
 )
 from snapshot import recount, snapshot, totals
@@ -39,7 +40,7 @@ DUE = NOW + MINUTE  # when `every 1m` is first due
 
 
 def planned(job_id: str, at: int, if_open: str = "skip", **fields: Any) -> PlannedRun:
-    run = PlannedRun(execution_id(job_id, at), job_id, TENANT, at, Trigger.SCHEDULE, 5, endpoint_of(URL), if_open)
+    run = PlannedRun(planned_id(job_id, at), job_id, TENANT, at, Trigger.SCHEDULE, 5, endpoint_of(URL), if_open)
     return msgspec.structs.replace(run, **fields)
 
 
@@ -246,7 +247,7 @@ async def test_allow_runs_both(store: Store, node: int):
 
 async def test_skip_writes_the_newer_one_down_as_skipped(store: Store, node: int):
     job_id, _, fired = await overlapping(store, node, "skip")
-    second = execution_id(job_id, DUE + MINUTE)
+    second = planned_id(job_id, DUE + MINUTE)
     assert fired == c.Fired(not_claimed=frozenset({second}))
     found = await execution(store, second)
     assert (found.state, found.reason, found.ended_at, found.attempt) == (State.SKIPPED, "overlap", DUE + MINUTE, 0)
@@ -256,7 +257,7 @@ async def test_skip_writes_the_newer_one_down_as_skipped(store: Store, node: int
 @pytest.mark.parametrize("policy", ["queue_one", "queue_all"])
 async def test_a_queued_one_is_held_until_the_running_one_has_ended(store: Store, node: int, policy: str):
     job_id, running, fired = await overlapping(store, node, policy)
-    second = execution_id(job_id, DUE + MINUTE)
+    second = planned_id(job_id, DUE + MINUTE)
     assert fired == c.Fired(not_claimed=frozenset({second}))
     found = await execution(store, second)
     assert (found.state, found.held) == (State.QUEUED, True)
@@ -312,7 +313,7 @@ async def test_cancel_running_stops_the_older_and_runs_the_newer(store: Store, n
     assert await states(store, job_id) == [State.RUNNING, State.RUNNING]
     successor = await one(store, c.StartNode(NOW, "node-1"))
     lapsed = {run.execution_id: run.cancel_requested for run in await store.list_lapsed_runs(successor, 10)}
-    assert lapsed == {running: True, execution_id(job_id, DUE + MINUTE): False}
+    assert lapsed == {running: True, planned_id(job_id, DUE + MINUTE): False}
 
 
 async def test_cancel_running_cancels_what_only_waits_and_tells_nobody(store: Store, node: int):
@@ -389,7 +390,7 @@ async def test_manual_runs_of_one_instant_and_the_planned_one_are_executions_of_
     for _ in range(3):
         await add_run(store, job_id, DUE)
     _, (run,) = await fire(store, node, DUE)
-    assert run.execution_id == execution_id(job_id, DUE)
+    assert run.execution_id == planned_id(job_id, DUE)
     assert len(await executions_of(store, job_id)) == 4
 
 

@@ -23,7 +23,7 @@ async def ended_runs(store: Store, node: int, count: int, at: int = NOW, tenant:
 
 async def test_only_what_was_scheduled_before_is_pruned(store: Store, node: int):
     ids = await ended_runs(store, node, 4)
-    assert await one(store, c.Prune(NOW + 2 * MINUTE, 0, 100)) == 2
+    assert await one(store, c.Prune(NOW + 2 * MINUTE, NOW + 2 * MINUTE, 0, 100)) == 2
     left = [execution_id for execution_id in ids if await store.get_execution(TENANT, execution_id)]
     assert left == ids[2:]
     assert await store.list_attempts(ids[0]) == []
@@ -33,9 +33,9 @@ async def test_only_what_was_scheduled_before_is_pruned(store: Store, node: int)
 
 async def test_the_oldest_go_first_a_page_at_a_time(store: Store, node: int):
     ids = await ended_runs(store, node, 5)
-    assert await one(store, c.Prune(NOW + DAY, 0, 2)) == 2
+    assert await one(store, c.Prune(NOW + DAY, NOW + DAY, 0, 2)) == 2
     assert [e for e in ids if await store.get_execution(TENANT, e)] == ids[2:]
-    assert [await one(store, c.Prune(NOW + DAY, 0, 2)) for _ in range(3)] == [2, 1, 0]
+    assert [await one(store, c.Prune(NOW + DAY, NOW + DAY, 0, 2)) for _ in range(3)] == [2, 1, 0]
 
 
 async def test_what_is_open_is_never_pruned(store: Store, node: int):
@@ -43,7 +43,7 @@ async def test_what_is_open_is_never_pruned(store: Store, node: int):
     for n in range(2):
         await add_run(store, job_id, NOW + n)
     (running,) = await claim(store, node, NOW, limit=1)
-    assert await one(store, c.Prune(NOW + DAY, 0, 100)) == 0
+    assert await one(store, c.Prune(NOW + DAY, NOW + DAY, 0, 100)) == 0
     assert {e.state for e in await executions_of(store, job_id)} == {State.RUNNING, State.QUEUED}
     assert (await execution(store, running.execution_id)).state is State.RUNNING
 
@@ -52,7 +52,7 @@ async def test_every_tenants_history_is_pruned_and_counted(store: Store, node: i
     await ended_runs(store, node, 3)
     await ended_runs(store, node, 2, tenant="other")
     assert await store.count_history() == 5
-    assert await one(store, c.Prune(NOW + DAY, 0, 100)) == 5
+    assert await one(store, c.Prune(NOW + DAY, NOW + DAY, 0, 100)) == 5
     assert await store.count_history() == 0
     assert await totals(store, "other") == await recount(store, "other")
 
@@ -61,7 +61,7 @@ async def test_old_idempotency_keys_are_dropped_and_younger_ones_kept(store: Sto
     for n in range(3):
         record = c.IdempotencyRecord(TENANT, f"k{n}", "f", "answer")
         await one(store, c.CreateJobs(NOW + n * HOUR, (new_job(),), record))
-    await one(store, c.Prune(0, NOW + HOUR, 100))
+    await one(store, c.Prune(0, 0, NOW + HOUR, 100))
     found = [await store.get_response(TENANT, f"k{n}") for n in range(3)]
     assert found == [None, ("f", "answer"), ("f", "answer")]
 
@@ -74,14 +74,14 @@ async def test_old_entries_of_the_ledger_are_dropped(store: Store, node: int):
         skip = Skipped(job_id, TENANT, at, at + MINUTE, 1, "missed")
         move = TimerMove(job_id, at, 1, at + HOUR, 0)
         await one(store, c.Fire(node, at, True, (move,), (), (skip,)))
-    await one(store, c.Prune(due_at + 2 * HOUR, 0, 100))
+    await one(store, c.Prune(due_at + 2 * HOUR, due_at + 2 * HOUR, 0, 100))
     assert [skip.first_at for skip in await store.list_skipped(job_id, 10)] == [due_at + 2 * HOUR]
 
 
 async def test_pruning_nothing_changes_nothing(store: Store, node: int):
     await ended_runs(store, node, 2)
     before = await snapshot(store)
-    assert await one(store, c.Prune(0, 0, 100)) == 0
+    assert await one(store, c.Prune(0, 0, 0, 100)) == 0
     assert await snapshot(store) == before
 
 

@@ -398,7 +398,7 @@ class Applier:
             self._run("prune_executions", ids=ids)
             self._count({key: -number for key, number in states.items()})
             count = sum(states.values())
-        self._run("prune_skips", before=command.before, limit=command.limit)
+        self._run("prune_skips", before=command.skips_before, limit=command.limit)
         self._run("prune_idempotency_keys", before=command.keys_before, limit=command.limit)
         return count
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from duetime.domain.ids import make_id
+from duetime.domain.ids import instant_of, make_id
 from duetime.domain.job import JobStatus
 from duetime.domain.states import OPEN, State
 from duetime.ports.store import ExecutionQuery, JobQuery
@@ -12,8 +12,8 @@ from duetime.store.sqlite.blocks import expand
 
 JOB_ROW = expand("""
 SELECT rtrim(json_array(uuid_text(j.id), j.tenant, j.owner, t.version, t.status, j.created_at, j.updated_at, t.due_at,
-                        t.resume_at, t.fired, t.runs, t.successes, t.failures, t.busy_ms, t.last_run_at, t.last_state, j.paused_by,
-                        j.paused_at, j.pause_reason), ']') || ',' || j.spec || ']' AS row
+                        t.resume_at, t.fired, t.runs, t.successes, t.failures, t.busy_ms, t.last_run_at, t.last_state,
+                        j.paused_by, j.paused_at, j.pause_reason), ']') || ',' || j.spec || ']' AS row
 FROM timers AS t CROSS JOIN jobs AS j ON j.id = t.job
 """)
 EXECUTION_ROW = expand("""
@@ -106,7 +106,8 @@ def count_jobs(query: JobQuery) -> Sql:
 
 
 def executions_where(query: ExecutionQuery) -> Sql:
-    where, values = ["e.tenant = :tenant"], {"tenant": query.tenant}
+    where = ["e.tenant = :tenant"]
+    values: dict[str, Any] = {"tenant": query.tenant}
     if query.job_id is not None:
         where.append("e.job = unhex(:job, '-')")
         values["job"] = query.job_id
@@ -131,10 +132,9 @@ def list_executions(query: ExecutionQuery) -> Sql:
         if query.job_id is None:
             where += " AND e.id < unhex(:after, '-')"
         else:
-            where += (
-                " AND (e.scheduled_at, e.id) <"
-                " ((SELECT scheduled_at FROM executions WHERE id = unhex(:after, '-')), unhex(:after, '-'))"
-            )
+            # The id itself says when it is scheduled: its row may have been pruned meanwhile.
+            where += " AND (e.scheduled_at, e.id) < (:after_at, unhex(:after, '-'))"
+            values["after_at"] = instant_of(query.after)
         values["after"] = query.after
     order = "e.id DESC" if query.job_id is None else "e.scheduled_at DESC, e.id DESC"
     values |= {"limit": str(query.limit), "offset": str(query.offset)}

@@ -88,8 +88,9 @@ class SqliteStore:
     async def apply(self, commands: Sequence[Command]) -> list[Any]:
         return await self._writer.submit(commands)
 
-    async def list_due_timers(self, until: int, limit: int) -> list[DueTimer]:
-        values = {"until": until, "limit": limit}
+    async def list_due_timers(self, until: int, limit: int, after: tuple[int, str] | None = None) -> list[DueTimer]:
+        due_at, job_id = after or (-1, "")
+        values = {"until": until, "limit": limit, "after_due_at": due_at, "after_job": job_id}
         return await self._read(self._engine_reads, self._sql["list_due_timers"], DueTimer, values)
 
     async def next_due_at(self) -> int | None:

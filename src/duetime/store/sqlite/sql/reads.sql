@@ -6,7 +6,7 @@
 SELECT rtrim(json_array(uuid_text(t.job), t.tenant, t.due_at, t.version, t.fired), ']')
        || ',' || iif(t.recurs, 'true', 'false') || ',' || j.created_at || ',' || j.spec || ']' AS row
 FROM timers AS t INDEXED BY timers_due CROSS JOIN jobs AS j ON j.id = t.job
-WHERE t.due_at IS NOT NULL AND t.due_at <= :until
+WHERE t.due_at IS NOT NULL AND t.due_at <= :until AND (t.due_at, t.job) > (:after_due_at, unhex(:after_job, '-'))
 ORDER BY t.due_at, t.job
 LIMIT :limit;
 
