@@ -47,7 +47,7 @@ async def main(count: int, folder: Path) -> float:
     tune_the_interpreter()
     clock, store = SystemClock(), SqliteStore(folder)
     await store.start()
-    due_at = clock.now() + int((LEAD_SECONDS + count / 40_000) * 1000)
+    due_at = clock.now() + int((LEAD_SECONDS + count / 15_000) * 1000)
     for at in range(0, count, PAGE):
         await store.apply([CreateJobs(clock.now(), tuple(job(n, due_at) for n in range(at, min(at + PAGE, count))))])
     if clock.now() > due_at - 500:

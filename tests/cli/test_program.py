@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -57,13 +57,16 @@ def test_help_is_quick_because_nothing_heavy_is_imported() -> None:
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
 
 
-def test_help_starts_within_300_ms() -> None:
-    def seconds() -> float:
-        begin = time.perf_counter()
-        subprocess.run([*DUETIME, "--help"], check=True, capture_output=True)
-        return time.perf_counter() - begin
+def test_help_takes_less_than_300_ms() -> None:
+    """Of processor time: what a busy machine adds is not ours."""
 
-    assert min(seconds() for _ in range(5)) < 0.3
+    def seconds() -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([*DUETIME, "--help"], check=True, capture_output=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    assert min(seconds() for _ in range(3)) < 0.3
 
 
 def test_without_a_server_a_sentence_says_how_to_start_one(alone: Any) -> None:

@@ -19,7 +19,7 @@ from duetime.domain.schedule import Every, Timetable, timetable
 from duetime.domain.states import Trigger
 
 GRACE = 10 * SECOND  # longer than a handover between nodes takes, so a handover makes runs late, not missed
-MOST_COUNTED = 10_000  # a span of missed instants is counted up to here; beyond, its count is unknown (None)
+MOST_COUNTED = 2_000  # a span of missed instants is counted up to here; beyond, its count is unknown (None)
 
 _LOOKBACKS = (MINUTE, HOUR, DAY, 30 * DAY, 366 * DAY)
 

@@ -17,7 +17,7 @@ from duetime.domain.errors import DuetimeError
 from duetime.domain.execution import Run
 from duetime.domain.ids import endpoint_of
 from duetime.domain.instants import LATEST, SECOND
-from duetime.domain.plan import DueTimer, FirePlan, plan
+from duetime.domain.plan import GRACE, DueTimer, FirePlan, plan
 from duetime.engine.dispatcher import Dispatcher
 from duetime.engine.service import Service
 from duetime.ports.clock import Clock
@@ -28,6 +28,7 @@ ARM_AHEAD = SECOND // 2  # timers are read and decoded this long before they are
 PAGE = 2048
 FIRST_PAGE = 8  # a burst begins with a small page, so that its first requests leave at once
 PAGE_GROWTH = 8
+MISSED_PAGE = 64  # what was missed takes longer to decide: others get their turn in between
 ROOM_WAIT_SECONDS = 0.25  # how long a page waits to be born claimed before it is written as QUEUED
 CLOCK_JUMP_SECONDS = 2.0
 
@@ -109,6 +110,8 @@ class Timer(Service):
         now, begin = self._clock.now(), self._position
         end = begin
         last = min(len(self._armed), begin + self._page)
+        if begin < last and now - self._armed[begin].due_at > GRACE:
+            last = min(last, begin + MISSED_PAGE)
         while end < last and self._armed[end].due_at <= now:
             end += 1
         self._position = end
