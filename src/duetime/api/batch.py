@@ -123,10 +123,13 @@ class _Batch:
 
     async def _write(self, page: list[Numbered], now: int) -> None:
         context = self._context
-        (answer,) = await context.store.apply([CreateJobs(now, tuple(job for _, job in page))])
-        answers = [None] * len(page)
-        if isinstance(answer, DuetimeError):  # one of them can't be written: find out which
-            answers = await context.store.apply([CreateJobs(now, (job,)) for _, job in page])
+        answers: list[DuetimeError | None] = [None] * len(page)
+        try:
+            (answer,) = await context.store.apply([CreateJobs(now, tuple(job for _, job in page))])
+            if isinstance(answer, DuetimeError):  # one of them can't be written: find out which
+                answers = await context.store.apply([CreateJobs(now, (job,)) for _, job in page])
+        except DuetimeError as error:  # none was written (a full disk, say); other pages may have been
+            answers = [error] * len(page)
         soonest = None
         for (index, job), refused in zip(page, answers, strict=True):
             if isinstance(refused, DuetimeError):

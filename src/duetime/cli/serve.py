@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
 import sys
 from collections.abc import Mapping
 from typing import Annotated
@@ -49,7 +47,6 @@ def serve(
         }
     )
     _check_host(settings["HOST"].value)
-    _check_port(settings["HOST"].value, settings["PORT"].value)
     _run(settings, as_json)
 
 
@@ -59,16 +56,6 @@ def _check_host(host: str) -> None:
             f"HOST: '{host}' is not this machine alone, and this version has no identity yet: "
             "whoever reaches the port could run jobs. Listen on 127.0.0.1."
         )
-
-
-def _check_port(host: str, port: int) -> None:
-    """Before anything runs: a node that can't be reached should not run jobs either."""
-    try:
-        with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
-            pass
-    except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        raise CommandFailed(f"can't listen on {host} port {port}: {reason}; choose another with --port") from None
 
 
 def _run(settings: Mapping[str, Setting], as_json: bool) -> None:

@@ -80,6 +80,9 @@ class Recorder(Service):
             log.warning("a late result was refused: its claim is no longer ours", execution_id=execution_id)
         self.recorded([run for run, _, _ in results])
         self._tell(results, frozenset(refused))
+        for run, _, pauses in results:
+            if pauses:
+                self._events.publish("job.paused", now, run.tenant, {"job_id": run.job_id, "by": "duetime"})
 
     def _tell(self, results: list[tuple[Run, Attempted, bool]], refused: frozenset[str]) -> None:
         for run, attempted, _ in results:
