@@ -1,0 +1,127 @@
+"""Commands that bring executions into being: fire, manual runs, redrive."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from duetime.domain import commands as c
+from duetime.domain.errors import Conflict
+from duetime.domain.ids import endpoint_of
+from duetime.domain.plan import PlannedRun, TimerMove
+from duetime.domain.states import State, Trigger
+from duetime.store.sqlite.statements import Statements, no_job, page
+
+
+class DueCommands:
+    def __init__(self, statements: Statements) -> None:
+        self._db = statements
+
+    def fire(self, command: c.Fire) -> c.Fired:
+        self._db.check_node(command.node)
+        stale: frozenset[str] = frozenset()
+        if not self._move_timers(command.moves):
+            stale = frozenset(row[0] for row in self._db.rows("fire_stale", moves=page(command.moves)))
+            self._move_timers(tuple(move for move in command.moves if move.job_id not in stale))
+        runs = tuple(run for run in command.runs if run.job_id not in stale) if stale else command.runs
+        special, to_cancel = self._settle_overlaps(command, runs) if runs else (frozenset[str](), ())
+        free = tuple(run for run in runs if run.execution_id not in special) if special else runs
+        state = State.RUNNING if command.claim else State.QUEUED
+        decided = self._insert_runs(
+            free, state, node=command.node if command.claim else None, attempt=int(command.claim)
+        )
+        if special or decided:
+            job_ids = {run.job_id for run in runs if run.execution_id in special or run.execution_id in decided}
+            self._db.release_held(job_ids)  # one that was to follow an instant decided long ago has nobody to wait for
+            self._db.run("complete_jobs", jobs=page(list(job_ids)))
+        if skips := [skip for skip in command.skips if skip.job_id not in stale]:
+            self._db.run("add_skips", skips=page(skips), now=command.now)
+        return c.Fired(stale, special | decided, to_cancel)
+
+    def _move_timers(self, moves: Sequence[TimerMove]) -> bool:
+        """False, and nothing moved, if one of them is not as it was planned from."""
+        self._db.connection.execute("SAVEPOINT moves")
+        self._db.run("fire_timers", moves=page(moves))
+        moved = self._db.connection.changes() == len(moves)
+        if not moved:
+            self._db.connection.execute("ROLLBACK TO moves")
+        self._db.connection.execute("RELEASE moves")
+        return moved
+
+    def _settle_overlaps(self, command: c.Fire, runs: Sequence[PlannedRun]) -> tuple[frozenset[str], tuple[str, ...]]:
+        """Write the runs whose job has an open execution as their policy says. Mostly there are none."""
+        overlapping = {row[0]: (row[1], row[2]) for row in self._db.rows("fire_overlapping", runs=page(runs))}
+        if not overlapping:
+            return frozenset(), ()
+        skipped, held, replacing = [], [], []
+        for run in runs:
+            if run.execution_id not in overlapping:
+                continue
+            choice, has_held = overlapping[run.execution_id]
+            if choice == "cancel":
+                replacing.append(run)
+            elif choice == "skip" or (choice == "hold_one" and has_held):
+                skipped.append(run)
+            else:
+                held.append(run)
+        self._insert_runs(skipped, State.SKIPPED, reason="overlap", ended_at=command.now)
+        self._insert_runs(held, State.QUEUED, held=1)
+        to_cancel = self._cancel_open(replacing, command.now)
+        special = overlapping.keys() - {run.execution_id for run in replacing}
+        return frozenset(special), to_cancel
+
+    def _cancel_open(self, replacing: Sequence[PlannedRun], now: int) -> tuple[str, ...]:
+        if not replacing:
+            return ()
+        rows = self._db.rows("list_open_of_runs", runs=page(replacing))
+        ids = page([execution_id for execution_id, _ in rows])
+        before = self._db.states(ids)
+        self._db.run("cancel_waiting_by_id", ids=ids, reason="replaced by a newer run", now=now)
+        self._db.count_change(before, self._db.states(ids))
+        self._db.run("request_cancel", ids=ids)
+        return tuple(execution_id for execution_id, state in rows if state == State.RUNNING)
+
+    def _insert_runs(
+        self, runs: Sequence[PlannedRun], state: State, *, reason: str | None = None, held: int = 0,
+        node: int | None = None, attempt: int = 0, ended_at: int | None = None,
+    ) -> frozenset[str]:  # fmt: skip
+        """Answers the ids of those whose instant has an execution already (a clock that went back, say)."""
+        if not runs:
+            return frozenset()
+        values = {
+            "state": state, "reason": reason, "held": held, "node": node, "attempt": attempt, "ended_at": ended_at
+        }  # fmt: skip
+        self._db.connection.execute("SAVEPOINT runs")
+        self._db.run("fire_runs", runs=page(runs), **values)
+        decided: frozenset[str] = frozenset()
+        if self._db.connection.changes() != len(runs):
+            # Which rows were there before can't be told from the rows: undo the page, look, and write the rest.
+            self._db.connection.execute("ROLLBACK TO runs")
+            decided = frozenset(row[0] for row in self._db.rows("fire_decided", runs=page(runs)))
+            runs = [run for run in runs if run.execution_id not in decided]
+            self._db.run("fire_runs", runs=page(runs), **values)
+            if self._db.connection.changes() != len(runs):
+                raise Conflict("an execution's id is taken; the page is planned again")
+        self._db.connection.execute("RELEASE runs")
+        self._db.count(Counter((run.tenant, str(state)) for run in runs))
+        return decided
+
+    def add_run(self, command: c.AddRun) -> str:
+        row = self._db.row("get_job_for_run", job=command.job_id, tenant=command.tenant)
+        if row is None:
+            raise no_job(command.job_id)
+        tenant, priority, url = row
+        self._db.run(
+            "add_run", id=command.execution_id, job=command.job_id, tenant=tenant, now=command.now,
+            trigger=command.trigger, priority=5 if priority is None else priority, endpoint=endpoint_of(url),
+        )  # fmt: skip
+        self._db.count({(tenant, State.QUEUED): 1})
+        return command.execution_id
+
+    def redrive(self, command: c.Redrive) -> int:
+        pairs = {dead_id: (dead_id, new_id) for dead_id, new_id in command.pairs}  # one named twice is driven once
+        rows = self._db.rows("list_redrivable", pairs=page(list(pairs.values())), tenant=command.tenant)
+        for job_id, dead_id, new_id in rows:
+            self.add_run(c.AddRun(command.now, command.tenant, job_id, new_id, Trigger.RETRY))
+            self._db.run("clear_dead", id=dead_id)
+        return len(rows)

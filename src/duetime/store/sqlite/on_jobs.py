@@ -1,0 +1,128 @@
+"""Commands on jobs: create, change, pause, resume, cancel, purge."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import cast
+
+import apsw
+
+from duetime.domain import commands as c
+from duetime.domain.errors import Conflict, IdempotencyKeyReused, PreconditionFailed
+from duetime.domain.job import JobStatus
+from duetime.domain.states import State
+from duetime.store.sqlite.statements import Statements, page
+
+_JOBS = "jobs"
+
+
+class JobCommands:
+    def __init__(self, statements: Statements) -> None:
+        self._db = statements
+
+    def create_jobs(self, command: c.CreateJobs) -> str | None:
+        record = command.idempotency
+        if record is not None:
+            stored = self._db.row("get_idempotency_key", tenant=record.tenant, key=record.key)
+            if stored is not None:
+                if stored[0] != record.fingerprint:
+                    raise IdempotencyKeyReused(
+                        f"Idempotency-Key '{record.key}' was used with another body; send a new key for a new request"
+                    )
+                return cast(str, stored[1])
+        jobs = page(command.jobs)
+        try:
+            self._db.run("create_jobs", jobs=jobs, now=command.now)
+        except apsw.ConstraintError:
+            raise _key_taken(command.jobs[0].key if len(command.jobs) == 1 else None) from None
+        # A page of its own, without the specs: the wide rows would be parsed a second time.
+        timers = [(job.job_id, job.tenant, job.shard, job.recurs, job.due_at) for job in command.jobs]
+        self._db.run("create_timers", timers=page(timers))
+        self._db.count(Counter((job.tenant, _JOBS) for job in command.jobs))
+        if record is not None:
+            self._db.run(
+                "add_idempotency_key", tenant=record.tenant, key=record.key, fingerprint=record.fingerprint,
+                response=record.response, now=command.now,
+            )  # fmt: skip
+        return None
+
+    def change_job(self, command: c.ChangeJob) -> int:
+        status, version, _, _ = self._db.timer(command.tenant, command.job_id)
+        if version != command.version:
+            raise PreconditionFailed(
+                f"job {command.job_id} has version {version}, not {command.version}; read it again and repeat"
+            )
+        if status == JobStatus.CANCELLED:
+            raise Conflict(f"job {command.job_id} is CANCELLED and can't be changed; create a new one")
+        try:
+            self._db.run(
+                "change_job", job=command.job_id, key=command.key, name=command.name, type=command.type,
+                now=command.now, spec=page(command.spec),
+            )  # fmt: skip
+        except apsw.ConstraintError:
+            raise _key_taken(command.key) from None
+        revived = status == JobStatus.COMPLETED and command.due_at is not None
+        self._db.run(
+            "change_timer", job=command.job_id, recurs=command.recurs, due_at=command.due_at, restart=revived,
+            status=JobStatus.PENDING if revived else status,
+        )  # fmt: skip
+        return cast(int, version) + 1
+
+    def pause_job(self, command: c.PauseJob) -> JobStatus:
+        status, _, due_at, _ = self._db.timer(command.tenant, command.job_id)
+        if status == JobStatus.PAUSED:
+            return JobStatus.PAUSED
+        if status != JobStatus.PENDING:
+            raise Conflict(f"job {command.job_id} is {status}; only a PENDING job can be paused")
+        self._db.run("set_timer", job=command.job_id, status=JobStatus.PAUSED, due_at=None, resume_at=due_at)
+        self._db.run(
+            "set_pause",
+            job=command.job_id,
+            by=command.by,
+            at=command.now,
+            reason=command.reason,
+            now=command.now,
+        )
+        return JobStatus.PAUSED
+
+    def resume_job(self, command: c.ResumeJob) -> JobStatus:
+        status, version, _, _ = self._db.timer(command.tenant, command.job_id)
+        if status != JobStatus.PAUSED:
+            raise Conflict(f"job {command.job_id} is {status}; only a PAUSED job can be resumed")
+        if version != command.version:
+            raise Conflict(f"job {command.job_id} was changed meanwhile; read it again and repeat")
+        self._db.run("set_timer", job=command.job_id, status=JobStatus.PENDING, due_at=command.due_at, resume_at=None)
+        self._db.run("set_pause", job=command.job_id, by=None, at=None, reason=None, now=command.now)
+        if command.skipped is not None:
+            self._db.run("add_skips", skips=page([command.skipped]), now=command.now)
+        self._db.run("complete_jobs", jobs=page([command.job_id]))
+        return JobStatus(self._db.timer(command.tenant, command.job_id)[0])
+
+    def cancel_job(self, command: c.CancelJob) -> list[str]:
+        status, _, _, _ = self._db.timer(command.tenant, command.job_id)
+        if status != JobStatus.CANCELLED:
+            self._db.run("set_timer", job=command.job_id, status=JobStatus.CANCELLED, due_at=None, resume_at=None)
+        waiting = self._db.states_of(command.job_id, {State.QUEUED, State.RETRYING})
+        self._db.run("cancel_waiting", job=command.job_id, now=command.now)
+        moved = {(command.tenant, state): -count for state, count in waiting.items()}
+        self._db.count({**moved, (command.tenant, State.CANCELLED): sum(waiting.values())})
+        self._db.run("request_cancel_of_running", job=command.job_id)
+        return [row[0] for row in self._db.rows("list_running_of_job", job=command.job_id)]
+
+    def purge_job(self, command: c.PurgeJob) -> None:
+        self._db.timer(command.tenant, command.job_id)
+        if self._db.row("list_running_of_job", job=command.job_id) is not None:
+            raise Conflict(f"job {command.job_id} has a running execution; cancel it first, then purge")
+        states = self._db.states_of(command.job_id, set(State))
+        for name in ("purge_attempts", "purge_executions", "purge_skips", "purge_timer", "purge_job"):
+            self._db.run(name, job=command.job_id)
+        self._db.count({(command.tenant, state): -count for state, count in states.items()})
+        self._db.count({(command.tenant, _JOBS): -1})
+
+
+def _key_taken(key: str | None) -> Conflict:
+    return Conflict(
+        f"a job with key '{key}' exists already; change it with PUT /api/v1/jobs/by-key/{key}, or choose another key"
+        if key
+        else "a job with one of these keys exists already; keys are unique in a tenant"
+    )

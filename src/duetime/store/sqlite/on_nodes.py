@@ -1,0 +1,38 @@
+"""Commands of nodes, and housekeeping: start, stop, prune."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from duetime.domain import commands as c
+from duetime.domain.ids import make_id
+from duetime.store.sqlite.statements import Statements
+
+
+class NodeCommands:
+    def __init__(self, statements: Statements) -> None:
+        self._db = statements
+
+    def start_node(self, command: c.StartNode) -> int:
+        self._db.run("void_nodes", name=command.name, now=command.now)
+        row = self._db.row("start_node", name=command.name, now=command.now)
+        assert row is not None
+        return cast(int, row[0])
+
+    def stop_node(self, command: c.StopNode) -> None:
+        self._db.run("stop_node", node=command.node, now=command.now)
+
+    def prune(self, command: c.Prune) -> int:
+        before = make_id(max(command.before, 0), bytes(10))
+        row = self._db.row("list_prunable", before=before, limit=command.limit)
+        count = 0
+        if row is not None and row[0] is not None:
+            ids = row[0]
+            states = self._db.states(ids)
+            self._db.run("prune_attempts", ids=ids)
+            self._db.run("prune_executions", ids=ids)
+            self._db.count({key: -number for key, number in states.items()})
+            count = sum(states.values())
+        self._db.run("prune_skips", before=command.skips_before, limit=command.limit)
+        self._db.run("prune_idempotency_keys", before=command.keys_before, limit=command.limit)
+        return count

@@ -1,0 +1,88 @@
+"""Commands on executions: claim, finish, release, cancel."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from duetime.domain import commands as c
+from duetime.domain.errors import Conflict, NotFound
+from duetime.domain.execution import Attempted, Run
+from duetime.domain.states import OPEN, State
+from duetime.store.sqlite.statements import Statements, page
+
+_decode_runs = msgspec.json.Decoder(list[Run]).decode
+
+
+class RunCommands:
+    def __init__(self, statements: Statements) -> None:
+        self._db = statements
+        self._db.run("create_finishing")
+
+    def claim(self, command: c.Claim) -> list[Run]:
+        self._db.check_node(command.node)
+        row = self._db.row("list_claimable", now=command.now, limit=command.limit, full=page(command.full_endpoints))
+        if row is None or row[0] is None:
+            return []
+        ids = row[0]
+        before = self._db.states(ids)
+        self._db.run("claim", ids=ids, node=command.node)
+        self._db.count_change(before, self._db.states(ids))
+        claimed = self._db.row("list_claimed", ids=ids)
+        return _decode_runs(claimed[0]) if claimed and claimed[0] else []
+
+    def finish(self, command: c.Finish) -> list[str]:
+        attempts = command.attempts
+        refused: set[tuple[Any, ...]] = set()
+        if not self._finish_executions(attempts):
+            refused = set(self._db.rows("finish_refused"))
+            # By claim, not by id: the page may hold the right result of an execution beside a stale one, or twice.
+            by_claim = {(a.execution_id, a.attempt, a.token): a for a in attempts}
+            attempts = tuple(attempt for claim, attempt in by_claim.items() if claim not in refused)
+            self._finish_executions(attempts)
+        if attempts:
+            self._db.run("finish_attempts", node=command.node)
+            self._db.run("finish_timers")
+            moved = Counter((attempt.tenant, str(attempt.state)) for attempt in attempts)
+            moved.subtract(Counter((attempt.tenant, str(State.RUNNING)) for attempt in attempts))
+            self._db.count(moved)
+            self._db.release_held({attempt.job_id for attempt in attempts if attempt.state not in OPEN})
+        return [execution_id for execution_id, _, _ in refused]
+
+    def _finish_executions(self, attempts: Sequence[Attempted]) -> bool:
+        """False, and nothing written, if one of them is refused."""
+        self._db.run("clear_finishing")
+        self._db.run("read_finishing", attempts=page(attempts))
+        self._db.connection.execute("SAVEPOINT finishes")
+        self._db.run("finish_executions")
+        written = self._db.connection.changes() == len(attempts)
+        if not written:
+            self._db.connection.execute("ROLLBACK TO finishes")
+        self._db.connection.execute("RELEASE finishes")
+        return written
+
+    def release(self, command: c.Release) -> None:
+        ids = page([run.execution_id for run in command.runs])
+        before = self._db.states(ids)
+        self._db.run("release_runs", runs=page(command.runs), now=command.now)
+        self._db.count_change(before, self._db.states(ids))
+
+    def cancel_execution(self, command: c.CancelExecution) -> State:
+        row = self._db.row("get_execution_state", id=command.execution_id, tenant=command.tenant)
+        if row is None:
+            raise NotFound(f"there is no execution {command.execution_id}")
+        state, job_id = State(row[0]), row[1]
+        if state not in OPEN:
+            raise Conflict(f"execution {command.execution_id} is {state}; what has ended can't be cancelled")
+        ids = page([command.execution_id])
+        if state is State.RUNNING:
+            self._db.run("request_cancel", ids=ids)
+            return State.RUNNING
+        self._db.run("cancel_waiting_by_id", ids=ids, reason="cancelled", now=command.now)
+        self._db.count({(command.tenant, state): -1, (command.tenant, State.CANCELLED): 1})
+        self._db.release_held([job_id])
+        self._db.run("complete_jobs", jobs=page([job_id]))
+        return State.CANCELLED
