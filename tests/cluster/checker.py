@@ -10,7 +10,8 @@ what the API says once everything is quiet. Which instants were due it works out
     ORPHAN         an execution that is still open after everything is quiet
     STALE          an attempt that had been replaced was let through: its request or its end came after its successor's
     LOST           an acknowledged job is gone
-    DUP-ATTEMPT    more requests for one execution than its bound allows, or more repeated ones than `most_repeated`
+    DUP-ATTEMPT    more requests for one execution than its bound allows, more repeated ones than `most_repeated`, or
+                   one repeated that a target had accepted longer than `unrecorded_ms` before the crash
     LATE           the 99th percentile of lateness is past the objective
 
 A repeated request is no fault by itself: attempts are at least once. It is counted, and bounded.
@@ -65,11 +66,14 @@ class History:
     skipped: dict[str, list[dict[str, Any]]]  # spans by job
     stored_jobs: frozenset[str]
     until: int  # instants up to here must have been decided
+    crashes: Sequence[int] = ()  # when the server was killed
 
 
 @dataclass(frozen=True)
 class Objectives:
     most_repeated: int | None = None  # executions that may have been requested more than once
+    # A result is written a moment after it came. How many that are depends on the rate; how old they are does not.
+    unrecorded_ms: int | None = None
     lateness_p99_ms: int | None = None
 
 
@@ -150,6 +154,7 @@ def check(history: History, objectives: Objectives = Objectives()) -> Report:  #
     _check_requests(history, jobs, due, by_execution, report)
     repeated = {id: lines for id, lines in by_execution.items() if len(lines) > 1}
     _check_repeats(repeated, jobs, objectives, report)
+    oldest = _check_unrecorded(repeated, history.crashes, objectives, report)
     lateness = _check_lateness(history.requests, objectives, report)
     report.counts = {
         "jobs": len(jobs),
@@ -157,6 +162,7 @@ def check(history: History, objectives: Objectives = Objectives()) -> Report:  #
         "executions": len(history.executions),
         "requests": len(history.requests),
         "repeated executions": len(repeated),
+        "oldest repeated (ms)": oldest,
         **{f"lateness {name} (ms)": value for name, value in lateness.items()},
     }
     return report
@@ -255,6 +261,24 @@ def _check_repeats(
     if objectives.most_repeated is not None and len(repeated) > objectives.most_repeated:
         sentence = f"{len(repeated)} executions were requested more than once"
         report.add("DUP-ATTEMPT", f"{sentence}; {objectives.most_repeated} may be")
+
+
+def _check_unrecorded(
+    repeated: dict[str, list[dict[str, Any]]], crashes: Sequence[int], objectives: Objectives, report: Report
+) -> int:
+    """How long before a crash the oldest of the accepted and yet repeated requests had been answered."""
+    oldest = 0
+    for execution_id, lines in repeated.items():
+        for line in lines[:-1]:
+            if line["t_end"] is None or not 200 <= line["status"] < 300:
+                continue
+            # The first crash since it began: an answer that came as the sender died belongs to that one.
+            age = min((at - line["t_end"] for at in crashes if at >= line["t_start"]), default=None)
+            oldest = max(oldest, age or 0)
+            if objectives.unrecorded_ms is not None and (age is None or age > objectives.unrecorded_ms):
+                when = "with no crash after it" if age is None else f"{age} ms before the crash"
+                report.add("DUP-ATTEMPT", f"execution {execution_id} was accepted {when}, and requested again")
+    return oldest
 
 
 def _check_lateness(requests: Iterable[dict[str, Any]], objectives: Objectives, report: Report) -> dict[str, int]:

@@ -20,7 +20,7 @@ class Scenario:
         self.server = server
         self.receiver = receiver
         self.jobs: list[AcknowledgedJob] = []
-        self.crashes = 0
+        self.crashes: list[int] = []  # when
 
     def body(self, schedule: str, path: str = "/ok", **fields: Any) -> Body:
         return {"name": "a job", "schedule": schedule, "payload": {"url": self.receiver.url(path)}, **fields}
@@ -58,12 +58,12 @@ class Scenario:
     def revive(self) -> None:
         """The server died by kill -9, or is about to: start it again, with no crash in store for it."""
         assert self.server.wait(10) == -signal.SIGKILL, self.server.errors()
-        self.crashes += 1
+        self.crashes.append(now_ms())
         self.server.start()
 
     def kill(self) -> None:
         self.server.kill()
-        self.crashes += 1
+        self.crashes.append(now_ms())
 
     def await_crash(self, seconds: float) -> None:
         if not self.crashes:
@@ -93,6 +93,7 @@ class Scenario:
             {job.job_id: client.get(f"/jobs/{job.job_id}/executions?limit=1").json()["skipped"] for job in recurring},
             frozenset(job["job_id"] for job in client.pages("/jobs", "jobs")),
             now_ms(),
+            self.crashes,
         )
 
     def check(self, objectives: Objectives = Objectives()) -> Report:  # noqa: B008 (frozen)

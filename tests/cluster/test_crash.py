@@ -18,7 +18,8 @@ from cluster.scenario import LOST_ATTEMPTS, Scenario
 pytestmark = pytest.mark.slow
 
 BURST = 2000
-MOST_IN_FLIGHT = 64  # against one endpoint; a crash may repeat those and what was not yet written down
+MOST_IN_FLIGHT = 64  # against one endpoint
+UNRECORDED_MS = 500  # what was answered this long before a kill is written down (mostly within 110 ms), not sent again
 FAR = "2099-01-01T00:00:00Z"
 
 
@@ -26,7 +27,6 @@ def burst(scenario: Scenario, lead_ms: int, path: str = "/ok") -> int:
     """2,000 webhooks due at one instant, which is answered."""
     at = now_ms() + lead_ms
     scenario.create_batch([scenario.at(at, path) for _ in range(BURST)])
-    assert now_ms() < at, "the machine is too busy to create the burst before it is due"
     return at
 
 
@@ -37,9 +37,9 @@ def requests_reach(scenario: Scenario, count: int) -> None:
 class TestKillDuringABurst:
     def test_before_it_is_due(self, scenario: Scenario) -> None:
         scenario.server.start()
-        at = burst(scenario, 1500)
+        at = burst(scenario, 2500)
         scenario.kill()
-        assert now_ms() < at
+        assert now_ms() < at, "the machine was too busy to create the burst before it was due"
         scenario.server.start()
         scenario.wait_for_quiet()
         report = scenario.assert_green(Objectives(most_repeated=0))
@@ -53,7 +53,7 @@ class TestKillDuringABurst:
         assert scenario.receiver.count() < BURST
         scenario.server.start()
         scenario.wait_for_quiet()
-        scenario.assert_green(Objectives(most_repeated=8 * MOST_IN_FLIGHT))
+        scenario.assert_green(Objectives(unrecorded_ms=UNRECORDED_MS))
 
     def test_after_the_last_request(self, scenario: Scenario) -> None:
         scenario.server.start()
@@ -62,7 +62,7 @@ class TestKillDuringABurst:
         scenario.kill()
         scenario.server.start()
         scenario.wait_for_quiet()
-        scenario.assert_green(Objectives(most_repeated=8 * MOST_IN_FLIGHT))
+        scenario.assert_green(Objectives(unrecorded_ms=UNRECORDED_MS))
 
     def test_three_times_in_the_middle_of_it(self, scenario: Scenario) -> None:
         scenario.server.start()
@@ -72,14 +72,14 @@ class TestKillDuringABurst:
             scenario.kill()
             scenario.server.start()
         scenario.wait_for_quiet()
-        scenario.assert_green(Objectives(most_repeated=24 * MOST_IN_FLIGHT))
+        scenario.assert_green(Objectives(unrecorded_ms=UNRECORDED_MS))
 
 
-# The first 200 commits are the creates, one after the other; those after it are fires and finishes.
+# Creates come one after the other, a commit each: 100 is among them, 206 among the fires and finishes after.
 @pytest.mark.parametrize(
     "crash_at",
     [
-        "before_commit:100", "before_commit:260", "after_commit:100", "after_commit:260",
+        "before_commit:100", "before_commit:206", "after_commit:100", "after_commit:206",
         "after_plan:1", "after_plan:4", "after_fire:1", "after_fire:4",
         "before_attempt:1", "before_attempt:150", "after_attempt:1", "after_attempt:150",
         "before_finish:1", "before_finish:5", "after_finish:1", "after_finish:5",
@@ -89,10 +89,10 @@ def test_a_crash_at_a_named_point_loses_nothing(scenario: Scenario, crash_at: st
     scenario.server.start(CRASH_AT=crash_at)
     at = now_ms() + 1500
     end_at = scenario.at(at + 1700)["schedule"]
-    bodies = [scenario.at(at) for _ in range(100)]
-    bodies += [scenario.at(at + 1000, retry_policy={"max_retries": 0}) for _ in range(60)]
-    bodies += [scenario.body("every 1s", end_at=end_at, overlap=overlap) for overlap in ("skip", "allow") * 10]
+    bodies = [scenario.body("every 1s", end_at=end_at, overlap=overlap) for overlap in ("skip", "allow") * 10]
     bodies += [scenario.body("* * * * * *", end_at=end_at, overlap="queue_all") for _ in range(20)]
+    bodies += [scenario.at(at) for _ in range(100)]
+    bodies += [scenario.at(at + 1000, retry_policy={"max_retries": 0}) for _ in range(60)]
     for body in bodies:
         scenario.create(body)
     scenario.await_crash(15)
@@ -140,7 +140,7 @@ def test_random_kills_over_ten_seconds_of_recurring_jobs_miss_no_instant(scenari
     print(f"seed {seed}")  # noqa: T201 (shown when it fails)
     chance = random.Random(seed)
     scenario.server.start()
-    end = now_ms() + 10_000
+    end = now_ms() + 10_000  # long after the last of the creates
     end_at = scenario.at(end)["schedule"]
     for number in range(60):
         schedule = ("every 1s", "* * * * * *", "*/2 * * * * *", "every 2s")[number % 4]

@@ -177,6 +177,28 @@ class TestPlantedFaults:
     def test_more_repeated_executions_than_may_be(self, history: History) -> None:
         assert verdicts(history, Objectives(most_repeated=0)) == {"DUP-ATTEMPT"}
 
+    @pytest.mark.parametrize(
+        ("crashes", "red"),
+        [
+            ([23], False),  # 0 ms after the first answer
+            ([73], False),  # 50 ms after it: at the limit
+            ([74], True),
+            ([13, 9000], False),  # the sender died while it was answered
+            ([], True),  # no crash explains it
+        ],
+    )
+    def test_a_request_accepted_long_before_the_crash_and_repeated(
+        self, history: History, crashes: list[int], red: bool
+    ) -> None:
+        at = NOW + 2000  # ONCE: answered 23 ms after its instant, and requested again
+        crashed = replace(history, crashes=[at + crash for crash in crashes])
+        assert verdicts(crashed, Objectives(unrecorded_ms=50)) == ({"DUP-ATTEMPT"} if red else set())
+
+    def test_a_failed_request_may_be_repeated_without_any_crash(self, history: History) -> None:
+        first, _ = (line for line in history.requests if line["job_id"] == ONCE.job_id)
+        first["status"] = 500
+        assert verdicts(history, Objectives(unrecorded_ms=50)) == set()
+
     def test_lateness_past_the_objective(self, history: History) -> None:
         assert verdicts(history, Objectives(lateness_p99_ms=2)) == {"LATE"}
 

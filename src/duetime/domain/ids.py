@@ -61,9 +61,11 @@ def shard_of(job_id: str) -> int:
 
 @lru_cache(maxsize=4096)
 def _endpoint(origin: str) -> int:
-    return int.from_bytes(blake2b(origin.encode(), digest_size=6).digest(), "big")
+    return int.from_bytes(blake2b(origin.lower().encode(), digest_size=6).digest(), "big")
 
 
 def endpoint_of(url: str) -> int:
     """A number for the scheme, host and port that a URL calls: what limits for an endpoint are counted by."""
-    return _endpoint("/".join(url.split("/", 3)[:3]).lower())
+    end = url.find("/", 8)  # after the slashes of http:// or https://
+    origin = url if end < 0 else url[:end]
+    return _endpoint(origin.split("?", 1)[0] if "?" in origin else origin)

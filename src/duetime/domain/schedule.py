@@ -57,7 +57,9 @@ class Every(msgspec.Struct, frozen=True):
         return f"every {name}" if count == 1 else f"every {count} {name}s"
 
 
-class Cron(msgspec.Struct, frozen=True):
+class Cron(msgspec.Struct, frozen=True, eq=False):
+    """Made once for each text, zone and choice (`_cron`), and so compared by identity, which is quick."""
+
     expression: cron.CronExpression
     zone: str
     dst: Dst
@@ -65,7 +67,7 @@ class Cron(msgspec.Struct, frozen=True):
     recurs = True
 
     def next_after(self, after: int) -> int | None:
-        return _next_cron(self.expression, self.zone, self.dst, after)
+        return _next_cron(self, after)
 
     def describe(self) -> str:
         return cron.describe(self.expression)
@@ -76,8 +78,8 @@ Schedule = Once | Every | Cron
 
 # Jobs that share an expression and a zone share its next instant: a page of ten thousand jobs asks this question once.
 @lru_cache(maxsize=65_536)
-def _next_cron(expression: cron.CronExpression, zone: str, dst: Dst, after: int) -> int | None:
-    return cron.next_after(expression, zone, after, dst)
+def _next_cron(schedule: Cron, after: int) -> int | None:
+    return cron.next_after(schedule.expression, schedule.zone, after, schedule.dst)
 
 
 @lru_cache(maxsize=4096)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import structlog
 
@@ -27,7 +28,8 @@ log = structlog.get_logger()
 
 # While runs are under way more results are about to come: a short wait makes few large commits of many small ones,
 # which cost the runs themselves their time. What a crash loses meanwhile is tried again, as ever.
-GATHER_SECONDS = 0.03
+GATHER_SECONDS = 0.1
+ENOUGH = 1000  # results: these are written at once
 
 _MAY_RELEASE_ANOTHER = frozenset({Overlap.QUEUE_ONE, Overlap.QUEUE_ALL})
 
@@ -39,6 +41,7 @@ class Recorder(Service):
         self._node = node
         self._events = events
         self._results: list[tuple[Run, Attempted, bool]] = []
+        self._enough = asyncio.Event()
         self.is_busy: Callable[[], bool] = lambda: False
         self.recorded: Callable[[Sequence[Run]], None] = lambda runs: None
         self.waiting_hint: Callable[[int], None] = lambda due_at: None
@@ -46,11 +49,12 @@ class Recorder(Service):
     def add(self, run: Run, attempted: Attempted, pauses_job: bool = False) -> None:
         self._results.append((run, attempted, pauses_job))
         self._wake.set()
+        if len(self._results) >= ENOUGH:
+            self._enough.set()
 
     async def run_once(self) -> int:
         while self._results:
-            if self.is_busy():
-                await asyncio.sleep(GATHER_SECONDS)
+            await self._gather()
             results, self._results = self._results, []
             try:
                 await self._record(results)
@@ -58,6 +62,13 @@ class Recorder(Service):
                 self._results = results + self._results
                 raise
         return self._clock.now() + SECOND
+
+    async def _gather(self) -> None:
+        if self.is_busy() and len(self._results) < ENOUGH:
+            self._enough.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(GATHER_SECONDS):
+                    await self._enough.wait()
 
     async def stop(self) -> None:
         await super().stop()

@@ -27,7 +27,7 @@ from duetime.telemetry.crash import crash_point
 ARM_AHEAD = SECOND // 2  # timers are read and decoded this long before they are due
 PAGE = 2048
 FIRST_PAGE = 8  # a burst begins with a small page, so that its first requests leave at once
-PAGE_GROWTH = 8
+PAGE_GROWTH = 3  # a page is planned and written in about the time that the one before it takes to run
 MISSED_PAGE = 64  # what was missed takes longer to decide: others get their turn in between
 ROOM_WAIT_SECONDS = 0.25  # how long a page waits to be born claimed before it is written as QUEUED
 CLOCK_JUMP_SECONDS = 2.0
