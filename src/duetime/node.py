@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import os
 import signal
 import socket
@@ -32,12 +33,14 @@ log = structlog.get_logger()
 # Threads that wait for Python's lock (the writer, the HTTP client's) get it after this long. The default of 5 ms is
 # longer than a commit takes: with it, a busy loop makes every write wait.
 SWITCH_INTERVAL_SECONDS = 0.0005
+MOST_CONNECTIONS = 4096  # beyond, a client is told to come back; jobs need descriptors too
 
 
 class Node:
     def __init__(self, settings: Mapping[str, Setting]) -> None:
         value: Callable[[str], Any] = lambda name: settings[name].value  # noqa: E731
         self._settings = value
+        self._api: tuple[_Server, asyncio.Task[None]] | None = None
         self._clock = SystemClock()
         self._events = EventHub()
         self._store = SqliteStore(Path(value("DATA")))
@@ -52,7 +55,7 @@ class Node:
                 limits=Limits(
                     concurrency=value("DISPATCHER_WORKERS"),
                     endpoint=value("ENDPOINT_CONCURRENCY"),
-                    tenant=value("TENANT_CONCURRENCY"),
+                    tenant=value("TENANT_CONCURRENCY") or value("DISPATCHER_WORKERS"),
                 ),
                 drain_seconds=value("DISPATCHER_DRAIN_TIMEOUT"),
                 reconcile_interval_seconds=value("RECONCILE_INTERVAL"),
@@ -63,7 +66,7 @@ class Node:
         )
 
     async def serve(self, ready: Callable[[str], None]) -> None:
-        """Run until SIGINT or SIGTERM, then stop in the order that loses nothing."""
+        """Run until SIGINT or SIGTERM, then stop in the order that loses nothing. A second signal cuts that short."""
         tune_the_interpreter()
         # The port first: a node that can't be reached should not run jobs either.
         with self._listen() as listener:
@@ -74,7 +77,7 @@ class Node:
                     await self._serve_api(listener, ready)
                 finally:
                     await self._engine.stop()
-                await self._close_api()
+                    await self._close_api()
             finally:
                 await self._store.stop()
         log.info("stopped")
@@ -89,18 +92,21 @@ class Node:
             raise OSError(f"can't listen on {host} port {port}: {reason}; choose another with --port") from None
 
     async def _serve_api(self, listener: socket.socket, ready: Callable[[str], None]) -> None:
-        self._server = _Server(self._http_config())
-        self._serving = asyncio.create_task(self._server.serve(sockets=[listener]))
-        await self._server.wait_until_started(self._serving)
+        server = _Server(self._http_config())
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        self._api = (server, serving)
+        await server.wait_until_started(serving)
         host, port = listener.getsockname()[:2]
         ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
-        await self._wait_for_signal(self._serving)
+        await self._wait_for_signal(serving)
         log.info("stopping: no new runs; what is running has time to end")
 
     async def _close_api(self) -> None:
         """The API answers until all runs have drained, then closes."""
-        self._server.should_exit = True
-        await self._serving
+        if self._api is not None:
+            server, serving = self._api
+            server.should_exit = True
+            await serving
 
     def _http_config(self) -> uvicorn.Config:
         context = ApiContext(
@@ -122,15 +128,21 @@ class Node:
             log_config=None,
             server_header=False,
             proxy_headers=False,
-            timeout_graceful_shutdown=int(self._settings("HTTP_SHUTDOWN_TIMEOUT")),
-            h11_max_incomplete_event_size=64 * 1024,
+            timeout_graceful_shutdown=math.ceil(self._settings("HTTP_SHUTDOWN_TIMEOUT")),
+            limit_concurrency=MOST_CONNECTIONS,
         )
 
     async def _wait_for_signal(self, serving: asyncio.Task[None]) -> None:
         asked = asyncio.Event()
+
+        def ask() -> None:
+            if asked.is_set():
+                self._engine.stop_waiting()
+            asked.set()
+
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, asked.set)
+            loop.add_signal_handler(number, ask)
         waiting = asyncio.create_task(asked.wait())
         await asyncio.wait({waiting, serving}, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
@@ -149,9 +161,6 @@ def tune_the_interpreter() -> None:
 
 class _Server(uvicorn.Server):
     """uvicorn, with its start and its signals in our hands: the API stays up while runs drain."""
-
-    def install_signal_handlers(self) -> None:
-        return
 
     def capture_signals(self) -> Any:
         return nullcontext()

@@ -62,6 +62,13 @@ def _count(value: str) -> int:
     return number
 
 
+def _limit(value: str) -> int:
+    number = _whole(value)
+    if number < 0:
+        raise ValueError("must not be negative; 0 stands for no limit of its own")
+    return number
+
+
 def _port(value: str) -> int:
     number = _whole(value)
     if not 0 <= number <= 65_535:
@@ -124,7 +131,7 @@ SETTINGS: dict[str, tuple[str, Any, str]] = {
     "NODE_NAME": ("", _text, "this node's name; the machine's name if empty"),
     "DISPATCHER_WORKERS": ("128", _count, "runs at once in all"),
     "ENDPOINT_CONCURRENCY": ("64", _count, "runs at once against one scheme, host and port"),
-    "TENANT_CONCURRENCY": ("128", _count, "runs at once of one tenant"),
+    "TENANT_CONCURRENCY": ("0", _limit, "runs at once of one tenant; 0: as many as DISPATCHER_WORKERS"),
     "DISPATCHER_DRAIN_TIMEOUT": ("30s", _duration, "how long a stop waits for what is running"),
     "HTTP_SHUTDOWN_TIMEOUT": ("10s", _duration, "how long a stop waits for requests to this server"),
     "RECONCILE_INTERVAL": ("5m", _period, "how often runs of lost nodes are looked for"),

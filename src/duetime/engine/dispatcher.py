@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import TypeVar
 
 import msgspec
@@ -17,6 +18,7 @@ import msgspec
 from duetime.domain.execution import Run
 
 PRIORITIES = 10
+ANYWHERE = -1  # stands for all endpoints: there is no room for any
 
 Attempt = Callable[[Run], Awaitable[None]]
 Key = TypeVar("Key", int, str)
@@ -30,9 +32,12 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Dispatcher:
-    def __init__(self, limits: Limits, attempt: Attempt) -> None:
+    def __init__(self, limits: Limits, attempt: Attempt, drop: Callable[[Run], None]) -> None:
         self._limits = limits
         self._attempt = attempt
+        self._drop = drop
+        self._share = limits.capacity * 3 // 4  # of the memory, for one endpoint
+        self._waiting: dict[str, Run] = {}  # claimed, not begun: in `_ready` or parked
         self._ready: list[deque[Run]] = [deque() for _ in range(PRIORITIES)]
         self._parked: dict[tuple[str, object], deque[Run]] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -54,85 +59,81 @@ class Dispatcher:
     def room(self) -> int:
         return 0 if self._closed else self._limits.capacity - self._held
 
-    async def admit(self, wanted: Mapping[int, int], seconds: float) -> bool:
-        """Whether so many runs of these endpoints may be born claimed; waits a little for room to open.
+    async def admit(self, wanted: Mapping[int, int], seconds: float) -> frozenset[int]:
+        """The endpoints of which no run may be born claimed now: none, as a rule; all, if there is no room at all.
 
-        Who waits in vain once does not wait again until its endpoint has room: a target that hangs costs the others
-        one short pause, not one at each page.
+        Waits a little for room to open. Who waits in vain once does not wait again until something has ended there: a
+        target that hangs costs the others one short pause, not one at each page.
         """
-        if self._fits(wanted):
-            return True
-        if self._closed or not self._stuck.isdisjoint(wanted):
-            return False
+        refused = self._without_room(wanted)
+        if not refused or self._closed or not self._stuck.isdisjoint(refused):
+            return refused
         self._room_wanted = (wanted, asyncio.Event())
         try:
             async with asyncio.timeout(seconds):
                 await self._room_wanted[1].wait()
         except TimeoutError:
-            self._stuck.update(endpoint for endpoint in wanted if endpoint in self._held_at)
-            return False
+            refused = self._without_room(wanted)
+            self._stuck |= refused
+            return refused
         finally:
             self._room_wanted = None
-        return True
+        return frozenset()
 
-    def _fits(self, wanted: Mapping[int, int]) -> bool:
+    def _without_room(self, wanted: Mapping[int, int]) -> frozenset[int]:
         if sum(wanted.values()) > self.room():
-            return False
-        share = self._limits.capacity * 3 // 4
-        return all(self._held_at.get(endpoint, 0) + count <= share for endpoint, count in wanted.items())
+            return frozenset({*wanted, ANYWHERE})
+        return frozenset(
+            endpoint for endpoint, count in wanted.items() if self._held_at.get(endpoint, 0) + count > self._share
+        )
 
     def full_endpoints(self) -> tuple[int, ...]:
         """Endpoints that hold their share of the memory already: nothing more is claimed for them."""
-        share = self._limits.capacity * 3 // 4
-        return tuple(endpoint for endpoint, held in self._held_at.items() if held >= share)
+        return tuple(endpoint for endpoint, held in self._held_at.items() if held >= self._share)
 
     def offer(self, runs: Iterable[Run]) -> None:
         """Take claimed runs. They will be run, or given back by `drain`."""
         for run in runs:
             self._held += 1
             self._held_at[run.endpoint] = self._held_at.get(run.endpoint, 0) + 1
+            self._waiting[run.execution_id] = run
             self._ready[PRIORITIES - 1 - run.priority].append(run)
         if self._held:
             self._idle.clear()
         self._open_lanes()
 
     def cancel(self, execution_id: str) -> bool:
-        """Stop a running attempt. False if this node isn't running it now."""
+        """Stop a running attempt, or let a claimed run end before it begins. False if this node has neither."""
         task = self._running.get(execution_id)
-        if task is None:
-            return self._drop_waiting(execution_id)
-        self.cancelled.add(execution_id)
-        task.cancel()
-        return True
-
-    def _drop_waiting(self, execution_id: str) -> bool:
-        """A claimed run that has not begun begins as cancelled: its attempt ends at once, and is recorded."""
-        for queue in (*self._ready, *self._parked.values()):
-            for run in queue:
-                if run.execution_id == execution_id:
-                    self.cancelled.add(execution_id)
-                    return True
-        return False
+        if task is not None:
+            self.cancelled.add(execution_id)
+            task.cancel()
+            return True
+        run = self._waiting.pop(execution_id, None)  # its place in a queue is passed over
+        if run is not None:
+            self._drop(run)
+        return run is not None
 
     # What runs
 
     def _open_lanes(self) -> None:
         wanted = min(self._limits.concurrency, len(self._lanes) + sum(map(len, self._ready)))
         while len(self._lanes) < wanted:
-            lane = asyncio.create_task(self._lane())
-            self._lanes.add(lane)
-            lane.add_done_callback(self._lanes.discard)
+            self._lanes.add(asyncio.create_task(self._lane()))
 
     async def _lane(self) -> None:
         """Runs one after the other until nothing is ready: a task a run would cost more than the run."""
         task = asyncio.current_task()
         assert task is not None
-        while (run := self._take()) is not None:
-            self._running[run.execution_id] = task
-            try:
-                await self._attempt(run)
-            finally:
-                self._end(run)
+        try:
+            while (run := self._take()) is not None:
+                self._running[run.execution_id] = task
+                try:
+                    await self._attempt(run)
+                finally:
+                    self._end(run)
+        finally:
+            self._lanes.discard(task)  # at once: an offer in the same turn of the loop must not count on this lane
 
     def _take(self) -> Run | None:
         """The next run that its endpoint and tenant have a place for; parks the others."""
@@ -142,10 +143,13 @@ class Dispatcher:
                 level += 1
                 continue
             run = self._ready[level].popleft()
+            if run.execution_id not in self._waiting:
+                continue  # cancelled before it began
             at, of = self._running_at.get(run.endpoint, 0), self._running_of.get(run.tenant, 0)
             if at < self._limits.endpoint and of < self._limits.tenant:
                 self._running_at[run.endpoint] = at + 1
                 self._running_of[run.tenant] = of + 1
+                del self._waiting[run.execution_id]
                 return run
             # The place that this one can't take may be just what another was parked for.
             if at >= self._limits.endpoint:
@@ -184,7 +188,8 @@ class Dispatcher:
             self._held -= 1
             _decrease(self._held_at, run.endpoint)
             self._stuck.discard(run.endpoint)
-        if self._room_wanted is not None and self._fits(self._room_wanted[0]):
+        self._stuck.discard(ANYWHERE)
+        if self._room_wanted is not None and not self._without_room(self._room_wanted[0]):
             self._room_wanted[1].set()
         if not self._held:
             self._idle.set()
@@ -193,9 +198,13 @@ class Dispatcher:
         return len(self._running)
 
     def waiting(self) -> int:
-        return self._held - len(self._running)
+        return len(self._waiting)
 
     # How it ends
+
+    def stop_waiting(self) -> None:
+        """End a drain now."""
+        self._idle.set()
 
     async def drain(self, seconds: float) -> tuple[list[Run], list[asyncio.Task[None]]]:
         """Take nothing more, and let what is held run out.
@@ -203,12 +212,11 @@ class Dispatcher:
         Answers what was never started when time ran out, and the lanes whose attempts are still under way.
         """
         self._closed = True
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._idle.wait()
-        except TimeoutError:
-            pass
-        never_started = [run for queue in (*self._ready, *self._parked.values()) for run in queue]
+        never_started = list(self._waiting.values())
+        self._waiting.clear()
         for queue in self._ready:
             queue.clear()
         self._parked.clear()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import msgspec
 import structlog
@@ -66,7 +67,7 @@ class Engine:
         self.node = int(node)
         await self._executor.start()
         recorder = Recorder(self._store, self._clock, self.node, self._events)
-        self.dispatcher = Dispatcher(settings.limits, lambda run: worker.attempt(run))
+        self.dispatcher = Dispatcher(settings.limits, lambda run: worker.attempt(run), lambda run: worker.drop(run))
         worker = Worker(self._executor, recorder, self._clock, self._chance, lambda id: id in self.dispatcher.cancelled)
         self.timer = Timer(self._store, self._clock, self.node, self.dispatcher, self._entropy)
         self.claimer = Claimer(self._store, self._clock, self.node, self.dispatcher)
@@ -82,7 +83,11 @@ class Engine:
         self.services = [recorder, self.reconciler, self.claimer, self.timer, self.retention]
 
     async def stop(self) -> None:
-        """Stop timers, stop the reconciler, drain; what is not drained is released, not lost."""
+        """Stop timers, stop the reconciler, drain; what is not drained is released, not lost.
+
+        A step that fails (a full disk, say) is logged, and the next one taken: what it could not write is taken over
+        at the next start.
+        """
         for service in (self.timer, self.reconciler, self.claimer, self.retention):
             await service.stop()
         never_started, lanes = await self.dispatcher.drain(self._settings.drain_seconds)
@@ -91,12 +96,20 @@ class Engine:
         await asyncio.gather(*lanes, return_exceptions=True)
         if never_started:
             log.warning("runs were given back unstarted: the drain timeout is over", count=len(never_started))
-            await self._store.apply([Release(self.node, self._clock.now(), tuple(never_started))])
+            await self._try(self._store.apply([Release(self.node, self._clock.now(), tuple(never_started))]))
+        await self._try(self.recorder.stop())
+        await self._try(self._executor.stop())
+        await self._try(self._store.apply([StopNode(self._clock.now(), self.node)]))
+
+    async def _try(self, step: Coroutine[Any, Any, object]) -> None:
         try:
-            await self.recorder.stop()
-        finally:
-            await self._executor.stop()
-        await self._store.apply([StopNode(self._clock.now(), self.node)])
+            await step
+        except Exception as error:  # noqa: BLE001 (the steps that follow matter more)
+            log.error("a step of the stop failed", error=f"{type(error).__name__}: {error}")
+
+    def stop_waiting(self) -> None:
+        """Cut a drain short: somebody is in a hurry."""
+        self.dispatcher.stop_waiting()
 
     def health(self) -> dict[str, str]:
         """Each service: healthy, or what went wrong in its last turn."""

@@ -36,6 +36,8 @@ class Reconciler(Service):
             if isinstance(refused, DuetimeError):
                 raise refused
             returned += len(lapsed) - len(refused)
+            if len(refused) == len(lapsed):  # somebody else is at it
+                break
         if returned:
             log.warning("runs of a lost node were taken over", count=returned)
             self._claimer.hint(0)

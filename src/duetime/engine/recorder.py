@@ -83,7 +83,7 @@ class Recorder(Service):
             for run, _, pauses in results
             if pauses
         ]
-        refused, *_ = await self._store.apply(commands)
+        refused, *paused = await self._store.apply(commands)
         crash_point("after_finish")
         if isinstance(refused, DuetimeError):
             raise refused
@@ -91,9 +91,9 @@ class Recorder(Service):
             log.warning("a late result was refused: its claim is no longer ours", execution_id=execution_id)
         self.recorded([run for run, _, _ in results])
         self._tell(results, frozenset(refused))
-        for run, _, pauses in results:
-            if pauses:
-                self._events.publish("job.paused", now, run.tenant, {"job_id": run.job_id, "by": "duetime"})
+        for command, answer in zip(commands[1:], paused, strict=True):
+            if isinstance(command, PauseJob) and not isinstance(answer, DuetimeError):
+                self._events.publish("job.paused", now, command.tenant, {"job_id": command.job_id, "by": command.by})
 
     def _tell(self, results: list[tuple[Run, Attempted, bool]], refused: frozenset[str]) -> None:
         for run, attempted, _ in results:

@@ -13,6 +13,8 @@ import structlog
 from duetime.domain.instants import SECOND
 from duetime.ports.clock import Clock
 
+LONGEST_PAUSE = 5 * SECOND  # after turns that fail one after the other
+
 log = structlog.get_logger()
 
 
@@ -22,7 +24,7 @@ class Service:
         self._clock = clock
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._stopping = False
+        self._stop = asyncio.Event()
         self.failure: str | None = None  # of the last turn, for the health page
 
     async def run_once(self) -> int:
@@ -34,26 +36,31 @@ class Service:
 
     async def start(self) -> None:
         if self._task is None:
-            self._stopping = False  # here, not in the loop: a stop may come before its first turn
+            self._stop.clear()  # here, not in the loop: a stop may come before its first turn
             self._task = asyncio.create_task(self._turn(), name=self.name)
 
     async def stop(self) -> None:
         """End after the turn under way. Stopping twice, or before the start, does nothing."""
         task, self._task = self._task, None
         if task is not None:
-            self._stopping = True
+            self._stop.set()
             self._wake.set()
             await task
 
     async def _turn(self) -> None:
-        while not self._stopping:
+        pause = SECOND
+        while not self._stop.is_set():
             self._wake.clear()
             try:
-                until = await self.run_once()
-                self.failure = None
+                until, waker = await self.run_once(), self._wake
+                self.failure, pause = None, SECOND
             except Exception as error:
-                self.failure = f"{type(error).__name__}: {error}"
-                log.error("a turn failed and will be tried again", service=self.name, error=self.failure, exc_info=True)
-                until = self._clock.now() + SECOND
-            if not self._stopping:
-                await self._clock.wait(self._wake, until)
+                again, self.failure = self.failure is not None, f"{type(error).__name__}: {error}"
+                log.error(
+                    "a turn failed and will be tried again", service=self.name, error=self.failure, exc_info=not again
+                )
+                # Nothing but a stop ends this pause: what wakes a service would only make it fail faster.
+                until, waker = self._clock.now() + pause, self._stop
+                pause = min(2 * pause, LONGEST_PAUSE)
+            if not self._stop.is_set():
+                await self._clock.wait(waker, until)

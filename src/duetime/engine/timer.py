@@ -75,7 +75,11 @@ class Timer(Service):
             await self._arm(now)
         due = self._take_due()
         if due:
-            await self._fire(due)
+            try:
+                await self._fire(due)
+            except BaseException:
+                self._disarm()  # what was not written is due still: read it again
+                raise
             return 0
         self._page = FIRST_PAGE
         if self._position < len(self._armed):
@@ -119,13 +123,15 @@ class Timer(Service):
 
     async def _fire(self, due: Sequence[DueTimer]) -> None:
         wanted = Counter([endpoint_of(timer.spec.payload.url) for timer in due])
-        if await self._dispatcher.admit(wanted, ROOM_WAIT_SECONDS):
+        refused = await self._dispatcher.admit(wanted, ROOM_WAIT_SECONDS)
+        if not refused:
             await self._fire_page(due, claim=True)
-        elif len(wanted) == 1:
-            await self._fire_page(due, claim=False)
-        else:  # one endpoint has no room: the others are not to suffer for it
-            for endpoint in wanted:
-                await self._fire([timer for timer in due if endpoint_of(timer.spec.payload.url) == endpoint])
+            return
+        # What has no room is written as QUEUED, and claimed later; the others are not to suffer for it.
+        left_out = [endpoint_of(timer.spec.payload.url) in refused for timer in due]
+        for claim in (True, False):
+            if page := [timer for timer, out in zip(due, left_out, strict=True) if out is not claim]:
+                await self._fire_page(page, claim)
 
     async def _fire_page(self, due: Sequence[DueTimer], claim: bool) -> None:
         now = self._clock.now()
@@ -140,7 +146,8 @@ class Timer(Service):
             raise fired
         self._dispatch(page, fired, claim)
         # What is due again before the horizon belongs into the page: read it anew.
-        if any(move.next_due_at is not None and move.next_due_at <= self._horizon for move in page.moves):
+        horizon = max(self._horizon, self._until)
+        if any(move.next_due_at is not None and move.next_due_at <= horizon for move in page.moves):
             self._disarm()
         self._page = min(self._page * PAGE_GROWTH, PAGE)
         await asyncio.sleep(0)  # let the runs of this page begin before the next one is planned

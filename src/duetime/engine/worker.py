@@ -49,6 +49,11 @@ class Worker:
         ended_at = self._clock.now()
         self._recorder.add(run, conclude(run, outcome, started_at, ended_at, self._chance()), pauses_job(outcome))
 
+    def drop(self, run: Run) -> None:
+        """A claimed run that was cancelled before it began: nothing is sent."""
+        now = self._clock.now()
+        self._recorder.add(run, conclude(run, CANCELLED, now, now, 0.0))
+
     async def _execute(self, run: Run) -> Outcome:
         if run.cancel_requested or self._is_cancelled(run.execution_id):
             return CANCELLED

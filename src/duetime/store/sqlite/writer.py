@@ -62,16 +62,19 @@ class Writer:
     def _run(self) -> None:
         assert self._opened is not None
         try:
-            connection = self._connect()
+            self._open()
         except Exception as error:  # noqa: BLE001 (handed to whoever awaits start)
             self._loop.call_soon_threadsafe(self._opened.set_exception, error)
             return
-        applier = Applier(connection)
         self._loop.call_soon_threadsafe(self._opened.set_result, None)
         while batches := self._take():
-            answers = self._write(connection, applier, batches)
-            self._loop.call_soon_threadsafe(_answer, answers)
-        connection.close()
+            self._loop.call_soon_threadsafe(_answer, self._write(batches))
+        self._connection.close()
+
+    def _open(self) -> None:
+        self._connection = self._connect()
+        self._applier = Applier(self._connection)
+        self._broken = False
 
     def _take(self) -> list[Batch]:
         """Everything that waits, up to a bound; empty only when stopping with nothing left."""
@@ -86,16 +89,18 @@ class Writer:
             batches, self._waiting = self._waiting[:taken], self._waiting[taken:]
             return batches
 
-    def _write(self, connection: apsw.Connection, applier: Applier, batches: list[Batch]) -> list[Answer]:
+    def _write(self, batches: list[Batch]) -> list[Answer]:
         try:
-            connection.execute("BEGIN IMMEDIATE")
-            results = _apply_all(applier, [command for commands, _ in batches for command in commands])
+            if self._broken:
+                self._open()
+            self._connection.execute("BEGIN IMMEDIATE")
+            results = _apply_all(self._applier, [command for commands, _ in batches for command in commands])
             crash_point("before_commit")
-            connection.execute("COMMIT")
+            self._connection.execute("COMMIT")
             crash_point("after_commit")
         except Exception as error:  # noqa: BLE001 (answered to every caller; nothing was written)
             self.last_error = f"{type(error).__name__}: {error}"
-            _roll_back(connection)
+            self._roll_back()
             return [(future, _unwritten(error)) for _, future in batches]
         self.last_error = None
         answers: list[Answer] = []
@@ -104,6 +109,15 @@ class Writer:
             answers.append((future, results[position : position + len(commands)]))
             position += len(commands)
         return answers
+
+    def _roll_back(self) -> None:
+        try:
+            # After some errors (disk full, I/O) SQLite has rolled back by itself.
+            if not self._connection.get_autocommit():
+                self._connection.execute("ROLLBACK")
+        except apsw.Error:
+            self._broken = True  # what this connection still holds is unknown: the next write opens another
+            self._connection.close(True)
 
 
 def _apply_all(applier: Applier, commands: list[Command]) -> list[Any]:
@@ -133,12 +147,6 @@ def _answer(answers: list[Answer]) -> None:
             future.set_exception(answer)
         else:
             future.set_result(answer)
-
-
-def _roll_back(connection: apsw.Connection) -> None:
-    # After some errors (disk full, I/O) SQLite has rolled back by itself.
-    if not connection.get_autocommit():
-        connection.execute("ROLLBACK")
 
 
 def _unwritten(error: Exception) -> Exception:
