@@ -6,6 +6,7 @@ import asyncio
 import gc
 import math
 import os
+import resource
 import signal
 import socket
 import sys
@@ -20,6 +21,7 @@ import uvicorn
 
 from duetime.api.app import create_app
 from duetime.api.context import ApiContext
+from duetime.api.protocol import BoundedProtocol
 from duetime.engine.dispatcher import Limits
 from duetime.engine.engine import Engine, EngineSettings
 from duetime.executors.http import HttpExecutor
@@ -105,6 +107,7 @@ class Node:
         """The API answers until all runs have drained, then closes."""
         if self._api is not None:
             server, serving = self._api
+            self._events.close()  # followers would keep it open until the timeout
             server.should_exit = True
             await serving
 
@@ -122,7 +125,7 @@ class Node:
         return uvicorn.Config(
             create_app(context),
             loop="uvloop",
-            http="httptools",
+            http=BoundedProtocol,
             lifespan="off",
             access_log=False,
             log_config=None,
@@ -150,6 +153,10 @@ class Node:
 
 def tune_the_interpreter() -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+    # A run under way holds a socket: take as many as the machine lets us have.
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     # What is loaded now stays: the collector need not look at it again. A burst makes many short-lived objects and no
     # cycles, so it may look less often: 6 % of the time of a burst, measured.
     gc.collect()

@@ -129,7 +129,7 @@ SETTINGS: dict[str, tuple[str, Any, str]] = {
     "PORT": ("8080", _port, "port to listen on"),
     "DATA": ("duetime-data", _text, "folder of the database"),
     "NODE_NAME": ("", _text, "this node's name; the machine's name if empty"),
-    "DISPATCHER_WORKERS": ("128", _count, "runs at once in all"),
+    "DISPATCHER_WORKERS": ("512", _count, "runs at once in all"),
     "ENDPOINT_CONCURRENCY": ("64", _count, "runs at once against one scheme, host and port"),
     "TENANT_CONCURRENCY": ("0", _limit, "runs at once of one tenant; 0: as many as DISPATCHER_WORKERS"),
     "DISPATCHER_DRAIN_TIMEOUT": ("30s", _duration, "how long a stop waits for what is running"),

@@ -138,6 +138,20 @@ class TestRunAndRetry:
         assert first["execution_id"] == failed
         assert (latest["execution_id"], latest["trigger"]) == (answer.json()["execution_id"], "retry")
 
+    def test_retry_redrives_the_dead_letter(self, person: Person) -> None:
+        job_id, _ = person.fail()
+        person.client.post(f"/jobs/{job_id}/retry")
+        person.wait_for_end(job_id, 2)
+        dead = person.client.get(f"/dead-letters?job_id={job_id}").json()["executions"]
+        assert [row["trigger"] for row in dead] == ["retry"]  # the one that was retried is not redriven again
+
+    def test_retry_works_too_after_the_dead_letter_was_redriven(self, person: Person) -> None:
+        job_id, failed = person.fail()
+        assert person.client.post("/dead-letters/redrive", {"ids": [failed]}).json()["redriven"] == 1
+        person.wait_for_end(job_id, 2)
+        assert person.client.post(f"/jobs/{job_id}/retry").status == 202
+        person.wait_for_end(job_id, 3)
+
     def test_retry_is_refused_if_the_last_one_did_not_fail(self, person: Person) -> None:
         job_id = person.create("immediate")
         person.wait_for_end(job_id)

@@ -213,7 +213,15 @@ class TestBodies:
         job_id = person.create(description="a\\u0000b")
         assert person.job(job_id)["description"] == "a\\u0000b"
 
-    @pytest.mark.parametrize("depth", [33, 200, 100_000])
+    def test_webhooks_of_a_job_are_not_there_yet(self, person: Person) -> None:
+        answer = person.client.post("/jobs", person.body(webhooks={"on_failure": "https://example.com/"}))
+        refused(answer, 400, "INVALID_REQUEST", "/webhooks")
+
+    def test_a_nul_in_a_large_body_is_refused_too(self, person: Person) -> None:
+        payload = f'{{"url": "{person.receiver.url()}", "body": "{"x" * 100_000}\\u0000"}}'
+        refused(person.client.post("/jobs", raw(person, payload=payload)), 400, "INVALID_REQUEST", "")
+
+    @pytest.mark.parametrize("depth", [31, 33, 200, 100_000])
     def test_deep_nesting_is_refused(self, person: Person, depth: int) -> None:
         nested = "[" * depth + "]" * depth
         payload = f'{{"url": "{person.receiver.url()}", "body": {nested}}}'

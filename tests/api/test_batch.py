@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from api.person import FAR, Person, refused
+from api.person import Person, refused
 from cluster.processes import Answer, wait_until
 
 NDJSON = "application/x-ndjson"
@@ -105,10 +105,17 @@ class TestRefusals:
         assert [(item["index"], item["error"]) for item in made["refused"]] == [(1, "PAYLOAD_TOO_LARGE")]
 
     def test_a_line_without_end_is_refused(self, person: Person) -> None:
-        answer = person.client.post("/jobs:batch", b"x" * 3_000_000, content_type=NDJSON)
-        assert answer.status in (200, 413)
-        if answer.status == 200:  # it came in one piece, and was refused as a line
-            assert answer.json()["refused"][0]["error"] == "PAYLOAD_TOO_LARGE"
+        made = person.client.post("/jobs:batch", b"x" * 3_000_000, content_type=NDJSON).json()
+        assert [(item["index"], item["error"]) for item in made["refused"]] == [(0, "PAYLOAD_TOO_LARGE")]
+
+    def test_a_line_of_more_than_a_megabyte_is_refused_alone(self, person: Person) -> None:
+        giant = person.body(description="x" * 3_000_000)
+        bodies = [person.body(name=f"{person.name} {number}") for number in range(3)]
+        made = send(person, bodies[0], giant, bodies[1], giant, giant, bodies[2]).json()
+        assert [(item["index"], item["error"]) for item in made["refused"]] == [
+            (index, "PAYLOAD_TOO_LARGE") for index in (1, 3, 4)
+        ]
+        assert [person.job(job_id)["name"] for job_id in made["created"]] == [body["name"] for body in bodies]
 
     def test_more_than_100_000_in_an_array_create_none(self, person: Person) -> None:
         one = json.dumps(person.body()).encode()
@@ -118,9 +125,15 @@ class TestRefusals:
 
     @pytest.mark.slow
     def test_more_than_100_000_lines_are_refused_from_there_on(self, person: Person) -> None:
-        content = lines(*[{"name": "x"}] * 100_000, person.body(FAR))
-        answer = person.client.post("/jobs:batch", content, content_type=NDJSON)
-        assert "0 were created" in refused(answer, 413, "PAYLOAD_TOO_LARGE")
+        content = lines(person.body(), *[{"name": "x"}] * 99_999, person.body(), person.body())
+        made = person.client.post("/jobs:batch", content, content_type=NDJSON).json()
+        assert [person.job(job_id)["name"] for job_id in made["created"]] == [person.name]
+        last = made["refused"][-1]
+        assert (last["index"], last["error"]) == (100_000, "PAYLOAD_TOO_LARGE")
+        assert "send them anew" in last["message"]
+        assert (made["refused_count"], len(made["refused"]), len(made["also_refused"]["INVALID_REQUEST"])) == (
+            100_000, 1001, 98_999
+        )  # fmt: skip
 
 
 def test_lines_are_taken_as_they_come(person: Person) -> None:

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from api.person import Person, refused
-from cluster.processes import Client
+from cluster.processes import Client, wait_until
+from duetime.api.events import MOST_FOLLOWERS
 
 
 class Event(NamedTuple):
@@ -87,6 +88,25 @@ def test_who_lost_the_connection_goes_on_where_it_was(person: Person) -> None:
 def test_a_number_from_before_a_restart_says_that_some_were_lost(client: Client) -> None:
     with following(client, "999999999") as events:
         assert next(events).kind == "reset"
+
+
+def test_followers_are_bounded_and_make_room_when_they_go(client: Client) -> None:
+    def status() -> int:
+        connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=10)
+        connection.request("GET", "/api/v1/events")
+        opened.append(connection)
+        return connection.getresponse().status
+
+    opened: list[http.client.HTTPConnection] = []
+    answers = [status() for _ in range(MOST_FOLLOWERS + 1)]
+    assert answers[0] == 200
+    problem = client.get("/events")
+    assert "come back" in refused(problem, 503, "OVERLOADED")
+    assert problem.headers["retry-after"] == "10"
+    for connection in opened:
+        connection.close()
+    wait_until(lambda: status() == 200, 10, "there is room again")
+    opened[-1].close()
 
 
 @pytest.mark.parametrize("last", ["x", "-1", "1.5", "", "9" * 30, "\u00b2"])

@@ -5,21 +5,28 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 import pytest
 
-from duetime.api.actions import list_coming
+from duetime.api.actions import JobActionController, list_coming
 from duetime.api.batch import _Batch
-from duetime.api.context import ApiContext
+from duetime.api.context import TENANT, ApiContext
 from duetime.api.create import create_job
+from duetime.api.executions import ExecutionController
+from duetime.domain.commands import Command
 from duetime.domain.errors import Conflict
+from duetime.domain.execution import Outcome
+from duetime.domain.states import ErrorType
+from duetime.engine.engine import Engine, EngineSettings
+from duetime.ports.store import Store
 from duetime.store.sqlite import SqliteStore
 from duetime.telemetry.events import EventHub
-from duetime.testing import HandClock
+from duetime.testing import HandClock, ScriptedExecutor
 
 T = TypeVar("T")
 
@@ -87,7 +94,8 @@ class TestBatch:
         bad = [json.dumps({**json.loads(body("every 1h")), "timezone": f"Nowhere/{number}"}) for number in range(2000)]
         turns, _ = await turns_of_others(batch.add("\n".join(bad).encode()))
         assert turns >= 5
-        assert (await batch.finish()).refused_count == 2000
+        result = await batch.finish()
+        assert (result.refused_count, result.also_refused) == (2000, {"INVALID_SCHEDULE": list(range(1000, 2000))})
 
     async def test_what_is_said_of_refused_lines_is_bounded(self, context: ApiContext) -> None:
         batch = _Batch(context)
@@ -100,15 +108,80 @@ class TestBatch:
         result = await batch.finish()
         assert (result.created_count, result.refused_count) == (1, 3002)
         assert [item.index for item in result.refused] == list(range(1000))
-        assert result.also_refused == [*range(1000, 3000), 3001, 3002]
+        assert result.also_refused == {"INVALID_REQUEST": [*range(1000, 3000), 3001, 3002]}
         assert len(msgspec.json.encode(result)) < 400_000
 
 
 class TestComing:
     async def test_far_instants_let_others_have_their_turn(self, context: ApiContext) -> None:
-        made = json.loads(await create_job(context, body("0 0 29 2 1"), None))
+        made = json.loads(await create_job(context, body("0 0 29 2 *"), None))
         record = await context.store.get_job("default", made["job_id"])
         assert record is not None
-        turns, coming = await turns_of_others(list_coming(record, 150))
-        assert len(coming) == 150
+        turns, coming = await turns_of_others(list_coming(record, 1000))
+        assert len(coming) == 1000
         assert turns >= 3
+
+
+class TestRetry:
+    async def test_the_second_of_two_retries_of_one_dead_letter_is_refused(
+        self, context: ApiContext, clock: HandClock
+    ) -> None:
+        _, dead = await fail(context, clock)
+        retry = partial(ExecutionController.retry_execution.fn, None, at_once(context), dead)
+        answers = await asyncio.gather(retry(), retry(), return_exceptions=True)
+        (refused,) = [answer for answer in answers if isinstance(answer, Conflict)]
+        (queued,) = [answer for answer in answers if answer is not refused]
+        assert await context.store.get_execution(TENANT, queued.execution_id) is not None
+
+    async def test_two_retries_of_one_job_answer_executions_that_exist(
+        self, context: ApiContext, clock: HandClock
+    ) -> None:
+        job_id, dead = await fail(context, clock)
+        retry = partial(JobActionController.retry_job.fn, None, at_once(context), job_id)
+        for queued in await asyncio.gather(retry(), retry()):
+            assert await context.store.get_execution(TENANT, queued.execution_id) is not None
+        record = await context.store.get_execution(TENANT, dead)
+        assert record is not None
+        assert not record.dead
+
+
+class Together:
+    """A store that lets the first two writes begin when both have come: what they rest on is of one moment."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._barrier = asyncio.Barrier(2)
+        self._writes = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def apply(self, commands: Sequence[Command]) -> list[Any]:
+        self._writes += 1
+        if self._writes <= 2:
+            await self._barrier.wait()
+        return await self._store.apply(commands)
+
+
+def at_once(context: ApiContext) -> ApiContext:
+    return msgspec.structs.replace(context, store=Together(context.store))
+
+
+async def fail(context: ApiContext, clock: HandClock) -> tuple[str, str]:
+    """A job whose only run failed for good, and that run."""
+    engine = Engine(
+        context.store,
+        ScriptedExecutor(Outcome(error_type=ErrorType.HTTP_ERROR, http_status=404)),
+        clock,
+        context.events,
+        EngineSettings(),
+    )
+    follower = context.events.follow(TENANT, 0)
+    await engine.start()
+    made = json.loads(await create_job(context, body("immediate"), None))
+    engine.timer.hint(clock.now())
+    event = None
+    while event is None or event.kind != "execution.failed":
+        event = await anext(follower)
+    await engine.stop()
+    return made["job_id"], str(event.data["execution_id"])

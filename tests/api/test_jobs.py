@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from api.person import FAR, Person, refused
-from cluster.processes import Client
+from cluster.processes import Client, wait_until
 
 INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
@@ -123,6 +124,35 @@ class TestChange:
         changed = person.client.patch(f"/jobs/{job_id}", {"schedule": FAR}).json()
         assert (changed["status"], changed["next_run_time"]) == ("PENDING", "2099-01-01T00:00:00.000Z")
 
+    def test_an_end_in_the_past_is_refused_as_it_would_be_at_the_creation(self, person: Person) -> None:
+        job_id = person.create("0 0 1 1 *")
+        answer = person.client.patch(f"/jobs/{job_id}", {"end_at": "2020-01-01T00:00:00Z"})
+        refused(answer, 400, "INVALID_SCHEDULE", "/end_at")
+        job = person.job(job_id)
+        assert (job["status"], job["version"]) == ("PENDING", 1)
+
+    def test_more_runs_for_a_job_that_had_its_last_go_on_from_its_count(self, person: Person) -> None:
+        job_id = person.create("every 1s", max_runs=1)
+        person.wait_for_end(job_id)
+        changed = person.client.patch(f"/jobs/{job_id}", {"max_runs": 2}).json()
+        assert changed["status"] == "PENDING"
+        assert len(person.wait_for_end(job_id, 2)) == 2
+        job = person.job(job_id)
+        assert (job["status"], job["execution_count"]) == ("COMPLETED", 2)
+
+    @pytest.mark.parametrize("deed", ["change", "cancel"])
+    def test_what_passed_while_paused_is_in_the_ledger_whatever_ends_the_pause(self, person: Person, deed: str) -> None:
+        job_id = person.create("every 1s", start_at="2020-01-01T00:00:00Z")
+        person.client.post(f"/jobs/{job_id}/pause")
+        due_at = datetime.fromisoformat(person.client.get(f"/jobs/{job_id}/next").json()["next"][0])
+        wait_until(lambda: datetime.now(UTC) > due_at, 5, "an instant has passed")
+        if deed == "change":
+            assert person.client.patch(f"/jobs/{job_id}", {"schedule": "every 1h"}).status == 200
+        else:
+            assert person.client.delete(f"/jobs/{job_id}").status == 200
+        (skipped,) = person.client.get(f"/jobs/{job_id}/executions").json()["skipped"]
+        assert skipped["reason"] == "paused"
+
     def test_header_values_stay_as_they_were(self, person: Person) -> None:
         payload = {**person.body()["payload"], "headers": {"X-A": "1", "X-B": "2"}}
         job_id = person.create(payload=payload)
@@ -194,6 +224,11 @@ class TestByKey:
     def test_honours_if_match(self, person: Person) -> None:
         person.client.put(self.path(person), person.body())
         refused(person.client.put(self.path(person), person.body(), if_match='"9"'), 412, "PRECONDITION_FAILED")
+
+    @pytest.mark.parametrize("wanted", ["*", '"1"'])
+    def test_if_match_never_creates(self, person: Person, wanted: str) -> None:
+        refused(person.client.put(self.path(person), person.body(), if_match=wanted), 412, "PRECONDITION_FAILED")
+        assert person.client.put(self.path(person), person.body()).status == 201
 
     def test_another_key_in_the_body_is_refused(self, person: Person) -> None:
         refused(person.client.put(self.path(person), person.body(key="other")), 400, "INVALID_REQUEST", "/key")

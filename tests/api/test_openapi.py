@@ -171,14 +171,30 @@ class TestPreview:
 
 class TestWhoMayAsk:
     @pytest.mark.parametrize(
-        "host", ["evil.example", "127.0.0.1.evil.example", "", "localhost.", "[::2]", "\xff", "a" * 900]
+        "host",
+        [
+            "evil.example",
+            "127.0.0.1.evil.example",
+            "",
+            "localhost.",
+            "[::2]",
+            "128.0.0.1",
+            "127.1",
+            "::1",
+            "[127.0.0.1",
+            "0x7f.0.0.1",
+            "\xff",
+            "a" * 900,
+        ],
     )
     def test_another_host_is_refused(self, client: Client, host: str) -> None:
         for path in ("/health", "/jobs", "/docs"):
             refused(client.get(path, host=host), 403, "FORBIDDEN")
         refused(client.post("/jobs", {}, host=host), 403, "FORBIDDEN")
 
-    @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:80", "127.0.0.1:1", "[::1]", "[::1]:8080"])
+    @pytest.mark.parametrize(
+        "host", ["localhost", "LOCALHOST:80", "127.0.0.1:1", "127.0.0.2:80", "127.9.9.9", "[::1]", "[::1]:8080"]
+    )
     def test_a_local_host_may(self, client: Client, host: str) -> None:
         assert client.get("/health", host=host).status == 200
 

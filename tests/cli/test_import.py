@@ -47,6 +47,16 @@ def test_a_long_file_goes_in_several_batches_and_keeps_its_line_numbers(
     assert [refused["line"] for refused in answer["refused"]] == [25]
 
 
+def test_more_refused_lines_than_the_server_explains_are_counted_all_the_same(duetime: Any, tmp_path: Path) -> None:
+    file = tmp_path / "jobs.ndjson"
+    file.write_text("\n".join([*["broken"] * 1500, job("import-d"), job("import-d", timezone="Nowhere")]))
+    result = duetime("job", "import", str(file))
+    assert "1 created, 1,501 refused" in result.stdout
+    answer = json.loads(duetime("job", "import", str(file), "--json").stdout)
+    assert [refused["line"] for refused in answer["refused"]] == [*range(1, 1501), 1502]
+    assert answer["refused"][-1]["error"] == "INVALID_SCHEDULE"
+
+
 def test_a_line_that_is_too_long_is_refused_without_ending_the_import(duetime: Any, tmp_path: Path) -> None:
     file = tmp_path / "jobs.ndjson"
     file.write_text("\n".join([job("import-d"), job("import-d", description="x" * 1_100_000), job("import-d")]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
@@ -298,3 +299,19 @@ async def test_a_job_created_while_a_page_is_being_read_fires_at_its_own_instant
     stage.clock.set(due_at)
     await stage.turn_timer()
     assert [task.job_id for task in executor.tasks] == made
+
+
+async def test_a_job_whose_schedule_cannot_be_read_any_more_is_paused_and_stops_no_other(
+    stage: Stage, executor: ScriptedExecutor
+):
+    await stage.join()
+    gone = spec("* * * * *", timezone="Europe/Atlantis")  # a zone that an older tz database had
+    made = new_job(spec("* * * * *"), now=stage.clock.now())
+    unreadable = msgspec.structs.replace(made, spec=gone)
+    await stage.apply(c.CreateJobs(NOW, (unreadable,)))
+    good = await stage.add_job(spec("* * * * *"))
+    await stage.pass_time(60, step=60)
+    assert [task.job_id for task in executor.tasks] == [good]
+    paused = await stage.job(unreadable.job_id)
+    assert paused.status == "PAUSED"
+    assert "Europe/Atlantis" in (paused.pause_reason or "")

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 
 import pytest
 
-from duetime.executors.guard import BlockedTarget, Guard, check_address, parse_networks, parse_target
+from duetime.executors.guard import BlockedTarget, Guard, check_address, parse_target
 
 NOT_PUBLIC = """
 0.0.0.0 0.1.2.3 10.0.0.1 10.255.255.255 100.64.0.1 100.127.255.254 127.0.0.1 127.255.255.254 168.63.129.16
@@ -108,7 +108,7 @@ def test_a_url_that_two_parsers_could_read_differently_is_refused(url: str):
         parse_target(url)
 
 
-@pytest.mark.parametrize("port", [0, 1, 22, 25, 53, 110, 139, 389, 445, 587, 993, 1023])
+@pytest.mark.parametrize("port", [1, 22, 25, 53, 110, 139, 389, 445, 587, 993, 1023])
 def test_ports_of_other_protocols_are_refused(port: int):
     with pytest.raises(BlockedTarget, match=f"Port {port} "):
         parse_target(f"http://example.com:{port}/")
@@ -149,7 +149,7 @@ def test_path_and_authority_are_what_the_request_line_needs(url: str, path: str,
 
 
 def test_an_operator_can_allow_a_network_and_nothing_beside_it():
-    guard = Guard(allow=parse_networks(("10.1.0.0/16", "fd00::/8")))
+    guard = Guard(allow=tuple(map(ip_network, ("10.1.0.0/16", "fd00::/8"))))
     guard.check(ip_address("10.1.2.3"))
     guard.check(ip_address("::ffff:10.1.2.3"))
     guard.check(ip_address("64:ff9b::10.1.2.3"))
@@ -161,7 +161,7 @@ def test_an_operator_can_allow_a_network_and_nothing_beside_it():
 
 
 def test_allowing_an_ipv6_network_does_not_allow_the_ipv4_addresses_inside_it():
-    guard = Guard(allow=parse_networks(("2002::/16", "64:ff9b:1::/48", "::/96")))
+    guard = Guard(allow=tuple(map(ip_network, ("2002::/16", "64:ff9b:1::/48", "::/96"))))
     for address in ("2002:7f00:1::1", "64:ff9b:1::7f00:1", "::127.0.0.1"):
         with pytest.raises(BlockedTarget):
             guard.check(ip_address(address))

@@ -105,7 +105,22 @@ def test_a_problem_never_repeats_the_value():
     assert "s3cret" not in (header_problem("X-Key", "s3cret\n") or "")
 
 
-@pytest.mark.parametrize("url", ["http://example.com", "HTTPS://example.com:8443/a?b#c", "http://127.0.0.1/"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://example.com",
+        "HTTPS://example.com:8443/a?b#c",
+        "http://127.0.0.1/",
+        "http://a:65535",
+        "http://a:1/x",
+        "https://a:0080/",
+        "http://a:/",
+        "http://[::1]/",
+        "http://[::1]:65535/x",
+        "http://a/:99999",
+        "http://a?b=:x",
+    ],
+)
 def test_a_url_is_judged_by_its_text_only(url: str):
     assert url_problem(url) is None
 
@@ -120,6 +135,16 @@ def test_a_url_is_judged_by_its_text_only(url: str):
         ("http://a b/", "percent-encode"),
         ("http://a/\n", "percent-encode"),
         ("http://a/" + "x" * 2048, "2048"),
+        ("http://a:65536/", "65535"),
+        ("http://a:99999", "65535"),
+        ("http://a:0/", "65535"),
+        ("https://a:8o80/x", "65535"),
+        ("http://a:-1/", "65535"),
+        ("http://a:80:80/", "65535"),
+        ("http://a:" + "9" * 1000, "65535"),
+        ("http://a:\u0661", "65535"),
+        ("http://[::1]:65536/", "65535"),
+        ("http://[::1]x/", "65535"),
     ],
 )
 def test_a_url_problem_says_what_to_do(url: str, says: str):

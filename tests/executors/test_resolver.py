@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 import socket
+import subprocess
+import sys
+import threading
 
 import pytest
 
 from duetime.executors.guard import BlockedTarget, Guard
-from duetime.executors.resolver import DnsError, Resolver
+from duetime.executors.resolver import DnsError, Resolver, SystemLookup
 
 
 class Clock:
@@ -91,3 +95,59 @@ async def test_the_cache_is_bounded():
         await resolver.resolve(host)
     assert resolver.cached("a.example") is None
     assert resolver.cached("c.example") == ("8.8.8.8",)
+
+
+async def test_too_many_lookups_under_way_are_refused_at_once_and_not_remembered():
+    lookup = Lookup("8.8.8.8")
+    lookup.gate.clear()
+    resolver = Resolver(Guard().check, lookup, max_under_way=2)
+    callers = [asyncio.create_task(resolver.resolve(host)) for host in ("a.example", "b.example", "a.example")]
+    await lookup.reached.wait()
+    with pytest.raises(DnsError, match="too many lookups under way"):
+        await resolver.resolve("c.example")
+    lookup.gate.set()
+    await asyncio.gather(*callers)
+    assert await resolver.resolve("c.example") == ("8.8.8.8",)
+
+
+class TestSystemLookup:
+    async def test_answers_and_fails_as_the_system_does(self):
+        lookup = SystemLookup()
+        assert "127.0.0.1" in await lookup("127.0.0.1")
+        with pytest.raises((OSError, UnicodeError)):
+            await lookup("no such name")
+        lookup.close()
+
+    async def test_as_many_at_once_as_there_are_threads(self, monkeypatch: pytest.MonkeyPatch):
+        begun, gate = queue.SimpleQueue[str](), threading.Event()
+
+        def slow(host: str, *_: object, **__: object) -> list[tuple[object, ...]]:
+            begun.put(host)
+            gate.wait(10)
+            return [(None, None, None, None, (f"192.0.2.{host}", 0))]
+
+        monkeypatch.setattr(socket, "getaddrinfo", slow)
+        lookup = SystemLookup(threads=2)
+        asked = [asyncio.create_task(lookup(str(number))) for number in range(5)]
+        first = [await asyncio.to_thread(begun.get, timeout=10) for _ in range(2)]
+        assert (first, begun.empty()) == (["0", "1"], True)
+        asked[2].cancel()
+        gate.set()
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        assert [answers[number] for number in (0, 1, 3, 4)] == [[f"192.0.2.{number}"] for number in (0, 1, 3, 4)]
+        lookup.close()
+
+    def test_one_that_hangs_does_not_keep_the_process_from_ending(self):
+        script = (
+            "import asyncio, socket, threading\n"
+            "from duetime.executors.resolver import SystemLookup\n"
+            "socket.getaddrinfo = lambda *_, **__: threading.Event().wait(60)\n"
+            "async def main():\n"
+            "    lookup = SystemLookup()\n"
+            "    try:\n"
+            "        await asyncio.wait_for(lookup('a.example'), 0.05)\n"
+            "    except TimeoutError:\n"
+            "        lookup.close()\n"
+            "asyncio.run(main())\n"
+        )
+        subprocess.run([sys.executable, "-c", script], check=True, timeout=15)

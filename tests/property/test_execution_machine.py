@@ -42,6 +42,7 @@ OUTCOMES = [
 POLICY = RetryPolicy(delays=(1, 2))
 BOUND = max(LOST_ATTEMPTS, max_attempts(POLICY))
 ANY = st.integers(0, 1000)
+PLANNED = (Trigger.SCHEDULE, Trigger.CATCH_UP)
 IN_MEMORY = Path("/dev/shm")  # thousands of commits: what is tested here is not the disk
 
 
@@ -72,6 +73,7 @@ class ExecutionMachine(RuleBasedStateMachine):
         self.now = NOW
         self.nodes: list[int] = []
         self.jobs: list[str] = []
+        self.cancelled: set[str] = set()
         self.model = Model()
 
     def teardown(self) -> None:
@@ -258,14 +260,18 @@ class ExecutionMachine(RuleBasedStateMachine):
             for execution_id, known in self.model.executions.items()
             if known.state is State.RUNNING and self.record(execution_id).job_id == job_id
         )
+        self.cancelled.add(job_id)
+        refused = self.apply(c.AddRun(self.now, TENANT, job_id, new_id(self.now), Trigger.MANUAL))
+        assert isinstance(refused, Conflict)
         job = new_job(spec("every 1s", retry_policy=POLICY), now=self.now)
         self.jobs[self.jobs.index(job_id)] = job.job_id
         assert self.apply(c.CreateJobs(self.now, (job,))) is None
 
     @rule()
     def redrive_all_dead_letters(self) -> None:
-        dead = [execution_id for execution_id, known in self.model.executions.items() if known.dead]
-        pairs = tuple((execution_id, new_id(self.now)) for execution_id in dead)
+        letters = [execution_id for execution_id, known in self.model.executions.items() if known.dead]
+        pairs = tuple((execution_id, new_id(self.now)) for execution_id in letters)
+        dead = [letter for letter in letters if self.record(letter).job_id not in self.cancelled]
         assert self.apply(c.Redrive(self.now, TENANT, pairs)) == len(dead)
         assert self.apply(c.Redrive(self.now, TENANT, tuple((old, new_id(self.now)) for old in dead))) == 0
         for execution_id in dead:
@@ -284,12 +290,13 @@ class ExecutionMachine(RuleBasedStateMachine):
     @invariant()
     def the_store_keeps_its_promises(self) -> None:
         records = self.ask(self.store.list_executions(ExecutionQuery(TENANT, limit=100_000)))
-        planned = [(r.job_id, r.scheduled_at) for r in records if r.trigger in (Trigger.SCHEDULE, Trigger.CATCH_UP)]
+        planned = [(r.job_id, r.scheduled_at) for r in records if r.trigger in PLANNED]
         assert len(planned) == len(set(planned)), "two executions of one instant"
         assert {r.execution_id for r in records} >= set(self.model.executions), "an execution is gone"
         for record in records:
             self.compare(record)
         self.nobody_waits_for_nobody(records)
+        self.what_was_fired_is_there(records)
         assert self.ask(totals(self.store)) == self.ask(recount(self.store)), "counters differ from a recount"
 
     def compare(self, record: ExecutionRecord) -> None:
@@ -302,6 +309,12 @@ class ExecutionMachine(RuleBasedStateMachine):
         known.state, known.attempt, known.token, known.dead = record.state, record.attempt, record.token, record.dead
         if record.state in TERMINAL:
             known.ended_as = record
+
+    def what_was_fired_is_there(self, records: list[ExecutionRecord]) -> None:
+        """A job's count towards `max_runs` is the runs its timetable was given: none twice, none that was skipped."""
+        ran = [r.job_id for r in records if r.trigger in PLANNED and r.state is not State.SKIPPED]
+        for number, job_id in enumerate(self.jobs):
+            assert self.job(number).fired == ran.count(job_id), "a run was counted twice, or one that was none"
 
     def nobody_waits_for_nobody(self, records: list[ExecutionRecord]) -> None:
         """A held execution has an open one of its job before it; else it would wait for ever."""

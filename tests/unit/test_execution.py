@@ -50,6 +50,11 @@ def test_a_failure_that_may_pass_is_retried_after_its_wait():
     )  # fmt: skip
 
 
+def test_no_attempt_ends_before_it_began_though_the_clock_was_set_back():
+    attempted = conclude(make_run(), FAILURE, NOW, NOW - 5000, 0.0)
+    assert (attempted.started_at, attempted.ended_at, attempted.due_at) == (NOW, NOW, NOW)
+
+
 def test_a_retry_is_never_due_before_its_attempt_ended():
     assert decide(make_run(), FAILURE, chance=0.0).due_at == NOW + 40
 

@@ -11,6 +11,7 @@ from duetime.api import paging
 from duetime.api.context import OWNER, TENANT, ApiContext
 from duetime.api.create import result_of
 from duetime.api.jobs import cancel_job, find_job
+from duetime.api.turns import collect
 from duetime.api.views import (
     Coming,
     ExecutionList,
@@ -23,7 +24,7 @@ from duetime.api.views import (
     view_skipped,
 )
 from duetime.domain import authoring
-from duetime.domain.commands import AddRun, PauseJob
+from duetime.domain.commands import AddRun, PauseJob, Redrive
 from duetime.domain.errors import Conflict, InvalidRequest
 from duetime.domain.ids import make_id
 from duetime.domain.instants import format_instant
@@ -32,7 +33,7 @@ from duetime.domain.preview import coming
 from duetime.domain.schedule import timetable
 from duetime.domain.states import State, Trigger
 from duetime.domain.why import explain
-from duetime.ports.store import ExecutionQuery, JobRecord
+from duetime.ports.store import ExecutionQuery, ExecutionRecord, JobRecord
 
 MOST_COMING = 1000
 MOST_SKIPPED = 20
@@ -75,7 +76,7 @@ class JobActionController(Controller):
     @post("/run", summary="Run a job once, now", status_code=202)
     async def run_job(self, context: ApiContext, job_id: str) -> QueuedRun:
         check_runnable(await find_job(context, job_id))
-        return await self._add_run(context, job_id, Trigger.MANUAL, "Job queued to run now")
+        return await add_run(context, job_id, Trigger.MANUAL, "Job queued to run now")
 
     @post("/retry", summary="Run the last failed execution again", status_code=202)
     async def retry_job(self, context: ApiContext, job_id: str) -> QueuedRun:
@@ -83,15 +84,10 @@ class JobActionController(Controller):
         check_runnable(record)
         if record.last_state not in (State.FAILED, State.TIMEOUT):
             raise Conflict(f"the last execution of job {job_id} did not fail; use /run to run it once more")
-        return await self._add_run(context, job_id, Trigger.RETRY, "Job queued for retry")
-
-    async def _add_run(self, context: ApiContext, job_id: str, trigger: Trigger, message: str) -> QueuedRun:
-        now = context.clock.now()
-        execution_id = make_id(now, context.entropy(10))
-        (added,) = await context.store.apply([AddRun(now, TENANT, job_id, execution_id, trigger)])
-        result_of(added)
-        context.waiting_hint(now)
-        return QueuedRun(job_id, execution_id, State.QUEUED, message)
+        failed = await context.store.list_executions(ExecutionQuery(TENANT, job_id, record.last_state, limit=1))
+        # As a dead letter, so that it is none any more: a later redrive must not run it once again.
+        queued = await redrive(context, failed[0]) if failed and failed[0].dead else None
+        return queued or await add_run(context, job_id, Trigger.RETRY, "Job queued for retry")
 
     @get("/status", summary="How a job stands, at a glance")
     async def get_status(self, context: ApiContext, job_id: str) -> JobGlance:
@@ -120,7 +116,7 @@ class JobActionController(Controller):
     async def list_next(self, context: ApiContext, job_id: str, count: int = 10) -> Coming:
         if not 1 <= count <= MOST_COMING:
             raise InvalidRequest.at("/count", f"must lie between 1 and {MOST_COMING}")
-        return Coming(job_id, [format_instant(at) for at in _coming(await find_job(context, job_id), count)])
+        return Coming(job_id, await list_coming(await find_job(context, job_id), count))
 
     @get("/why", summary="What a job will do next, and what holds it now")
     async def get_why(self, context: ApiContext, job_id: str) -> Why:
@@ -133,17 +129,37 @@ class JobActionController(Controller):
         return Why(job_id, summary, text(record.due_at), holds)
 
 
+async def add_run(context: ApiContext, job_id: str, trigger: Trigger, message: str) -> QueuedRun:
+    now = context.clock.now()
+    execution_id = make_id(now, context.entropy(10))
+    (added,) = await context.store.apply([AddRun(now, TENANT, job_id, execution_id, trigger)])
+    result_of(added)
+    context.waiting_hint(now)
+    return QueuedRun(job_id, execution_id, State.QUEUED, message)
+
+
+async def redrive(context: ApiContext, dead: ExecutionRecord) -> QueuedRun | None:
+    """None if it is no dead letter any more: somebody else was quicker."""
+    now = context.clock.now()
+    execution_id = make_id(now, context.entropy(10))
+    (count,) = await context.store.apply([Redrive(now, TENANT, ((dead.execution_id, execution_id),))])
+    if not result_of(count):
+        return None
+    context.waiting_hint(now)
+    return QueuedRun(dead.job_id, execution_id, State.QUEUED, "Queued for retry")
+
+
 def check_runnable(record: JobRecord) -> None:
     if record.status is JobStatus.CANCELLED:
         raise Conflict(f"job {record.job_id} is CANCELLED; create a new one to run it")
 
 
-def _coming(record: JobRecord, count: int) -> list[int]:
+async def list_coming(record: JobRecord, count: int) -> list[str]:
     due_at = record.due_at if record.status is not JobStatus.PAUSED else record.resume_at
     table = timetable(record.spec, record.job_id, record.created_at)
     if record.spec.max_runs is not None:
         count = min(count, record.spec.max_runs - record.fired)
-    return coming(table, due_at, count)
+    return await collect(map(format_instant, coming(table, due_at, count)))
 
 
 async def _open_executions(context: ApiContext, job_id: str) -> list[State]:

@@ -1,6 +1,8 @@
 """POST /api/v1/jobs:batch: many jobs at once, as a JSON array or as NDJSON, which is read as it comes.
 
-A page of lines is checked while the pages before it are being written. One bad line spoils no other.
+A page of lines is checked while the pages before it are being written. One bad line spoils no other: not one that is
+too long, which is skipped up to its end, and not the ones past the bound, after which nothing is read. What was created
+is always answered.
 """
 
 from __future__ import annotations
@@ -11,13 +13,16 @@ from typing import Any
 
 import msgspec
 from litestar import Request, post
+from litestar.exceptions import HTTPException
 
 from duetime.api.bodies import MAX_BODY_BYTES, decode_spec, decode_specs
 from duetime.api.context import OWNER, TENANT, ApiContext
+from duetime.api.turns import Turn
 from duetime.api.views import BatchResult, Refused
 from duetime.domain import authoring
 from duetime.domain.commands import CreateJobs, NewJob
-from duetime.domain.errors import DuetimeError, InvalidRequest, PayloadTooLarge
+from duetime.domain.cron import is_zone
+from duetime.domain.errors import DuetimeError, InvalidRequest, InvalidSchedule, PayloadTooLarge
 from duetime.domain.instants import SECOND
 from duetime.domain.job import JobSpec
 
@@ -25,6 +30,9 @@ MOST_JOBS = 100_000
 MOST_BYTES = 256 * 1024 * 1024
 PAGE = 1000
 PAGES_UNDER_WAY = 4
+MOST_EXPLAINED = 1000  # refused lines; of the others, the answer has the index
+LONGEST_TEXT = 300  # of what is said about a refused line ...
+MOST_FIELDS = 5  # ... and how many of its fields are named
 
 Numbered = tuple[int, NewJob]
 
@@ -35,13 +43,23 @@ Numbered = tuple[int, NewJob]
 )  # fmt: skip
 async def create_jobs(request: Request[Any, Any, Any], context: ApiContext) -> BatchResult:
     batch = _Batch(context)
-    async for block in _blocks(request):
-        await batch.add(block)
+    try:
+        async for block in _blocks(request):
+            if block is None:
+                batch.refuse_line(PayloadTooLarge(f"the job has more than {MAX_BODY_BYTES} bytes, which is the most"))
+            else:
+                await batch.add(block)
+    except _TooMany as bound:
+        batch.refuse_rest(PayloadTooLarge(f"{bound}; this line and those after it were not read: send them anew"))
     return await batch.finish()
 
 
-async def _blocks(request: Request[Any, Any, Any]) -> AsyncIterator[bytes]:
-    """Whole lines, many at a time, whichever way the jobs came."""
+class _TooMany(Exception):
+    """The request goes on past a bound of a batch. The message says which."""
+
+
+async def _blocks(request: Request[Any, Any, Any]) -> AsyncIterator[bytes | None]:
+    """Whole lines, many at a time, whichever way the jobs came. None stands for one that is too long."""
     if "ndjson" in request.headers.get("content-type", ""):
         async for block in _split(request):
             yield block
@@ -57,18 +75,37 @@ async def _blocks(request: Request[Any, Any, Any]) -> AsyncIterator[bytes]:
         yield bytes(item).replace(b"\n", b" ")
 
 
-async def _split(request: Request[Any, Any, Any]) -> AsyncIterator[bytes]:
-    rest = b""
-    async for chunk in request.stream():
+async def _split(request: Request[Any, Any, Any]) -> AsyncIterator[bytes | None]:
+    rest = bytearray()  # of a line whose end has not come yet
+    skipping = False  # that line is too long
+    async for chunk in _chunks(request):
+        if skipping:
+            _, line_break, chunk = chunk.partition(b"\n")
+            if not line_break:
+                continue
+            skipping = False
         block, line_break, tail = chunk.rpartition(b"\n")
         if line_break:
-            yield rest + block
-            rest = tail
-        else:
-            rest += tail
+            yield bytes(rest) + block
+            rest.clear()
+        rest += tail
         if len(rest) > MAX_BODY_BYTES:
-            raise PayloadTooLarge(f"a line is longer than {MAX_BODY_BYTES} bytes; is there a line break between jobs?")
-    yield rest
+            yield None
+            rest.clear()
+            skipping = True
+    yield bytes(rest)
+
+
+async def _chunks(request: Request[Any, Any, Any]) -> AsyncIterator[bytes]:
+    began = False
+    try:
+        async for chunk in request.stream():
+            began = True
+            yield chunk
+    except HTTPException as error:
+        if not began or error.status_code != 413:
+            raise
+        raise _TooMany(f"a batch may have {MOST_BYTES} bytes") from None
 
 
 class _Batch:
@@ -80,26 +117,38 @@ class _Batch:
         self._writing: list[asyncio.Task[None]] = []
         self._created: dict[int, str] = {}
         self._refused: list[Refused] = []
+        self._also_refused: dict[str, list[int]] = {}  # by error
+        self._turn = Turn()
 
     async def add(self, block: bytes) -> None:
-        """Lines of jobs. In pieces, so that other requests get their turn."""
+        """Lines of jobs. In turns with other requests, also if every line is refused."""
         specs = decode_specs(block) if len(block) <= MAX_BODY_BYTES else None
         found: Sequence[JobSpec | bytes] = block.split(b"\n") if specs is None else specs
         for item in found:
             if isinstance(item, bytes) and (not item or item.isspace()):
                 continue
-            index, self._index = self._index, self._index + 1
-            if index >= MOST_JOBS:
-                await self._drain()
-                raise PayloadTooLarge(
-                    f"a batch may have {MOST_JOBS} jobs; {len(self._created)} were created, send the rest anew"
-                )
-            self._plan(index, item)
+            self._plan(self._next_index(), item)
             if len(self._page) >= PAGE:
                 await self._flush()
+            if self._turn.over():
+                await self._turn.end()
         # A page that comes slowly is not held back until it is full: its instant would lie in the past.
         if self._page and self._context.clock.now() - self._now >= SECOND:
             await self._flush()
+
+    def _next_index(self) -> int:
+        if self._index >= MOST_JOBS:
+            raise _TooMany(f"a batch may have {MOST_JOBS} jobs")
+        self._index += 1
+        return self._index - 1
+
+    def refuse_line(self, error: DuetimeError) -> None:
+        """The next line, which nobody has kept."""
+        self._refuse(self._next_index(), error)
+
+    def refuse_rest(self, error: DuetimeError) -> None:
+        """The next line and all after it. Always in words, however many were refused before."""
+        self._refused.append(_explained(self._index, error))
 
     def _plan(self, index: int, item: JobSpec | bytes) -> None:
         if not self._page:
@@ -108,6 +157,8 @@ class _Batch:
             if isinstance(item, bytes) and len(item) > MAX_BODY_BYTES:
                 raise PayloadTooLarge(f"the job has {len(item)} bytes; {MAX_BODY_BYTES} are allowed")
             spec = decode_spec(item) if isinstance(item, bytes) else item
+            if len(self._refused) >= MOST_EXPLAINED and not is_zone(spec.timezone):
+                raise InvalidSchedule("")  # to look for the zone that was meant is the dearest refusal
             job = authoring.new_job(spec, TENANT, OWNER, self._now, self._context.entropy(10))
         except DuetimeError as error:
             self._refuse(index, error)
@@ -119,7 +170,7 @@ class _Batch:
         while len(self._writing) >= PAGES_UNDER_WAY:
             await self._writing.pop(0)
         self._writing.append(asyncio.create_task(self._write(page, self._now)))
-        await asyncio.sleep(0)
+        await self._turn.end()
 
     async def _write(self, page: list[Numbered], now: int) -> None:
         context = self._context
@@ -143,9 +194,10 @@ class _Batch:
             context.events.publish("jobs.created", now, TENANT, {"count": created})
 
     def _refuse(self, index: int, error: DuetimeError) -> None:
-        fields = error.errors if isinstance(error, InvalidRequest) else ()
-        errors = [{"pointer": field.pointer, "message": field.message} for field in fields]
-        self._refused.append(Refused(index, error.code, error.message, errors))
+        if len(self._refused) < MOST_EXPLAINED:
+            self._refused.append(_explained(index, error))
+        else:
+            self._also_refused.setdefault(error.code, []).append(index)
 
     async def _drain(self) -> None:
         if self._page:
@@ -157,4 +209,16 @@ class _Batch:
         await self._drain()
         created = [job_id for _, job_id in sorted(self._created.items())]
         refused = sorted(self._refused, key=lambda item: item.index)
-        return BatchResult(len(created), len(refused), created, refused)
+        also_refused = {code: sorted(indexes) for code, indexes in self._also_refused.items()}
+        refused_count = len(refused) + sum(map(len, also_refused.values()))
+        return BatchResult(len(created), refused_count, created, refused, also_refused)
+
+
+def _explained(index: int, error: DuetimeError) -> Refused:
+    fields = error.errors[:MOST_FIELDS] if isinstance(error, InvalidRequest) else ()
+    errors = [{"pointer": _cut(field.pointer), "message": _cut(field.message)} for field in fields]
+    return Refused(index, error.code, _cut(error.message), errors)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"

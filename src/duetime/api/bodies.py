@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Hashable, Iterator
 from functools import lru_cache
+from itertools import chain
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -15,6 +16,9 @@ from duetime.domain.job import JobSpec
 
 MAX_BODY_BYTES = 1024 * 1024
 MAX_DEPTH = 32
+MOST_SEARCHED_BYTES = 64 * 1024  # of a body in which the place of a NUL is looked for
+_LONGEST_NAME = 64
+_NESTING = frozenset({dict, list})
 
 T = TypeVar("T")
 
@@ -35,12 +39,15 @@ _decode_specs = msgspec.json.Decoder(JobSpec).decode_lines
 
 def decode_spec(body: bytes) -> JobSpec:
     """The hot one: a job. Raises InvalidRequest."""
-    if b"\\u0000" in body or body.count(b"{") + body.count(b"[") > MAX_DEPTH:
+    if b"\\u0000" in body:
         _check_text(body)
     try:
-        return _decode_spec(body)
+        spec = _decode_spec(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise explain(error, JobSpec) from None
+    if body.count(b"{") + body.count(b"[") > MAX_DEPTH and is_deep(spec.payload.body, MAX_DEPTH - 2):
+        raise _too_deep()
+    return spec
 
 
 def decode_specs(block: bytes) -> list[JobSpec] | None:
@@ -54,25 +61,39 @@ def decode_specs(block: bytes) -> list[JobSpec] | None:
         specs = _decode_specs(block)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return None if any(_is_deep(spec.payload.body, MAX_DEPTH - 2) for spec in specs) else specs
+    return None if any(is_deep(spec.payload.body, MAX_DEPTH - 2) for spec in specs) else specs
 
 
-def _is_deep(value: object, most: int) -> bool:
-    """Whether a value is nested deeper than `most` levels."""
-    if isinstance(value, dict):
-        return most == 0 or any(_is_deep(item, most - 1) for item in value.values())
-    return isinstance(value, list) and (most == 0 or any(_is_deep(item, most - 1) for item in value))
+def is_deep(value: object, most: int) -> bool:
+    """Whether a value is nested deeper than `most` levels. Goes down level by level: a megabyte takes few ms."""
+    level: list[Any] = [value] if type(value) in _NESTING else []
+    for _ in range(most - 1):
+        if not level:
+            return False
+        level = [child for child in _children(level) if child and type(child) in _NESTING]
+    return any(type(child) in _NESTING for child in _children(level))
+
+
+def _children(level: list[Any]) -> Iterator[Any]:
+    return chain.from_iterable(item.values() if type(item) is dict else item for item in level)
+
+
+def _too_deep() -> InvalidRequest:
+    return InvalidRequest.at("", f"the body is nested more than {MAX_DEPTH} levels deep; flatten it")
 
 
 def decode(body: bytes, kind: type[T]) -> T:
     """Any other body. An empty one counts as an empty object."""
     if len(body) > MAX_BODY_BYTES:
         raise PayloadTooLarge(f"the body has {len(body)} bytes; {MAX_BODY_BYTES} are allowed")
-    _check_text(body)
+    if b"\\u0000" in body:
+        _check_text(body)
     try:
         value: T = _decoder(cast(Hashable, kind)).decode(body or b"{}")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise explain(error, kind) from None
+    if is_deep(value, MAX_DEPTH):
+        raise _too_deep()
     return value
 
 
@@ -86,6 +107,8 @@ def convert(value: object, kind: type[T]) -> T:
 
 def explain(error: Exception, kind: Any) -> InvalidRequest:
     """A decoder's error as a pointer and a sentence; an unknown field with the nearest known name."""
+    if isinstance(error, RecursionError):
+        return _too_deep()
     if not isinstance(error, msgspec.ValidationError):
         return InvalidRequest.at("", f"the body is not valid JSON: {str(error) or type(error).__name__}")
     match = _AT.match(str(error))
@@ -94,14 +117,17 @@ def explain(error: Exception, kind: Any) -> InvalidRequest:
     for name, _ in _STEP.findall(match["path"] or ""):
         at = _field_type(at, name)
     if unknown := _UNKNOWN.match(message):
-        name = unknown["name"]
-        known = list(getattr(at, "__struct_fields__", ()))
-        near = difflib.get_close_matches(name, known, n=1)
-        advice = f"did you mean '{near[0]}'?" if near else f"known are: {', '.join(sorted(known))}"
-        return InvalidRequest.at(f"{pointer}/{name[:64]}", f"unknown field; {advice}")
+        name = unknown["name"][:_LONGEST_NAME]
+        return InvalidRequest.at(f"{pointer}/{name}", _unknown_field(name, getattr(at, "__struct_fields__", ())))
     if missing := _MISSING.match(message):
         return InvalidRequest.at(f"{pointer}/{missing['name']}", "this field is required")
     return InvalidRequest.at(pointer, message.replace("`", "'").replace("Expected", "expected", 1))
+
+
+@lru_cache(maxsize=1024)
+def _unknown_field(name: str, known: tuple[str, ...]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return "unknown field; " + (f"did you mean '{near[0]}'?" if near else f"known are: {', '.join(sorted(known))}")
 
 
 def _pointer(path: str) -> str:
@@ -110,46 +136,30 @@ def _pointer(path: str) -> str:
 
 
 def _field_type(kind: Any, name: str) -> Any:
-    for field in msgspec.structs.fields(kind) if hasattr(kind, "__struct_fields__") else ():
-        if field.encode_name == name:
-            return field.type
-    return kind
+    return _field_types(kind).get(name, kind) if hasattr(kind, "__struct_fields__") else kind
+
+
+@lru_cache(maxsize=64)
+def _field_types(kind: Any) -> dict[str, Any]:
+    """By their names. Finding out takes msgspec half a millisecond."""
+    return {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
 
 
 def _check_text(body: bytes) -> None:
-    """What a decoder lets pass but no database and no person should see."""
-    if _depth(body) > MAX_DEPTH:
-        raise InvalidRequest.at("", f"the body is nested more than {MAX_DEPTH} levels deep; flatten it")
-    if b"\\u0000" in body:
-        try:
-            value = msgspec.json.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return  # the typed decoder will say what is wrong
-        for pointer in _nul_pointers(value, ""):
-            raise InvalidRequest.at(pointer, "holds a NUL character (\\u0000); remove it")
-
-
-def _depth(body: bytes) -> int:
-    deepest = depth = 0
-    in_string = escaped = False
-    for byte in body:
-        if in_string:
-            if escaped:
-                escaped = False
-            elif byte == 0x5C:
-                escaped = True
-            elif byte == 0x22:
-                in_string = False
-        elif byte == 0x22:
-            in_string = True
-        elif byte in b"{[":
-            depth += 1
-            deepest = max(deepest, depth)
-            if deepest > MAX_DEPTH:
-                break
-        elif byte in b"}]":
-            depth -= 1
-    return deepest
+    """What a decoder lets pass but no database and no person should see: NUL. Called if there seems to be one."""
+    if b"\\u0000" not in body.replace(b"\\\\", b"  "):  # it was an escaped backslash, and then u0000
+        return
+    message = "holds a NUL character (\\u0000); remove it"
+    if len(body) > MOST_SEARCHED_BYTES:
+        raise InvalidRequest.at("", f"the body {message}")
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return  # the typed decoder will say what is wrong
+    if is_deep(value, MAX_DEPTH):
+        raise _too_deep()
+    for pointer in _nul_pointers(value, ""):
+        raise InvalidRequest.at(pointer, message)
 
 
 def _nul_pointers(value: object, pointer: str) -> Iterator[str]:

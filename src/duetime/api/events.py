@@ -11,45 +11,79 @@ from litestar import Controller, Request, get
 from litestar.response import Stream
 
 from duetime.api.context import TENANT, ApiContext
-from duetime.domain.errors import InvalidRequest
+from duetime.domain.errors import InvalidRequest, Overloaded
 from duetime.domain.instants import format_instant
 from duetime.telemetry.events import Event
 
+EVENT_STREAM = "text/event-stream"
 KEEP_ALIVE_SECONDS = 15.0
+MOST_FOLLOWERS = 100  # each holds a connection and up to a thousand events
 
 
 class EventController(Controller):
     path = "/events"
     tags = ("events",)
 
-    @get("/", summary="Follow what happens (server-sent events)", media_type="text/event-stream")
+    @get("/", summary="Follow what happens (server-sent events)", media_type=EVENT_STREAM)
     async def follow_events(self, request: Request[Any, Any, Any], context: ApiContext) -> Stream:
-        last = request.headers.get("last-event-id")
-        if last is not None and not (last.isascii() and last.isdigit() and len(last) < 19):
-            raise InvalidRequest.at("/Last-Event-ID", "is not the id of an event; leave it out to start from now")
-        after = None if last is None else int(last)
-        return Stream(_frames(context, after), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+        return stream(context, _frames(context, last_event_id(request)))
+
+
+def last_event_id(request: Request[Any, Any, Any]) -> int | None:
+    last = request.headers.get("last-event-id")
+    if last is None:
+        return None
+    if not (last.isascii() and last.isdigit() and len(last) < 19):
+        raise InvalidRequest.at("/Last-Event-ID", "is not the id of an event; leave it out to start from now")
+    return int(last)
+
+
+def stream(context: ApiContext, frames: AsyncIterator[bytes]) -> Stream:
+    """Frames as they come, unless too many clients follow already."""
+    if context.events.followers >= MOST_FOLLOWERS:
+        raise Overloaded(f"{MOST_FOLLOWERS} clients follow already, which is the most; come back later", retry_after=10)
+    return Stream(frames, media_type=EVENT_STREAM, headers={"Cache-Control": "no-store"})
+
+
+class Follower:
+    """The events of the hub, with time-outs. Made where it is used, in a generator that ends with `close`."""
+
+    def __init__(self, context: ApiContext, after: int | None) -> None:
+        self._events = context.events.follow(TENANT, after)
+        self._next = asyncio.ensure_future(anext(self._events))
+
+    async def wait(self, seconds: float) -> bool:
+        """Whether there is an event to take, after so long at most."""
+        done, _ = await asyncio.wait({self._next}, timeout=seconds)
+        return bool(done)
+
+    def take(self) -> Event | None:
+        """Raises StopAsyncIteration when the node stops."""
+        event = self._next.result()
+        self._next = asyncio.ensure_future(anext(self._events))
+        return event
+
+    async def close(self) -> None:
+        self._next.cancel()
+        await asyncio.gather(self._next, return_exceptions=True)
+        await self._events.aclose()  # type: ignore[attr-defined]
 
 
 async def _frames(context: ApiContext, after: int | None) -> AsyncIterator[bytes]:
-    events = context.events.follow(TENANT, after)
-    pending: asyncio.Task[Event | None] | None = None
-    yield b": following\n\n"
+    if context.events.followers >= MOST_FOLLOWERS:  # many asked at once: this one's client will come back
+        return
+    follower = Follower(context, after)
     try:
+        yield b": following\n\n"
         while True:
-            if pending is None:
-                pending = asyncio.ensure_future(anext(events))
-            done, _ = await asyncio.wait({pending}, timeout=KEEP_ALIVE_SECONDS)
-            if not done:
+            if await follower.wait(KEEP_ALIVE_SECONDS):
+                yield _frame(follower.take())
+            else:
                 yield b": still here\n\n"
-                continue
-            event, pending = pending.result(), None
-            yield _frame(event)
+    except StopAsyncIteration:
+        return
     finally:
-        if pending is not None:
-            pending.cancel()
-            await asyncio.gather(pending, return_exceptions=True)
-        await events.aclose()  # type: ignore[attr-defined]
+        await follower.close()
 
 
 def _frame(event: Event | None) -> bytes:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import msgspec
-from litestar import Controller, Request, get, post
+from litestar import Controller, Request, Response, get, post
 from litestar.params import Parameter
 from msgspec import Meta
 
 from duetime.api import paging
-from duetime.api.actions import check_runnable, list_page
+from duetime.api.actions import add_run, check_runnable, list_page, redrive
 from duetime.api.bodies import decode
 from duetime.api.context import TENANT, ApiContext
 from duetime.api.create import result_of
+from duetime.api.events import EVENT_STREAM, last_event_id, stream
 from duetime.api.jobs import find_job
+from duetime.api.logs import follow_logs, read_logs
 from duetime.api.views import (
     ExecutionDetail,
     ExecutionList,
@@ -25,10 +27,10 @@ from duetime.api.views import (
     view_attempt,
     view_execution,
 )
-from duetime.domain.commands import AddRun, CancelExecution, Redrive
+from duetime.domain.commands import CancelExecution, Redrive
 from duetime.domain.errors import Conflict, InvalidRequest, NotFound
 from duetime.domain.ids import make_id
-from duetime.domain.instants import format_instant, parse_instant
+from duetime.domain.instants import parse_instant
 from duetime.domain.states import OPEN, State, Trigger
 from duetime.ports.store import ExecutionQuery, ExecutionRecord
 
@@ -78,17 +80,13 @@ class ExecutionController(Controller):
         attempts = await context.store.list_attempts(execution_id)
         return ExecutionDetail(view_execution(record), [view_attempt(attempt) for attempt in attempts])
 
-    @get("/{execution_id:str}/logs", summary="What an execution's attempts said")
-    async def get_logs(self, context: ApiContext, execution_id: str) -> Logs:
+    @get("/{execution_id:str}/logs", summary="What an execution's attempts said (server-sent events: as they say it)")
+    async def get_logs(self, request: Request[Any, Any, Any], context: ApiContext, execution_id: str) -> Response[Logs]:
         await find_execution(context, execution_id)
-        lines = []
-        for attempt in await context.store.list_attempts(execution_id):
-            outcome = attempt.error_message or f"answered {attempt.http_status}"
-            lines.append(f"{format_instant(attempt.ended_at)} attempt {attempt.attempt}: {outcome}")
-            if attempt.response:
-                lines.append(attempt.response)
-        logs = "".join(f"{line}\n" for line in lines)
-        return Logs(execution_id, logs, len(logs.encode()))
+        if EVENT_STREAM in request.headers.get("accept", ""):
+            frames = follow_logs(context, execution_id, last_event_id(request) or 0)
+            return cast(Response[Logs], stream(context, frames))
+        return Response(await read_logs(context, execution_id))
 
     @post("/{execution_id:str}/cancel", summary="Cancel an execution, also one that is running", status_code=202)
     async def cancel_execution(self, context: ApiContext, execution_id: str) -> ExecutionView:
@@ -106,15 +104,12 @@ class ExecutionController(Controller):
         if record.state in OPEN:
             raise Conflict(f"execution {execution_id} is {record.state}; wait for it to end or cancel it first")
         check_runnable(await find_job(context, record.job_id))
-        now = context.clock.now()
-        new_id = make_id(now, context.entropy(10))
-        if record.dead:
-            (answer,) = await context.store.apply([Redrive(now, TENANT, ((execution_id, new_id),))])
-        else:
-            (answer,) = await context.store.apply([AddRun(now, TENANT, record.job_id, new_id, Trigger.RETRY)])
-        result_of(answer)
-        context.waiting_hint(now)
-        return QueuedRun(record.job_id, new_id, State.QUEUED, "Queued for retry")
+        if not record.dead:
+            return await add_run(context, record.job_id, Trigger.RETRY, "Queued for retry")
+        queued = await redrive(context, record)
+        if queued is None:
+            raise Conflict(f"execution {execution_id} was retried by another request a moment ago; see what came of it")
+        return queued
 
 
 class RedriveRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -14,7 +14,7 @@ from duetime.api.context import OWNER, TENANT, ApiContext
 from duetime.api.create import announce, create_job, created_view, result_of
 from duetime.api.views import JobList, JobMessage, JobView, encode, view_job
 from duetime.domain import authoring
-from duetime.domain.commands import CancelJob, ChangeJob, CreateJobs, PurgeJob
+from duetime.domain.commands import ChangeJob, CreateJobs, PurgeJob
 from duetime.domain.errors import Conflict, InvalidRequest, NotFound, PreconditionFailed
 from duetime.domain.job import JobSpec, JobStatus, JobType
 from duetime.domain.states import State
@@ -104,7 +104,7 @@ class JobController(Controller):
         paused = record.status is JobStatus.PAUSED
         command: ChangeJob = authoring.change_job(
             record.job_id, TENANT, record.version, record.created_at, record.status, record.spec, spec,
-            record.resume_at if paused else record.due_at, now,
+            record.resume_at if paused else record.due_at, record.fired, now,
         )  # fmt: skip
         (answer,) = await context.store.apply([command])
         result_of(answer)
@@ -128,6 +128,10 @@ class JobController(Controller):
             return await self._store_change(context, record, spec)
         if record is not None:
             raise Conflict(f"job {record.job_id} with key '{key}' is CANCELLED; purge it to use the key again")
+        if "if-match" in request.headers:
+            raise PreconditionFailed(
+                f"there is no job with key '{key}' for If-Match to fit; leave it out to create one"
+            )
         now = context.clock.now()
         job = authoring.new_job(spec, TENANT, OWNER, now, context.entropy(10))
         (refused,) = await context.store.apply([CreateJobs(now, (job,))])
@@ -140,8 +144,10 @@ class JobController(Controller):
         record = await find_job(context, job_id)
         now = context.clock.now()
         if purge:
-            (refused,) = await context.store.apply([PurgeJob(TENANT, job_id)])
-            result_of(refused)
+            more = True
+            while more:  # in pages: others get their turn in between
+                (answer,) = await context.store.apply([PurgeJob(TENANT, job_id)])
+                more = result_of(answer)
             context.events.publish("job.purged", now, TENANT, {"job_id": job_id})
             return JobMessage(job_id, record.status, "Job removed, with its history.")
         await cancel_job(context, job_id)
@@ -149,8 +155,10 @@ class JobController(Controller):
 
 
 async def cancel_job(context: ApiContext, job_id: str) -> None:
-    now = context.clock.now()
-    (running,) = await context.store.apply([CancelJob(now, TENANT, job_id)])
+    record, now = await find_job(context, job_id), context.clock.now()
+    due_at = record.resume_at if record.status is JobStatus.PAUSED else record.due_at
+    command = authoring.cancel_job(job_id, TENANT, record.created_at, record.status, record.spec, due_at, now)
+    (running,) = await context.store.apply([command])
     for execution_id in result_of(running):
         context.cancel_running(execution_id)
     context.events.publish("job.cancelled", now, TENANT, {"job_id": job_id})

@@ -6,6 +6,9 @@ request must name a local host, and one that a page sends must come from a page 
 
 from __future__ import annotations
 
+import re
+from functools import lru_cache
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from litestar.enums import ScopeType
@@ -20,7 +23,7 @@ _NOT_FROM_HERE = Problem(
     "FORBIDDEN",
     "without a JWT secret this server answers local requests only: use http://127.0.0.1 or http://localhost",
 )
-LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
+_HOST = re.compile(r"(?:\[(?P<address>[0-9a-f:.]{1,45})\]|(?P<name>[a-z0-9.-]{1,64}))(?::[0-9]{0,5})?")
 
 
 class LocalOnly:
@@ -41,9 +44,17 @@ class LocalOnly:
         await self._app(scope, receive, send)
 
 
+@lru_cache(maxsize=64)
 def _is_local(host: bytes) -> bool:
-    name = host.decode("latin-1").lower()
-    return (name if name.endswith("]") else name.rsplit(":", 1)[0] if ":" in name else name) in LOCAL_HOSTS
+    """Localhost or a loopback address. A name that resolves to one can be anybody's; an address can't."""
+    match = _HOST.fullmatch(host.decode("latin-1").lower())
+    if match is None:
+        return False
+    name = match["address"] or match["name"]
+    try:
+        return name == "localhost" or ip_address(name).is_loopback
+    except ValueError:
+        return False
 
 
 def _is_of(origin: bytes, host: bytes) -> bool:

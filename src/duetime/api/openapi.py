@@ -43,6 +43,7 @@ _HEADERS: dict[tuple[str, str], list[str]] = {
     ("/api/v1/jobs/{job_id}", "put"): ["If-Match"],
     ("/api/v1/jobs/{job_id}", "patch"): ["If-Match"],
     ("/api/v1/events", "get"): ["Last-Event-ID"],
+    ("/api/v1/executions/{execution_id}/logs", "get"): ["Last-Event-ID"],
 }
 
 

@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from duetime.api.bodies import decode
 from duetime.api.context import ApiContext
+from duetime.api.turns import collect
 from duetime.api.views import Preview
 from duetime.domain.errors import InvalidRequest
 from duetime.domain.instants import format_instant, parse_instant
@@ -39,4 +40,4 @@ class ScheduleController(Controller):
             except ValueError as error:
                 raise InvalidRequest.at("/after", str(error)) from None
         seen = preview(wanted.schedule, wanted.timezone, wanted.dst, after, wanted.count)
-        return Preview(seen.description, [format_instant(at) for at in seen.instants], seen.warnings)
+        return Preview(seen.description, await collect(map(format_instant, seen.instants)), seen.warnings)

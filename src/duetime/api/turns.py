@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from time import perf_counter
+from typing import TypeVar
 
 TURN_SECONDS = 0.005
+
+T = TypeVar("T")
 
 
 class Turn:
@@ -23,3 +27,13 @@ class Turn:
         """Everyone else first; then the next turn begins."""
         await asyncio.sleep(0)
         self._ends_at = perf_counter() + TURN_SECONDS
+
+
+async def collect(items: Iterable[T]) -> list[T]:
+    """All of what is worked out item by item, in turns."""
+    turn, found = Turn(), []
+    for item in items:
+        found.append(item)
+        if turn.over():
+            await turn.end()
+    return found

@@ -203,12 +203,16 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class BatchResult(msgspec.Struct, frozen=True):
-    """`created` holds the new ids in the order of their lines; `refused` says by index what was not, and why."""
+    """`created` holds the new ids in the order of their lines; `refused` says by index what was not, and why.
+
+    Of the first 1,000 refused, that is: beyond, `also_refused` has their indexes only, by error.
+    """
 
     created_count: int
     refused_count: int
     created: list[str]
     refused: list[Refused]
+    also_refused: dict[str, list[int]] = {}
 
 
 class Health(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -64,7 +64,8 @@ def explain(
     from duetime.domain.instants import format_instant
 
     seen = _preview(schedule, timezone, gap, overlap, None, 1)
-    next_at = format_instant(seen.instants[0]) if seen.instants else None
+    first = next(seen.instants, None)
+    next_at = None if first is None else format_instant(first)
     if as_json:
         print_json({"description": seen.description, "next": next_at, "warnings": seen.warnings})
         return

@@ -94,7 +94,7 @@ class _Outcome:
         self._last_line = 0
 
     def accept(self, lines: Iterator[Line]) -> Iterator[Line]:
-        """The lines that can be sent; one that is too long would end the whole request, so it is refused here."""
+        """The lines that can be sent; one that the server would refuse for its length alone need not travel."""
         for number, text in lines:
             if len(text) <= LONGEST_LINE:
                 yield number, text
@@ -108,6 +108,11 @@ class _Outcome:
         for refused in answer["refused"]:
             index = refused.pop("index")
             self.refused.append({"line": batch.numbers[index], **refused})
+        for error, indexes in answer["also_refused"].items():
+            message = f"{error}: refused as lines before it were, which the server explains"
+            for index in indexes:
+                item = {"line": batch.numbers[index], "error": error, "message": message, "errors": []}
+                self.refused.append(item)
         self.refused.sort(key=lambda item: item["line"])
 
     def so_far(self) -> Iterable[str]:

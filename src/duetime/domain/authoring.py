@@ -1,15 +1,15 @@
-"""What people do to jobs, as commands: create, change, resume. Pure: the instant and the chance are arguments."""
+"""What people do to jobs, as commands: create, change, resume, cancel. Pure: instant and chance are arguments."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from duetime.domain.commands import ChangeJob, NewJob, ResumeJob
+from duetime.domain.commands import CancelJob, ChangeJob, NewJob, ResumeJob
 from duetime.domain.errors import Conflict
 from duetime.domain.ids import make_id, shard_of
 from duetime.domain.job import JobSpec, JobStatus
-from duetime.domain.plan import skipped_while_paused
-from duetime.domain.schedule import Once, first_due, timetable
+from duetime.domain.plan import Skipped, skipped_since, skipped_while_paused
+from duetime.domain.schedule import Once, Timetable, first_due, never_due, timetable
 from duetime.domain.validation import check_spec
 
 
@@ -23,26 +23,79 @@ def new_job(spec: JobSpec, tenant: str, owner: str, now: int, entropy: bytes) ->
 
 def change_job(
     job_id: str, tenant: str, version: int, created_at: int, status: JobStatus, old: JobSpec, new: JobSpec,
-    due_at: int | None, now: int,
+    due_at: int | None, fired: int, now: int,
 ) -> ChangeJob:  # fmt: skip
-    """Plans the next run again if anything about its time changed; else it stays as it was."""
+    """Plans the next run again if anything about its time changed; else it stays as it was.
+
+    `due_at` is when it is next due, or would be if it were not paused. Instants that passed unfired go to the ledger.
+    Another schedule is another timetable, whose runs are counted from zero; whatever else changes, the count goes on.
+    """
     check_spec(new)
-    table = timetable(new, job_id, created_at)
-    if _when(new) == _when(old):
-        next_due_at = due_at
-    elif isinstance(table.schedule, Once):
-        next_due_at, _ = first_due(new, job_id, now)
-    else:
-        next_due_at = table.next_after(now)
     if status is JobStatus.CANCELLED:
         raise Conflict(f"job {job_id} is CANCELLED and can't be changed; create a new one")
-    return ChangeJob(now, tenant, job_id, version, new.key, new.name, new.type, table.recurs, next_due_at, new)
+    table = timetable(new, job_id, created_at)
+    restart = new.schedule != old.schedule
+    replan, next_due_at = _replan(job_id, table, old, new, due_at, 0 if restart else fired, now)
+    skipped: tuple[Skipped, ...] = ()
+    if replan and due_at is not None:
+        reason = "paused" if status is JobStatus.PAUSED else "changed"
+        skipped = _passed(timetable(old, job_id, created_at), job_id, tenant, due_at, now, reason, next_due_at)
+    return ChangeJob(
+        now, tenant, job_id, version, new.key, new.name, new.type, table.recurs, next_due_at, new, replan, restart,
+        skipped,
+    )  # fmt: skip
+
+
+def _replan(
+    job_id: str, table: Timetable, old: JobSpec, new: JobSpec, due_at: int | None, fired: int, now: int
+) -> tuple[bool, int | None]:
+    """Whether a change moves the next run, and where to. Raises InvalidSchedule if the new times never come."""
+    is_over = new.max_runs is not None and fired >= new.max_runs
+    if _when(new) == _when(old):
+        if is_over:
+            return due_at is not None, None
+        if due_at is None and table.recurs and new.max_runs != old.max_runs:
+            return True, table.next_after(now)
+        return False, due_at
+    if isinstance(table.schedule, Once):
+        if new.schedule == old.schedule and due_at is None:
+            return False, None  # it has had its run; other bounds don't make it another
+        next_due_at, _ = first_due(new, job_id, now)
+    else:
+        following = table.next_after(now)
+        if following is None:
+            raise never_due(new)
+        next_due_at = following
+    return True, None if is_over else next_due_at
 
 
 def _when(spec: JobSpec) -> tuple[Any, ...]:
-    return (
-        spec.schedule, spec.timezone, spec.dst, spec.start_at, spec.end_at, spec.jitter_seconds, spec.max_runs
-    )  # fmt: skip
+    return (spec.schedule, spec.timezone, spec.dst, spec.start_at, spec.end_at, spec.jitter_seconds)
+
+
+def _passed(
+    table: Timetable, job_id: str, tenant: str, first_at: int, now: int, reason: str, kept_at: int | None
+) -> tuple[Skipped, ...]:
+    """The ledger's entries for the instants from `first_at` to now, but for the one that is kept."""
+    if kept_at is None or not first_at <= kept_at <= now:
+        spans = [skipped_since(table, job_id, tenant, first_at, now + 1, reason)]
+    else:
+        spans = [skipped_since(table, job_id, tenant, first_at, kept_at, reason)]
+        following = table.next_after(kept_at)
+        if following is not None:
+            spans.append(skipped_since(table, job_id, tenant, following, now + 1, reason))
+    return tuple(span for span in spans if span is not None)
+
+
+def cancel_job(
+    job_id: str, tenant: str, created_at: int, status: JobStatus, spec: JobSpec, due_at: int | None, now: int
+) -> CancelJob:
+    """`due_at` as in `change_job`: instants that passed unfired go to the ledger."""
+    if due_at is None or due_at > now:
+        return CancelJob(now, tenant, job_id)
+    reason = "paused" if status is JobStatus.PAUSED else "cancelled"
+    table = timetable(spec, job_id, created_at)
+    return CancelJob(now, tenant, job_id, _passed(table, job_id, tenant, due_at, now, reason, None))
 
 
 def resume_job(

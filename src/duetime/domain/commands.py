@@ -53,8 +53,11 @@ class CreateJobs(Command, frozen=True):
 
 
 class ChangeJob(Command, frozen=True):
-    """Replace a job's spec and plan it again. Answers the new version.
+    """Replace a job's spec. Answers the new version.
 
+    With `replan` it is next due at `due_at`, its runs counted from zero if `restart`; if it has no run left and nothing
+    open, it is COMPLETED, and a COMPLETED one that has is PENDING again. Without, it stays due as it is: a fire since
+    the job was read is not undone. Of `skipped`, what the timer has moved past meanwhile is left out.
     Refused: NotFound; PreconditionFailed if `version` is another; Conflict if the key is taken or the job is CANCELLED.
     """
 
@@ -68,6 +71,9 @@ class ChangeJob(Command, frozen=True):
     recurs: bool
     due_at: int | None
     spec: JobSpec
+    replan: bool = True
+    restart: bool = False
+    skipped: tuple[Skipped, ...] = ()
 
 
 class PauseJob(Command, frozen=True):
@@ -100,19 +106,26 @@ class ResumeJob(Command, frozen=True):
 class CancelJob(Command, frozen=True):
     """End a job: no further run; executions that wait are CANCELLED. Answers ids of those running, to be stopped.
 
+    Of `skipped`, the overdue instants that now never run, what the timer has moved past meanwhile is left out.
     Cancelling a cancelled job changes nothing. Refused: NotFound.
     """
 
     now: int
     tenant: str
     job_id: str
+    skipped: tuple[Skipped, ...] = ()
 
 
 class PurgeJob(Command, frozen=True):
-    """Remove a job with all its history. Refused: NotFound; Conflict while one of its executions is running."""
+    """Remove a job with its history, up to `limit` executions of it. Answers whether more is left.
+
+    As long as more is left, the job is CANCELLED and what waited of it too: repeat until it is gone.
+    Refused: NotFound; Conflict while one of its executions is running.
+    """
 
     tenant: str
     job_id: str
+    limit: int = 2000
 
 
 class Fire(Command, frozen=True):
@@ -120,6 +133,7 @@ class Fire(Command, frozen=True):
 
     A timer that is no longer due at `due_at`, or whose job has another version, was decided or changed by someone
     else: its runs are not written. Executions are born claimed by `node` if `claim`, else QUEUED.
+    A run that turns out SKIPPED, or whose instant has an execution already, does not count towards `fired`.
     Refused: StaleWrite if `node` is void.
     """
 
@@ -140,7 +154,10 @@ class Fired(msgspec.Struct, frozen=True):
 
 
 class AddRun(Command, frozen=True):
-    """A run outside the timetable (manual, retry), QUEUED. Answers its execution id. Refused: NotFound."""
+    """A run outside the timetable (manual, retry), QUEUED. Answers its execution id.
+
+    Refused: NotFound; Conflict if the job is CANCELLED.
+    """
 
     now: int
     tenant: str
@@ -152,7 +169,9 @@ class AddRun(Command, frozen=True):
 class Claim(Command, frozen=True):
     """Claim up to `limit` waiting executions for `node`, highest priority first. Answers a list of Run.
 
-    Leaves out endpoints that have no room. Refused: StaleWrite if `node` is void.
+    Within a priority, what has waited longest comes first. Endpoints that have no room are left out; then an endpoint
+    gives all it can before the next one of that priority does. One whose job's definition can't be read is FAILED, a
+    dead letter until it can be. Refused: StaleWrite if `node` is void.
     """
 
     node: int
@@ -162,7 +181,10 @@ class Claim(Command, frozen=True):
 
 
 class Finish(Command, frozen=True):
-    """Write the ends of attempts. Answers the ids that were refused: their token is old or they are not RUNNING."""
+    """Write the ends of attempts. Answers the ids that were refused: their token is old or they are not RUNNING.
+
+    One that was asked to stop is not tried again: where its attempt says QUEUED or RETRYING, it is CANCELLED.
+    """
 
     node: int
     now: int
@@ -191,7 +213,7 @@ class CancelExecution(Command, frozen=True):
 class Redrive(Command, frozen=True):
     """Run dead letters again, each as a new execution (trigger retry). Answers how many.
 
-    `pairs` names (dead execution, new execution). One that is no longer dead is left alone.
+    `pairs` names (dead execution, new execution). One that is no longer dead, or whose job is CANCELLED, is left alone.
     """
 
     now: int

@@ -30,6 +30,7 @@ __all__ = [
     "conclude",
     "lapse",
     "pauses_job",
+    "unreadable",
 ]
 
 
@@ -82,7 +83,11 @@ class Attempted(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 def conclude(run: Run, outcome: Outcome, started_at: int, ended_at: int, chance: float) -> Attempted:
-    """Decide what an attempt's outcome makes of its execution."""
+    """Decide what an attempt's outcome makes of its execution.
+
+    The wall clock may have been set back meanwhile: no attempt ends before it began.
+    """
+    ended_at = max(started_at, ended_at)
     state, due_at, dead = State.COMPLETED, ended_at, False
     error_type = outcome.error_type
     if error_type is not None:
@@ -132,6 +137,14 @@ def lapse(run: Run, now: int) -> Attempted:
     return Attempted(
         run.execution_id, run.job_id, run.tenant, run.attempt, run.token, state, now, None, now,
         ErrorType.LEASE_LOST, message, None, None, state is State.FAILED,
+    )  # fmt: skip
+
+
+def unreadable(execution_id: str, job_id: str, tenant: str, attempt: int, token: int, why: str, now: int) -> Attempted:
+    """The end of a claimed execution whose job's definition can't be read: a dead letter, until somebody can."""
+    return Attempted(
+        execution_id, job_id, tenant, attempt, token, State.FAILED, now, None, now, ErrorType.INTERNAL_ERROR, why,
+        None, None, True,
     )  # fmt: skip
 
 

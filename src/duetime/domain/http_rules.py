@@ -13,12 +13,16 @@ import re
 from functools import lru_cache
 
 MAX_URL_LENGTH = 2048
+MAX_PORT = 65_535
 MAX_HEADER_VALUE_LENGTH = 8192
 HIDDEN = "********"  # what answers show instead of a header's value
 
 _URL = re.compile(r"(?i:https?)://(?P<authority>[^/?#]*)")
 # Nearly all there are: a look at these costs a third of the questions below.
-_PLAIN_URL = re.compile(r"https?://[A-Za-z0-9][A-Za-z0-9.:-]*(?:[/?][!-\[\]-~]*)?")
+_PLAIN_URL = re.compile(
+    r"https?://[A-Za-z0-9][A-Za-z0-9.-]*(?::(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}))?(?:[/?][!-\[\]-~]*)?"
+)
+_PORT = re.compile(r"(?::[0-9]{0,5})?")
 _FORBIDDEN_IN_URL = re.compile(r"[\x00-\x20\x7f-\xa0\\\ud800-\udfff]")
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 # Visible ASCII, blanks inside, and what latin-1 has above: what RFC 9110 lets a field value hold.
@@ -61,6 +65,10 @@ def url_problem(url: str) -> str | None:
         return "The host of the URL holds a percent sign: no zone ids, no percent-encoding there."
     if not authority or authority.startswith(":"):
         return "The URL has no host."
+    host_end = authority.rfind("]") + 1 or authority.find(":")
+    port = authority[host_end:] if host_end >= 0 else ""
+    if not _PORT.fullmatch(port) or not 1 <= int(port[1:] or 80) <= MAX_PORT:
+        return f"The port of the URL is not a number between 1 and {MAX_PORT}."
     return None
 
 

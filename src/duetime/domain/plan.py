@@ -41,7 +41,7 @@ class DueTimer(msgspec.Struct, frozen=True, gc=False, array_like=True):
     tenant: str
     due_at: int
     version: int  # of the job: a change after this was read makes the plan stale
-    fired: int  # runs planned so far
+    fired: int  # runs of the timetable so far: neither skipped nor asked for by hand
     recurs: bool
     created_at: int
     spec: JobSpec
@@ -61,13 +61,17 @@ class PlannedRun(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class TimerMove(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A timer's step from one due instant to the next (None: no run is left); a row of the Fire command."""
+    """A timer's step from one due instant to the next (None: no run is left); a row of the Fire command.
+
+    Where `max_runs` ends the job, `or_due_at` is when it goes on if one of these runs turns out not to count.
+    """
 
     job_id: str
     due_at: int
     version: int
     next_due_at: int | None
     runs: int
+    or_due_at: int | None = None
 
 
 class Skipped(msgspec.Struct, frozen=True, array_like=True):
@@ -119,11 +123,13 @@ def _plan_timer(timer: DueTimer, now: int, page: FirePlan) -> None:
     else:
         instants = _instants_to_run(timer, table, now)
         next_due_at = table.next_after(now) if timer.recurs else None
+    or_due_at = None
     if spec.max_runs is not None:
-        instants = instants[: max(0, spec.max_runs - timer.fired)]
-        if timer.fired + len(instants) >= spec.max_runs:
-            next_due_at = None
-    page.moves.append(TimerMove(timer.job_id, timer.due_at, timer.version, next_due_at, len(instants)))
+        left = max(0, spec.max_runs - timer.fired)
+        if len(instants) >= left:
+            or_due_at = instants[left] if len(instants) > left else next_due_at
+            instants, next_due_at = instants[:left], None
+    page.moves.append(TimerMove(timer.job_id, timer.due_at, timer.version, next_due_at, len(instants), or_due_at))
 
     first_kept = instants[0] if instants else now + 1
     if timer.due_at < first_kept:
@@ -208,6 +214,13 @@ def _count(table: Timetable, first_at: int, until_at: int) -> int | None:
 
 def skipped_while_paused(table: Timetable, job_id: str, tenant: str, first_at: int, now: int) -> Skipped | None:
     """The ledger's entry for instants that passed between a pause and its end."""
-    if first_at > now:
+    return skipped_since(table, job_id, tenant, first_at, now + 1, "paused")
+
+
+def skipped_since(
+    table: Timetable, job_id: str, tenant: str, first_at: int, until_at: int, reason: str
+) -> Skipped | None:
+    """The ledger's entry for the instants in [first_at, until_at); `first_at` is one of them."""
+    if first_at >= until_at:
         return None
-    return Skipped(job_id, tenant, first_at, now + 1, _count(table, first_at, now + 1), "paused")
+    return Skipped(job_id, tenant, first_at, until_at, _count(table, first_at, until_at), reason)

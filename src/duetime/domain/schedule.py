@@ -13,7 +13,7 @@ from hashlib import blake2b
 import msgspec
 
 from duetime.domain import cron
-from duetime.domain.errors import InvalidSchedule
+from duetime.domain.errors import InvalidRequest, InvalidSchedule
 from duetime.domain.instants import DAY, HOUR, LATEST, MINUTE, SECOND, format_instant, parse_instant
 from duetime.domain.job import Dst, JobSpec
 
@@ -199,6 +199,10 @@ def first_due(spec: JobSpec, job_id: str, now: int) -> tuple[int, bool]:
     else:
         due_at = table.next_after(now)
     if due_at is None:
-        message = "no run falls between start_at and end_at; widen them or change the schedule"
-        raise InvalidSchedule.at("/end_at" if spec.end_at else "/schedule", message)
+        raise never_due(spec)
     return due_at, table.recurs
+
+
+def never_due(spec: JobSpec) -> InvalidRequest:
+    message = "no run falls between start_at and end_at; widen them or change the schedule"
+    return InvalidSchedule.at("/end_at" if spec.end_at else "/schedule", message)

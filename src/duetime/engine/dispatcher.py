@@ -26,9 +26,9 @@ Key = TypeVar("Key", int, str)
 
 class Limits(msgspec.Struct, frozen=True):
     capacity: int = 32_768  # claimed runs in memory, running or about to
-    concurrency: int = 128
+    concurrency: int = 512  # eight endpoints that hang leave the ninth its place
     endpoint: int = 64
-    tenant: int = 128
+    tenant: int = 512
 
 
 class Dispatcher:

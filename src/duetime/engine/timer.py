@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from duetime.domain.commands import Fire, Fired
+from duetime.domain.commands import Fire, Fired, PauseJob
 from duetime.domain.errors import DuetimeError
 from duetime.domain.execution import Run
 from duetime.domain.ids import endpoint_of
@@ -135,7 +135,7 @@ class Timer(Service):
 
     async def _fire_page(self, due: Sequence[DueTimer], claim: bool) -> None:
         now = self._clock.now()
-        page = plan(due, now, int.from_bytes(self._entropy(9), "big"))
+        page = await self._plan(due, now)
         if len(page.runs) > len(due) and len(page.runs) > self._dispatcher.room():
             claim = False  # room was made for a run a timer; catching up asks for more
         crash_point("after_plan")
@@ -151,6 +151,27 @@ class Timer(Service):
             self._disarm()
         self._page = min(self._page * PAGE_GROWTH, PAGE)
         await asyncio.sleep(0)  # let the runs of this page begin before the next one is planned
+
+    async def _plan(self, due: Sequence[DueTimer], now: int) -> FirePlan:
+        chance = int.from_bytes(self._entropy(9), "big")
+        try:
+            return plan(due, now, chance)
+        except DuetimeError:
+            good = await self._set_aside(due, now)
+            return plan(good, now, chance)
+
+    async def _set_aside(self, due: Sequence[DueTimer], now: int) -> list[DueTimer]:
+        """Pause jobs whose schedule can't be read any more (a zone that is gone, say): one must not stop the others."""
+        good: list[DueTimer] = []
+        for timer in due:
+            try:
+                plan([timer], now, 0)
+                good.append(timer)
+            except DuetimeError as error:
+                log.error("a job was paused: it can't be planned", job_id=timer.job_id, error=error.message)
+                reason = f"it can't be planned: {error.message}"
+                await self._store.apply([PauseJob(now, timer.tenant, timer.job_id, "duetime", reason)])
+        return good
 
     def _dispatch(self, page: FirePlan, fired: Fired, claim: bool) -> None:
         for execution_id in fired.to_cancel:

@@ -84,11 +84,15 @@ class Connection(asyncio.Protocol):
         try:
             transport.write(request)
             await self._waiter
+        except BaseException:
+            # Also when it was cancelled just as the answer came: it may be reusable then, but nobody will have it.
+            self.abort()
+            raise
         finally:
             timer.cancel()
             self._waiter = None
-            if not self.reusable:
-                self.abort()
+        if not self.reusable:
+            self.abort()
 
     @property
     def open(self) -> bool:

@@ -23,7 +23,6 @@ from ipaddress import (
     IPv6Address,
     IPv6Network,
     ip_address,
-    ip_network,
 )
 from typing import Literal
 from urllib.parse import quote, urlsplit
@@ -225,11 +224,6 @@ class Guard:
         if target.address is not None:
             self.check(target.address)
         return target
-
-
-def parse_networks(cidrs: tuple[str, ...]) -> tuple[Network, ...]:
-    """CIDRs as an operator writes them; a bare address is a network of one. Raises ValueError."""
-    return tuple(ip_network(cidr) for cidr in cidrs)
 
 
 def parse_address(text: str) -> Address:

@@ -6,18 +6,21 @@ dead name must not occupy a thread for each attempt. Callers who want the same n
 lookup.
 
 Lookups have threads of their own. The system's resolver blocks for many seconds on a dead name server, and
-the event loop's default pool has six threads on a small machine.
+the event loop's default pool has six threads on a small machine. They are daemons: a lookup that hangs must not keep
+the process from ending, as the threads of `concurrent.futures` would. How many names may wait for them is bounded.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import NamedTuple
 
 from duetime.executors.guard import Address, BlockedTarget, parse_address
 
@@ -29,20 +32,56 @@ class DnsError(Exception):
 
 
 class SystemLookup:
-    """getaddrinfo on threads of our own."""
+    """getaddrinfo on daemon threads of our own, started as they are needed. For one event loop."""
 
     def __init__(self, threads: int = 32) -> None:
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="duetime-dns")
+        self._most_threads = threads
+        self._threads = 0
+        self._unanswered = 0
+        self._questions: SimpleQueue[_Question | None] = SimpleQueue()
 
     async def __call__(self, host: str) -> Sequence[str]:
         loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(
-            self._threads, lambda: socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-        )
-        return [str(sockaddr[0]) for *_, sockaddr in found]
+        question = _Question(host, loop, loop.create_future())
+        self._unanswered += 1
+        self._questions.put(question)
+        if self._threads < min(self._unanswered, self._most_threads):
+            self._threads += 1
+            threading.Thread(target=self._answer_all, name=f"duetime-dns-{self._threads}", daemon=True).start()
+        return await question.answer
 
     def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        """Threads that wait for a question end; one that hangs ends with its answer, or with the process."""
+        for _ in range(self._threads):
+            self._questions.put(None)
+
+    def _answer_all(self) -> None:
+        while (question := self._questions.get()) is not None:
+            found: Sequence[str] | Exception
+            try:
+                answers = socket.getaddrinfo(question.host, None, type=socket.SOCK_STREAM)
+                found = [str(sockaddr[0]) for *_, sockaddr in answers]
+            except Exception as problem:  # noqa: BLE001 (raised where it was asked)
+                found = problem
+            try:
+                question.loop.call_soon_threadsafe(self._hand_over, question, found)
+            except RuntimeError:  # the loop has ended meanwhile, and with it whoever asked
+                return
+
+    def _hand_over(self, question: _Question, found: Sequence[str] | Exception) -> None:
+        self._unanswered -= 1
+        if question.answer.done():
+            return  # who asked has given up
+        if isinstance(found, Exception):
+            question.answer.set_exception(found)
+        else:
+            question.answer.set_result(found)
+
+
+class _Question(NamedTuple):
+    host: str
+    loop: asyncio.AbstractEventLoop
+    answer: asyncio.Future[Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +102,7 @@ class Resolver:
         ttl_seconds: float = 15.0,
         error_ttl_seconds: float = 3.0,
         max_names: int = 4096,
+        max_under_way: int = 256,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._check = check
@@ -70,6 +110,7 @@ class Resolver:
         self._ttl_seconds = ttl_seconds
         self._error_ttl_seconds = error_ttl_seconds
         self._max_names = max_names
+        self._max_under_way = max_under_way
         self._monotonic = monotonic
         self._answers: OrderedDict[str, _Answer] = OrderedDict()
         self._under_way: dict[str, asyncio.Task[_Answer]] = {}
@@ -87,6 +128,8 @@ class Resolver:
         if answer is None or answer.until <= self._monotonic():
             task = self._under_way.get(host)
             if task is None:
+                if len(self._under_way) >= self._max_under_way:
+                    raise DnsError(f"The name {host} could not be resolved (too many lookups under way).")
                 task = asyncio.create_task(self._ask(host))
                 self._under_way[host] = task
             # Shielded: one caller who gives up must not take the answer from the others.

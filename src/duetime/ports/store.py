@@ -131,7 +131,10 @@ class Store(Protocol):
 
     # What the engine asks.
     async def list_due_timers(self, until: int, limit: int, after: tuple[int, str] | None = None) -> list[DueTimer]:
-        """Timers due at or before `until`, in order of (due_at, job id), with their jobs; only those `after`."""
+        """Timers due at or before `until`, in order of (due_at, job id), with their jobs; only those `after`.
+
+        A job whose definition this version can't read is left out and paused, saying so: the others go on.
+        """
 
     async def next_due_at(self) -> int | None:
         """The earliest due instant of all timers."""
@@ -140,17 +143,23 @@ class Store(Protocol):
         """The earliest instant at which a QUEUED or RETRYING execution may run."""
 
     async def list_lapsed_runs(self, node: int, limit: int) -> list[Run]:
-        """RUNNING executions whose node is void, or is neither `node` nor alive."""
+        """RUNNING executions whose node is void, or is neither `node` nor alive.
+
+        One whose job's definition can't be read is left out and FAILED, as in Claim.
+        """
 
     async def count_history(self) -> int:
         """All executions there are, of all tenants."""
 
     # What people ask.
-    async def get_job(self, tenant: str, job_id: str) -> JobRecord | None: ...
+    async def get_job(self, tenant: str, job_id: str) -> JobRecord | None:
+        """Raises Conflict if its definition can't be read by this version."""
 
-    async def get_job_by_key(self, tenant: str, key: str) -> JobRecord | None: ...
+    async def get_job_by_key(self, tenant: str, key: str) -> JobRecord | None:
+        """As `get_job`."""
 
-    async def list_jobs(self, query: JobQuery) -> list[JobRecord]: ...
+    async def list_jobs(self, query: JobQuery) -> list[JobRecord]:
+        """One whose definition can't be read has its name, and what is wrong as its description."""
 
     async def count_jobs(self, query: JobQuery) -> int: ...
 
@@ -167,7 +176,7 @@ class Store(Protocol):
         """The ledger's spans of a job, latest first."""
 
     async def list_lateness(self, job_id: str, limit: int) -> list[int]:
-        """started_at − scheduled_at in ms of the job's last runs."""
+        """started_at − scheduled_at in ms of the job's last runs; 0 where a clock that was set back makes it less."""
 
     async def get_response(self, tenant: str, idempotency_key: str) -> tuple[str, str] | None:
         """(fingerprint, response) of an idempotent create that was answered."""

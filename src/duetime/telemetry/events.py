@@ -29,6 +29,17 @@ class EventHub:
         self._ring: deque[Event] = deque(maxlen=KEPT)
         self._number = 0
         self._followers: set[asyncio.Queue[Event | None]] = set()
+        self._closed = False
+
+    @property
+    def followers(self) -> int:
+        return len(self._followers)
+
+    def close(self) -> None:
+        """End all who follow, now: what they have not read yet they read elsewhere."""
+        self._closed = True
+        for queue in self._followers:
+            queue.put_nowait(None)  # wakes who waits
 
     def publish(self, kind: str, at: int, tenant: str, data: dict[str, object]) -> None:
         self._number += 1
@@ -41,7 +52,7 @@ class EventHub:
                 queue.put_nowait(None)
 
     async def follow(self, tenant: str, after: int | None) -> AsyncIterator[Event | None]:
-        """Events later than `after` (None: from now on), without end. None stands for a hole: some were lost."""
+        """Events later than `after` (None: from now on) until the hub closes. None stands for a hole: some are lost."""
         queue: asyncio.Queue[Event | None] = asyncio.Queue()
         self._followers.add(queue)
         try:
@@ -51,10 +62,14 @@ class EventHub:
             if last > self._number or (kept and kept[0].number > last + 1):
                 yield None
             for event in kept:
+                if self._closed:
+                    return
                 if event.tenant == tenant:
                     yield event
-            while True:
+            while not self._closed:
                 item = await queue.get()
+                if self._closed:
+                    return
                 if item is None:
                     while not queue.empty():
                         queue.get_nowait()

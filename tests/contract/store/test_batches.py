@@ -35,7 +35,7 @@ async def test_answers_stand_in_the_order_of_their_commands(store: Store):
 async def test_a_command_sees_what_those_before_it_in_its_batch_did(store: Store):
     job_id = await add_job(store)
     purged, gone = await store.apply([c.PurgeJob(TENANT, job_id), c.CancelJob(NOW, TENANT, job_id)])
-    assert purged is None
+    assert purged is False
     assert isinstance(gone, NotFound)
 
 

@@ -202,8 +202,22 @@ async def test_an_instant_that_was_decided_before_is_not_decided_again(
     assert fired == c.Fired(not_claimed=frozenset({run.execution_id}))
     assert runs == []
     assert await executions_of(store, job_id) == before
-    assert (await job_of(store, job_id)).due_at == DUE + MINUTE
+    found = await job_of(store, job_id)
+    assert (found.due_at, found.fired) == (DUE + MINUTE, 1)
     assert await totals(store) == await recount(store)
+
+
+async def test_an_instant_planned_twice_counts_once_towards_the_most_runs(store: Store, node: int):
+    job_id = await add_job(store, spec(max_runs=2))
+    _, (run,) = await fire(store, node, DUE)
+    await finish(store, node, DUE, ended(run))
+    await replan(store, job_id, DUE, max_runs=2)
+    for n in range(2):
+        _, runs = await fire(store, node, DUE + n * MINUTE)
+        await finish(store, node, DUE + n * MINUTE, *map(ended, runs))
+    assert [e.scheduled_at for e in await executions_of(store, job_id)] == [DUE, DUE + MINUTE]
+    found = await job_of(store, job_id)
+    assert (found.status, found.fired, found.due_at) == (JobStatus.COMPLETED, 2, None)
 
 
 async def test_of_a_page_only_the_instants_not_yet_decided_are_written(store: Store, node: int):
@@ -307,6 +321,23 @@ async def test_a_held_one_waits_through_the_retries_of_the_one_before(store: Sto
     assert again.execution_id == running
 
 
+@pytest.mark.parametrize(("policy", "held"), [("skip", 0), ("queue_one", 1)])
+async def test_a_skipped_instant_does_not_count_towards_the_most_runs(store: Store, node: int, policy: str, held: int):
+    job_id = await add_job(store, spec(overlap=policy, max_runs=2 + held))
+    _, (first,) = await fire(store, node, DUE)
+    for n in range(1, 3 + held):
+        await fire(store, node, DUE + n * MINUTE)
+    found = await job_of(store, job_id)
+    assert (found.status, found.fired, found.due_at) == (JobStatus.PENDING, 1 + held, DUE + (3 + held) * MINUTE)
+    await finish(store, node, DUE + 9 * SECOND, ended(first))
+    for run in await claim(store, node, DUE + HOUR):
+        await finish(store, node, DUE + 9 * SECOND, ended(run))
+    _, (last,) = await fire(store, node, DUE + (3 + held) * MINUTE)
+    await finish(store, node, DUE + HOUR, ended(last))
+    found = await job_of(store, job_id)
+    assert (found.status, found.fired, found.runs) == (JobStatus.COMPLETED, 2 + held, 2 + held)
+
+
 async def test_cancel_running_stops_the_older_and_runs_the_newer(store: Store, node: int):
     job_id, running, fired = await overlapping(store, node, "cancel_running")
     assert fired == c.Fired(to_cancel=(running,))
@@ -398,6 +429,14 @@ async def test_a_run_of_a_job_that_is_not_there_is_refused(store: Store):
     theirs = await add_job(store, tenant="other")
     for job_id in (new_id(), theirs):
         assert isinstance(await one(store, c.AddRun(NOW, TENANT, job_id, new_id(), Trigger.MANUAL)), NotFound)
+
+
+async def test_a_cancelled_job_is_given_no_further_run(store: Store):
+    job_id = await add_job(store)
+    await one(store, c.CancelJob(NOW, TENANT, job_id))
+    before = await snapshot(store)
+    assert isinstance(await one(store, c.AddRun(NOW, TENANT, job_id, new_id(), Trigger.MANUAL)), Conflict)
+    assert await snapshot(store) == before
 
 
 async def test_a_run_added_a_second_time_under_its_id_is_refused_alone(store: Store):

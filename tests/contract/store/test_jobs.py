@@ -230,7 +230,7 @@ async def test_a_completed_job_that_is_given_a_next_run_begins_anew(store: Store
     _, (run,) = await fire(store, node, NOW)
     await finish(store, node, NOW, ended(run))
     assert (await job_of(store, job_id)).status is JobStatus.COMPLETED
-    assert await one(store, change(job_id, spec("every 1h", max_runs=1))) == 2
+    assert await one(store, change(job_id, spec("every 1h", max_runs=1), restart=True)) == 2
     found = await job_of(store, job_id)
     assert (found.status, found.due_at, found.fired, found.runs) == (JobStatus.PENDING, LATER, 0, 1)
 
@@ -251,6 +251,83 @@ async def test_a_paused_job_that_is_changed_stays_paused(store: Store):
     found = await job_of(store, job_id)
     assert (found.status, found.due_at, found.resume_at) == (JobStatus.PAUSED, None, LATER + 5)
     assert await store.next_due_at() is None
+
+
+async def test_a_change_that_leaves_the_time_alone_does_not_undo_a_fire_since_the_job_was_read(store: Store, node: int):
+    job_id = await add_job(store, spec(max_runs=2))
+    read = await job_of(store, job_id)
+    _, (run,) = await fire(store, node, NOW + MINUTE)
+    await finish(store, node, NOW + MINUTE, ended(run))
+    renamed = spec(max_runs=2, name="renamed")
+    assert await one(store, change(job_id, renamed, due_at=read.due_at, replan=False)) == 2
+    found = await job_of(store, job_id)
+    assert (found.due_at, found.fired, found.spec) == (NOW + 2 * MINUTE, 1, renamed)
+    await fire(store, node, NOW + 2 * MINUTE)
+    assert [e.scheduled_at for e in await executions_of(store, job_id)] == [NOW + MINUTE, NOW + 2 * MINUTE]
+
+
+async def test_a_paused_job_whose_time_is_left_alone_keeps_when_it_would_have_been_due(store: Store):
+    job_id = await add_job(store)
+    await one(store, pause(job_id))
+    assert await one(store, change(job_id, spec(name="renamed"), 2, due_at=None, replan=False)) == 3
+    found = await job_of(store, job_id)
+    assert (found.status, found.due_at, found.resume_at) == (JobStatus.PAUSED, None, NOW + MINUTE)
+
+
+async def test_a_completed_job_that_goes_on_keeps_its_count(store: Store, node: int):
+    job_id = await add_job(store, spec(max_runs=1))
+    _, (run,) = await fire(store, node, NOW + MINUTE)
+    await finish(store, node, NOW + MINUTE, ended(run))
+    assert (await job_of(store, job_id)).status is JobStatus.COMPLETED
+    await one(store, change(job_id, spec(max_runs=3)))
+    found = await job_of(store, job_id)
+    assert (found.status, found.due_at, found.fired) == (JobStatus.PENDING, LATER, 1)
+
+
+async def test_a_job_that_is_changed_to_have_no_run_left_is_completed(store: Store):
+    job_id = await add_job(store)
+    assert await one(store, change(job_id, spec(max_runs=1), due_at=None)) == 2
+    assert (await job_of(store, job_id)).status is JobStatus.COMPLETED
+
+
+async def test_what_a_change_passes_over_is_in_the_ledger(store: Store):
+    job_id = await add_job(store)
+    spans = (
+        Skipped(job_id, TENANT, NOW + MINUTE, NOW + 3 * MINUTE, 2, "changed"),
+        Skipped(job_id, TENANT, NOW + 4 * MINUTE, LATER, 56, "changed"),
+    )
+    await one(store, change(job_id, spec("every 2h"), skipped=spans))
+    assert await store.list_skipped(job_id, 10) == [
+        SkippedRecord(NOW + 4 * MINUTE, LATER, 56, "changed", LATER),
+        SkippedRecord(NOW + MINUTE, NOW + 3 * MINUTE, 2, "changed", LATER),
+    ]
+
+
+@pytest.mark.parametrize("deed", ["change", "cancel"])
+async def test_what_was_fired_since_the_job_was_read_is_not_skipped_too(store: Store, node: int, deed: str):
+    job_id = await add_job(store)
+    until_at = NOW + 2 * MINUTE + 1
+    span = Skipped(job_id, TENANT, NOW + MINUTE, until_at, 2, "changed")
+    command: c.Command = {
+        "change": change(job_id, spec("every 2h"), skipped=(span,)),
+        "cancel": c.CancelJob(LATER, TENANT, job_id, (span,)),
+    }[deed]
+    await fire(store, node, NOW + MINUTE)
+    await one(store, command)
+    assert await store.list_skipped(job_id, 10) == [SkippedRecord(NOW + 2 * MINUTE, until_at, None, "changed", LATER)]
+
+
+@pytest.mark.parametrize("deed", ["change", "cancel"])
+async def test_nothing_is_skipped_if_all_of_it_was_fired_since_the_job_was_read(store: Store, node: int, deed: str):
+    job_id = await add_job(store)
+    span = Skipped(job_id, TENANT, NOW + MINUTE, NOW + MINUTE + 1, 1, "changed")
+    command: c.Command = {
+        "change": change(job_id, spec("every 2h"), skipped=(span,)),
+        "cancel": c.CancelJob(LATER, TENANT, job_id, (span,)),
+    }[deed]
+    await fire(store, node, NOW + MINUTE)
+    await one(store, command)
+    assert await store.list_skipped(job_id, 10) == []
 
 
 # Pause and resume
@@ -363,6 +440,16 @@ async def test_a_running_execution_of_a_cancelled_job_is_told_to_stop_wherever_i
     assert lapsed.cancel_requested
 
 
+@pytest.mark.parametrize("is_paused", [True, False])
+async def test_what_a_cancelled_job_owed_is_in_the_ledger(store: Store, is_paused: bool):
+    job_id = await add_job(store)
+    if is_paused:
+        await one(store, pause(job_id))
+    span = Skipped(job_id, TENANT, NOW + MINUTE, LATER, 59, "cancelled")
+    await one(store, c.CancelJob(LATER, TENANT, job_id, (span,)))
+    assert await store.list_skipped(job_id, 10) == [SkippedRecord(NOW + MINUTE, LATER, 59, "cancelled", LATER)]
+
+
 async def test_cancelling_a_cancelled_job_changes_nothing(store: Store, node: int):
     job_id = await add_job(store)
     _, (run,) = await fire(store, node, NOW + MINUTE)
@@ -386,7 +473,7 @@ async def test_a_purged_job_is_gone_with_all_its_history(store: Store, node: int
     await finish(store, node, NOW + MINUTE, *map(ended, runs))
     await add_run(store, job_id, LATER)
     mine = next(run for run in runs if run.job_id == job_id)
-    assert await one(store, c.PurgeJob(TENANT, job_id)) is None
+    assert await one(store, c.PurgeJob(TENANT, job_id)) is False
     assert await store.get_job(TENANT, job_id) is None
     assert await store.get_job_by_key(TENANT, "sales") is None
     assert await executions_of(store, job_id) == []
@@ -401,6 +488,31 @@ async def test_the_key_of_a_purged_job_is_free_again(store: Store):
     job_id = await add_job(store, spec(key="sales"))
     await one(store, c.PurgeJob(TENANT, job_id))
     await add_job(store, spec(key="sales"))
+
+
+async def test_a_long_history_is_purged_in_pages_and_the_job_is_cancelled_meanwhile(store: Store, node: int):
+    job_id = await add_job(store, spec(key="sales"))
+    for n in range(5):
+        await add_run(store, job_id, NOW + n)
+    assert await one(store, c.PurgeJob(TENANT, job_id, 2)) is True
+    found = await job_of(store, job_id)
+    assert (found.status, found.due_at) == (JobStatus.CANCELLED, None)
+    assert [e.state for e in await executions_of(store, job_id)] == [State.CANCELLED] * 3
+    assert await claim(store, node, LATER) == []
+    assert await totals(store) == await recount(store)
+    assert await one(store, c.PurgeJob(TENANT, job_id, 2)) is True
+    assert await one(store, c.PurgeJob(TENANT, job_id, 2)) is False
+    assert await store.get_job(TENANT, job_id) is None
+    assert await executions_of(store, job_id) == []
+    assert await totals(store) == await recount(store)
+
+
+async def test_a_history_of_just_a_page_is_purged_too(store: Store):
+    job_id = await add_job(store)
+    await add_run(store, job_id)
+    answers = [await one(store, c.PurgeJob(TENANT, job_id, 1)) for _ in range(2)]
+    assert answers == [True, False]
+    assert await store.get_job(TENANT, job_id) is None
 
 
 async def test_a_job_with_a_running_execution_cannot_be_purged(store: Store, node: int):

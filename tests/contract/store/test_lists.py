@@ -10,7 +10,7 @@ import pytest
 from duetime.domain import commands as c
 from duetime.domain.execution import Outcome
 from duetime.domain.instants import HOUR, MINUTE
-from duetime.domain.job import RetryPolicy
+from duetime.domain.job import HttpRequest, RetryPolicy
 from duetime.domain.states import ErrorType, State
 from duetime.ports.store import ExecutionQuery, JobQuery, JobRecord, Store
 from samples import NOW, TENANT, add_job, add_run, claim, ended, executions_of, finish, fire, new_id, one, spec
@@ -323,3 +323,17 @@ async def test_no_tenant_sees_anything_of_another(store: Store, node: int):
         assert await store.list_executions(query) == []
         assert await store.count_executions(query) == 0
     assert await store.count_history() == 1
+
+
+async def test_a_page_of_due_timers_is_bounded_in_bytes_but_never_empty(store: Store):
+    large = {"payload": HttpRequest("https://hook.example/run", body="x" * 3_000_000)}
+    made = [await add_job(store, spec("every 1m", **large)) for _ in range(3)]
+    seen: list[str] = []
+    after = None
+    for _ in made:
+        page = await store.list_due_timers(NOW + HOUR, 100, after)
+        assert len(page) == 1
+        seen.append(page[0].job_id)
+        after = (page[0].due_at, page[0].job_id)
+    assert seen == made
+    assert await store.list_due_timers(NOW + HOUR, 100, after) == []

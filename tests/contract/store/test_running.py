@@ -107,6 +107,20 @@ async def test_endpoints_without_room_are_left_out(store: Store, node: int):
     assert len(await claim(store, node, NOW)) == 1
 
 
+async def test_beside_a_full_endpoint_the_highest_priority_is_claimed_first_too(store: Store, node: int):
+    full = "https://full.example/x"
+    for priority in (9, 5):
+        await add_run(store, await add_job(store, spec(url=full, priority=priority)), NOW - MINUTE)
+    expected = []
+    for priority, host, wait in ((5, "a", 1), (0, "b", 9), (9, "c", 2), (5, "b", 3), (9, "a", 1), (5, "b", 2)):
+        job_id = await add_job(store, spec(url=f"https://{host}.example", priority=priority))
+        expected.append((-priority, NOW - wait, await add_run(store, job_id, NOW - wait)))
+    later = await add_job(store, spec(url="https://a.example", priority=9))
+    await add_run(store, later, NOW + 1)
+    claimed = [r.execution_id for _ in range(4) for r in await claim(store, node, NOW, 2, (endpoint_of(full),))]
+    assert claimed == [execution_id for _, _, execution_id in sorted(expected)]
+
+
 async def test_two_claims_at_once_share_nothing(store: Store, node: int):
     job_id = await add_job(store)
     for n in range(10):
@@ -156,6 +170,55 @@ async def test_a_failure_that_is_retried_waits_and_counts_as_no_run_yet(store: S
     job = await job_of(store, run.job_id)
     assert (job.runs, job.failures, job.last_state, job.status) == (0, 0, None, JobStatus.PENDING)
     assert await totals(store) == await recount(store)
+
+
+@pytest.mark.parametrize("deed", ["execution", "job"])
+async def test_one_that_was_asked_to_stop_is_not_tried_again(store: Store, node: int, deed: str):
+    run, other = await running(store, node), await running(store, node)
+    command: c.Command = {
+        "execution": c.CancelExecution(NOW, TENANT, run.execution_id),
+        "job": c.CancelJob(NOW, TENANT, run.job_id),
+    }[deed]
+    await one(store, command)
+    assert await finish(store, node, NOW, ended(run, FAILURE), ended(other, FAILURE)) == []
+    found = await execution(store, run.execution_id)
+    assert (found.state, found.ended_at, found.dead, found.error_type) == (
+        State.CANCELLED, NOW, False, ErrorType.HTTP_ERROR,
+    )  # fmt: skip
+    assert (await execution(store, other.execution_id)).state is State.RETRYING
+    job = await job_of(store, run.job_id)
+    assert (job.runs, job.successes, job.failures, job.last_state) == (1, 0, 0, State.CANCELLED)
+    assert job.status is (JobStatus.CANCELLED if deed == "job" else JobStatus.COMPLETED)
+    assert await totals(store) == await recount(store)
+
+
+async def test_one_that_was_asked_to_stop_may_still_end_by_itself(store: Store, node: int):
+    run = await running(store, node)
+    await one(store, c.CancelExecution(NOW, TENANT, run.execution_id))
+    await finish(store, node, NOW, ended(run))
+    assert (await execution(store, run.execution_id)).state is State.COMPLETED
+
+
+async def test_a_clock_set_back_during_an_attempt_takes_no_time_off_its_job(store: Store, node: int):
+    run = await running(store, node)
+    attempt = msgspec.structs.replace(ended(run), started_at=NOW + 500, ended_at=NOW)
+    await finish(store, node, NOW, attempt)
+    assert (await job_of(store, run.job_id)).busy_ms == 0
+
+
+async def test_an_execution_ends_no_sooner_than_it_began_though_the_clock_was_set_back(store: Store, node: int):
+    run = await running(store, node, retry_policy=RetryPolicy(delays=(0,)))
+    await finish(store, node, LATER, ended(run, FAILURE, now=LATER))
+    (again,) = await claim(store, node, LATER)
+    await finish(store, node, NOW, ended(again, now=NOW))
+    found = await execution(store, run.execution_id)
+    assert (found.started_at, found.ended_at) == (LATER, LATER)
+
+
+async def test_a_run_that_began_before_its_instant_is_not_less_than_on_time(store: Store, node: int):
+    run = await running(store, node)
+    await finish(store, node, NOW, ended(run, started_at=NOW - 5000))
+    assert await store.list_lateness(run.job_id, 10) == [0]
 
 
 async def test_an_execution_that_ran_out_of_attempts_is_dead(store: Store, node: int):
@@ -353,7 +416,7 @@ async def test_an_execution_that_runs_is_marked_and_its_node_must_be_told(store:
     run = await running(store, node, retry_policy=RetryPolicy(delays=(0,)))
     assert await one(store, c.CancelExecution(LATER, TENANT, run.execution_id)) is State.RUNNING
     assert (await execution(store, run.execution_id)).state is State.RUNNING
-    await finish(store, node, NOW, ended(run, FAILURE))
+    await one(store, c.Release(node, NOW, (run,)))
     (again,) = await claim(store, node, LATER)
     assert again.cancel_requested
 
@@ -434,6 +497,15 @@ async def test_another_tenants_dead_letters_are_left_alone(store: Store, node: i
 
 
 # Nodes
+
+
+async def test_a_dead_letter_of_a_cancelled_job_is_left_alone(store: Store, node: int):
+    run = await running(store, node)
+    await finish(store, node, NOW, ended(run, FINAL))
+    await one(store, c.CancelJob(NOW, TENANT, run.job_id))
+    before = await snapshot(store)
+    assert await one(store, c.Redrive(NOW, TENANT, ((run.execution_id, new_id()),))) == 0
+    assert await snapshot(store) == before
 
 
 async def test_a_node_that_starts_again_voids_its_earlier_self(store: Store, node: int):

@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import apsw
 import pytest
 
-from duetime.domain.commands import CreateJobs
+from duetime.domain.commands import CreateJobs, StartNode
+from duetime.domain.errors import Conflict
+from duetime.domain.instants import MINUTE
+from duetime.domain.job import JobStatus
+from duetime.domain.states import ErrorType, State
 from duetime.ports.store import JobQuery
 from duetime.store.sqlite import SqliteStore, StoreUnusable
-from duetime.store.sqlite.blocks import load_migrations
+from duetime.store.sqlite.blocks import load_blocks, load_migrations
 from duetime.store.sqlite.connection import FILE_NAME, migrate, open_connection
 from processes import child, output_of
-from samples import NOW, TENANT, add_job, job_of, new_job, one, spec
+from samples import NOW, TENANT, add_job, add_run, claim, execution, job_of, new_job, one, spec
 from snapshot import recount, totals
 
 CHILD = Path(__file__).with_name("child.py")
@@ -243,4 +248,87 @@ async def test_the_schema_itself_allows_one_execution_for_a_job_and_an_instant(t
     connection.execute(insert, (b"1",))
     with pytest.raises(apsw.ConstraintError):
         connection.execute(insert, (b"2",))
+    connection.close()
+
+
+# A definition that can't be read
+
+
+def spoil(folder: Path, job_id: str) -> None:
+    """As a newer version might have written it."""
+    connection = apsw.Connection(str(folder / FILE_NAME))
+    connection.set_busy_timeout(5000)
+    connection.execute(
+        "UPDATE jobs SET spec = json_insert(spec, '$.moon_phase', 'full') WHERE id = unhex(?, '-')", (job_id,)
+    )
+    connection.close()
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    made = SqliteStore(tmp_path)
+    await made.start()
+    yield made
+    await made.stop()
+
+
+async def test_a_due_job_that_cannot_be_read_is_paused_and_the_others_fire(store: SqliteStore, tmp_path: Path):
+    jobs = [await add_job(store) for _ in range(3)]
+    spoil(tmp_path, jobs[1])
+    assert [timer.job_id for timer in await store.list_due_timers(NOW + MINUTE, 10)] == [jobs[0], jobs[2]]
+    listed = {job.job_id: job for job in await store.list_jobs(JobQuery(TENANT))}
+    assert sorted(listed) == jobs
+    spoilt = listed[jobs[1]]
+    assert (spoilt.status, spoilt.due_at, spoilt.resume_at) == (JobStatus.PAUSED, None, NOW + MINUTE)
+    assert (spoilt.spec.name, spoilt.paused_by) == ("report", "duetime")
+    for text in (spoilt.pause_reason, spoilt.spec.description):
+        assert text is not None
+        assert "can't be read by this version" in text
+        assert "moon_phase" in text
+    assert await store.next_due_at() == NOW + MINUTE
+    with pytest.raises(Conflict, match="moon_phase"):
+        await store.get_job(TENANT, jobs[1])
+
+
+async def test_a_waiting_execution_that_cannot_be_read_is_a_dead_letter_and_the_others_run(
+    store: SqliteStore, tmp_path: Path
+):
+    node = await one(store, StartNode(NOW, "node-1"))
+    jobs = [await add_job(store) for _ in range(3)]
+    made = [await add_run(store, job_id) for job_id in jobs]
+    spoil(tmp_path, jobs[1])
+    assert [run.execution_id for run in await claim(store, node, NOW)] == [made[0], made[2]]
+    found = await execution(store, made[1])
+    assert (found.state, found.dead, found.error_type) == (State.FAILED, True, ErrorType.INTERNAL_ERROR)
+    assert await totals(store) == await recount(store)
+
+
+async def test_a_lapsed_execution_that_cannot_be_read_is_a_dead_letter_and_the_others_lapse(
+    store: SqliteStore, tmp_path: Path
+):
+    jobs = [await add_job(store) for _ in range(3)]
+    made = [await add_run(store, job_id) for job_id in jobs]
+    await claim(store, await one(store, StartNode(NOW, "node-1")), NOW)
+    spoil(tmp_path, jobs[1])
+    node = await one(store, StartNode(NOW, "node-1"))
+    assert {run.execution_id for run in await store.list_lapsed_runs(node, 10)} == {made[0], made[2]}
+    found = await execution(store, made[1])
+    assert (found.state, found.dead) == (State.FAILED, True)
+
+
+# What the writer does must not grow with what is stored
+
+SLOW = ["cancel_waiting", "request_cancel_of_running", "list_running_of_job", "count_waiting_of_job", "prune_skips"]
+
+
+@pytest.mark.parametrize("block", SLOW)
+def test_a_statement_of_the_writer_looks_at_no_more_than_it_must(tmp_path: Path, block: str):
+    connection = open_connection(tmp_path, writer=True)
+    migrate(connection)
+    values = {"job": new_job().job_id, "now": NOW, "before": NOW, "limit": 1}
+    plan = " ".join(
+        str(row[3]) for row in connection.execute(f"EXPLAIN QUERY PLAN {load_blocks('commands.sql')[block]}", values)
+    )
+    assert ("skips_age" if block == "prune_skips" else "executions_open (job=? AND state=?)") in plan
+    assert "SCAN" not in plan
     connection.close()

@@ -52,12 +52,13 @@ from __future__ import annotations
 from .describe import describe
 from .expression import CronExpression, check_fires, never_fires, parse
 from .search import next_after
-from .zone import load_zone
+from .zone import is_zone, load_zone
 
 __all__ = [
     "CronExpression",
     "check_fires",
     "describe",
+    "is_zone",
     "load_zone",
     "never_fires",
     "next_after",

@@ -29,9 +29,6 @@ class DayRule(NamedTuple):
     both: bool = True  # both fields must match; else one is enough
 
 
-EVERY_DAY = DayRule(dates=EVERY_DATE, weekdays=EVERY_WEEKDAY)
-
-
 def bits(mask: int) -> Iterator[int]:
     """The positions of the bits that are set, lowest first."""
     while mask:

@@ -7,9 +7,11 @@ a year at a time, by asking once a day and halving the day in which the offset c
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime
 from difflib import get_close_matches
 from functools import lru_cache
+from itertools import chain
 from typing import NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
@@ -19,6 +21,7 @@ from .fields import quoted
 
 _DAY = 86_400
 _MARGIN = 3 * _DAY  # longer than any clock change, the lost or doubled days at the date line included
+_COMPARED = 12  # names that an unknown one is compared with letter by letter
 _CHUNK_BITS = 24  # 2^24 seconds are 194 days
 
 
@@ -35,9 +38,14 @@ class Span(NamedTuple):
 
 def load_zone(key: str) -> ZoneInfo:
     """The zone of that exact name. Raises InvalidSchedule with the nearest known one; never opens a path."""
-    if key not in _known():
+    if not is_zone(key):
         raise _unknown(key)
     return _load(key)
+
+
+def is_zone(key: str) -> bool:
+    """Whether there is a zone of that exact name."""
+    return key in _known()
 
 
 def span_at(zone: ZoneInfo, instant: int, overlap: str) -> Span:
@@ -51,6 +59,22 @@ def span_at(zone: ZoneInfo, instant: int, overlap: str) -> Span:
 @lru_cache(maxsize=1)
 def _known() -> frozenset[str]:
     return frozenset(available_timezones())
+
+
+@lru_cache(maxsize=1)
+def _spellings() -> tuple[dict[str, str], dict[str, str], dict[str, set[str]]]:
+    """Zones by their names in lower case, by their cities alone, and those spellings by each pair of letters."""
+    names = {name.lower(): name for name in sorted(_known())}
+    cities = {lower.rpartition("/")[2]: name for lower, name in names.items()}
+    by_pair: dict[str, set[str]] = {}
+    for spelling in (*names, *cities):
+        for pair in _pairs(spelling):
+            by_pair.setdefault(pair, set()).add(spelling)
+    return names, cities, by_pair
+
+
+def _pairs(text: str) -> set[str]:
+    return {text[at : at + 2] for at in range(len(text) - 1)}
 
 
 @lru_cache(maxsize=1024)
@@ -68,14 +92,18 @@ def _unknown(key: str) -> InvalidRequest:
     return InvalidSchedule.at("/timezone", f"{quoted(key)} is not a time zone; {hint}")
 
 
+@lru_cache(maxsize=1024)
 def _nearest(key: str) -> str | None:
-    names = {name.lower(): name for name in sorted(_known())}
+    names, cities, by_pair = _spellings()
     wanted = key.lower()
     if wanted in names:
         return names[wanted]
-    cities = {lower.rpartition("/")[2]: name for lower, name in names.items()}
+    # difflib over all names takes milliseconds, and a batch may ask for every line of it: so only over those that
+    # share most pairs of letters with what is wanted.
+    shared = Counter(chain.from_iterable(by_pair.get(pair, ()) for pair in _pairs(wanted)))
+    close = [spelling for spelling, _ in shared.most_common(_COMPARED)]
     for choices in (names, cities):
-        if found := get_close_matches(wanted, choices, n=1, cutoff=0.7):
+        if found := get_close_matches(wanted, [spelling for spelling in close if spelling in choices], 1, cutoff=0.7):
             return choices[found[0]]
     return None
 

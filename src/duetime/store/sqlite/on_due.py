@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from duetime.domain import commands as c
 from duetime.domain.errors import Conflict
 from duetime.domain.ids import endpoint_of
+from duetime.domain.job import JobStatus
 from duetime.domain.plan import PlannedRun, TimerMove
 from duetime.domain.states import State, Trigger
 from duetime.store.sqlite.statements import Statements, no_job, page
+
+# Ids of runs that were skipped, ids of those that are held, and ids of running executions that are to be stopped.
+_Overlaps = tuple[frozenset[str], frozenset[str], tuple[str, ...]]
+_NO_OVERLAPS: _Overlaps = (frozenset(), frozenset(), ())
+
+
+def _ids(runs: Iterable[PlannedRun]) -> frozenset[str]:
+    return frozenset(run.execution_id for run in runs)
 
 
 class DueCommands:
@@ -24,7 +33,8 @@ class DueCommands:
             stale = frozenset(row[0] for row in self._db.rows("fire_stale", moves=page(command.moves)))
             self._move_timers(tuple(move for move in command.moves if move.job_id not in stale))
         runs = tuple(run for run in command.runs if run.job_id not in stale) if stale else command.runs
-        special, to_cancel = self._settle_overlaps(command, runs) if runs else (frozenset[str](), ())
+        skipped, held, to_cancel = self._settle_overlaps(command, runs) if runs else _NO_OVERLAPS
+        special = skipped | held
         free = tuple(run for run in runs if run.execution_id not in special) if special else runs
         state = State.RUNNING if command.claim else State.QUEUED
         decided = self._insert_runs(
@@ -32,11 +42,20 @@ class DueCommands:
         )
         if special or decided:
             job_ids = {run.job_id for run in runs if run.execution_id in special or run.execution_id in decided}
+            uncounted = skipped | decided
+            self._uncount(command.moves, [run for run in runs if run.execution_id in uncounted])
             self._db.release_held(job_ids)  # one that was to follow an instant decided long ago has nobody to wait for
             self._db.run("complete_jobs", jobs=page(list(job_ids)))
         if skips := [skip for skip in command.skips if skip.job_id not in stale]:
             self._db.run("add_skips", skips=page(skips), now=command.now)
         return c.Fired(stale, special | decided, to_cancel)
+
+    def _uncount(self, moves: Sequence[TimerMove], runs: Sequence[PlannedRun]) -> None:
+        """Take back what the timers' moves counted for runs that were skipped, or decided and counted before."""
+        if numbers := Counter(run.job_id for run in runs):
+            or_due_at = {move.job_id: move.or_due_at for move in moves}
+            jobs = [(job_id, number, or_due_at[job_id]) for job_id, number in numbers.items()]
+            self._db.run("uncount_runs", jobs=page(jobs))
 
     def _move_timers(self, moves: Sequence[TimerMove]) -> bool:
         """False, and nothing moved, if one of them is not as it was planned from."""
@@ -48,11 +67,11 @@ class DueCommands:
         self._db.connection.execute("RELEASE moves")
         return moved
 
-    def _settle_overlaps(self, command: c.Fire, runs: Sequence[PlannedRun]) -> tuple[frozenset[str], tuple[str, ...]]:
+    def _settle_overlaps(self, command: c.Fire, runs: Sequence[PlannedRun]) -> _Overlaps:
         """Write the runs whose job has an open execution as their policy says. Mostly there are none."""
         overlapping = {row[0]: (row[1], row[2]) for row in self._db.rows("fire_overlapping", runs=page(runs))}
         if not overlapping:
-            return frozenset(), ()
+            return _NO_OVERLAPS
         skipped, held, replacing = [], [], []
         for run in runs:
             if run.execution_id not in overlapping:
@@ -67,8 +86,7 @@ class DueCommands:
         self._insert_runs(skipped, State.SKIPPED, reason="overlap", ended_at=command.now)
         self._insert_runs(held, State.QUEUED, held=1)
         to_cancel = self._cancel_open(replacing, command.now)
-        special = overlapping.keys() - {run.execution_id for run in replacing}
-        return frozenset(special), to_cancel
+        return _ids(skipped), _ids(held), to_cancel
 
     def _cancel_open(self, replacing: Sequence[PlannedRun], now: int) -> tuple[str, ...]:
         if not replacing:
@@ -110,12 +128,14 @@ class DueCommands:
         row = self._db.row("get_job_for_run", job=command.job_id, tenant=command.tenant)
         if row is None:
             raise no_job(command.job_id)
-        tenant, priority, url = row
+        status, priority, url = row
+        if status == JobStatus.CANCELLED:
+            raise Conflict(f"job {command.job_id} is CANCELLED; create a new one to run it")
         self._db.run(
-            "add_run", id=command.execution_id, job=command.job_id, tenant=tenant, now=command.now,
+            "add_run", id=command.execution_id, job=command.job_id, tenant=command.tenant, now=command.now,
             trigger=command.trigger, priority=5 if priority is None else priority, endpoint=endpoint_of(url),
         )  # fmt: skip
-        self._db.count({(tenant, State.QUEUED): 1})
+        self._db.count({(command.tenant, State.QUEUED): 1})
         return command.execution_id
 
     def redrive(self, command: c.Redrive) -> int:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import cast
 
 import apsw
+import msgspec
 
 from duetime.domain import commands as c
 from duetime.domain.errors import Conflict, IdempotencyKeyReused, PreconditionFailed
 from duetime.domain.job import JobStatus
+from duetime.domain.plan import Skipped
 from duetime.domain.states import State
 from duetime.store.sqlite.statements import Statements, page
 
@@ -47,7 +50,7 @@ class JobCommands:
         return None
 
     def change_job(self, command: c.ChangeJob) -> int:
-        status, version, _, _ = self._db.timer(command.tenant, command.job_id)
+        status, version, due_at, resume_at = self._db.timer(command.tenant, command.job_id)
         if version != command.version:
             raise PreconditionFailed(
                 f"job {command.job_id} has version {version}, not {command.version}; read it again and repeat"
@@ -61,12 +64,28 @@ class JobCommands:
             )  # fmt: skip
         except apsw.ConstraintError:
             raise _key_taken(command.key) from None
-        revived = status == JobStatus.COMPLETED and command.due_at is not None
+        if not command.replan:
+            self._db.run("keep_timer", job=command.job_id)
+            return cast(int, version) + 1
         self._db.run(
-            "change_timer", job=command.job_id, recurs=command.recurs, due_at=command.due_at, restart=revived,
-            status=JobStatus.PENDING if revived else status,
+            "change_timer", job=command.job_id, recurs=command.recurs, due_at=command.due_at,
+            restart=command.restart, status=JobStatus.PENDING if status == JobStatus.COMPLETED else status,
         )  # fmt: skip
+        self._write_off(command.skipped, resume_at if status == JobStatus.PAUSED else due_at, command.now)
+        self._db.run("complete_jobs", jobs=page([command.job_id]))
         return cast(int, version) + 1
+
+    def _write_off(self, skipped: Sequence[Skipped], owed_from: int | None, now: int) -> None:
+        """What is skipped goes to the ledger, but for what was fired since it was worked out: that has its decision."""
+        if owed_from is None:
+            return
+        rows = [
+            span if span.first_at >= owed_from else msgspec.structs.replace(span, first_at=owed_from, count=None)
+            for span in skipped
+            if span.until_at > owed_from
+        ]
+        if rows:
+            self._db.run("add_skips", skips=page(rows), now=now)
 
     def pause_job(self, command: c.PauseJob) -> JobStatus:
         status, _, due_at, _ = self._db.timer(command.tenant, command.job_id)
@@ -99,25 +118,35 @@ class JobCommands:
         return JobStatus(self._db.timer(command.tenant, command.job_id)[0])
 
     def cancel_job(self, command: c.CancelJob) -> list[str]:
-        status, _, _, _ = self._db.timer(command.tenant, command.job_id)
-        if status != JobStatus.CANCELLED:
-            self._db.run("set_timer", job=command.job_id, status=JobStatus.CANCELLED, due_at=None, resume_at=None)
-        waiting = self._db.states_of(command.job_id, {State.QUEUED, State.RETRYING})
-        self._db.run("cancel_waiting", job=command.job_id, now=command.now)
-        moved = {(command.tenant, state): -count for state, count in waiting.items()}
-        self._db.count({**moved, (command.tenant, State.CANCELLED): sum(waiting.values())})
+        status, _, due_at, resume_at = self._db.timer(command.tenant, command.job_id)
+        self._end(command.tenant, command.job_id, status, command.now)
+        self._write_off(command.skipped, resume_at if status == JobStatus.PAUSED else due_at, command.now)
         self._db.run("request_cancel_of_running", job=command.job_id)
         return [row[0] for row in self._db.rows("list_running_of_job", job=command.job_id)]
 
-    def purge_job(self, command: c.PurgeJob) -> None:
-        self._db.timer(command.tenant, command.job_id)
+    def _end(self, tenant: str, job_id: str, status: str, now: int | None) -> None:
+        if status != JobStatus.CANCELLED:
+            self._db.run("set_timer", job=job_id, status=JobStatus.CANCELLED, due_at=None, resume_at=None)
+        waiting = dict(self._db.rows("count_waiting_of_job", job=job_id))
+        if waiting:
+            self._db.run("cancel_waiting", job=job_id, now=now)
+            moved = {(tenant, state): -count for state, count in waiting.items()}
+            self._db.count({**moved, (tenant, State.CANCELLED): sum(waiting.values())})
+
+    def purge_job(self, command: c.PurgeJob) -> bool:
+        status, _, _, _ = self._db.timer(command.tenant, command.job_id)
         if self._db.row("list_running_of_job", job=command.job_id) is not None:
             raise Conflict(f"job {command.job_id} has a running execution; cancel it first, then purge")
-        states = self._db.states_of(command.job_id, set(State))
-        for name in ("purge_attempts", "purge_executions", "purge_skips", "purge_timer", "purge_job"):
+        row = self._db.row("list_purgeable", job=command.job_id, limit=command.limit)
+        if row is not None and row[0] is not None:
+            removed = self._db.remove_executions(row[0])
+            if removed == command.limit:
+                self._end(command.tenant, command.job_id, status, None)
+                return True
+        for name in ("purge_skips", "purge_timer", "purge_job"):
             self._db.run(name, job=command.job_id)
-        self._db.count({(command.tenant, state): -count for state, count in states.items()})
         self._db.count({(command.tenant, _JOBS): -1})
+        return False
 
 
 def _key_taken(key: str | None) -> Conflict:

@@ -27,12 +27,7 @@ class NodeCommands:
         row = self._db.row("list_prunable", before=before, limit=command.limit)
         count = 0
         if row is not None and row[0] is not None:
-            ids = row[0]
-            states = self._db.states(ids)
-            self._db.run("prune_attempts", ids=ids)
-            self._db.run("prune_executions", ids=ids)
-            self._db.count({key: -number for key, number in states.items()})
-            count = sum(states.values())
+            count = self._db.remove_executions(row[0])
         self._db.run("prune_skips", before=command.skips_before, limit=command.limit)
         self._db.run("prune_idempotency_keys", before=command.keys_before, limit=command.limit)
         return count

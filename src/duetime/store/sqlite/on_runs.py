@@ -12,9 +12,8 @@ from duetime.domain import commands as c
 from duetime.domain.errors import Conflict, NotFound
 from duetime.domain.execution import Attempted, Run
 from duetime.domain.states import OPEN, State
+from duetime.store.sqlite.decoding import decode_apart, given_up
 from duetime.store.sqlite.statements import Statements, page
-
-_decode_runs = msgspec.json.Decoder(list[Run]).decode
 
 
 class RunCommands:
@@ -24,7 +23,11 @@ class RunCommands:
 
     def claim(self, command: c.Claim) -> list[Run]:
         self._db.check_node(command.node)
-        row = self._db.row("list_claimable", now=command.now, limit=command.limit, full=page(command.full_endpoints))
+        if command.full_endpoints:
+            full = page(command.full_endpoints)
+            row = self._db.row("list_claimable_beside", now=command.now, limit=command.limit, full=full)
+        else:
+            row = self._db.row("list_claimable", now=command.now, limit=command.limit)
         if row is None or row[0] is None:
             return []
         ids = row[0]
@@ -32,10 +35,13 @@ class RunCommands:
         self._db.run("claim", ids=ids, node=command.node)
         self._db.count_change(before, self._db.states(ids))
         claimed = self._db.row("list_claimed", ids=ids)
-        return _decode_runs(claimed[0]) if claimed and claimed[0] else []
+        runs, apart = decode_apart(Run, claimed[0] if claimed else None)
+        if apart:
+            self.finish(c.Finish(command.node, command.now, tuple(given_up(row, command.now) for row in apart)))
+        return runs
 
     def finish(self, command: c.Finish) -> list[str]:
-        attempts = command.attempts
+        attempts = self._without_retries_of_the_stopped(command.attempts)
         refused: set[tuple[Any, ...]] = set()
         if not self._finish_executions(attempts):
             refused = set(self._db.rows("finish_refused"))
@@ -51,6 +57,19 @@ class RunCommands:
             self._db.count(moved)
             self._db.release_held({attempt.job_id for attempt in attempts if attempt.state not in OPEN})
         return [execution_id for execution_id, _, _ in refused]
+
+    def _without_retries_of_the_stopped(self, attempts: tuple[Attempted, ...]) -> tuple[Attempted, ...]:
+        """An execution that was asked to stop while its attempt failed by itself ends here, and is not tried again."""
+        again = [attempt.execution_id for attempt in attempts if attempt.state in OPEN]
+        stopped = {row[0] for row in self._db.rows("list_to_stop", ids=page(again))} if again else None
+        if not stopped:
+            return attempts
+        return tuple(
+            msgspec.structs.replace(attempt, state=State.CANCELLED, due_at=attempt.ended_at)
+            if attempt.state in OPEN and attempt.execution_id in stopped
+            else attempt
+            for attempt in attempts
+        )
 
     def _finish_executions(self, attempts: Sequence[Attempted]) -> bool:
         """False, and nothing written, if one of them is refused."""

@@ -10,7 +10,6 @@ import apsw
 import msgspec
 
 from duetime.domain.errors import NotFound, StaleWrite
-from duetime.domain.states import State
 from duetime.store.sqlite.blocks import load_blocks
 
 _encode = msgspec.json.Encoder().encode
@@ -57,8 +56,13 @@ class Statements:
         if self.row("has_held") is not None:
             self.run("release_held", jobs=page(list(job_ids)))
 
-    def states_of(self, job_id: str, wanted: set[State]) -> dict[str, int]:
-        return {state: count for state, count in self.rows("count_states_of_job", job=job_id) if state in wanted}
+    def remove_executions(self, ids: str) -> int:
+        """With their attempts. Answers how many there were."""
+        states = self.states(ids)
+        self.run("remove_attempts", ids=ids)
+        self.run("remove_executions", ids=ids)
+        self.count({key: -number for key, number in states.items()})
+        return sum(states.values())
 
     def states(self, ids: str) -> dict[tuple[str, str], int]:
         return {(tenant, state): count for tenant, state, count in self.rows("count_states", ids=ids)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,7 +13,8 @@ from typing import IO, Any, TypeVar
 import apsw
 import msgspec
 
-from duetime.domain.commands import Command
+from duetime.domain.commands import Command, Finish, PauseJob
+from duetime.domain.errors import Conflict
 from duetime.domain.execution import Run
 from duetime.domain.plan import DueTimer
 from duetime.ports.store import (
@@ -34,9 +36,12 @@ from duetime.store.sqlite.connection import (
     open_connection,
     void_nodes,
 )
+from duetime.store.sqlite.decoding import decode, decode_apart, given_up, stand_in
 from duetime.store.sqlite.writer import Writer
 
 T = TypeVar("T")
+
+PAGE_BYTES = 4 * 1024 * 1024  # of job definitions, in a page of due timers
 
 
 class SqliteStore:
@@ -50,7 +55,6 @@ class SqliteStore:
         self._local = threading.local()
         self._connections: list[apsw.Connection] = []
         self._sql = load_blocks("reads.sql")
-        self._decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
     async def start(self) -> None:
         self._lock = lock_folder(self._folder)
@@ -90,8 +94,13 @@ class SqliteStore:
 
     async def list_due_timers(self, until: int, limit: int, after: tuple[int, str] | None = None) -> list[DueTimer]:
         due_at, job_id = after or (-1, "")
-        values = {"until": until, "limit": limit, "after_due_at": due_at, "after_job": job_id}
-        return await self._read(self._engine_reads, self._sql["list_due_timers"], DueTimer, values)
+        values = {"until": until, "limit": limit, "bytes": PAGE_BYTES, "after_due_at": due_at, "after_job": job_id}
+        text = await self._text(self._engine_reads, self._sql["list_due_timers"], values)
+        timers, apart = decode_apart(DueTimer, text)
+        if apart:
+            now = _wall_clock()
+            await self.apply([PauseJob(now, row.fields[1], row.fields[0], "duetime", row.error) for row in apart])
+        return timers
 
     async def next_due_at(self) -> int | None:
         return await self._soonest("next_due_at")
@@ -105,7 +114,12 @@ class SqliteStore:
 
     async def list_lapsed_runs(self, node: int, limit: int) -> list[Run]:
         values = {"node": node, "limit": limit}
-        return await self._read(self._engine_reads, self._sql["list_lapsed_runs"], Run, values)
+        text = await self._text(self._engine_reads, self._sql["list_lapsed_runs"], values)
+        runs, apart = decode_apart(Run, text)
+        if apart:
+            now = _wall_clock()
+            await self.apply([Finish(node, now, tuple(given_up(row, now) for row in apart))])
+        return runs
 
     async def count_history(self) -> int:
         found: list[int] = await self._read(self._engine_reads, self._sql["count_history"], int, {})
@@ -113,18 +127,33 @@ class SqliteStore:
 
     async def get_job(self, tenant: str, job_id: str) -> JobRecord | None:
         sql = f"{filters.JOB_ROW} WHERE j.id = unhex(:job, '-') AND j.tenant = :tenant"
-        return _only(await self._ask(sql, JobRecord, {"job": job_id, "tenant": tenant}))
+        return await self._ask_job(sql, {"job": job_id, "tenant": tenant})
 
     async def get_job_by_key(self, tenant: str, key: str) -> JobRecord | None:
         sql = f"{filters.JOB_ROW} WHERE j.tenant = :tenant AND j.key = :key"
-        return _only(await self._ask(sql, JobRecord, {"key": key, "tenant": tenant}))
+        return await self._ask_job(sql, {"key": key, "tenant": tenant})
+
+    async def _ask_job(self, sql: str, values: dict[str, Any]) -> JobRecord | None:
+        found, apart = decode_apart(JobRecord, await self._text(self._people_reads, sql, values))
+        if apart:
+            job_id, error = apart[0].fields[0], apart[0].error
+            raise Conflict(f"job {job_id} can't be shown or changed, {error}; install the version that wrote it")
+        return _only(found)
 
     async def list_jobs(self, query: JobQuery) -> list[JobRecord]:
         if query.sort == "next_run_time" and query.after is None:
-            found = await self._ask(*_typed(filters.soonest_jobs(query), JobRecord))
+            found = await self._ask_jobs(filters.soonest_jobs(query))
             if len(found) == query.limit:
                 return found
-        return await self._ask(*_typed(filters.list_jobs(query), JobRecord))
+        return await self._ask_jobs(filters.list_jobs(query))
+
+    async def _ask_jobs(self, statement: filters.Sql) -> list[JobRecord]:
+        text = await self._text(self._people_reads, *statement)
+        try:
+            return decode(JobRecord, text)
+        except msgspec.ValidationError:
+            rows = [decode_apart(JobRecord, f"[{bytes(raw).decode()}]") for raw in decode(msgspec.Raw, text)]
+            return [found[0] if found else stand_in(apart[0]) for found, apart in rows]
 
     async def count_jobs(self, query: JobQuery) -> int:
         if query == JobQuery(query.tenant, sort=query.sort, order=query.order, limit=query.limit,
@@ -174,14 +203,10 @@ class SqliteStore:
         return await self._read(self._people_reads, sql, row, values)
 
     async def _read(self, pool: ThreadPoolExecutor, sql: str, row: Any, values: dict[str, Any]) -> list[Any]:
-        text = await asyncio.get_running_loop().run_in_executor(pool, self._fetch, sql, values)
-        if text is None:
-            return []
-        decoder = self._decoders.get(row)
-        if decoder is None:
-            decoder = self._decoders[row] = msgspec.json.Decoder(list[row])
-        found: list[Any] = decoder.decode(text)
-        return found
+        return decode(row, await self._text(pool, sql, values))
+
+    async def _text(self, pool: ThreadPoolExecutor, sql: str, values: dict[str, Any]) -> str | None:
+        return await asyncio.get_running_loop().run_in_executor(pool, self._fetch, sql, values)
 
     def _fetch(self, sql: str, values: dict[str, Any]) -> str | None:
         """All rows as one JSON text: Python's lock is taken once, whatever the number of rows."""
@@ -192,6 +217,10 @@ class SqliteStore:
         for (text,) in connection.execute(f"SELECT '[' || group_concat(row) || ']' FROM ({sql})", values):
             return None if text is None else str(text)
         return None
+
+
+def _wall_clock() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _only(found: list[T]) -> T | None:

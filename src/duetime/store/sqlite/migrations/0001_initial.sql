@@ -62,7 +62,9 @@ CREATE TABLE executions (
 -- Invariant 1: at most one execution for a job and an instant of its timetable.
 CREATE UNIQUE INDEX executions_instant ON executions (job, scheduled_at, extra);
 CREATE INDEX executions_open ON executions (job, state) WHERE state IN ('QUEUED', 'RUNNING', 'RETRYING');
-CREATE INDEX executions_waiting ON executions (priority DESC, due_at, endpoint)
+CREATE INDEX executions_waiting ON executions (priority DESC, due_at)
+    WHERE state IN ('QUEUED', 'RETRYING') AND held = 0;
+CREATE INDEX executions_waiting_at ON executions (priority DESC, endpoint, due_at)
     WHERE state IN ('QUEUED', 'RETRYING') AND held = 0;
 CREATE INDEX executions_held ON executions (job, scheduled_at, extra) WHERE held = 1;
 CREATE INDEX executions_dead ON executions (tenant, id) WHERE dead = 1;
@@ -91,6 +93,7 @@ CREATE TABLE skips (
     decided_at INTEGER NOT NULL,
     PRIMARY KEY (job, first_at)
 ) WITHOUT ROWID;
+CREATE INDEX skips_age ON skips (until_at);
 
 CREATE TABLE counters (
     tenant TEXT NOT NULL,

@@ -32,6 +32,9 @@ SET version = version + 1, recurs = :recurs, status = :status, fired = CASE WHEN
     resume_at = CASE WHEN :status = 'PAUSED' THEN :due_at END
 WHERE job = unhex(:job, '-');
 
+-- name: keep_timer
+UPDATE timers SET version = version + 1 WHERE job = unhex(:job, '-');
+
 -- name: set_timer
 UPDATE timers SET status = :status, version = version + 1, due_at = :due_at, resume_at = :resume_at
 WHERE job = unhex(:job, '-');
@@ -39,25 +42,31 @@ WHERE job = unhex(:job, '-');
 -- name: set_pause
 UPDATE jobs SET paused_by = :by, paused_at = :at, pause_reason = :reason, updated_at = :now WHERE id = unhex(:job, '-');
 
+-- Where a state is asked for, the three that executions_open holds are named too: SQLite uses a partial index only where
+-- its own condition stands in the query. INDEXED BY makes a query that can't use it fail rather than crawl.
+
 -- name: cancel_waiting
-UPDATE executions
-SET state = 'CANCELLED', reason = 'cancelled', ended_at = :now, held = 0
-WHERE job = unhex(:job, '-') AND state IN ('QUEUED', 'RETRYING');
+-- (Without an instant, for rows that are about to be removed: they end when they were due.)
+UPDATE executions INDEXED BY executions_open
+SET state = 'CANCELLED', reason = 'cancelled', ended_at = coalesce(:now, due_at), held = 0
+WHERE job = unhex(:job, '-') AND state IN ('QUEUED', 'RUNNING', 'RETRYING') AND state IN ('QUEUED', 'RETRYING');
 
 -- name: request_cancel_of_running
-UPDATE executions SET cancel_requested = 1 WHERE job = unhex(:job, '-') AND state = 'RUNNING';
+UPDATE executions INDEXED BY executions_open SET cancel_requested = 1
+WHERE job = unhex(:job, '-') AND state IN ('QUEUED', 'RUNNING', 'RETRYING') AND state = 'RUNNING';
 
 -- name: list_running_of_job
-SELECT uuid_text(id) FROM executions WHERE job = unhex(:job, '-') AND state = 'RUNNING';
+SELECT uuid_text(id) FROM executions INDEXED BY executions_open
+WHERE job = unhex(:job, '-') AND state IN ('QUEUED', 'RUNNING', 'RETRYING') AND state = 'RUNNING';
 
--- name: purge_attempts
-DELETE FROM attempts WHERE execution IN (SELECT id FROM executions WHERE job = unhex(:job, '-'));
+-- name: count_waiting_of_job
+SELECT state, count(*) FROM executions INDEXED BY executions_open
+WHERE job = unhex(:job, '-') AND state IN ('QUEUED', 'RUNNING', 'RETRYING') AND state IN ('QUEUED', 'RETRYING')
+GROUP BY state;
 
--- name: count_states_of_job
-SELECT state, count(*) FROM executions WHERE job = unhex(:job, '-') GROUP BY state;
-
--- name: purge_executions
-DELETE FROM executions WHERE job = unhex(:job, '-');
+-- name: list_purgeable
+SELECT '[' || group_concat('"' || uuid_text(id) || '"') || ']' FROM (
+    SELECT id FROM executions INDEXED BY executions_instant WHERE job = unhex(:job, '-') LIMIT :limit);
 
 -- name: purge_skips
 DELETE FROM skips WHERE job = unhex(:job, '-');
@@ -119,6 +128,14 @@ FROM (
 ) AS m
 WHERE timers.job = m.job AND timers.due_at = m.due_at AND timers.version = m.version;
 
+-- name: uncount_runs
+-- Runs of the page that were not to count, by job; where they were to be the last, the job is due again.
+UPDATE timers SET fired = fired - u.runs, due_at = coalesce(timers.due_at, u.or_due_at)
+FROM (
+    SELECT unhex(value ->> 0, '-') AS job, value ->> 1 AS runs, value ->> 2 AS or_due_at FROM json_each(:jobs)
+) AS u
+WHERE timers.job = u.job;
+
 -- name: complete_jobs
 -- Jobs of the page that have no run left and nothing open.
 UPDATE timers SET status = 'COMPLETED'
@@ -147,8 +164,9 @@ UPDATE executions SET state = 'CANCELLED', reason = :reason, ended_at = :now, he
 WHERE id IN (SELECT unhex(value, '-') FROM json_each(:ids)) AND state IN ('QUEUED', 'RETRYING');
 
 -- name: get_job_for_run
-SELECT tenant, json_extract(spec, '$.priority'), json_extract(spec, '$.payload.url')
-FROM jobs WHERE id = unhex(:job, '-') AND tenant = :tenant;
+SELECT t.status, json_extract(j.spec, '$.priority'), json_extract(j.spec, '$.payload.url')
+FROM jobs AS j CROSS JOIN timers AS t ON t.job = j.id
+WHERE j.id = unhex(:job, '-') AND j.tenant = :tenant;
 
 -- name: add_run
 INSERT INTO executions (id, job, tenant, scheduled_at, extra, trigger, state, priority, endpoint, due_at, attempt, token)
@@ -164,7 +182,35 @@ SELECT '[' || group_concat('"' || uuid_text(id) || '"') || ']' FROM (
     CROSS JOIN executions AS e INDEXED BY executions_waiting
     ON e.priority = p.priority AND e.due_at <= :now
     WHERE e.state IN ('QUEUED', 'RETRYING') AND e.held = 0
-      AND e.endpoint NOT IN (SELECT value FROM json_each(:full))
+    LIMIT :limit);
+
+-- name: list_claimable_beside
+-- The same, but for endpoints that are full: what waits for those may be most of what there is, and is not walked over.
+-- One probe finds the next endpoint of a priority, one the instant its first is due at. Highest priority first; within
+-- it the endpoint whose first has waited longest gives all it can. (LIMIT -1: else SQLite drops the order.)
+WITH RECURSIVE queue (priority, endpoint) AS (
+    SELECT p.value, (SELECT min(e.endpoint) FROM executions AS e INDEXED BY executions_waiting_at
+                     WHERE e.priority = p.value AND e.state IN ('QUEUED', 'RETRYING') AND e.held = 0)
+    FROM json_each('[9,8,7,6,5,4,3,2,1,0]') AS p
+    UNION ALL
+    SELECT q.priority, (SELECT min(e.endpoint) FROM executions AS e INDEXED BY executions_waiting_at
+                        WHERE e.priority = q.priority AND e.endpoint > q.endpoint
+                          AND e.state IN ('QUEUED', 'RETRYING') AND e.held = 0)
+    FROM queue AS q WHERE q.endpoint IS NOT NULL
+),
+free AS MATERIALIZED (
+    SELECT q.priority, q.endpoint, (SELECT min(e.due_at) FROM executions AS e INDEXED BY executions_waiting_at
+                                    WHERE e.priority = q.priority AND e.endpoint = q.endpoint
+                                      AND e.state IN ('QUEUED', 'RETRYING') AND e.held = 0) AS first_at
+    FROM queue AS q
+    WHERE q.endpoint IS NOT NULL AND q.endpoint NOT IN (SELECT value FROM json_each(:full))
+)
+SELECT '[' || group_concat('"' || uuid_text(id) || '"') || ']' FROM (
+    SELECT e.id
+    FROM (SELECT * FROM free WHERE first_at <= :now ORDER BY priority DESC, first_at LIMIT -1) AS f
+    CROSS JOIN executions AS e INDEXED BY executions_waiting_at
+    ON e.priority = f.priority AND e.endpoint = f.endpoint AND e.due_at <= :now
+    WHERE e.state IN ('QUEUED', 'RETRYING') AND e.held = 0
     LIMIT :limit);
 
 -- name: claim
@@ -180,6 +226,11 @@ SELECT '[' || group_concat(
 FROM json_each(:ids) AS i
 CROSS JOIN executions AS e ON e.id = unhex(i.value, '-')
 CROSS JOIN jobs AS j ON j.id = e.job;
+
+-- name: list_to_stop
+SELECT uuid_text(e.id)
+FROM jsonb_each(:ids) AS i CROSS JOIN executions AS e ON e.id = unhex(i.value, '-')
+WHERE e.cancel_requested = 1;
 
 -- name: create_finishing
 -- The page of a Finish, parsed once for the three statements that read it. In memory, and of this connection only.
@@ -206,7 +257,9 @@ WHERE e.state IS NOT 'RUNNING' OR e.attempt <> f.attempt OR e.token <> f.token;
 -- The fence: only the claim that is still the latest may write. The caller counts how many were written.
 UPDATE executions
 SET state = f.state, due_at = f.due_at, started_at = coalesce(executions.started_at, f.started_at),
-    ended_at = CASE WHEN f.state IN ('QUEUED', 'RETRYING') THEN NULL ELSE f.ended_at END, dead = f.dead
+    ended_at = CASE WHEN f.state NOT IN ('QUEUED', 'RETRYING')
+                    THEN max(f.ended_at, coalesce(executions.started_at, 0)) END,
+    dead = f.dead
 FROM temp.finishing AS f
 WHERE executions.id = f.execution AND executions.state = 'RUNNING'
   AND executions.attempt = f.attempt AND executions.token = f.token;
@@ -228,7 +281,7 @@ SET runs = timers.runs + f.runs, successes = timers.successes + f.successes,
         WHERE e.job = timers.job AND e.state IN ('QUEUED', 'RUNNING', 'RETRYING')) THEN 'COMPLETED' ELSE status END
 FROM (
     SELECT job, count(*) AS runs, sum(state = 'COMPLETED') AS successes, sum(state IN ('FAILED', 'TIMEOUT')) AS failures,
-           coalesce(sum(ended_at - started_at), 0) AS busy_ms, max(ended_at) AS last_run_at, state AS last_state
+           coalesce(sum(max(ended_at - started_at, 0)), 0) AS busy_ms, max(ended_at) AS last_run_at, state AS last_state
     FROM temp.finishing
     WHERE state NOT IN ('QUEUED', 'RETRYING')
     GROUP BY job
@@ -263,8 +316,8 @@ SELECT state, uuid_text(job) FROM executions WHERE id = unhex(:id, '-') AND tena
 SELECT uuid_text(e.job), p.value ->> 0, p.value ->> 1
 FROM json_each(:pairs) AS p
 CROSS JOIN executions AS e ON e.id = unhex(p.value ->> 0, '-')
-CROSS JOIN jobs AS j ON j.id = e.job
-WHERE e.dead = 1 AND e.tenant = :tenant;
+CROSS JOIN timers AS t ON t.job = e.job
+WHERE e.dead = 1 AND e.tenant = :tenant AND t.status <> 'CANCELLED';
 
 -- name: clear_dead
 UPDATE executions SET dead = 0 WHERE id = unhex(:id, '-');
@@ -289,10 +342,10 @@ SELECT tenant, state, count(*)
 FROM json_each(:ids) AS i CROSS JOIN executions AS e ON e.id = unhex(i.value, '-')
 GROUP BY 1, 2;
 
--- name: prune_attempts
+-- name: remove_attempts
 DELETE FROM attempts WHERE execution IN (SELECT unhex(value, '-') FROM json_each(:ids));
 
--- name: prune_executions
+-- name: remove_executions
 DELETE FROM executions WHERE id IN (SELECT unhex(value, '-') FROM json_each(:ids));
 
 -- name: prune_skips

@@ -8,7 +8,15 @@ SELECT rtrim(json_array(uuid_text(t.job), t.tenant, t.due_at, t.version, t.fired
 FROM timers AS t INDEXED BY timers_due CROSS JOIN jobs AS j ON j.id = t.job
 WHERE t.due_at IS NOT NULL AND t.due_at <= :until AND (t.due_at, t.job) > (:after_due_at, unhex(:after_job, '-'))
 ORDER BY t.due_at, t.job
-LIMIT :limit;
+-- A page is bounded in bytes too: as many rows as hold :bytes together, but one at least.
+LIMIT max(1, (
+    SELECT count(*) FROM (
+        SELECT sum(octet_length(w.spec)) OVER (ORDER BY v.due_at, v.job ROWS UNBOUNDED PRECEDING) AS bytes
+        FROM timers AS v INDEXED BY timers_due CROSS JOIN jobs AS w ON w.id = v.job
+        WHERE v.due_at IS NOT NULL AND v.due_at <= :until AND (v.due_at, v.job) > (:after_due_at, unhex(:after_job, '-'))
+        ORDER BY v.due_at, v.job
+        LIMIT :limit)
+    WHERE bytes <= :bytes));
 
 -- name: next_due_at
 SELECT coalesce(min(due_at), 'null') AS row FROM timers WHERE due_at IS NOT NULL;
@@ -43,7 +51,7 @@ SELECT json_array(first_at, until_at, count, reason, decided_at) AS row
 FROM skips WHERE job = unhex(:job, '-') ORDER BY first_at DESC LIMIT :limit;
 
 -- name: list_lateness
-SELECT started_at - scheduled_at AS row
+SELECT max(started_at - scheduled_at, 0) AS row
 FROM executions
 WHERE job = unhex(:job, '-') AND started_at IS NOT NULL
 ORDER BY scheduled_at DESC LIMIT :limit;

@@ -1,0 +1,65 @@
+"""Rows as JSON text to typed structs: a page at once, and what can't be read apart from the rest.
+
+A job's definition may have been written by a newer version, or before a bound became tighter. It must not keep a page's
+other rows from anyone.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import msgspec
+
+from duetime.domain.execution import Attempted, unreadable
+from duetime.domain.job import HttpRequest, JobSpec
+from duetime.ports.store import JobRecord
+
+NOT_READ = "its definition can't be read by this version"
+
+
+class Unreadable(NamedTuple):
+    fields: list[Any]  # in the order of the struct's; the last one is the definition
+    error: str
+
+
+@cache
+def _decoder(row: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(list[row])
+
+
+def decode(row: Any, text: str | None) -> list[Any]:
+    """Raises msgspec.ValidationError if one can't be read."""
+    found: list[Any] = [] if text is None else _decoder(row).decode(text)
+    return found
+
+
+def decode_apart(row: Any, text: str | None) -> tuple[list[Any], list[Unreadable]]:
+    """What can be read, and what can't."""
+    try:
+        return decode(row, text), []
+    except msgspec.ValidationError:
+        pass
+    found, apart = [], []
+    for raw in decode(msgspec.Raw, text):
+        try:
+            found.append(msgspec.json.decode(raw, type=row))
+        except msgspec.ValidationError as error:
+            apart.append(Unreadable(msgspec.json.decode(raw), f"{NOT_READ}: {error}"))
+    return found, apart
+
+
+def given_up(row: Unreadable, now: int) -> Attempted:
+    """The end of a run that can't be read."""
+    execution_id, job_id, tenant, _, _, _, _, attempt, token, *_ = row.fields
+    return unreadable(execution_id, job_id, tenant, attempt, token, row.error, now)
+
+
+def stand_in(row: Unreadable) -> JobRecord:
+    """A job that can't be read, as a list shows it: all there is to know but its definition."""
+    *fields, definition = row.fields
+    spec = JobSpec(
+        name=str(definition.get("name"))[:255], schedule="unreadable", payload=HttpRequest("unreadable:"),
+        description=row.error[:2000],
+    )  # fmt: skip
+    return msgspec.convert([*fields, msgspec.to_builtins(spec)], JobRecord)

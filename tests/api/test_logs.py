@@ -1,0 +1,66 @@
+"""GET /executions/{id}/logs as server-sent events: each attempt as it ends, from where one was, until the end."""
+
+from __future__ import annotations
+
+import http.client
+
+import pytest
+
+from api.person import Person, refused
+from cluster.processes import Client
+
+SSE = "text/event-stream"
+
+
+def follow(client: Client, execution_id: str, last: str | None = None) -> http.client.HTTPResponse:
+    connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=10)
+    headers = {"Accept": SSE} | ({} if last is None else {"Last-Event-ID": last})
+    connection.request("GET", f"/api/v1/executions/{execution_id}/logs", headers=headers)
+    response = connection.getresponse()
+    assert (response.status, response.headers["content-type"].split(";")[0]) == (200, SSE)
+    return response
+
+
+def events(stream: bytes) -> list[list[str]]:
+    """The lines of each event, without comments."""
+    blocks = [block.split("\n") for block in stream.decode().split("\n\n") if block and not block.startswith(":")]
+    return [[line for line in block if not line.startswith(":")] for block in blocks]
+
+
+def test_a_log_that_is_whole_is_told_at_once_and_ends(person: Person) -> None:
+    _, execution_id = person.fail()
+    log, end = events(follow(person.client, execution_id).read())
+    assert log[:2] == ["id: 1", "event: log"]
+    assert "attempt 1: 127.0.0.1 answered 500." in log[2]
+    assert end == ["event: end", 'data: {"state":"FAILED"}']
+
+
+def test_each_attempt_is_told_as_it_ends(person: Person) -> None:
+    job_id = person.create("immediate", "/status/503", retry_policy={"delays": [0.5, 0.1]})
+    execution_id = person.wait_for_state(job_id, "RETRYING")["execution_id"]
+    told = events(follow(person.client, execution_id).read())
+    assert [block[0] for block in told] == ["id: 1", "id: 2", "id: 3", "event: end"]
+
+
+def test_who_lost_the_connection_goes_on_where_it_was(person: Person) -> None:
+    _, execution_id = person.fail()
+    assert [block[0] for block in events(follow(person.client, execution_id, "1").read())] == ["event: end"]
+
+
+def test_a_waiting_execution_that_is_cancelled_ends_the_log(person: Person) -> None:
+    job_id = person.create("immediate", "/status/503", retry_policy={"delays": [3600]})
+    execution_id = person.wait_for_state(job_id, "RETRYING")["execution_id"]
+    response = follow(person.client, execution_id)
+    person.client.post(f"/executions/{execution_id}/cancel")
+    assert events(response.read())[-1] == ["event: end", 'data: {"state":"CANCELLED"}']
+
+
+@pytest.mark.parametrize("last", ["x", "-1"])
+def test_a_bad_last_event_id_is_refused(person: Person, last: str) -> None:
+    _, execution_id = person.fail()
+    answer = person.client.get(f"/executions/{execution_id}/logs", accept=SSE, last_event_id=last)
+    refused(answer, 400, "INVALID_REQUEST", "/Last-Event-ID")
+
+
+def test_an_execution_that_is_not_there_is_refused(client: Client) -> None:
+    refused(client.get("/executions/0198c0de-1234-7abc-8def-0123456789ab/logs", accept=SSE), 404, "NOT_FOUND")
