@@ -27,7 +27,7 @@ from duetime.store.sqlite import SqliteStore
 from duetime.telemetry.clock import SystemClock
 from duetime.telemetry.events import EventHub
 
-PAGE = 5000
+PAGE = 1000  # as the API writes a batch
 LEAD_SECONDS = 2.0
 DONE = Outcome(http_status=200, response="ok")
 
@@ -47,9 +47,11 @@ async def main(count: int, folder: Path) -> float:
     tune_the_interpreter()
     clock, store = SystemClock(), SqliteStore(folder)
     await store.start()
-    due_at = clock.now() + int((LEAD_SECONDS + count / 15_000) * 1000)
+    due_at = clock.now() + int((LEAD_SECONDS + count / 25_000) * 1000)
     for at in range(0, count, PAGE):
-        await store.apply([CreateJobs(clock.now(), tuple(job(n, due_at) for n in range(at, min(at + PAGE, count))))])
+        now = clock.now()
+        jobs = tuple(job(number, now, due_at) for number in range(at, min(at + PAGE, count)))
+        await store.apply([CreateJobs(now, jobs)])
     if clock.now() > due_at - 500:
         raise SystemExit("the jobs were due before all of them were stored")
     engine = Engine(store, NoopExecutor(), clock, EventHub(), EngineSettings())
@@ -63,10 +65,10 @@ async def main(count: int, folder: Path) -> float:
     return seconds
 
 
-def job(number: int, due_at: int) -> NewJob:
+def job(number: int, now: int, due_at: int) -> NewJob:
     payload = HttpRequest(url="http://127.0.0.1:9/never", body={"n": number})
     spec = JobSpec(name=f"job-{number}", schedule=format_instant(due_at), payload=payload)
-    job_id = make_id(due_at - 60_000, os.urandom(10))
+    job_id = make_id(now, os.urandom(10))
     return NewJob(job_id, "default", None, spec.name, spec.type, "local", shard_of(job_id), False, due_at, spec)
 
 

@@ -28,7 +28,7 @@ ARM_AHEAD = SECOND // 2  # timers are read and decoded this long before they are
 PAGE = 2048
 FIRST_PAGE = 8  # a burst begins with a small page, so that its first requests leave at once
 PAGE_GROWTH = 3  # a page is planned and written in about the time that the one before it takes to run
-MISSED_PAGE = 64  # what was missed takes longer to decide: others get their turn in between
+MISSED_PAGE = 64  # recurring jobs that were missed take long to decide: others get their turn in between
 ROOM_WAIT_SECONDS = 0.25  # how long a page waits to be born claimed before it is written as QUEUED
 CLOCK_JUMP_SECONDS = 2.0
 
@@ -112,11 +112,10 @@ class Timer(Service):
     def _take_due(self) -> list[DueTimer]:
         """The next page of the armed timers whose instant has come."""
         now, begin = self._clock.now(), self._position
-        end = begin
+        end, missed = begin, 0
         last = min(len(self._armed), begin + self._page)
-        if begin < last and now - self._armed[begin].due_at > GRACE:
-            last = min(last, begin + MISSED_PAGE)
-        while end < last and self._armed[end].due_at <= now:
+        while end < last and self._armed[end].due_at <= now and missed < MISSED_PAGE:
+            missed += self._armed[end].recurs and now - self._armed[end].due_at > GRACE
             end += 1
         self._position = end
         return self._armed[begin:end]
