@@ -40,7 +40,7 @@ class Dispatcher:
         self._waiting: dict[str, Run] = {}  # claimed, not begun: in `_ready` or parked
         self._ready: list[deque[Run]] = [deque() for _ in range(PRIORITIES)]
         self._parked: dict[tuple[str, object], deque[Run]] = {}
-        self._running: dict[str, asyncio.Task[None]] = {}
+        self._running: dict[str, asyncio.Task[None] | None] = {}  # None: its lane is about to begin
         self._running_at: dict[int, int] = {}
         self._running_of: dict[str, int] = {}
         self._held_at: dict[int, int] = {}  # all claimed runs of an endpoint
@@ -104,10 +104,11 @@ class Dispatcher:
 
     def cancel(self, execution_id: str) -> bool:
         """Stop a running attempt, or let a claimed run end before it begins. False if this node has neither."""
-        task = self._running.get(execution_id)
-        if task is not None:
+        if execution_id in self._running:
             self.cancelled.add(execution_id)
-            task.cancel()
+            task = self._running[execution_id]
+            if task is not None:  # else its lane has not begun, and will look before it sends anything
+                task.cancel()
             return True
         run = self._waiting.pop(execution_id, None)  # its place in a queue is passed over
         if run is not None:
@@ -117,21 +118,23 @@ class Dispatcher:
     # What runs
 
     def _open_lanes(self) -> None:
-        wanted = min(self._limits.concurrency, len(self._lanes) + sum(map(len, self._ready)))
-        while len(self._lanes) < wanted:
-            self._lanes.add(asyncio.create_task(self._lane()))
+        """A lane for each run that may begin now: lanes opened for runs that only park would cost a burst dearly."""
+        while len(self._lanes) < self._limits.concurrency and (run := self._take()) is not None:
+            self._running[run.execution_id] = None
+            self._lanes.add(asyncio.create_task(self._lane(run)))
 
-    async def _lane(self) -> None:
+    async def _lane(self, run: Run | None) -> None:
         """Runs one after the other until nothing is ready: a task a run would cost more than the run."""
         task = asyncio.current_task()
         assert task is not None
         try:
-            while (run := self._take()) is not None:
+            while run is not None:
                 self._running[run.execution_id] = task
                 try:
                     await self._attempt(run)
                 finally:
                     self._end(run)
+                run = self._take()
         finally:
             self._lanes.discard(task)  # at once: an offer in the same turn of the loop must not count on this lane
 
