@@ -66,7 +66,7 @@ class Follower:
     async def close(self) -> None:
         self._next.cancel()
         await asyncio.gather(self._next, return_exceptions=True)
-        await self._events.aclose()  # type: ignore[attr-defined]
+        await self._events.aclose()
 
 
 async def _frames(context: ApiContext, after: int | None) -> AsyncIterator[bytes]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 import msgspec
 
@@ -51,7 +51,7 @@ class EventHub:
             elif queue.qsize() == LONGEST_QUEUE:
                 queue.put_nowait(None)
 
-    async def follow(self, tenant: str, after: int | None) -> AsyncIterator[Event | None]:
+    async def follow(self, tenant: str, after: int | None) -> AsyncGenerator[Event | None, None]:
         """Events later than `after` (None: from now on) until the hub closes. None stands for a hole: some are lost."""
         queue: asyncio.Queue[Event | None] = asyncio.Queue()
         self._followers.add(queue)
