@@ -20,6 +20,7 @@ import structlog
 import uvicorn
 
 from duetime.api.app import create_app
+from duetime.api.chance import rising
 from duetime.api.context import ApiContext
 from duetime.api.protocol import BoundedProtocol
 from duetime.engine.dispatcher import Limits
@@ -116,7 +117,7 @@ class Node:
             self._store,
             self._clock,
             self._events,
-            os.urandom,
+            rising(os.urandom),
             self._engine.timer.hint,
             self._engine.claimer.hint,
             self._engine.dispatcher.cancel,

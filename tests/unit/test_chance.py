@@ -1,0 +1,34 @@
+"""The chance in ids that people are given: what came later sorts later, within one millisecond too."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+from duetime.api.chance import rising
+from duetime.domain.ids import SHARDS, make_id, shard_of
+from samples import NOW
+
+
+def test_ids_of_one_millisecond_rise_in_the_order_they_were_made():
+    chance = rising(os.urandom)
+    ids = [make_id(NOW, chance(10)) for _ in range(20_000)]
+    assert ids == sorted(set(ids))
+
+
+def test_they_rise_from_the_highest_first_number_too():
+    chance = rising(lambda size: b"\xff" * size)
+    ids = [make_id(NOW, chance(10)) for _ in range(1000)]
+    assert ids == sorted(set(ids))
+
+
+def test_two_nodes_do_not_meet():
+    one, other = rising(os.urandom), rising(os.urandom)
+    assert not {make_id(NOW, one(10)) for _ in range(1000)} & {make_id(NOW, other(10)) for _ in range(1000)}
+
+
+def test_they_spread_over_the_shards():
+    chance = rising(os.urandom)
+    counts = Counter(shard_of(make_id(NOW, chance(10))) for _ in range(64_000))
+    assert len(counts) == SHARDS
+    assert max(counts.values()) < 1300
