@@ -71,9 +71,8 @@ def planned_id(job_id: str, at: int) -> str:
 
 def decide(timers: Sequence[DueTimer], now: int) -> FirePlan:
     page = plan(timers, now, 0)
-    page.runs[:] = [
-        msgspec.structs.replace(run, execution_id=planned_id(run.job_id, run.scheduled_at)) for run in page.runs
-    ]
+    for runs in (page.runs, page.born):
+        runs[:] = [msgspec.structs.replace(run, execution_id=planned_id(run.job_id, run.scheduled_at)) for run in runs]
     return page
 
 
@@ -84,11 +83,10 @@ async def fire(store: Store, node: int, now: int, *job_ids: str, claim: bool = T
     fired = await one(store, c.Fire(node, now, claim, tuple(page.moves), tuple(page.runs), tuple(page.skips)))
     assert isinstance(fired, c.Fired), fired
     runs = [
-        Run(run.execution_id, run.job_id, run.tenant, run.scheduled_at, run.trigger, run.priority, run.endpoint,
-            1, 1, False, job)
-        for run, job in zip(page.runs, page.specs, strict=True)
+        run
+        for run in page.born
         if claim and run.execution_id not in fired.not_claimed and run.job_id not in fired.stale_jobs
-    ]  # fmt: skip
+    ]
     return fired, runs
 
 

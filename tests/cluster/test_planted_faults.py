@@ -21,14 +21,14 @@ Reconciler.run_once = run_once
 
 # The plan forgets that a run was due: its timer moves on, and no execution is written.
 FORGETFUL_PLAN = """
-from duetime.engine import timer
-whole = timer.plan
-def plan(due, now, chance):
-    page = whole(due, now, chance)
+from duetime.engine.timer import Timer
+whole = Timer._plan
+async def plan(self, due, now):
+    page = await whole(self, due, now)
     if len(page.runs) > 1:
-        page.runs.pop(), page.specs.pop()
+        page.runs.pop(), page.born.pop()
     return page
-timer.plan = plan
+Timer._plan = plan
 """
 
 # No fence: instants are not unique, and only every other fire moves its timers.

@@ -117,10 +117,8 @@ class ExecutionMachine(RuleBasedStateMachine):
         command = c.Fire(self.node, self.now, claim, tuple(page.moves), tuple(page.runs), tuple(page.skips))
         fired = self.apply(command)
         assert fired.stale_jobs == frozenset()
-        for run, job in zip(page.runs, page.specs, strict=True):
-            if claim and run.execution_id not in fired.not_claimed:
-                born = Run(run.execution_id, run.job_id, TENANT, run.scheduled_at, run.trigger, run.priority,
-                           run.endpoint, 1, 1, False, job)  # fmt: skip
+        for born in page.born:
+            if claim and born.execution_id not in fired.not_claimed:
                 self.model.claims.append((self.node, born))
         if page.moves:
             before = self.ask(snapshot(self.store))

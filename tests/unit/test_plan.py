@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from duetime.domain.execution import Run
 from duetime.domain.ids import endpoint_of, execution_id
 from duetime.domain.instants import DAY, HOUR, MINUTE, SECOND, format_instant, parse_instant
 from duetime.domain.job import CatchUp, JobSpec, Overlap
@@ -19,6 +20,7 @@ from duetime.domain.plan import (
     Skipped,
     TimerMove,
     plan,
+    plan_ahead,
     skipped_while_paused,
 )
 from duetime.domain.schedule import first_due, jitter_of, timetable
@@ -64,11 +66,12 @@ def test_an_instant_on_time_runs_and_the_timer_moves_on():
     job = spec("every 1m", priority=7)
     due_at = NOW + MINUTE
     page = decide(job, due_at, version=3)
+    run_id, endpoint = execution_id(due_at, CHANCE), endpoint_of(URL)
     assert page == FirePlan(
         CHANCE,
         [TimerMove(JOB, due_at, 3, due_at + MINUTE, 1)],
-        [PlannedRun(execution_id(due_at, CHANCE), JOB, TENANT, due_at, Trigger.SCHEDULE, 7, endpoint_of(URL), "skip")],
-        [job],
+        [PlannedRun(run_id, JOB, TENANT, due_at, Trigger.SCHEDULE, 7, endpoint, "skip")],
+        [Run(run_id, JOB, TENANT, due_at, Trigger.SCHEDULE, 7, endpoint, 1, 1, False, job)],
         [],
     )
 
@@ -120,7 +123,7 @@ def test_a_page_decides_each_timer_by_itself():
     once, often = spec("2026-01-01T00:01:00Z"), spec("every 5s")
     page = plan([timer_of(once), timer_of(often, due_at=NOW + 55 * SECOND)], NOW + MINUTE, CHANCE)
     assert [move.runs for move in page.moves] == [1, 2]
-    assert page.specs == [once, often, often]
+    assert [run.spec for run in page.born] == [once, often, often]
     assert len(page.runs) == 3
 
 
@@ -312,3 +315,41 @@ def test_a_clock_change_neither_repeats_nor_loses_a_planned_instant():
     assert [format_instant(at) for at in ran(page)] == [
         "2026-10-23T23:30:00.000Z", "2026-10-24T23:30:00.000Z", "2026-10-26T00:30:00.000Z", "2026-10-27T00:30:00.000Z",
     ]  # fmt: skip
+
+
+# Ahead of time
+
+
+@pytest.mark.parametrize("schedule", ["2026-01-01T00:01:00Z", "every 5s", "*/7 * * * * *", "0 2 * * *"])
+@pytest.mark.parametrize("overlap", list(Overlap))
+def test_what_is_planned_ahead_is_what_is_planned_at_the_instant(schedule: str, overlap: Overlap):
+    timer = timer_of(spec(schedule, overlap=overlap, max_runs=3))
+    ahead = plan_ahead([timer], CHANCE)
+    assert ahead is not None
+    assert ahead.cut(0, 1, timer.due_at) == plan([timer], timer.due_at, CHANCE)
+
+
+def test_a_part_of_what_was_planned_ahead_has_the_ids_of_its_place():
+    timers = [timer_of(spec("every 5s"), due_at=NOW + n * SECOND) for n in range(5, 10)]
+    ahead = plan_ahead(timers, CHANCE)
+    assert ahead is not None
+    assert ahead.cut(2, 4, NOW + 9 * SECOND) == plan(timers[2:4], NOW + 9 * SECOND, CHANCE + 2)
+    parts = [ahead.cut(0, 2, NOW + 9 * SECOND), ahead.cut(2, 5, NOW + 9 * SECOND)]
+    assert parts[0] is not None
+    assert parts[1] is not None
+    assert parts[0].joined(parts[1]) == ahead.cut(0, 5, NOW + 9 * SECOND)
+
+
+def test_a_plan_made_ahead_holds_until_its_timer_is_due_again_or_missed():
+    often = plan_ahead([timer_of(spec("every 5s"))], CHANCE)
+    assert often is not None
+    assert often.cut(0, 1, NOW + 10 * SECOND - 1) is not None
+    assert often.cut(0, 1, NOW + 10 * SECOND) is None
+    once = plan_ahead([timer_of(spec("2026-01-01T00:01:00Z"))], CHANCE)
+    assert once is not None
+    assert once.cut(0, 1, NOW + MINUTE + GRACE) is not None
+    assert once.cut(0, 1, NOW + MINUTE + GRACE + 1) is None
+
+
+def test_a_timer_without_a_run_left_is_not_planned_ahead():
+    assert plan_ahead([timer_of(spec("every 5s", max_runs=3), fired=3)], CHANCE) is None

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from duetime.domain.execution import Run
 from duetime.domain.ids import endpoint_of, execution_id
-from duetime.domain.instants import DAY, HOUR, MINUTE, SECOND
+from duetime.domain.instants import DAY, HOUR, LATEST, MINUTE, SECOND
 from duetime.domain.job import JobSpec, Overlap
 from duetime.domain.schedule import Every, Timetable, timetable
 from duetime.domain.states import Trigger
@@ -86,13 +87,19 @@ class Skipped(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FirePlan(NamedTuple):
-    """A page of decisions. `specs` runs parallel to `runs`, for whoever carries them out."""
+    """A page of decisions. `born` runs parallel to `runs`: each as it is if it is born claimed."""
 
     first_number: int
     moves: list[TimerMove]
     runs: list[PlannedRun]
-    specs: list[JobSpec]
+    born: list[Run]
     skips: list[Skipped]
+
+    def joined(self, other: FirePlan) -> FirePlan:
+        return FirePlan(
+            self.first_number, self.moves + other.moves, self.runs + other.runs, self.born + other.born,
+            self.skips + other.skips,
+        )  # fmt: skip
 
 
 def plan(timers: Sequence[DueTimer], now: int, chance: int) -> FirePlan:
@@ -107,6 +114,38 @@ def plan(timers: Sequence[DueTimer], now: int, chance: int) -> FirePlan:
         else:
             _plan_timer(timer, now, page)
     return page
+
+
+class AheadPlan(NamedTuple):
+    """Timers planned before their instants came, one move and one run each, in their order.
+
+    It is what `plan` would say at each one's own instant, and therefore good until one of them is missed, or due again.
+    """
+
+    page: FirePlan
+    next_due_at: int
+
+    def cut(self, begin: int, end: int, now: int) -> FirePlan | None:
+        """The plan of the timers from `begin` up to `end`, or None if it must be made anew by now."""
+        first, moves, runs, born, skips = self.page
+        if now >= self.next_due_at or now - runs[begin].scheduled_at > GRACE:
+            return None
+        return FirePlan(first + begin, moves[begin:end], runs[begin:end], born[begin:end], skips)
+
+
+def plan_ahead(timers: Sequence[DueTimer], chance: int) -> AheadPlan | None:
+    """Decide timers before they are due, in order of their instants. None if they are not plain: plan them when due."""
+    page = FirePlan(chance, [], [], [], [])
+    for timer in timers:
+        if not timer.recurs:
+            _plan_once(timer, page)
+        else:
+            _plan_timer(timer, timer.due_at, page)
+    if page.skips or not len(page.runs) == len(page.moves) == len(timers):
+        return None
+    return AheadPlan(
+        page, min((move.next_due_at for move in page.moves if move.next_due_at is not None), default=LATEST)
+    )
 
 
 def _plan_once(timer: DueTimer, page: FirePlan) -> None:
@@ -148,7 +187,7 @@ def _add_run(page: FirePlan, timer: DueTimer, at: int, trigger: Trigger, if_open
     run_id = execution_id(at, page.first_number + len(page.runs))
     endpoint = endpoint_of(spec.payload.url)
     page.runs.append(PlannedRun(run_id, timer.job_id, timer.tenant, at, trigger, spec.priority, endpoint, if_open))
-    page.specs.append(spec)
+    page.born.append(Run(run_id, timer.job_id, timer.tenant, at, trigger, spec.priority, endpoint, 1, 1, False, spec))
 
 
 def _on_time(timer: DueTimer, table: Timetable, now: int) -> tuple[list[int], int | None]:

@@ -15,6 +15,7 @@ import httptools
 
 MAX_HEAD_BYTES = 65_536
 MAX_BODY_BYTES = 65_536
+_TICK = 0.002  # seconds: what a loop's timers are exact to
 _GIANT_HEAD = f"sent more than {MAX_HEAD_BYTES // 1024} kB of headers"
 
 
@@ -34,13 +35,16 @@ class Connection(asyncio.Protocol):
     """After `exchange`, `status`, `body` and `retry_after` are the answer; `reusable`: keep it for the next."""
 
     __slots__ = (
+        "_deadline",
         "_framed",
         "_head_bytes",
         "_head_done",
         "_head_only",
         "_keep_alive",
+        "_loop",
         "_parser",
         "_received",
+        "_timer",
         "_transport",
         "_waiter",
         "address",
@@ -58,8 +62,11 @@ class Connection(asyncio.Protocol):
         self.retry_after: str | None = None
         self.reusable = False
         self.idle_since = 0.0
+        self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._waiter: asyncio.Future[None] | None = None
+        self._deadline = 0.0
+        self._timer: asyncio.TimerHandle | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._head_only = False
 
@@ -78,9 +85,8 @@ class Connection(asyncio.Protocol):
         self._head_only = head_only
         self._head_bytes = self._received = 0
         self._head_done = self._framed = self._keep_alive = False
-        loop = asyncio.get_running_loop()
-        self._waiter = loop.create_future()
-        timer = loop.call_at(deadline, self._expire)
+        self._waiter = self._loop.create_future()
+        self._expire_at(deadline)
         try:
             transport.write(request)
             await self._waiter
@@ -89,7 +95,6 @@ class Connection(asyncio.Protocol):
             self.abort()
             raise
         finally:
-            timer.cancel()
             self._waiter = None
         if not self.reusable:
             self.abort()
@@ -104,8 +109,22 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def _expire(self) -> None:
-        self._fail(TimeoutError())
+    def _expire_at(self, deadline: float) -> None:
+        # A timer stays until it rings, and only then looks for whom: one for each exchange would cost a tenth of it.
+        self._deadline = deadline
+        if self._timer is None or self._timer.when() > deadline:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_at(deadline, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        if self._waiter is None:
+            return
+        if self._deadline > self._loop.time() + _TICK:
+            self._expire_at(self._deadline)
+        else:
+            self._fail(TimeoutError())
 
     def _fail(self, problem: BaseException) -> None:
         self.reusable = False
@@ -124,6 +143,9 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self._waiter is None or self._waiter.done():
             self.reusable = False
         elif self._head_done and not self._framed:

@@ -25,6 +25,11 @@ from duetime.domain.http_rules import header_problem
 from duetime.ports.executor import Task
 
 USER_AGENT = f"Duetime/{__version__}"
+_DEFAULTS = (
+    ("user-agent", f"User-Agent: {USER_AGENT}\r\n"),
+    ("accept", "Accept: */*\r\n"),
+    ("accept-encoding", "Accept-Encoding: identity\r\n"),
+)
 _SECRET_PREFIX = "whsec_"
 _TRACE_ID = re.compile(r"[0-9a-f]{32}")
 _NO_TRACE = "0" * 32
@@ -69,6 +74,24 @@ def check_headers(headers: Mapping[str, str]) -> list[str]:
     return [problem for name, value in headers.items() if (problem := header_problem(name, value))]
 
 
+def job_headers(headers: Mapping[str, str], content_type: str | None) -> str:
+    """The job's own lines, and ours where it has none of that name."""
+    if not headers:
+        return _defaults(content_type)
+    given = {name.lower() for name in headers}
+    lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
+    lines += [line for name, line in _DEFAULTS if name not in given]
+    if content_type is not None and "content-type" not in given:
+        lines.append(f"Content-Type: {content_type}\r\n")
+    return "".join(lines)
+
+
+@lru_cache(maxsize=8)
+def _defaults(content_type: str | None) -> str:
+    own = "".join(line for _, line in _DEFAULTS)
+    return own if content_type is None else f"{own}Content-Type: {content_type}\r\n"
+
+
 def attempt_headers(task: Task, timestamp: int, body: bytes, keys: Sequence[bytes]) -> str:
     """The lines that Duetime itself sets, each with its line end."""
     execution_id = task.execution_id
@@ -81,7 +104,7 @@ def attempt_headers(task: Task, timestamp: int, body: bytes, keys: Sequence[byte
         f"Duetime-Attempt: {task.attempt}\r\n"
         f"Duetime-Fencing-Token: {task.token}\r\n"
         f"Duetime-Trigger: {task.trigger}\r\n"
-        f"traceparent: 00-{trace_id(execution_id)}-{span_id(task)}-01\r\n"
+        f"traceparent: 00-{trace_id(execution_id)}-{span_id(task.token, task.attempt)}-01\r\n"
     )
     if keys:
         lines += f"webhook-signature: {signature(keys, execution_id, timestamp, body)}\r\n"
@@ -96,9 +119,10 @@ def trace_id(execution_id: str) -> str:
     return hashlib.sha256(execution_id.encode()).hexdigest()[:32]
 
 
-def span_id(task: Task) -> str:
+@lru_cache(maxsize=64)  # nearly all are first attempts
+def span_id(token: int, attempt: int) -> str:
     """One span an attempt. All zeros would be invalid, but attempts count from 1."""
-    return f"{task.token & 0xFFFF_FFFF:08x}{task.attempt & 0xFFFF_FFFF:08x}"
+    return f"{token & 0xFFFF_FFFF:08x}{attempt & 0xFFFF_FFFF:08x}"
 
 
 @lru_cache(maxsize=1024)  # a burst shares its instant

@@ -18,16 +18,11 @@ from duetime.domain.execution import ErrorType
 from duetime.executors.answer import kept_text, retry_after_seconds
 from duetime.executors.connection import BadAnswer, Connection, ConnectionLost
 from duetime.executors.guard import DEFAULT_PORTS, AllowedNetworks, BlockedTarget, Guard, Ports, Target
-from duetime.executors.headers import USER_AGENT, attempt_headers, check_headers, encode_body, signing_keys
+from duetime.executors.headers import attempt_headers, check_headers, encode_body, job_headers, signing_keys
 from duetime.executors.pool import ConnectionPool
 from duetime.executors.resolver import DnsError, Lookup, Resolver, SystemLookup
 from duetime.ports.executor import Outcome, Task
 
-_DEFAULTS = (
-    ("user-agent", f"User-Agent: {USER_AGENT}\r\n"),
-    ("accept", "Accept: */*\r\n"),
-    ("accept-encoding", "Accept-Encoding: identity\r\n"),
-)
 _STALE_SECONDS = 1.0
 _BODILESS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 
@@ -69,12 +64,12 @@ class HttpExecutor:
             self._lookup.close()
 
     async def execute(self, task: Task) -> Outcome:
-        deadline = asyncio.get_running_loop().time() + task.timeout_seconds
+        deadline = time.monotonic() + task.timeout_seconds
         try:
             target = self._guard.target(task.payload.url)
         except BlockedTarget as problem:
             return _failure(ErrorType.BLOCKED_TARGET, f"{problem} Nothing was sent.")
-        problems = check_headers(task.payload.headers)
+        problems = check_headers(task.payload.headers) if task.payload.headers else None
         if problems:
             return _failure(ErrorType.BLOCKED_TARGET, f"{problems[0]} Nothing was sent.")
         try:
@@ -91,16 +86,13 @@ class HttpExecutor:
     def _request(self, task: Task, target: Target) -> bytes:
         payload = task.payload
         body, content_type = encode_body(payload.body)
-        lines = [f"{payload.method} {target.path} HTTP/1.1\r\nHost: {target.authority}\r\n"]
-        lines += [f"{name}: {value}\r\n" for name, value in payload.headers.items()]
-        given = {name.lower() for name in payload.headers}
-        lines += [line for name, line in _DEFAULTS if name not in given]
-        if content_type is not None and "content-type" not in given:
-            lines.append(f"Content-Type: {content_type}\r\n")
-        if body or payload.method not in _BODILESS:
-            lines.append(f"Content-Length: {len(body)}\r\n")
-        lines.append(attempt_headers(task, int(self._clock()), body, self._keys))
-        return b"%b\r\n%b" % ("".join(lines).encode("latin-1"), body)
+        length = f"Content-Length: {len(body)}\r\n" if body or payload.method not in _BODILESS else ""
+        head = (
+            f"{payload.method} {target.path} HTTP/1.1\r\nHost: {target.authority}\r\n"
+            f"{job_headers(payload.headers, content_type)}{length}"
+            f"{attempt_headers(task, int(self._clock()), body, self._keys)}\r\n"
+        )
+        return head.encode("latin-1") + body
 
     async def _exchange(self, target: Target, request: bytes, deadline: float, head_only: bool) -> Connection:
         addresses = (target.host,) if target.address is not None else self._resolver.cached(target.host)
@@ -109,14 +101,14 @@ class HttpExecutor:
                 addresses = await self._resolver.resolve(target.host)
         connection = self._pool.take(target, addresses)
         if connection is not None:
-            sent_at = asyncio.get_running_loop().time()
+            sent_at = time.monotonic()
             try:
                 await connection.exchange(request, deadline, head_only=head_only)
             except ConnectionLost as lost:
                 # The target closed a kept connection as we wrote to it. Sending again on a new one is what
                 # HTTP clients do for requests with an Idempotency-Key; every one of ours has it. A target
                 # that took longer than this to close did get the first.
-                if lost.answered or asyncio.get_running_loop().time() > sent_at + _STALE_SECONDS:
+                if lost.answered or time.monotonic() > sent_at + _STALE_SECONDS:
                     raise
             else:
                 self._pool.give_back(target, connection)

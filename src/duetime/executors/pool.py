@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Sequence
+from time import monotonic
 
 from duetime.executors.connection import Connection
 from duetime.executors.guard import Target
@@ -36,7 +37,7 @@ class ConnectionPool:
         kept = self._idle.get((target.tls, target.host, target.port))
         if not kept:
             return None
-        oldest = asyncio.get_running_loop().time() - self._idle_seconds
+        oldest = monotonic() - self._idle_seconds
         while kept:
             connection = kept.pop()
             self._idle_count -= 1
@@ -50,12 +51,11 @@ class ConnectionPool:
         if not connection.reusable or self._idle_count >= self._max_idle:
             connection.abort()
             return
-        loop = asyncio.get_running_loop()
-        connection.idle_since = loop.time()
+        connection.idle_since = monotonic()
         self._idle.setdefault((target.tls, target.host, target.port), []).append(connection)
         self._idle_count += 1
         if self._sweeper is None:
-            self._sweeper = loop.call_later(self._idle_seconds, self._sweep)
+            self._sweeper = asyncio.get_running_loop().call_later(self._idle_seconds, self._sweep)
 
     async def connect(self, target: Target, addresses: Sequence[str], deadline: float) -> Connection:
         """Open a connection, trying the addresses in turn: as long as none stands, nothing was sent.
@@ -87,7 +87,7 @@ class ConnectionPool:
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
-        oldest = loop.time() - self._idle_seconds
+        oldest = monotonic() - self._idle_seconds
         for origin, kept in list(self._idle.items()):
             fresh = []
             for connection in kept:

@@ -121,7 +121,7 @@ class DueCommands:
             if self._db.connection.changes() != len(runs):
                 raise Conflict("an execution's id is taken; the page is planned again")
         self._db.connection.execute("RELEASE runs")
-        self._db.count(Counter((run.tenant, str(state)) for run in runs))
+        self._db.count({(tenant, str(state)): number for tenant, number in Counter([r.tenant for r in runs]).items()})
         return decided
 
     def add_run(self, command: c.AddRun) -> str:

@@ -1,0 +1,218 @@
+"""What is armed: the timers of the coming instants, read and planned before they are due, so that at the instant itself
+only writing and sending are left.
+
+It is a reading, not the truth: it may be dropped at any time, and the store refuses a fire that is based on an old one.
+Timers are read in order of (due_at, job id), page after page, to a little ahead of now. A timer that comes behind the
+place where the reading stands leaves a gap there, which is read next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
+from typing import NamedTuple
+
+from duetime.domain.errors import DuetimeError
+from duetime.domain.instants import SECOND
+from duetime.domain.plan import GRACE, AheadPlan, DueTimer, FirePlan, plan_ahead
+from duetime.ports.store import Store
+
+ARM_AHEAD = SECOND // 2  # how far ahead of now timers are read; the reading goes on when half of that is left
+READ_PAGE = 512  # timers: decoded and planned in a few milliseconds, and nobody waits for longer
+MOST_PAGES = 64  # are held of a burst; the rest is read while these are fired
+MISSED_PAGE = 64  # recurring jobs that were missed take long to decide: others get their turn in between
+QUIET = 15  # ms before an instant in which no reading begins: it might still be decoded when the instant comes
+
+_LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+_due_at = attrgetter("due_at")
+
+Place = tuple[int, str]  # of a timer in the order of reading
+
+
+class Due(NamedTuple):
+    """Timers to fire now, with their plan if it was made ahead and still holds."""
+
+    timers: Sequence[DueTimer]
+    planned: FirePlan | None
+
+
+class _Page:
+    """A reading, of which the timers before `position` were taken."""
+
+    __slots__ = ("ahead", "position", "timers")
+
+    def __init__(self, timers: list[DueTimer], ahead: AheadPlan | None, position: int = 0) -> None:
+        self.timers = timers
+        self.ahead = ahead
+        self.position = position
+
+    def without(self, first_at: int, last_at: int) -> Iterable[_Page]:
+        """What is left of it, but for what is due from `first_at` to `last_at`."""
+        begin = bisect_left(self.timers, first_at, self.position, key=_due_at)
+        end = bisect_right(self.timers, last_at, begin, key=_due_at)
+        if begin > self.position:
+            yield _Page(self.timers[:begin], self.ahead, self.position)
+        if end < len(self.timers):
+            yield _Page(self.timers, self.ahead, end)
+
+
+class Armed:
+    def __init__(self, store: Store, entropy: Callable[[int], bytes]) -> None:
+        self._store = store
+        self._entropy = entropy
+        self.drop()
+
+    def drop(self) -> None:
+        """Forget everything: the next reading begins with the earliest timer there is."""
+        self._pages: list[_Page] = []
+        self._reading: asyncio.Task[list[DueTimer]] | None = None
+        self._place: Place | None = None  # every timer up to here was read
+        self._until = 0  # how far the reading looks
+        self._more = True  # there may be more to read up to there
+        self._hinted: tuple[int, int] | None = None  # the first and last instant of timers that came behind the reading
+        self._looks_back = False
+        self._gap: tuple[Place, int] | None = None  # what is read again: from where, and up to which instant
+
+    def hint(self, due_at: int) -> bool:
+        """A timer is due then. True if the reading may have passed it by."""
+        if due_at > self._until:
+            return False
+        first, last = self._hinted or (due_at, due_at)
+        self._hinted = (min(first, due_at), max(last, due_at))
+        return True
+
+    def look_back(self) -> None:
+        """Look for timers that came before the first of those held, and that nobody hinted at."""
+        self._looks_back = True
+
+    def first_due_at(self) -> int | None:
+        while self._pages:
+            page = self._pages[0]
+            if page.position < len(page.timers):
+                return page.timers[page.position].due_at
+            del self._pages[0]
+        return None
+
+    def take(self, now: int, most: int) -> Due | None:
+        """The next timers whose instant has come, if any."""
+        timers: list[DueTimer] = []
+        planned: FirePlan | None = None
+        while len(timers) < most:
+            first_due_at = self.first_due_at()
+            if first_due_at is None or first_due_at > now:
+                break
+            page = self._pages[0]
+            begin = page.position
+            end = bisect_right(page.timers, now, begin, min(len(page.timers), begin + most - len(timers)), key=_due_at)
+            part = None if page.ahead is None else page.ahead.cut(begin, end, now)
+            if part is None:
+                if timers:
+                    break
+                page.position = _few_missed(page.timers, begin, end, now)
+                return Due(page.timers[begin : page.position], None)
+            page.position = end
+            timers += page.timers[begin:end]
+            planned = part if planned is None else planned.joined(part)
+        return Due(timers, planned) if timers else None
+
+    # Reading
+
+    def read_on(self, now: int) -> bool:
+        """Begin to read the next page, if one is wanted. True while one is being read."""
+        if self._reading is None:
+            self._open_gap()
+            if self._gap is not None:
+                place, until = self._gap
+                self._reading = self._read(until, place)
+            elif self._wants_more(now):
+                if not self._more:
+                    self._place = (self._until, _LAST_ID)
+                self._until = now + ARM_AHEAD
+                self._reading = self._read(self._until, self._place)
+        return self._reading is not None
+
+    def _read(self, until: int, after: Place | None) -> asyncio.Task[list[DueTimer]]:
+        task = asyncio.ensure_future(self._store.list_due_timers(until, READ_PAGE, after))
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may be dropped
+        return task
+
+    def _open_gap(self) -> None:
+        """What was read for the instants that were hinted at is read again, the rest is kept."""
+        if self._gap is not None:
+            return
+        if self._hinted is not None:
+            (first_at, last_at), self._hinted = self._hinted, None
+            if self._more:  # the reading itself has yet to come by what lies beyond its place
+                last_at = min(last_at, -1 if self._place is None else self._place[0])
+            if first_at <= last_at:
+                self._gap = ((first_at - 1, _LAST_ID), last_at)
+                self._pages = [part for page in self._pages for part in page.without(first_at, last_at)]
+        elif self._looks_back:
+            self._looks_back = False
+            first_due_at = self.first_due_at()
+            if first_due_at is not None:
+                self._gap = ((-1, _LAST_ID), first_due_at - 1)
+
+    def _wants_more(self, now: int) -> bool:
+        if len(self._pages) >= MOST_PAGES:
+            return False
+        first_due_at = self.first_due_at()
+        if first_due_at is not None and 0 < first_due_at - now <= QUIET:
+            return False
+        return self._more or now >= self.reads_on_at()
+
+    def reads_on_at(self) -> int:
+        """When the reading goes on, if it has read all there is so far."""
+        return self._until - ARM_AHEAD // 2
+
+    async def end_reading(self) -> None:
+        """Arm the page that is being read."""
+        reading = self._reading
+        if reading is None:
+            return
+        try:
+            timers = await reading
+        finally:
+            dropped = self._reading is not reading
+            if not dropped:
+                self._reading = None
+        if not dropped:
+            self._arm(timers)
+
+    def is_read(self) -> bool:
+        return self._reading is not None and self._reading.done()
+
+    def _arm(self, timers: list[DueTimer]) -> None:
+        # A page may be short because its jobs are large: only an empty one says that there is no more.
+        last = (timers[-1].due_at, timers[-1].job_id) if timers else None
+        if self._gap is None:
+            self._more = last is not None
+            self._place = last or self._place
+            position = len(self._pages)
+        else:
+            until = self._gap[1]
+            self._gap = None if last is None else (last, until)
+            if last is None and self._place is not None:  # all of that instant was read, where the reading stood in it
+                self._place = max(self._place, (until, _LAST_ID))
+            position = sum(page.timers[-1].due_at <= until for page in self._pages)
+        if timers:
+            self._pages.insert(position, _Page(timers, self._plan(timers)))
+        if self._gap is not None and len(self._pages) >= MOST_PAGES:  # too wide to keep what comes after it
+            del self._pages[position + 1 :]
+            self._place, self._more, self._gap = last, True, None
+
+    def _plan(self, timers: Sequence[DueTimer]) -> AheadPlan | None:
+        try:
+            return plan_ahead(timers, int.from_bytes(self._entropy(9), "big"))
+        except DuetimeError:  # a job that can't be planned: it is set aside when it is due
+            return None
+
+
+def _few_missed(timers: Sequence[DueTimer], begin: int, end: int, now: int) -> int:
+    missed, at = 0, begin
+    while at < end and missed < MISSED_PAGE:
+        missed += timers[at].recurs and now - timers[at].due_at > GRACE
+        at += 1
+    return at
