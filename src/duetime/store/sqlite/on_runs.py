@@ -52,7 +52,7 @@ class RunCommands:
         if attempts:
             self._db.run("finish_attempts", node=command.node)
             self._db.run("finish_timers")
-            moved = Counter([(attempt.tenant, attempt.state) for attempt in attempts])
+            moved: Counter[tuple[str, str]] = Counter([(attempt.tenant, attempt.state) for attempt in attempts])
             moved.subtract([(attempt.tenant, State.RUNNING) for attempt in attempts])
             self._db.count(moved)
             self._db.release_held({attempt.job_id for attempt in attempts if attempt.state not in OPEN})
