@@ -134,7 +134,9 @@ class Fire(Command, frozen=True):
     A timer that is no longer due at `due_at`, or whose job has another version, was decided or changed by someone
     else: its runs are not written. Executions are born claimed by `node` if `claim`, else QUEUED.
     A run that turns out SKIPPED, or whose instant has an execution already, does not count towards `fired`.
-    Refused: StaleWrite if `node` is void.
+    `epochs` names (shard, epoch) of every shard in the page; none: there are no other owners to fear.
+    Refused: StaleWrite if `node` is void; StaleEpoch if a shard is at another epoch. Until it is committed, no Seal of
+    these shards and no EndNodes of this node comes in between.
     """
 
     node: int
@@ -143,6 +145,7 @@ class Fire(Command, frozen=True):
     moves: tuple[TimerMove, ...]
     runs: tuple[PlannedRun, ...]
     skips: tuple[Skipped, ...] = ()
+    epochs: tuple[tuple[int, int], ...] = ()
 
 
 class Fired(msgspec.Struct, frozen=True):
@@ -154,7 +157,7 @@ class Fired(msgspec.Struct, frozen=True):
 
 
 class AddRun(Command, frozen=True):
-    """A run outside the timetable (manual, retry), QUEUED. Answers its execution id.
+    """A run outside the timetable (manual, retry), QUEUED. Answers its execution id, which must begin with `now`.
 
     Refused: NotFound; Conflict if the job is CANCELLED.
     """
@@ -213,7 +216,8 @@ class CancelExecution(Command, frozen=True):
 class Redrive(Command, frozen=True):
     """Run dead letters again, each as a new execution (trigger retry). Answers how many.
 
-    `pairs` names (dead execution, new execution). One that is no longer dead, or whose job is CANCELLED, is left alone.
+    `pairs` names (dead execution, new execution, whose id begins with `now`). One that is no longer dead, or whose job
+    is CANCELLED, is left alone.
     """
 
     now: int
@@ -233,10 +237,34 @@ class StopNode(Command, frozen=True):
     node: int
 
 
+class EndNodes(Command, frozen=True):
+    """These nodes are dead: void from here on, and what they run has lapsed. Answers None.
+
+    Theirs is no Fire, Claim or Seal that is committed after this. A result is still accepted as long as its execution
+    is RUNNING with that attempt and token: what was done was done.
+    """
+
+    now: int
+    nodes: tuple[int, ...]
+
+
+class Seal(Command, frozen=True):
+    """`node` owns these (shard, epoch) from here on: no Fire of an earlier epoch is committed after this. Answers None.
+
+    Repeating it changes nothing. Refused, all of it: StaleWrite if `node` is void; StaleEpoch if a shard is at a later
+    epoch, or at this one for another node.
+    """
+
+    node: int
+    shards: tuple[tuple[int, int], ...]
+
+
 class Prune(Command, frozen=True):
     """Remove up to `limit` terminal executions (and their attempts) scheduled before `before`. Answers how many.
 
     Also drops ledger entries that ended before `skips_before`, and idempotency keys of before `keys_before`.
+    `skips_before` is where the age that history may reach ends. A store that keeps each day apart may remove a whole
+    day that lies before it at once, whatever the limit, and may leave the day that it lies in until that has passed.
     """
 
     before: int

@@ -10,6 +10,7 @@ DuetimeError
 ├── IdempotencyKeyReused    422  the same key with another body
 ├── Overloaded              503  try again after `retry_after` seconds
 └── StaleWrite              –    a write that carries an old token or comes from a void node: refused, logged
+    └── StaleEpoch          –    a write for a shard that another owner has taken since
 """
 
 from __future__ import annotations
@@ -100,3 +101,13 @@ class Overloaded(DuetimeError):
 class StaleWrite(DuetimeError):
     code = "STALE_WRITE"
     status = 409
+
+
+class StaleEpoch(StaleWrite):
+    """`stored` is the epoch that holds; 0 if the shard has had no owner yet."""
+
+    def __init__(self, shard: int, epoch: int, stored: int) -> None:
+        super().__init__(f"shard {shard} is at epoch {stored}, not {epoch}: another node owns it, or nobody does yet")
+        self.shard = shard
+        self.epoch = epoch
+        self.stored = stored

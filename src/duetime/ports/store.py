@@ -130,14 +130,17 @@ class Store(Protocol):
         """The one way to write; see the module's docstring and each command's."""
 
     # What the engine asks.
-    async def list_due_timers(self, until: int, limit: int, after: tuple[int, str] | None = None) -> list[DueTimer]:
+    async def list_due_timers(
+        self, until: int, limit: int, after: tuple[int, str] | None = None, shards: Sequence[int] | None = None
+    ) -> list[DueTimer]:
         """Timers due at or before `until`, in order of (due_at, job id), with their jobs; only those `after`.
 
+        Only of `shards`, or of all. A page may be shorter than `limit`; it is empty only when nothing is left.
         A job whose definition this version can't read is left out and paused, saying so: the others go on.
         """
 
-    async def next_due_at(self) -> int | None:
-        """The earliest due instant of all timers."""
+    async def next_due_at(self, shards: Sequence[int] | None = None) -> int | None:
+        """The earliest due instant of all timers, or of those of `shards`."""
 
     async def next_waiting_at(self) -> int | None:
         """The earliest instant at which a QUEUED or RETRYING execution may run."""

@@ -1,1 +1,5 @@
-"""Stores: each file is one backend of `ports.store`. They share a contract suite, not code."""
+"""Stores: each folder is one backend of `ports.store`. They share a contract suite, and how rows are read; not SQL."""
+
+
+class StoreUnusable(Exception):
+    """The database can't be used as it is. The message says why and what to do."""

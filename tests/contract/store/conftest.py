@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -9,13 +10,17 @@ import pytest
 
 from duetime.domain.commands import StartNode
 from duetime.ports.store import Store
+from duetime.store.postgres import PostgresStore
 from duetime.store.sqlite import SqliteStore
 from samples import NOW, one
+from store.postgres_server import emptied_database
 
 MakeStore = Callable[[], Store]
+DATABASE = "DUETIME_TEST_DATABASE"  # where a test's child process finds the test's database
 
 FACTORIES: dict[str, Callable[[Path], Store]] = {
     "sqlite": lambda folder: SqliteStore(folder / "data"),
+    "postgres": lambda folder: PostgresStore(os.environ[DATABASE]),
 }
 
 
@@ -25,8 +30,10 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def make_store(backend: str, tmp_path: Path) -> MakeStore:
+async def make_store(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeStore:
     """Makes a store, not yet started, on the same data each time."""
+    if backend == "postgres":
+        monkeypatch.setenv(DATABASE, await emptied_database())
     return lambda: FACTORIES[backend](tmp_path)
 
 

@@ -23,7 +23,7 @@ async def ended_runs(store: Store, node: int, count: int, at: int = NOW, tenant:
 
 async def test_only_what_was_scheduled_before_is_pruned(store: Store, node: int):
     ids = await ended_runs(store, node, 4)
-    assert await one(store, c.Prune(NOW + 2 * MINUTE, NOW + 2 * MINUTE, 0, 100)) == 2
+    assert await one(store, c.Prune(NOW + 2 * MINUTE, 0, 0, 100)) == 2
     left = [execution_id for execution_id in ids if await store.get_execution(TENANT, execution_id)]
     assert left == ids[2:]
     assert await store.list_attempts(ids[0]) == []
@@ -33,9 +33,25 @@ async def test_only_what_was_scheduled_before_is_pruned(store: Store, node: int)
 
 async def test_the_oldest_go_first_a_page_at_a_time(store: Store, node: int):
     ids = await ended_runs(store, node, 5)
-    assert await one(store, c.Prune(NOW + DAY, NOW + DAY, 0, 2)) == 2
+    assert await one(store, c.Prune(NOW + DAY, 0, 0, 2)) == 2
     assert [e for e in ids if await store.get_execution(TENANT, e)] == ids[2:]
-    assert [await one(store, c.Prune(NOW + DAY, NOW + DAY, 0, 2)) for _ in range(3)] == [2, 1, 0]
+    assert [await one(store, c.Prune(NOW + DAY, 0, 0, 2)) for _ in range(3)] == [2, 1, 0]
+
+
+async def test_all_that_is_older_than_history_may_be_goes_and_what_is_younger_stays(store: Store, node: int):
+    old = await ended_runs(store, node, 5, NOW - 2 * DAY)
+    yesterday = await ended_runs(store, node, 5, NOW - HOUR)
+    young = await ended_runs(store, node, 5, NOW + HOUR)
+    removed = 0
+    while count := await one(store, c.Prune(NOW, NOW, 0, 4)):
+        removed += count
+    assert removed == 10
+    for execution_id in old + yesterday:
+        assert await store.get_execution(TENANT, execution_id) is None
+        assert await store.list_attempts(execution_id) == []
+    assert [await store.get_execution(TENANT, execution_id) is not None for execution_id in young] == [True] * 5
+    assert await totals(store) == await recount(store)
+    assert await store.count_history() == 5
 
 
 async def test_what_is_open_is_never_pruned(store: Store, node: int):

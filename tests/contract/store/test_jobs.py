@@ -10,7 +10,7 @@ import pytest
 from duetime.domain import commands as c
 from duetime.domain.errors import Conflict, IdempotencyKeyReused, NotFound, PreconditionFailed
 from duetime.domain.instants import HOUR, MINUTE
-from duetime.domain.job import JobSpec, JobStatus, RetryPolicy
+from duetime.domain.job import HttpRequest, JobSpec, JobStatus, RetryPolicy
 from duetime.domain.plan import Skipped
 from duetime.domain.states import State
 from duetime.ports.store import JobQuery, JobRecord, SkippedRecord, Store
@@ -535,3 +535,23 @@ async def test_a_name_comes_back_whatever_signs_it_holds(store: Store, name: str
     await one(store, c.PauseJob(LATER, TENANT, job_id, name, name))
     found = await job_of(store, job_id)
     assert (found.spec.name, found.paused_by, found.pause_reason) == (name, name, name)
+
+
+async def test_a_body_with_nul_comes_back_wherever_its_job_goes(store: Store, node: int):
+    """The API refuses it, naming the field; but what is in a store already must not get stuck there."""
+    job = spec("immediate", payload=HttpRequest("https://hook.example/run", body={"a": "x\0y", "b": ["\0"]}))
+    job_id = await add_job(store, job, now=NOW)
+    assert (await job_of(store, job_id)).spec == job
+    assert [timer.spec for timer in await store.list_due_timers(NOW, 10)] == [job]
+    await add_run(store, job_id)
+    assert [run.spec for run in await claim(store, node, NOW)] == [job]
+    renamed = msgspec.structs.replace(job, name="renamed", tags={"a": "b"})
+    assert await one(store, change(job_id, renamed)) == 2
+    assert [found.spec for found in await store.list_jobs(JobQuery(TENANT, tag=("a", "b")))] == [renamed]
+
+
+async def test_a_definition_whose_tags_hold_nul_or_whose_name_does_spoils_no_list(store: Store):
+    kept = await add_job(store, spec(tags={"a": "b"}))
+    await store.apply([c.CreateJobs(NOW, (new_job(bad),)) for bad in (spec(name="x\0"), spec(tags={"a": "\0"}))])
+    listed = await store.list_jobs(JobQuery(TENANT, tag=("a", "b"), name="report"))
+    assert [found.job_id for found in listed] == [kept]

@@ -8,7 +8,7 @@ connection.py  opening, checking, migrating, the folder's lock
 sql/           named blocks; migrations/ the numbered schema
 """
 
-from duetime.store.sqlite.connection import StoreUnusable
+from duetime.store import StoreUnusable
 from duetime.store.sqlite.store import SqliteStore
 
 __all__ = ["SqliteStore", "StoreUnusable"]

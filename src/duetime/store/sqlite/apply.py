@@ -40,6 +40,8 @@ class Applier:
             c.CancelExecution: runs.cancel_execution,
             c.StartNode: nodes.start_node,
             c.StopNode: nodes.stop_node,
+            c.EndNodes: nodes.end_nodes,
+            c.Seal: nodes.seal,
             c.Prune: nodes.prune,
         }
 

@@ -4,39 +4,71 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
+from contextlib import closing
 from pathlib import Path
 from typing import IO
 
 import apsw
 
+from duetime.store import StoreUnusable
 from duetime.store.sqlite.blocks import load_migrations
+from duetime.telemetry.crash import crash_point
 
 FILE_NAME = "duetime.db"
+PATIENCE_SECONDS = 0.1  # whoever only looks whether a node runs holds the lock for less
+MIGRATION_SECONDS = 60.0  # how long one waits for another
+LOCK_NAME = "duetime.lock"
 WRITER_CACHE_KIB = 32 * 1024
 READER_CACHE_KIB = 8 * 1024
 
 
-class StoreUnusable(Exception):
-    """The database can't be used as it is. The message says why and what to do."""
+def lock_folder(folder: Path, purpose: str = "", wait_for_same_seconds: float = 0) -> IO[str]:
+    """One process a data folder; the lock goes with the process, however it ends.
 
-
-def lock_folder(folder: Path) -> IO[str]:
-    """One process a data folder; the lock goes with the process, however it ends."""
+    It says what for, if for no node: one that holds it for the same purpose may be waited for.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    lock = open(folder / "duetime.lock", "a+")  # noqa: SIM115 (held until the store stops)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        lock.seek(0)
-        owner = lock.read().strip() or "unknown"
-        lock.close()
-        raise StoreUnusable(
-            f"{folder} is in use by another Duetime (process {owner}). Stop it, or start this one with another --data."
-        ) from None
+    lock = open(folder / LOCK_NAME, "a+")  # noqa: SIM115 (held until the store stops)
+    begun = time.monotonic()
+    while not _is_ours(lock, fcntl.LOCK_EX):
+        owner, its_purpose = _holder(lock)
+        patience = max(PATIENCE_SECONDS, wait_for_same_seconds if its_purpose == purpose else 0)
+        if time.monotonic() - begun > patience:
+            lock.close()
+            raise StoreUnusable(
+                f"{folder} is in use by another Duetime (process {owner}). "
+                "Stop it, or start this one with another --data."
+            )
+        time.sleep(0.01)
     lock.truncate(0)
-    lock.write(str(os.getpid()))
+    lock.write(f"{os.getpid()} {purpose}".strip())
     lock.flush()
     return lock
+
+
+def get_lock_owner(folder: Path) -> str | None:
+    """The process that holds the folder's lock; None if nobody does. Whoever wants it meanwhile waits for a moment."""
+    try:
+        with open(folder / LOCK_NAME) as lock:
+            return None if _is_ours(lock, fcntl.LOCK_SH) else _holder(lock)[0]
+    except FileNotFoundError:
+        return None
+
+
+def _is_ours(lock: IO[str], kind: int) -> bool:
+    try:
+        fcntl.flock(lock, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _holder(lock: IO[str]) -> tuple[str, str]:
+    """(process, purpose)"""
+    lock.seek(0)
+    process, _, purpose = lock.read().strip().partition(" ")
+    return process or "unknown", purpose
 
 
 def open_connection(folder: Path, *, writer: bool) -> apsw.Connection:
@@ -85,11 +117,14 @@ def void_nodes(connection: apsw.Connection) -> None:
     list(connection.execute("UPDATE nodes SET ended_at = unixepoch('subsec') * 1000 WHERE ended_at IS NULL"))
 
 
-def migrate(connection: apsw.Connection) -> None:
-    """Bring the schema up to date, each step in a transaction of its own: a kill in between is simply carried on."""
+def migrate(connection: apsw.Connection) -> tuple[int, int]:
+    """Bring the schema up to date, each step in a transaction of its own: a kill in between is simply carried on.
+
+    Answers the version that was there and the one that is there now.
+    """
     migrations = load_migrations()
     newest = migrations[-1][0]
-    version = connection.pragma("user_version")
+    version = get_version(connection)
     if version > newest:
         raise StoreUnusable(
             f"the database has schema {version}, this Duetime knows {newest} at most: it was written by a newer one. "
@@ -102,7 +137,36 @@ def migrate(connection: apsw.Connection) -> None:
                 for _ in connection.execute(sql):
                     raise AssertionError("a migration selects nothing")
                 list(connection.execute(f"PRAGMA user_version = {number}"))
+                crash_point("in_migration")
             except BaseException:
                 connection.execute("ROLLBACK")
                 raise
             connection.execute("COMMIT")
+            crash_point("after_migration")
+    return version, newest
+
+
+def get_version(connection: apsw.Connection) -> int:
+    return int(connection.pragma("user_version"))
+
+
+def migrate_folder(folder: Path) -> tuple[int, int]:
+    """What a start does to the schema, and no more. Refused while a node runs."""
+    with lock_folder(folder, "migrate", MIGRATION_SECONDS), closing(open_checked(folder)) as connection:
+        return migrate(connection)
+
+
+def open_checked(folder: Path) -> apsw.Connection:
+    """For writing, and found to be whole. Raises StoreUnusable."""
+    try:
+        connection = open_connection(folder, writer=True)
+    except (apsw.NotADBError, apsw.CorruptError) as error:
+        raise damaged(str(error)) from None
+    except apsw.Error as error:
+        raise StoreUnusable(f"{folder} can't be opened ({error}). May this user write there?") from None
+    try:
+        check_integrity(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection

@@ -28,6 +28,8 @@ class DueCommands:
 
     def fire(self, command: c.Fire) -> c.Fired:
         self._db.check_node(command.node)
+        if command.epochs:
+            self._db.check_epochs("get_stale_epoch", epochs=page(command.epochs))
         stale: frozenset[str] = frozenset()
         if not self._move_timers(command.moves):
             stale = frozenset(row[0] for row in self._db.rows("fire_stale", moves=page(command.moves)))

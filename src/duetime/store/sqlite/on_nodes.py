@@ -1,4 +1,4 @@
-"""Commands of nodes, and housekeeping: start, stop, prune."""
+"""Commands of nodes, and housekeeping: start, stop, end, seal, prune."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import cast
 
 from duetime.domain import commands as c
 from duetime.domain.ids import make_id
-from duetime.store.sqlite.statements import Statements
+from duetime.store.sqlite.statements import Statements, page
 
 
 class NodeCommands:
@@ -21,6 +21,14 @@ class NodeCommands:
 
     def stop_node(self, command: c.StopNode) -> None:
         self._db.run("stop_node", node=command.node, now=command.now)
+
+    def end_nodes(self, command: c.EndNodes) -> None:
+        self._db.run("end_nodes", nodes=page(command.nodes), now=command.now)
+
+    def seal(self, command: c.Seal) -> None:
+        self._db.check_node(command.node)
+        self._db.check_epochs("get_later_epoch", shards=page(command.shards), node=command.node)
+        self._db.run("seal", shards=page(command.shards), node=command.node)
 
     def prune(self, command: c.Prune) -> int:
         before = make_id(max(command.before, 0), bytes(10))

@@ -12,7 +12,7 @@ from duetime.domain import commands as c
 from duetime.domain.errors import Conflict, NotFound
 from duetime.domain.execution import Attempted, Run
 from duetime.domain.states import OPEN, State
-from duetime.store.sqlite.decoding import decode_apart, given_up
+from duetime.store.decoding import decode_apart, given_up
 from duetime.store.sqlite.statements import Statements, page
 
 

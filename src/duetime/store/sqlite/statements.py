@@ -9,7 +9,7 @@ from typing import Any, cast
 import apsw
 import msgspec
 
-from duetime.domain.errors import NotFound, StaleWrite
+from duetime.domain.errors import NotFound, StaleEpoch, StaleWrite
 from duetime.store.sqlite.blocks import load_blocks
 
 _encode = msgspec.json.Encoder().encode
@@ -50,6 +50,11 @@ class Statements:
         row = self.row("get_node", node=node)
         if row is None or not row[0]:
             raise StaleWrite(f"node {node} is void: another process has taken its place")
+
+    def check_epochs(self, block: str, **values: Any) -> None:
+        """`block` looks for a shard that another owner has."""
+        if (row := self.row(block, **values)) is not None:
+            raise StaleEpoch(*row)
 
     def release_held(self, job_ids: Iterable[str]) -> None:
         """Let the oldest that waits for one of these jobs' ends go on, if nothing of its job is open any more."""

@@ -25,18 +25,11 @@ from duetime.ports.store import (
     JobRecord,
     SkippedRecord,
 )
+from duetime.store.decoding import decode, decode_apart, given_up, stand_in
 from duetime.store.sqlite import filters
 from duetime.store.sqlite.blocks import load_blocks
-from duetime.store.sqlite.connection import (
-    StoreUnusable,
-    check_integrity,
-    damaged,
-    lock_folder,
-    migrate,
-    open_connection,
-    void_nodes,
-)
-from duetime.store.sqlite.decoding import decode, decode_apart, given_up, stand_in
+from duetime.store.sqlite.connection import lock_folder, migrate, open_checked, open_connection, void_nodes
+from duetime.store.sqlite.handover import refuse_promoted
 from duetime.store.sqlite.writer import Writer
 
 T = TypeVar("T")
@@ -48,6 +41,7 @@ class SqliteStore:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._lock: IO[str] | None = None
+        self._was_open = False
         self._writer = Writer(self._open_writer)
         # The engine has a reader of its own: a person's slow list must not make a run late.
         self._engine_reads = ThreadPoolExecutor(1, "duetime-engine-read")
@@ -65,15 +59,12 @@ class SqliteStore:
             raise
 
     def _open_writer(self) -> apsw.Connection:
+        connection = open_checked(self._folder)
         try:
-            connection = open_connection(self._folder, writer=True)
-        except (apsw.NotADBError, apsw.CorruptError) as error:
-            raise damaged(str(error)) from None
-        except apsw.Error as error:
-            raise StoreUnusable(f"{self._folder} can't be opened ({error}). May this user write there?") from None
-        try:
-            check_integrity(connection)
             migrate(connection)
+            if not self._was_open:  # a node that was told to stop, and is marked, still has to write its ends
+                refuse_promoted(connection, self._folder)
+            self._was_open = True
             void_nodes(connection)
         except BaseException:
             connection.close()
@@ -92,9 +83,14 @@ class SqliteStore:
     async def apply(self, commands: Sequence[Command]) -> list[Any]:
         return await self._writer.submit(commands)
 
-    async def list_due_timers(self, until: int, limit: int, after: tuple[int, str] | None = None) -> list[DueTimer]:
+    async def list_due_timers(
+        self, until: int, limit: int, after: tuple[int, str] | None = None, shards: Sequence[int] | None = None
+    ) -> list[DueTimer]:
         due_at, job_id = after or (-1, "")
-        values = {"until": until, "limit": limit, "bytes": PAGE_BYTES, "after_due_at": due_at, "after_job": job_id}
+        values = {
+            "until": until, "limit": limit, "bytes": PAGE_BYTES, "after_due_at": due_at, "after_job": job_id,
+            "shards": _as_json(shards),
+        }  # fmt: skip
         text = await self._text(self._engine_reads, self._sql["list_due_timers"], values)
         timers, apart = decode_apart(DueTimer, text)
         if apart:
@@ -102,15 +98,14 @@ class SqliteStore:
             await self.apply([PauseJob(now, row.fields[1], row.fields[0], "duetime", row.error) for row in apart])
         return timers
 
-    async def next_due_at(self) -> int | None:
-        return await self._soonest("next_due_at")
+    async def next_due_at(self, shards: Sequence[int] | None = None) -> int | None:
+        return await self._soonest("next_due_at", {"shards": _as_json(shards)})
 
     async def next_waiting_at(self) -> int | None:
-        return await self._soonest("next_waiting_at")
+        return await self._soonest("next_waiting_at", {})
 
-    async def _soonest(self, block: str) -> int | None:
-        found: list[int | None] = await self._read(self._engine_reads, self._sql[block], int | None, {})
-        return found[0]
+    async def _soonest(self, block: str, values: dict[str, Any]) -> int | None:
+        return _only(await self._read(self._engine_reads, self._sql[block], int | None, values))
 
     async def list_lapsed_runs(self, node: int, limit: int) -> list[Run]:
         values = {"node": node, "limit": limit}
@@ -217,6 +212,10 @@ class SqliteStore:
         for (text,) in connection.execute(f"SELECT '[' || group_concat(row) || ']' FROM ({sql})", values):
             return None if text is None else str(text)
         return None
+
+
+def _as_json(shards: Sequence[int] | None) -> str | None:
+    return None if shards is None else str(list(shards))
 
 
 def _wall_clock() -> int:

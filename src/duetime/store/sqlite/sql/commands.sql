@@ -80,6 +80,23 @@ DELETE FROM jobs WHERE id = unhex(:job, '-');
 -- name: get_node
 SELECT ended_at IS NULL FROM nodes WHERE id = :node;
 
+-- name: get_stale_epoch
+SELECT w.value ->> 0, w.value ->> 1, coalesce(s.epoch, 0)
+FROM json_each(:epochs) AS w LEFT JOIN shard_epochs AS s ON s.shard = w.value ->> 0
+WHERE s.epoch IS NOT w.value ->> 1
+LIMIT 1;
+
+-- name: get_later_epoch
+SELECT w.value ->> 0, w.value ->> 1, s.epoch
+FROM json_each(:shards) AS w JOIN shard_epochs AS s ON s.shard = w.value ->> 0
+WHERE s.epoch > w.value ->> 1 OR s.epoch = w.value ->> 1 AND s.node <> :node
+LIMIT 1;
+
+-- name: seal
+INSERT INTO shard_epochs (shard, epoch, node)
+SELECT value ->> 0, value ->> 1, :node FROM json_each(:shards) WHERE true
+ON CONFLICT DO UPDATE SET epoch = excluded.epoch, node = excluded.node;
+
 -- name: fire_stale
 SELECT m.value ->> 0
 FROM jsonb_each(:moves) AS m LEFT JOIN timers AS t ON t.job = unhex(m.value ->> 0, '-')
@@ -330,6 +347,9 @@ INSERT INTO nodes (name, started_at) VALUES (:name, :now) RETURNING id;
 
 -- name: stop_node
 UPDATE nodes SET ended_at = :now WHERE id = :node;
+
+-- name: end_nodes
+UPDATE nodes SET ended_at = :now WHERE id IN (SELECT value FROM json_each(:nodes)) AND ended_at IS NULL;
 
 -- name: list_prunable
 SELECT '[' || group_concat('"' || uuid_text(id) || '"') || ']' FROM (

@@ -7,6 +7,7 @@ SELECT rtrim(json_array(uuid_text(t.job), t.tenant, t.due_at, t.version, t.fired
        || ',' || iif(t.recurs, 'true', 'false') || ',' || j.created_at || ',' || j.spec || ']' AS row
 FROM timers AS t INDEXED BY timers_due CROSS JOIN jobs AS j ON j.id = t.job
 WHERE t.due_at IS NOT NULL AND t.due_at <= :until AND (t.due_at, t.job) > (:after_due_at, unhex(:after_job, '-'))
+  AND (:shards IS NULL OR t.shard IN (SELECT value FROM json_each(:shards)))
 ORDER BY t.due_at, t.job
 -- A page is bounded in bytes too: as many rows as hold :bytes together, but one at least.
 LIMIT max(1, (
@@ -14,12 +15,15 @@ LIMIT max(1, (
         SELECT sum(octet_length(w.spec)) OVER (ORDER BY v.due_at, v.job ROWS UNBOUNDED PRECEDING) AS bytes
         FROM timers AS v INDEXED BY timers_due CROSS JOIN jobs AS w ON w.id = v.job
         WHERE v.due_at IS NOT NULL AND v.due_at <= :until AND (v.due_at, v.job) > (:after_due_at, unhex(:after_job, '-'))
+          AND (:shards IS NULL OR v.shard IN (SELECT value FROM json_each(:shards)))
         ORDER BY v.due_at, v.job
         LIMIT :limit)
     WHERE bytes <= :bytes));
 
 -- name: next_due_at
-SELECT coalesce(min(due_at), 'null') AS row FROM timers WHERE due_at IS NOT NULL;
+SELECT due_at AS row FROM timers INDEXED BY timers_due
+WHERE due_at IS NOT NULL AND (:shards IS NULL OR shard IN (SELECT value FROM json_each(:shards)))
+ORDER BY due_at LIMIT 1;
 
 -- name: next_waiting_at
 SELECT coalesce(min(due_at), 'null') AS row FROM (

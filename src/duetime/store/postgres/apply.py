@@ -1,0 +1,132 @@
+"""Commands to SQL: who carries out which, each in a savepoint of its own if it is not alone."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
+
+import asyncpg
+
+from duetime.domain import commands as c
+from duetime.domain.errors import Conflict, DuetimeError
+from duetime.domain.ids import is_id
+from duetime.store.postgres import faults
+from duetime.store.postgres.on_due import DueCommands
+from duetime.store.postgres.on_jobs import JobCommands
+from duetime.store.postgres.on_nodes import NodeCommands
+from duetime.store.postgres.on_runs import RunCommands
+from duetime.store.postgres.statements import Statements
+
+
+class Applier:
+    """Applies the commands of one transaction."""
+
+    def __init__(self, connection: asyncpg.Connection) -> None:
+        self.statements = Statements(connection)
+        jobs, due = JobCommands(self.statements), DueCommands(self.statements)
+        runs, nodes = RunCommands(self.statements), NodeCommands(self.statements)
+        self._create_jobs = jobs.create_jobs
+        self._apply: dict[type[c.Command], Callable[[Any], Awaitable[Any]]] = {
+            c.CreateJobs: jobs.create_jobs,
+            c.ChangeJob: jobs.change_job,
+            c.PauseJob: jobs.pause_job,
+            c.ResumeJob: jobs.resume_job,
+            c.CancelJob: jobs.cancel_job,
+            c.PurgeJob: jobs.purge_job,
+            c.Fire: due.fire,
+            c.AddRun: due.add_run,
+            c.Redrive: due.redrive,
+            c.Claim: runs.claim,
+            c.Finish: runs.finish,
+            c.Release: runs.release,
+            c.CancelExecution: runs.cancel_execution,
+            c.StartNode: nodes.start_node,
+            c.StopNode: nodes.stop_node,
+            c.EndNodes: nodes.end_nodes,
+            c.Seal: nodes.seal,
+            c.Prune: nodes.prune,
+        }
+
+    async def apply(self, commands: Sequence[c.Command]) -> tuple[list[Any], bool]:
+        """Their answers, and whether there is anything to commit.
+
+        A command that is refused while alone spoils its transaction: that is to be rolled back, and nothing was lost.
+        """
+        if len(commands) == 1:
+            answer, is_good = await self._alone(commands[0])
+            return [answer], is_good
+        await self._lock_timers(commands)
+        results: list[Any] = []
+        for group in _groups(commands):
+            if len(group) > 1 and await self._create_together(group):
+                results.extend([None] * len(group))
+            else:
+                results.extend([await self._beside_others(command) for command in group])
+        return results, True
+
+    async def _alone(self, command: c.Command) -> tuple[Any, bool]:
+        try:
+            return await self._apply[type(command)](command), True
+        except (DuetimeError, *faults.REFUSED) as error:
+            return _refusal(error), False
+
+    async def _beside_others(self, command: c.Command) -> Any:
+        connection, moved = self.statements.connection, self.statements.moved.copy()
+        await connection.execute("SAVEPOINT command")
+        answer, is_good = await self._alone(command)
+        if not is_good:
+            self.statements.moved = moved
+            await connection.execute("ROLLBACK TO SAVEPOINT command")
+        await connection.execute("RELEASE SAVEPOINT command")
+        return answer
+
+    async def _create_together(self, creates: Sequence[c.Command]) -> bool:
+        """Many creates as few pages; False, and nothing changed, if one of them can't be written."""
+        connection, moved = self.statements.connection, self.statements.moved.copy()
+        await connection.execute("SAVEPOINT command")
+        try:
+            # A page for each instant: what a job is must not depend on who shared its commit.
+            for now, page_of in groupby(creates, key=attrgetter("now")):
+                jobs = tuple(job for create in page_of if isinstance(create, c.CreateJobs) for job in create.jobs)
+                await self._create_jobs(c.CreateJobs(now, jobs))
+        except (DuetimeError, *faults.REFUSED):
+            self.statements.moved = moved
+            await connection.execute("ROLLBACK TO SAVEPOINT command; RELEASE SAVEPOINT command")
+            return False
+        await connection.execute("RELEASE SAVEPOINT command")
+        return True
+
+    async def _lock_timers(self, commands: Sequence[c.Command]) -> None:
+        """Several commands would lock their jobs' timers one after the other: two writers could wait for each other."""
+        locking = [jobs for command in commands if (jobs := _jobs_of(command))]
+        if len(locking) > 1:
+            jobs = sorted({job for jobs in locking for job in jobs if is_id(job)})
+            await self.statements.run("lock_timers", jobs=jobs)
+
+
+def _jobs_of(command: c.Command) -> list[str]:
+    match command:
+        case c.Fire():
+            return [move.job_id for move in command.moves]
+        case c.Finish():
+            return [attempt.job_id for attempt in command.attempts]
+        case c.ChangeJob() | c.PauseJob() | c.ResumeJob() | c.CancelJob() | c.PurgeJob() | c.AddRun():
+            return [command.job_id]
+        case _:
+            return []
+
+
+def _groups(commands: Sequence[c.Command]) -> Iterator[list[c.Command]]:
+    """Neighbouring creates together, the way 64 clients at once send them; every other command by itself."""
+    for is_create, group in groupby(commands, key=lambda one: type(one) is c.CreateJobs and not one.idempotency):
+        if is_create:
+            yield list(group)
+        else:
+            yield from ([command] for command in group)
+
+
+def _refusal(error: Exception) -> DuetimeError:
+    # What is wrong is this command, not the database: whoever shares its commit is not to suffer for it.
+    return error if isinstance(error, DuetimeError) else Conflict(f"this can't be written as it is: {error}")

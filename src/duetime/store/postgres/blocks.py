@@ -1,0 +1,53 @@
+"""Reads .sql files of named blocks (`-- name: …`). Values are named too (`:job`), as in psql; asyncpg gets `$1, …`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache, lru_cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+_NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_COMMENT = re.compile(r"--.*$", re.MULTILINE)
+_VALUE = re.compile(r"(?<!:):([a-z_]+)\b")  # and not the type in `x::uuid`
+
+
+class Statement(NamedTuple):
+    sql: str
+    names: tuple[str, ...]
+
+    def arguments(self, values: Mapping[str, Any]) -> list[Any]:
+        return [values[name] for name in self.names]
+
+
+@lru_cache(maxsize=512)
+def statement(sql: str) -> Statement:
+    names: list[str] = []
+
+    def number(match: re.Match[str]) -> str:
+        name = match[1]
+        if name not in names:
+            names.append(name)
+        return f"${names.index(name) + 1}"
+
+    return Statement(_VALUE.sub(number, _COMMENT.sub("", sql)).strip().removesuffix(";"), tuple(names))
+
+
+@cache
+def load_blocks(*file_names: str) -> dict[str, Statement]:
+    found = {}
+    for file_name in file_names:
+        text = files(__package__).joinpath("sql", file_name).read_text(encoding="utf-8")
+        _, *parts = _NAME.split(text)
+        found.update({name: statement(sql) for name, sql in zip(parts[::2], parts[1::2], strict=True)})
+    return found
+
+
+def load_migrations() -> list[tuple[int, str]]:
+    """(number, SQL) in order; a file's number is the schema version that it makes."""
+    folder = files(__package__).joinpath("migrations")
+    scripts = sorted(
+        (entry.name, entry.read_text(encoding="utf-8")) for entry in folder.iterdir() if entry.name.endswith(".sql")
+    )
+    return [(int(name.split("_", 1)[0]), sql) for name, sql in scripts]

@@ -1,0 +1,60 @@
+"""What an error of the database means: a refusal of what was asked, bad luck to be tried again, or that it is away."""
+
+from __future__ import annotations
+
+import asyncpg
+
+from duetime.domain.errors import DuetimeError, Overloaded
+
+AWAY = (
+    OSError,  # and TimeoutError
+    EOFError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,  # the connection is closed
+    asyncpg.InternalClientError,  # it was cut in the middle of a message
+    asyncpg.OperatorInterventionError,  # shutdown, crash, starting up, a statement that ran out of time
+    asyncpg.InsufficientResourcesError,  # too many connections, a full disk
+    asyncpg.PostgresSystemError,  # an I/O error
+    asyncpg.LockNotAvailableError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.ReadOnlySQLTransactionError,  # it has become a standby
+)
+LOST = (OSError, EOFError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.InternalClientError,
+        asyncpg.AdminShutdownError, asyncpg.CrashShutdownError,
+        asyncpg.IdleInTransactionSessionTimeoutError)  # fmt: skip
+AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
+REFUSED = (
+    asyncpg.IntegrityConstraintViolationError,
+    asyncpg.DataError,  # a text with NUL, a number that is too large
+    ValueError,
+    OverflowError,
+)
+
+
+def is_refusal(error: BaseException) -> bool:
+    """What is wrong is this command, not the database. (asyncpg says of a value that it can't send: InterfaceError.)"""
+    return isinstance(error, REFUSED)
+
+
+def is_away(error: BaseException) -> bool:
+    return isinstance(error, AWAY) and not is_refusal(error)
+
+
+def is_lost(error: BaseException) -> bool:
+    """The connection is of no use any more; another one may be."""
+    return isinstance(error, LOST) and not is_refusal(error) and not isinstance(error, TimeoutError)
+
+
+def unavailable(error: BaseException, what: str) -> DuetimeError:
+    """The error as whoever asked is told it. `what` says what has come of it."""
+    if isinstance(error, DuetimeError):
+        return error
+    if isinstance(error, (TimeoutError, asyncpg.QueryCanceledError, asyncpg.LockNotAvailableError)):
+        return Overloaded(f"the database did not answer in time, {what}; try again", retry_after=2)
+    if isinstance(error, asyncpg.TooManyConnectionsError):
+        return Overloaded(f"the database has no connection left, {what}; try again", retry_after=2)
+    if isinstance(error, asyncpg.DiskFullError):
+        return Overloaded(f"the database's disk is full, {what}; free some space and try again", retry_after=10)
+    if is_away(error):
+        return Overloaded(f"the database can't be reached ({error or type(error).__name__}), {what}; try again", 5)
+    return Overloaded(f"the database could not do this ({error}), {what}; try again", retry_after=5)

@@ -1,0 +1,148 @@
+"""The lists that people ask for: filters and orders put together from fixed pieces. Values are always bound."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from duetime.domain.ids import instant_of
+from duetime.domain.job import JobStatus
+from duetime.domain.states import OPEN, State
+from duetime.ports.store import ExecutionQuery, JobQuery
+
+JOB_ROW = """
+SELECT rtrim(json_build_array(j.id, j.tenant, j.owner, t.version, t.status, j.created_at, j.updated_at, t.due_at,
+                              t.resume_at, t.fired, t.runs, t.successes, t.failures, t.busy_ms, t.last_run_at,
+                              t.last_state, j.paused_by, j.paused_at, j.pause_reason)::text, ']')
+       || ',' || j.spec || ']' AS row
+FROM jobs AS j JOIN timers AS t ON t.job = j.id
+"""
+EXECUTION_ROW = """
+SELECT json_build_array(e.id, e.job, e.scheduled_at, e.trigger, coalesce(o.state, e.state), e.reason, e.priority,
+                        coalesce(o.due_at, e.due_at, e.scheduled_at), coalesce(o.held, false),
+                        coalesce(o.attempt, e.attempt), coalesce(o.token, e.token), n.name,
+                        coalesce(o.started_at, e.started_at), e.ended_at, a.error_type, a.error_message, a.http_status,
+                        a.response, e.dead)::text AS row
+"""
+# Where an execution is open, its row in open_runs says how it stands.
+_EXECUTIONS = """
+FROM executions AS e
+LEFT JOIN open_runs AS o ON o.job = e.job AND o.execution = e.id AND e.state IS NULL
+"""
+_DETAILS = """
+LEFT JOIN attempts AS a ON a.scheduled_at = e.scheduled_at AND a.execution = e.id
+                           AND a.attempt = coalesce(o.attempt, e.attempt)
+LEFT JOIN nodes AS n ON n.id = coalesce(o.node, e.node)
+"""
+
+Sql = tuple[str, dict[str, Any]]
+
+
+def get_job(where: str) -> str:
+    return f"{JOB_ROW} WHERE {where} AND j.tenant = :tenant::text"
+
+
+def jobs_where(query: JobQuery) -> Sql:
+    where, values = ["j.tenant = :tenant::text"], {"tenant": query.tenant}
+    if query.status is not None:
+        where.append(_status(query.status))
+        values["status"] = query.status
+    for column in ("type", "owner"):
+        if (value := getattr(query, column)) is not None:
+            where.append(f"j.{column} = :{column}::text")
+            values[column] = value
+    if query.name is not None:
+        where.append('strpos(lower(j.name), lower(:name::text COLLATE "C")) > 0')
+        values["name"] = query.name
+    if query.tag is not None:
+        key, value = query.tag
+        where.append("j.tags ? :tag_key::text" if value is None else "j.tags ->> :tag_key::text = :tag_value::text")
+        values |= {"tag_key": key} | ({} if value is None else {"tag_value": value})
+    return " AND ".join(where), values
+
+
+def _status(status: str) -> str:
+    if status in set(JobStatus):
+        return "t.status = :status::text"
+    if status in OPEN:
+        return "EXISTS (SELECT 1 FROM open_runs AS o WHERE o.job = t.job AND o.state = :status::text)"
+    return "t.last_state = :status::text"
+
+
+def list_jobs(query: JobQuery) -> Sql:
+    where, values = jobs_where(query)
+    down = query.order == "desc"
+    later = "<" if down else ">"
+    direction = "DESC" if down else "ASC"
+    if query.sort == "created_at":  # an id begins with the instant of its creation
+        order = f"j.id {direction}"
+        after = f"j.id {later} :after_id::uuid"
+    elif query.sort == "name":
+        order = f"j.name {direction}, j.id {direction}"
+        after = f"(j.name, j.id) {later} (:after_value::text, :after_id::uuid)"
+    else:  # jobs without a next run come last, either way round
+        order = f"t.due_at {direction} NULLS LAST, j.id {direction}"
+        if query.after is not None and query.after[0] is None:
+            after = f"t.due_at IS NULL AND j.id {later} :after_id::uuid"
+        else:
+            after = f"(t.due_at IS NULL OR (t.due_at, j.id) {later} (:after_value::bigint, :after_id::uuid))"
+    if query.after is not None:
+        where += f" AND {after}"
+        values |= {"after_value": query.after[0], "after_id": query.after[1]}
+    values |= {"limit": query.limit, "offset": query.offset}
+    return f"{JOB_ROW} WHERE {where} ORDER BY {order} LIMIT :limit::bigint OFFSET :offset::bigint", values
+
+
+def count_jobs(query: JobQuery) -> Sql:
+    where, values = jobs_where(query)
+    return f"SELECT count(*)::text AS row FROM jobs AS j JOIN timers AS t ON t.job = j.id WHERE {where}", values
+
+
+def executions_where(query: ExecutionQuery) -> Sql:
+    where = ["e.tenant = :tenant::text"]
+    values: dict[str, Any] = {"tenant": query.tenant}
+    if query.job_id is not None:
+        where.append("e.job = :job::uuid")
+        values["job"] = query.job_id
+    if query.state is not None:
+        where.append("o.state = :state::text" if query.state in OPEN else "e.state = :state::text")
+        values["state"] = query.state
+    if query.dead:
+        where.append("e.dead")
+    for name, at, sign in (("since", query.since, ">="), ("until", query.until, "<")):
+        if at is not None:
+            where.append(f"e.scheduled_at {sign} :{name}::bigint")
+            values[name] = at
+    return " AND ".join(where), values
+
+
+def get_execution(execution_id: str, tenant: str) -> Sql:
+    # Its id says in which partition it is.
+    values = {"id": execution_id, "at": instant_of(execution_id), "tenant": tenant}
+    where = "e.scheduled_at = :at::bigint AND e.id = :id::uuid AND e.tenant = :tenant::text"
+    return f"{EXECUTION_ROW}{_EXECUTIONS}{_DETAILS} WHERE {where}", values
+
+
+def list_executions(query: ExecutionQuery) -> Sql:
+    where, values = executions_where(query)
+    if query.after is not None:
+        # The id itself says when it is scheduled: its row may have been pruned meanwhile.
+        where += " AND (e.scheduled_at, e.id) < (:after_at::bigint, :after::uuid)"
+        values |= {"after_at": instant_of(query.after), "after": query.after}
+    values |= {"limit": query.limit, "offset": query.offset}
+    return (
+        f"{EXECUTION_ROW}{_EXECUTIONS}{_DETAILS} WHERE {where} ORDER BY e.scheduled_at DESC, e.id DESC"
+        " LIMIT :limit::bigint OFFSET :offset::bigint",
+        values,
+    )
+
+
+def count_executions(query: ExecutionQuery) -> Sql:
+    where, values = executions_where(query)
+    return f"SELECT count(*)::text AS row {_EXECUTIONS} WHERE {where}", values
+
+
+def counter_for(query: ExecutionQuery) -> list[str] | None:
+    """The counters that answer `count_executions` at once, if the filter allows it."""
+    if query.job_id is None and not query.dead and query.since is None and query.until is None:
+        return [query.state] if query.state else [str(state) for state in State]
+    return None

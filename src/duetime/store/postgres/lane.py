@@ -1,0 +1,194 @@
+"""One writing connection: a transaction at a time, tried again where that is right, and never twice in doubt.
+
+A connection that breaks while COMMIT is on its way leaves a doubt: was it committed? Each lane has a row in `commits`
+that its transaction writes last. The next connection waits until whatever held that row has ended, and reads it: if it
+names the batch, the answers that were kept hold; if not, nothing was written, and the batch is applied again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import asyncpg
+
+from duetime.domain import commands as c
+from duetime.domain.errors import Overloaded
+from duetime.store.postgres import faults
+from duetime.store.postgres.apply import Applier
+from duetime.store.postgres.blocks import load_blocks
+from duetime.store.postgres.connections import Connector, close
+from duetime.store.postgres.partitions import Days
+from duetime.store.postgres.statements import Statements
+from duetime.telemetry.crash import crash_point
+
+MOST_TRIES = 8  # of a batch that meets deadlocks; they are rare, for locks are taken in one order
+PAUSE_IN_DOUBT_SECONDS = 0.25
+
+Batch = tuple[Sequence[c.Command], "asyncio.Future[list[Any]]"]
+# The node's own: nobody waits for them at the other end of a request, and what they hold must not be left unknown.
+ENGINE = (c.Fire, c.Claim, c.Finish, c.Release, c.Seal, c.StartNode, c.StopNode, c.EndNodes)
+
+
+class Lane:
+    def __init__(
+        self, connector: Connector, days: Days, timeout_seconds: float, slot: int, report: Callable[[str | None], None]
+    ) -> None:
+        self._connector = connector
+        self._days = days
+        self._timeout = timeout_seconds
+        self._slot = slot
+        self._writer = uuid.uuid4()
+        self._batch = 0
+        self._connection: asyncpg.Connection | None = None
+        self._is_committing = False
+        self._results: list[Any] = []
+        self._sql = load_blocks("nodes.sql")
+        self._report = report  # told how the last write went: None, or what was wrong
+        self.is_stopping = False
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            await close(self._connection, self._timeout)
+
+    async def write(self, batches: Sequence[Batch]) -> None:
+        """Apply and commit; each batch is answered, or told why not."""
+        for number in range(MOST_TRIES):
+            batches = [batch for batch in batches if not batch[1].done()] if number else batches
+            if not batches:
+                return
+            try:
+                async with asyncio.timeout(self._timeout):
+                    await self._transact([command for commands, _ in batches for command in commands])
+            except Exception as error:  # noqa: BLE001 (answered to every caller, or tried again)
+                self._report(f"{type(error).__name__}: {error}")
+                if self._is_committing and await self._was_committed(batches):
+                    self._answer(batches)
+                    return
+                if await self._is_worth_another(error, is_first=number == 0):
+                    continue
+                _refuse(batches, error)
+                return
+            self._answer(batches)
+            return
+        _refuse(batches, Overloaded("other writes are in the way, nothing was changed; try again"))
+
+    async def _is_worth_another(self, error: Exception, *, is_first: bool) -> bool:
+        """Nothing was committed. May the same batch be applied again at once?"""
+        if self._is_committing:
+            self._is_committing = False
+            return True
+        if isinstance(error, faults.AGAIN):
+            await self._roll_back()
+            await asyncio.sleep(random.random() * 0.02)
+            return True
+        if isinstance(error, asyncpg.PostgresError) and not faults.is_lost(error):
+            await self._roll_back()
+            return False
+        was_open = self._connection is not None
+        self._discard()
+        return is_first and was_open and faults.is_lost(error)  # the server may be back, or have been for long
+
+    async def _transact(self, commands: Sequence[c.Command]) -> None:
+        self._is_committing = False
+        connection = await self._connect()
+        await self._prepare_days(connection, commands)
+        await connection.execute(self._connector.begin)
+        applier = Applier(connection)
+        self._results, is_good = await applier.apply(commands)
+        if not is_good or _is_idle(commands, self._results):
+            await connection.execute("ROLLBACK")
+            return
+        crash_point("before_commit")
+        await self._end_batch(applier.statements)
+        self._is_committing = True
+        status = await connection.execute("COMMIT")
+        if status != "COMMIT":
+            raise asyncpg.InterfaceError(f"the server answered COMMIT with {status}")
+        self._is_committing = False
+        crash_point("after_commit")
+
+    async def _end_batch(self, statements: Statements) -> None:
+        self._batch += 1
+        moved = [(*key, delta) for key, delta in sorted(statements.moved.items()) if delta]
+        tenants, names, days, deltas = zip(*moved, strict=True) if moved else ((), (), (), ())
+        await statements.run(
+            "end_batch", tenants=tenants, names=names, days=days, deltas=deltas, slot=self._slot,
+            writer=self._writer, batch=self._batch,
+        )  # fmt: skip
+
+    async def _prepare_days(self, connection: asyncpg.Connection, commands: Sequence[c.Command]) -> None:
+        try:
+            await self._days.prepare(connection, self._connector.begin, commands)
+        except asyncpg.PostgresError as error:
+            if faults.is_lost(error):
+                raise
+            await connection.execute("ROLLBACK")  # what has no partition of its own goes to the rest
+
+    async def _was_committed(self, batches: Sequence[Batch]) -> bool:
+        """The answer to COMMIT never came. Asks until it is known, or until nobody waits for it."""
+        self._discard()
+        while True:
+            try:
+                async with asyncio.timeout(self._timeout):
+                    return await self._last_batch() == self._batch
+            except Exception as error:  # noqa: BLE001 (the database is still away)
+                self._discard()
+                self._report(f"{type(error).__name__}: {error}")
+            doubt = Overloaded("the database went away while this was written; it may be there, so look and try again")
+            waiting = [batch for batch in batches if not batch[1].done()]
+            people = [batch for batch in waiting if self.is_stopping or not isinstance(batch[0][0], ENGINE)]
+            _refuse(people, doubt)
+            if len(people) == len(waiting):
+                return False
+            await asyncio.sleep(PAUSE_IN_DOUBT_SECONDS)
+
+    async def _last_batch(self) -> int:
+        connection = await self._connect()
+        await connection.execute(self._connector.begin)
+        block = self._sql["get_last_batch"]
+        found = await connection.fetchval(block.sql, *block.arguments({"writer": self._writer}))
+        await connection.execute("COMMIT")
+        return int(found)
+
+    async def _connect(self) -> asyncpg.Connection:
+        if self._connection is None or self._connection.is_closed():
+            self._connection = await self._connector.open()
+        return self._connection
+
+    async def _roll_back(self) -> None:
+        try:
+            async with asyncio.timeout(self._timeout):
+                await (await self._connect()).execute("ROLLBACK")
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            self._discard()
+
+    def _discard(self) -> None:
+        """What this connection still holds or sends is unknown."""
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
+
+    def _answer(self, batches: Sequence[Batch]) -> None:
+        self._report(None)
+        self._is_committing = False
+        position = 0
+        for commands, future in batches:
+            if not future.done():  # its caller may have been cancelled; what it wrote stays written
+                future.set_result(self._results[position : position + len(commands)])
+            position += len(commands)
+
+
+def _is_idle(commands: Sequence[c.Command], results: Sequence[Any]) -> bool:
+    """Claims that found nothing: there is nothing to commit, and no disk to wait for."""
+    return all(isinstance(command, c.Claim) and result == [] for command, result in zip(commands, results, strict=True))
+
+
+def _refuse(batches: Sequence[Batch], error: Exception) -> None:
+    told = faults.unavailable(error, "nothing was changed")
+    for _, future in batches:
+        if not future.done():
+            future.set_exception(told)

@@ -1,0 +1,210 @@
+"""Commands that bring executions into being: fire, manual runs, redrive."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from duetime.domain import commands as c
+from duetime.domain.errors import Conflict, StaleEpoch
+from duetime.domain.ids import endpoint_of, instant_of
+from duetime.domain.instants import DAY
+from duetime.domain.job import JobStatus
+from duetime.domain.plan import PlannedRun, TimerMove
+from duetime.domain.states import State, Trigger
+from duetime.store.postgres.statements import Statements, no_job
+
+
+class _Target(msgspec.Struct):
+    url: str
+
+
+class _RunSpec(msgspec.Struct):
+    """What a run takes from its job's definition, even if the rest of it can't be read."""
+
+    payload: _Target
+    priority: int = 5
+
+
+_decode_spec = msgspec.json.Decoder(_RunSpec).decode
+
+
+class _Overlaps(NamedTuple):
+    """Runs whose job has an execution open, by what becomes of them."""
+
+    skipped: list[PlannedRun]
+    held: list[PlannedRun]
+    replacing: list[PlannedRun]
+
+
+def _ids(runs: Iterable[PlannedRun]) -> frozenset[str]:
+    return frozenset(run.execution_id for run in runs)
+
+
+def _columns(runs: Sequence[PlannedRun]) -> dict[str, list[Any]]:
+    return {
+        "ids": [run.execution_id for run in runs],
+        "jobs": [run.job_id for run in runs],
+        "tenants": [run.tenant for run in runs],
+        "scheduled_ats": [run.scheduled_at for run in runs],
+        "triggers": [run.trigger for run in runs],
+        "priorities": [run.priority for run in runs],
+        "endpoints": [run.endpoint for run in runs],
+    }
+
+
+class DueCommands:
+    def __init__(self, statements: Statements) -> None:
+        self._db = statements
+
+    async def fire(self, command: c.Fire) -> c.Fired:
+        await self._db.check_node(command.node)
+        if command.epochs:
+            await self._check_epochs(command.epochs)
+        stale = await self._move_timers(command.moves) if command.moves else frozenset()
+        runs = [run for run in command.runs if run.job_id not in stale] if stale else command.runs
+        fired = c.Fired(stale)
+        if runs:
+            fired = await self._write_runs(command, runs, stale)
+        if ended := [m.job_id for m in command.moves if m.next_due_at is None and not m.runs and m.job_id not in stale]:
+            await self._db.complete_jobs(ended)
+        if skips := [skip for skip in command.skips if skip.job_id not in stale]:
+            await self._db.add_skips(skips, command.now)
+        return fired
+
+    async def _check_epochs(self, epochs: Sequence[tuple[int, int]]) -> None:
+        stored = dict(await self._db.rows("list_epochs", shards=[shard for shard, _ in epochs]))
+        for shard, epoch in epochs:
+            if stored.get(shard, 0) != epoch:
+                raise StaleEpoch(shard, epoch, stored.get(shard, 0))
+
+    async def _move_timers(self, moves: Sequence[TimerMove]) -> frozenset[str]:
+        """Answers the jobs that are not as they were planned from; their timers stay."""
+        jobs = [move.job_id for move in moves]
+        moved = await self._db.value(
+            "fire_timers", jobs=jobs, due_ats=[move.due_at for move in moves],
+            versions=[move.version for move in moves], next_due_ats=[move.next_due_at for move in moves],
+            runs=[move.runs for move in moves], expected=len(moves),
+        )  # fmt: skip
+        return frozenset() if moved is None else frozenset(jobs) - frozenset(moved)
+
+    async def _write_runs(self, command: c.Fire, runs: Sequence[PlannedRun], stale: frozenset[str]) -> c.Fired:
+        decided, overlaps = await self._insert_runs(command, runs)
+        if not decided and overlaps is None:
+            return c.Fired(stale)
+        skipped, held, replacing = overlaps or _Overlaps([], [], [])
+        to_cancel = await self._settle(command, skipped, held, replacing)
+        special = _ids(skipped) | _ids(held)
+        job_ids = {run.job_id for run in runs if run.execution_id in special or run.execution_id in decided}
+        if job_ids:
+            uncounted = _ids(skipped) | decided
+            await self._uncount(command.moves, [run for run in runs if run.execution_id in uncounted])
+            # One that was to follow an instant decided long ago has nobody to wait for.
+            await self._db.release_held(job_ids)
+            await self._db.complete_jobs(job_ids)
+        return c.Fired(stale, special | decided, to_cancel)
+
+    async def _insert_runs(
+        self, command: c.Fire, runs: Sequence[PlannedRun], if_open: str | None = None
+    ) -> tuple[frozenset[str], _Overlaps | None]:
+        """Write the runs that overlap nothing. Answers ids whose instant was decided before, and what overlaps."""
+        row = await self._db.row(
+            "fire_runs", **_columns(runs), if_opens=[if_open or run.if_open for run in runs],
+            state=State.RUNNING if command.claim else State.QUEUED, node=command.node if command.claim else None,
+            attempt=int(command.claim),
+        )  # fmt: skip
+        assert row is not None
+        written = runs
+        overlaps = None
+        if row["overlapping"] is not None:
+            has_held = dict(zip(row["overlapping"], row["has_held"], strict=True))
+            overlaps = _sorted_out([run for run in runs if run.execution_id in has_held], has_held)
+            written = [run for run in runs if run.execution_id not in has_held]
+        decided: frozenset[str] = frozenset()
+        if row["written"] is not None:  # fewer than it should be
+            inserted = frozenset(row["written"])
+            decided = _ids(written) - inserted
+            written = [run for run in written if run.execution_id in inserted]
+        state = State.RUNNING if command.claim else State.QUEUED
+        for (tenant, day), number in Counter([(run.tenant, run.scheduled_at // DAY) for run in written]).items():
+            self._db.moved[tenant, state, day] += number
+        return decided, overlaps
+
+    async def _settle(
+        self, command: c.Fire, skipped: list[PlannedRun], held: list[PlannedRun], replacing: list[PlannedRun]
+    ) -> tuple[str, ...]:
+        """Write the runs that overlap as their policy says. Answers what runs and is to be stopped."""
+        if skipped:
+            await self._db.run("skip_runs", **_columns(skipped), reason="overlap", now=command.now)
+        if held:
+            await self._db.run("hold_runs", **_columns(held))
+        for name, some in ((State.SKIPPED, skipped), (State.QUEUED, held)):
+            self._db.moved.update((run.tenant, name, run.scheduled_at // DAY) for run in some)
+        if not replacing:
+            return ()
+        opened = await self._db.rows("list_open_of_jobs", jobs=sorted({run.job_id for run in replacing}))
+        jobs, ids = [row[0] for row in opened], [row[1] for row in opened]
+        await self._db.cancel_waiting(jobs, ids, "replaced by a newer run", command.now)
+        await self._db.run("request_cancel", jobs=jobs, ids=ids)
+        await self._insert_runs(command, replacing, if_open="run")
+        return tuple(execution_id for _, execution_id, state in opened if state == State.RUNNING)
+
+    async def _uncount(self, moves: Sequence[TimerMove], runs: Sequence[PlannedRun]) -> None:
+        """Take back what the timers' moves counted for runs that were skipped, or decided and counted before."""
+        if numbers := Counter(run.job_id for run in runs):
+            or_due_at = {move.job_id: move.or_due_at for move in moves}
+            await self._db.run(
+                "uncount_runs", jobs=list(numbers), runs=list(numbers.values()),
+                or_due_ats=[or_due_at[job_id] for job_id in numbers],
+            )  # fmt: skip
+
+    async def add_run(self, command: c.AddRun) -> str:
+        row = await self._db.row("get_job_for_run", job=command.job_id, tenant=command.tenant)
+        if row is None:
+            raise no_job(command.job_id)
+        if row["status"] == JobStatus.CANCELLED:
+            raise Conflict(f"job {command.job_id} is CANCELLED; create a new one to run it")
+        run = (command.execution_id, command.job_id, row["spec"])
+        await self._add_runs(command.now, command.tenant, command.trigger, [run])
+        return command.execution_id
+
+    async def redrive(self, command: c.Redrive) -> int:
+        pairs = dict(command.pairs)  # one named twice is driven once
+        rows = await self._db.rows(
+            "lock_redrivable", dead_ids=list(pairs), dead_ats=[instant_of(dead_id) for dead_id in pairs],
+            new_ids=list(pairs.values()), tenant=command.tenant,
+        )  # fmt: skip
+        rows = [row for row in rows if row["status"] != JobStatus.CANCELLED]
+        if rows:
+            runs = [(row["new_id"], row["job"], row["spec"]) for row in rows]
+            await self._add_runs(command.now, command.tenant, Trigger.RETRY, runs)
+            dead_ids = [row["dead_id"] for row in rows]
+            await self._db.run("clear_dead", ids=dead_ids, ats=[instant_of(dead_id) for dead_id in dead_ids])
+        return len(rows)
+
+    async def _add_runs(self, now: int, tenant: str, trigger: Trigger, runs: Sequence[tuple[str, str, str]]) -> None:
+        """`runs` are (execution id, job id, spec)."""
+        if any(instant_of(execution_id) != now for execution_id, _, _ in runs):
+            raise ValueError("an execution's id begins with its instant")  # by which it is found
+        specs = [_decode_spec(spec) for _, _, spec in runs]
+        await self._db.run(
+            "add_runs", now=now, tenant=tenant, trigger=trigger, ids=[run[0] for run in runs],
+            jobs=[run[1] for run in runs], priorities=[spec.priority for spec in specs],
+            endpoints=[endpoint_of(spec.payload.url) for spec in specs],
+        )  # fmt: skip
+        self._db.moved[tenant, State.QUEUED, now // DAY] += len(runs)
+
+
+def _sorted_out(runs: Sequence[PlannedRun], has_held: dict[str, bool]) -> _Overlaps:
+    found = _Overlaps([], [], [])
+    for run in runs:
+        if run.if_open == "cancel":
+            found.replacing.append(run)
+        elif run.if_open == "skip" or (run.if_open == "hold_one" and has_held[run.execution_id]):
+            found.skipped.append(run)
+        else:
+            found.held.append(run)
+    return found

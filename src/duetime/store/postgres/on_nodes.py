@@ -1,0 +1,54 @@
+"""Commands of nodes, and housekeeping: start, stop, end, seal, prune."""
+
+from __future__ import annotations
+
+from duetime.domain import commands as c
+from duetime.domain.errors import StaleEpoch
+from duetime.domain.instants import DAY
+from duetime.store.postgres.partitions import drop_day, list_days
+from duetime.store.postgres.statements import Statements
+
+
+class NodeCommands:
+    def __init__(self, statements: Statements) -> None:
+        self._db = statements
+
+    async def start_node(self, command: c.StartNode) -> int:
+        return int(await self._db.value("start_node", name=command.name, now=command.now))
+
+    async def stop_node(self, command: c.StopNode) -> None:
+        await self.end_nodes(c.EndNodes(command.now, (command.node,)))
+
+    async def end_nodes(self, command: c.EndNodes) -> None:
+        await self._db.run("end_nodes", nodes=command.nodes, now=command.now)
+
+    async def seal(self, command: c.Seal) -> None:
+        await self._db.check_node(command.node)
+        epochs = dict(command.shards)
+        rows = await self._db.rows("seal", node=command.node, shards=list(epochs), epochs=list(epochs.values()))
+        for shard in sorted(epochs.keys() - {row[0] for row in rows}):
+            raise StaleEpoch(shard, epochs[shard], await self._db.value("get_epoch", shard=shard))
+
+    async def prune(self, command: c.Prune) -> int:
+        by_age = min(command.before, command.skips_before)
+        count = await drop_day(self._db, by_age)
+        if not count:
+            count = await self._prune_page(await self._row_by_row_before(command.before, by_age), command.limit)
+        await self._db.run("prune_skips", before=command.skips_before, limit=command.limit)
+        await self._db.run("prune_idempotency_keys", before=command.keys_before, limit=command.limit)
+        await self._db.run("prune_commits", limit=command.limit)
+        return count
+
+    async def _row_by_row_before(self, before: int, by_age: int) -> int:
+        """What to remove row by row, oldest first: all but a day that is soon dropped whole for its age."""
+        if before > by_age:  # by size: just so many, and the oldest
+            return before
+        today = by_age // DAY
+        return today * DAY if today in await list_days(self._db.connection) else before
+
+    async def _prune_page(self, before: int, limit: int) -> int:
+        count = 0
+        for tenant, state, day, number in await self._db.rows("prune_executions", before=before, limit=limit):
+            self._db.moved[tenant, state, day] -= number
+            count += number
+        return count

@@ -1,0 +1,143 @@
+"""Commands on executions: claim, finish, release, cancel."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from duetime.domain import commands as c
+from duetime.domain.errors import Conflict, NotFound
+from duetime.domain.execution import Attempted, Run
+from duetime.domain.ids import instant_of
+from duetime.domain.states import OPEN, State
+from duetime.store.decoding import decode_apart, given_up
+from duetime.store.postgres.statements import Statements, day_of, void
+
+
+class RunCommands:
+    def __init__(self, statements: Statements) -> None:
+        self._db = statements
+
+    async def claim(self, command: c.Claim) -> list[Run]:
+        values: dict[str, Any] = {"node": command.node, "now": command.now, "limit": command.limit}
+        if command.full_endpoints:
+            row = await self._db.row("claim_beside", **values, full=command.full_endpoints)
+        else:
+            row = await self._db.row("claim", **values)
+        assert row is not None
+        if not row["is_alive"]:
+            raise void(command.node)
+        if row["runs"] is None:
+            return []
+        for tenant, was, day, number in msgspec.json.decode(row["was"]):
+            self._db.moved[tenant, was, day] -= number
+            self._db.moved[tenant, State.RUNNING, day] += number
+        runs, apart = decode_apart(Run, row["runs"])
+        if apart:
+            await self.finish(c.Finish(command.node, command.now, tuple(given_up(row, command.now) for row in apart)))
+        return runs
+
+    async def finish(self, command: c.Finish) -> list[str]:
+        if not command.attempts:
+            return []
+        attempts, refused = await self._finish_runs(command)
+        moved = Counter([(a.tenant, a.state, day_of(a.execution_id)) for a in attempts])
+        for (tenant, state, day), number in moved.items():
+            self._db.moved[tenant, state, day] += number
+            self._db.moved[tenant, State.RUNNING, day] -= number
+        ended = [attempt for attempt in attempts if attempt.state not in OPEN]
+        if ended and await self._db.value("finish_timers", **_by_job(ended)):  # is anything held?
+            await self._db.run("release_held", jobs=sorted({attempt.job_id for attempt in ended}))
+        return refused
+
+    async def _finish_runs(self, command: c.Finish) -> tuple[Sequence[Attempted], list[str]]:
+        """Answers the attempts that were written, each once and as they were written, and the ids of the others."""
+        attempts = command.attempts
+        row = await self._db.row("finish_runs", node=command.node, expected=len(attempts), **_columns(attempts))
+        assert row is not None
+        refused: list[str] = []
+        written: Sequence[Attempted] = attempts
+        if row["written"] is not None:
+            # By claim, not by id: the page may hold the right result of an execution beside a stale one, or twice.
+            by_claim = {f"{a.execution_id} {a.attempt} {a.token}": a for a in attempts}
+            kept = set(row["written"])
+            written = [attempt for claim, attempt in by_claim.items() if claim in kept]
+            refused = [attempt.execution_id for claim, attempt in by_claim.items() if claim not in kept]
+        if row["stopped"] is not None:
+            stopped = set(row["stopped"])
+            written = [
+                msgspec.structs.replace(attempt, state=State.CANCELLED, due_at=attempt.ended_at)
+                if attempt.execution_id in stopped
+                else attempt
+                for attempt in written
+            ]
+        return written, refused
+
+    async def release(self, command: c.Release) -> None:
+        runs = command.runs
+        for tenant, day, number in await self._db.rows(
+            "release_runs", now=command.now, ids=[run.execution_id for run in runs], jobs=[run.job_id for run in runs],
+            attempts=[run.attempt for run in runs], tokens=[run.token for run in runs],
+        ):  # fmt: skip
+            self._db.moved[tenant, State.RUNNING, day] -= number
+            self._db.moved[tenant, State.QUEUED, day] += number
+
+    async def cancel_execution(self, command: c.CancelExecution) -> State:
+        execution_id = command.execution_id
+        row = await self._db.row(
+            "get_execution_job", id=execution_id, at=instant_of(execution_id), tenant=command.tenant
+        )
+        if row is None:
+            raise NotFound(f"there is no execution {execution_id}")
+        job_id = row["job"]
+        await self._db.timer(command.tenant, job_id)
+        state = await self._db.value("lock_open_run", job=job_id, id=execution_id)
+        if state is None:
+            row = await self._db.row(
+                "get_execution_job", id=execution_id, at=instant_of(execution_id), tenant=command.tenant
+            )
+            ended = row["state"] if row is not None else "gone"
+            raise Conflict(f"execution {execution_id} is {ended}; what has ended can't be cancelled")
+        if state == State.RUNNING:
+            await self._db.run("request_cancel", jobs=[job_id], ids=[execution_id])
+            return State.RUNNING
+        await self._db.cancel_waiting([job_id], [execution_id], "cancelled", command.now)
+        await self._db.release_held([job_id])
+        await self._db.complete_jobs([job_id])
+        return State.CANCELLED
+
+
+def _columns(attempts: Sequence[Attempted]) -> dict[str, list[Any]]:
+    return {
+        "ids": [a.execution_id for a in attempts],
+        "jobs": [a.job_id for a in attempts],
+        "scheduled_ats": [instant_of(a.execution_id) for a in attempts],
+        "attempts": [a.attempt for a in attempts],
+        "tokens": [a.token for a in attempts],
+        "states": [a.state for a in attempts],
+        "due_ats": [a.due_at for a in attempts],
+        "started_ats": [a.started_at for a in attempts],
+        "ended_ats": [a.ended_at for a in attempts],
+        "error_types": [a.error_type for a in attempts],
+        "error_messages": [a.error_message for a in attempts],
+        "http_statuses": [a.http_status for a in attempts],
+        "responses": [a.response for a in attempts],
+        "deads": [a.dead for a in attempts],
+    }
+
+
+def _by_job(ended: Sequence[Attempted]) -> dict[str, list[Any]]:
+    """What these ends add to their jobs' timers, a row a job; the last to end is a job's last."""
+    names = ("jobs", "runs", "successes", "failures", "busy_ms", "last_run_ats", "last_states")
+    rows: dict[str, tuple[Any, ...]] = {}
+    for a in sorted(ended, key=lambda attempt: attempt.ended_at):
+        _, runs, successes, failures, busy_ms, _, _ = rows.get(a.job_id, (None, 0, 0, 0, 0, None, None))
+        rows[a.job_id] = (
+            a.job_id, runs + 1, successes + (a.state is State.COMPLETED),
+            failures + (a.state is State.FAILED or a.state is State.TIMEOUT),
+            busy_ms + (0 if a.started_at is None else max(a.ended_at - a.started_at, 0)), a.ended_at, a.state,
+        )  # fmt: skip
+    return dict(zip(names, map(list, zip(*rows.values(), strict=True)), strict=True))

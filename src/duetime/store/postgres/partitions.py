@@ -1,0 +1,124 @@
+"""History by the day: executions and attempts of a UTC day have a partition each, made ahead, dropped whole.
+
+What is scheduled for a day that has none (an instant missed long ago, a clock far off) goes to the partition `rest`.
+A partition is made as a table beside its parent and then attached, which lets everyone else go on; CREATE TABLE …
+PARTITION OF would lock the parent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+import asyncpg
+
+from duetime.domain import commands as c
+from duetime.domain.instants import DAY
+from duetime.store.postgres.schema import LOCK
+from duetime.store.postgres.statements import Statements
+
+AHEAD = 1  # days that have a partition before they begin
+BEHIND = 1  # days back for which one is made by need
+LONGEST_WAIT = "100ms"  # for the lock that making and dropping take: better the next time than to hold everyone up
+SECONDS_BETWEEN_TRIES = 5.0
+# Each execution is written a second time when it ends: the room for that is beside it (HOT), and not at the end.
+_PARENTS = {"executions": "fillfactor = 42", "attempts": "fillfactor = 100"}
+
+
+def partition_of(parent: str, day: int) -> str:
+    return f"{parent}_{datetime.fromtimestamp(day * 86_400, UTC):%Y%m%d}"
+
+
+def days_of(commands: Iterable[c.Command]) -> set[int]:
+    """The days that these commands need, seen from their own instants: near ones only."""
+    days: set[int] = set()
+    for command in commands:
+        if isinstance(command, (c.Fire, c.AddRun, c.Redrive)):
+            today = command.now // DAY
+            days.update(range(today, today + AHEAD + 1))
+            if isinstance(command, c.Fire):
+                wanted = {run.scheduled_at // DAY for run in command.runs}
+                days.update(day for day in wanted if today - BEHIND <= day <= today)
+    return days
+
+
+class Days:
+    """The days that are known to have their partitions; what is not known is made."""
+
+    def __init__(self) -> None:
+        self._known: set[int] = set()
+        self._not_before = 0.0  # of the loop's clock
+
+    async def prepare(self, connection: asyncpg.Connection, begin: str, commands: Sequence[c.Command]) -> None:
+        """What can't be made now goes to the rest; it is tried again after a while."""
+        missing = days_of(commands) - self._known
+        clock = asyncio.get_running_loop().time
+        if not missing or clock() < self._not_before:
+            return
+        self._not_before = clock() + SECONDS_BETWEEN_TRIES
+        for day in sorted(missing):
+            await make_day(connection, begin, day)
+            self._known.add(day)
+        self._not_before = 0.0
+
+
+async def make_day(connection: asyncpg.Connection, begin: str, day: int) -> bool:
+    """False if `rest` has rows of that day already: then they stay together there."""
+    if await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", partition_of("attempts", day)):
+        return True
+    await connection.execute(begin)
+    try:
+        await connection.execute(f"SELECT pg_advisory_xact_lock({LOCK}); SET LOCAL lock_timeout = '{LONGEST_WAIT}'")
+        for parent, storage in _PARENTS.items():
+            name = partition_of(parent, day)
+            if await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", name):
+                continue
+            await connection.execute(
+                f"CREATE TABLE {name} (LIKE {parent} INCLUDING DEFAULTS) WITH ({storage});"
+                f"ALTER TABLE {parent} ATTACH PARTITION {name} FOR VALUES FROM ({day * DAY}) TO ({(day + 1) * DAY})"
+            )
+        await connection.execute("COMMIT")
+    except asyncpg.CheckViolationError:
+        await connection.execute("ROLLBACK")
+        return False
+    return True
+
+
+async def list_days(connection: asyncpg.Connection) -> list[int]:
+    rows = await connection.fetch(
+        "SELECT c.relname FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid "
+        "WHERE i.inhparent = 'executions'::regclass AND c.relname ~ '_[0-9]{8}$' ORDER BY 1"
+    )
+    return [int(datetime.strptime(name[-8:], "%Y%m%d").replace(tzinfo=UTC).timestamp()) // 86_400 for (name,) in rows]
+
+
+async def drop_day(db: Statements, before: int) -> int:
+    """Drop the oldest day that lies before `before` and has nothing open. Answers how many executions went with it.
+
+    In the transaction of whoever prunes: the totals go in the same moment. One at a time, for until the commit nobody
+    else can use the table.
+    """
+    dropped = 0
+    for day in [day for day in await list_days(db.connection) if (day + 1) * DAY <= before]:
+        await db.connection.execute(f"SAVEPOINT day; SET LOCAL lock_timeout = '{LONGEST_WAIT}'")
+        try:
+            dropped += await _drop(db, day)
+        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
+            await db.connection.execute("ROLLBACK TO SAVEPOINT day; RELEASE SAVEPOINT day")
+            break
+        await db.connection.execute("RELEASE SAVEPOINT day")
+        if dropped:
+            break
+    return dropped
+
+
+async def _drop(db: Statements, day: int) -> int:
+    names = [partition_of(parent, day) for parent in _PARENTS]
+    # Nobody adds to the day from here on; only then is it certain that nothing in it is open.
+    await db.connection.execute(f"LOCK TABLE {', '.join(names)} IN ACCESS EXCLUSIVE MODE")
+    if await db.value("is_open_between", since=day * DAY, before=(day + 1) * DAY):
+        return 0
+    for name in names:
+        await db.connection.execute(f"DROP TABLE {name}")
+    return sum(value for (value,) in await db.rows("drop_counters_of_day", day=day))

@@ -1,0 +1,121 @@
+-- Commands on jobs. A page of rows comes in as arrays, a column each: one statement a page, whatever its rows hold.
+-- (Measured beside the same rows in COPY: arrays 75 %, one JSON parameter 56 %. COPY can't say which row was refused.)
+
+-- name: create_jobs
+WITH page AS MATERIALIZED (
+    SELECT * FROM unnest(:ids::uuid[], :tenants::text[], :keys::text[], :names::text[], :types::text[], :owners::text[],
+                         :shards::smallint[], :recurs::boolean[], :due_ats::bigint[], :tags::text[], :specs::text[])
+        AS p (id, tenant, key, name, type, owner, shard, recurs, due_at, tags, spec)
+),
+made AS (
+    INSERT INTO jobs (id, tenant, key, name, type, owner, created_at, updated_at, tags, spec)
+    SELECT id, tenant, key, name, type, owner, :now::bigint, :now::bigint, tags::jsonb, spec FROM page
+)
+INSERT INTO timers (job, tenant, shard, status, version, recurs, due_at)
+SELECT id, tenant, shard, 'PENDING', 1, recurs, due_at FROM page;
+
+-- name: add_idempotency_key
+-- First of all: whoever comes second waits here until the first has committed, or has not.
+INSERT INTO idempotency_keys (tenant, key, fingerprint, response, created_at)
+VALUES (:tenant::text, :key::text, :fingerprint::text, :response::text, :now::bigint)
+ON CONFLICT DO NOTHING
+RETURNING true;
+
+-- name: get_idempotency_key
+SELECT fingerprint, response FROM idempotency_keys WHERE tenant = :tenant::text AND key = :key::text;
+
+-- name: lock_timer
+SELECT status, version, due_at, resume_at FROM timers WHERE job = :job::uuid AND tenant = :tenant::text
+FOR NO KEY UPDATE;
+
+-- name: lock_timers
+-- Of several commands that share a commit, in one order: two writers can't wait for each other.
+SELECT count(*) FROM (SELECT 1 FROM timers WHERE job = ANY (:jobs::uuid[]) ORDER BY job FOR NO KEY UPDATE) AS locked;
+
+-- name: change_job
+UPDATE jobs
+SET key = :key::text, name = :name::text, type = :type::text, updated_at = :now::bigint, tags = :tags::text::jsonb,
+    spec = :spec::text
+WHERE id = :job::uuid;
+
+-- name: change_timer
+UPDATE timers
+SET version = version + 1, recurs = :recurs::boolean, status = :status::text,
+    fired = CASE WHEN :restart::boolean THEN 0 ELSE fired END,
+    due_at = CASE WHEN :status::text = 'PENDING' THEN :due_at::bigint END,
+    resume_at = CASE WHEN :status::text = 'PAUSED' THEN :due_at::bigint END
+WHERE job = :job::uuid;
+
+-- name: keep_timer
+UPDATE timers SET version = version + 1 WHERE job = :job::uuid;
+
+-- name: set_timer
+UPDATE timers
+SET status = :status::text, version = version + 1, due_at = :due_at::bigint, resume_at = :resume_at::bigint
+WHERE job = :job::uuid;
+
+-- name: set_pause
+UPDATE jobs
+SET paused_by = :by::text, paused_at = :at::bigint, pause_reason = :reason::text, updated_at = :now::bigint
+WHERE id = :job::uuid;
+
+-- name: complete_jobs
+-- Jobs that have no run left and nothing open. Their timers are locked by now.
+UPDATE timers AS t SET status = 'COMPLETED'
+WHERE t.job = ANY (:jobs::uuid[]) AND t.status = 'PENDING' AND t.due_at IS NULL
+  AND NOT EXISTS (SELECT 1 FROM open_runs AS o WHERE o.job = t.job);
+
+-- name: add_skips
+INSERT INTO skips (job, tenant, first_at, until_at, count, reason, decided_at)
+SELECT *, :now::bigint
+FROM unnest(:jobs::uuid[], :tenants::text[], :first_ats::bigint[], :until_ats::bigint[], :counts::bigint[],
+            :reasons::text[])
+ON CONFLICT DO NOTHING;
+
+-- name: lock_open_runs_of
+-- A claim that has one of them already is waited for; one that comes later passes them over.
+SELECT execution::text, state FROM open_runs WHERE job = :job::uuid ORDER BY execution FOR UPDATE;
+
+-- name: cancel_waiting
+-- (Without an instant, for rows that are about to be removed: they end when they were due.)
+WITH gone AS (
+    DELETE FROM open_runs AS o USING unnest(:jobs::uuid[], :ids::uuid[]) AS p (job, id)
+    WHERE o.job = p.job AND o.execution = p.id AND o.state <> 'RUNNING'
+    RETURNING o.*
+),
+ended AS (
+    UPDATE executions AS e
+    SET state = 'CANCELLED', reason = :reason::text, ended_at = coalesce(:now::bigint, g.due_at), due_at = g.due_at,
+        started_at = g.started_at, attempt = g.attempt, token = g.token, node = g.node
+    FROM gone AS g WHERE e.scheduled_at = g.scheduled_at AND e.id = g.execution
+)
+SELECT tenant, state, (scheduled_at / 86400000)::integer AS day, count(*) FROM gone GROUP BY 1, 2, 3;
+
+-- name: request_cancel
+UPDATE open_runs AS o SET cancel_requested = true
+FROM unnest(:jobs::uuid[], :ids::uuid[]) AS p (job, id)
+WHERE o.job = p.job AND o.execution = p.id AND o.state = 'RUNNING'
+RETURNING o.execution::text;
+
+-- name: purge_executions
+WITH page AS MATERIALIZED (
+    SELECT scheduled_at, id, tenant FROM executions WHERE job = :job::uuid ORDER BY scheduled_at, extra LIMIT :limit::bigint
+),
+closed AS (
+    DELETE FROM open_runs AS o USING page AS p WHERE o.job = :job::uuid AND o.execution = p.id RETURNING o.execution, o.state
+),
+tried AS (
+    DELETE FROM attempts AS a USING page AS p WHERE a.scheduled_at = p.scheduled_at AND a.execution = p.id
+),
+gone AS (
+    DELETE FROM executions AS e USING page AS p WHERE e.scheduled_at = p.scheduled_at AND e.id = p.id
+    RETURNING e.id, e.tenant, e.scheduled_at, e.state
+)
+SELECT g.tenant, coalesce(g.state, (SELECT c.state FROM closed AS c WHERE c.execution = g.id)) AS state,
+       (g.scheduled_at / 86400000)::integer AS day, count(*)
+FROM gone AS g GROUP BY 1, 2, 3;
+
+-- name: purge_job
+WITH skipped AS (DELETE FROM skips WHERE job = :job::uuid),
+     timed AS (DELETE FROM timers WHERE job = :job::uuid)
+DELETE FROM jobs WHERE id = :job::uuid;

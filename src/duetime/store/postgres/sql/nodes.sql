@@ -1,0 +1,79 @@
+-- Commands of nodes, housekeeping, and the end of every transaction.
+
+-- name: start_node
+WITH void AS (UPDATE nodes SET ended_at = :now::bigint WHERE name = :name::text AND ended_at IS NULL)
+INSERT INTO nodes (name, started_at) VALUES (:name::text, :now::bigint) RETURNING id;
+
+-- name: end_nodes
+-- A fire or claim of theirs that is under way holds the row: it is waited for, and the next one is refused.
+WITH locked AS MATERIALIZED (
+    SELECT id FROM nodes WHERE id = ANY (:nodes::integer[]) AND ended_at IS NULL ORDER BY id FOR NO KEY UPDATE
+)
+UPDATE nodes AS n SET ended_at = :now::bigint FROM locked AS l WHERE n.id = l.id AND n.ended_at IS NULL;
+
+-- name: seal
+INSERT INTO shard_epochs AS s (shard, epoch, node)
+SELECT p.shard, p.epoch, :node::integer FROM unnest(:shards::integer[], :epochs::bigint[]) AS p (shard, epoch)
+ORDER BY p.shard
+ON CONFLICT (shard) DO UPDATE SET epoch = excluded.epoch, node = excluded.node
+    WHERE s.epoch < excluded.epoch OR s.epoch = excluded.epoch AND s.node = excluded.node
+RETURNING s.shard;
+
+-- name: get_epoch
+SELECT epoch FROM shard_epochs WHERE shard = :shard::integer;
+
+-- name: prune_executions
+-- By the partition key, oldest first; what is open has no state here and stays.
+WITH page AS MATERIALIZED (
+    SELECT e.scheduled_at, e.id FROM executions AS e
+    WHERE e.scheduled_at < :before::bigint AND e.state IS NOT NULL
+    ORDER BY e.scheduled_at, e.id LIMIT :limit::bigint
+),
+tried AS (
+    DELETE FROM attempts AS a USING page AS p WHERE a.scheduled_at = p.scheduled_at AND a.execution = p.id
+),
+gone AS (
+    DELETE FROM executions AS e USING page AS p WHERE e.scheduled_at = p.scheduled_at AND e.id = p.id AND e.state IS NOT NULL
+    RETURNING e.tenant, e.state, e.scheduled_at
+)
+SELECT tenant, state, (scheduled_at / 86400000)::integer AS day, count(*) FROM gone GROUP BY 1, 2, 3;
+
+-- name: prune_skips
+DELETE FROM skips WHERE (job, first_at) IN (
+    SELECT job, first_at FROM skips WHERE until_at < :before::bigint ORDER BY until_at LIMIT :limit::bigint
+    FOR UPDATE SKIP LOCKED);
+
+-- name: prune_idempotency_keys
+DELETE FROM idempotency_keys WHERE (tenant, key) IN (
+    SELECT tenant, key FROM idempotency_keys WHERE created_at < :before::bigint ORDER BY created_at LIMIT :limit::bigint
+    FOR UPDATE SKIP LOCKED);
+
+-- name: prune_commits
+-- A writer that has been gone for a day is in doubt about nothing.
+DELETE FROM commits WHERE writer IN (
+    SELECT writer FROM commits WHERE at < now() - interval '1 day' LIMIT :limit::bigint FOR UPDATE SKIP LOCKED);
+
+-- name: drop_counters_of_day
+DELETE FROM counters WHERE day = :day::integer AND name <> 'jobs' RETURNING value;
+
+-- name: is_open_between
+SELECT EXISTS (SELECT 1 FROM open_runs WHERE scheduled_at >= :since::bigint AND scheduled_at < :before::bigint);
+
+-- name: end_batch
+-- The last statement before COMMIT: totals, and the sign by which a writer in doubt knows that it was committed.
+-- The totals' rows in one order, and each writer's its own: none waits long for another, and none for each other.
+WITH counted AS (
+    INSERT INTO counters AS c (tenant, name, day, slot, value)
+    SELECT p.tenant, p.name, p.day, :slot::smallint, p.value
+    FROM unnest(:tenants::text[], :names::text[], :days::integer[], :deltas::bigint[]) AS p (tenant, name, day, value)
+    ORDER BY p.tenant, p.name, p.day
+    ON CONFLICT (tenant, name, day, slot) DO UPDATE SET value = c.value + excluded.value
+)
+INSERT INTO commits AS c (writer, batch) VALUES (:writer::uuid, :batch::bigint)
+ON CONFLICT (writer) DO UPDATE SET batch = excluded.batch, at = now();
+
+-- name: get_last_batch
+-- Waits for whatever this writer has still under way, and then says what of it holds.
+INSERT INTO commits AS c (writer, batch) VALUES (:writer::uuid, -1)
+ON CONFLICT (writer) DO UPDATE SET at = now()
+RETURNING batch;

@@ -1,0 +1,94 @@
+-- What `duetime promote` asks of the target. The facts have their twins in the source's export.sql, by the same names.
+
+-- name: create_promotions
+-- Not a migration: a database that nobody was promoted to has no need of it.
+CREATE TABLE IF NOT EXISTS promotions (
+    id          uuid PRIMARY KEY,      -- as in the source's own mark
+    source      text NOT NULL,
+    promoted_at bigint NOT NULL,
+    nodes       integer[] NOT NULL,    -- the source's nodes, by their ids here
+    facts       text NOT NULL          -- JSON: what was verified
+);
+
+-- name: has_promotions
+SELECT to_regclass('promotions') IS NOT NULL;
+
+-- name: get_promotion
+SELECT promoted_at, nodes, facts FROM promotions WHERE id = :id::uuid;
+
+-- name: add_promotion
+INSERT INTO promotions (id, source, promoted_at, nodes, facts)
+VALUES (:id::uuid, :source::text, :now::bigint, :nodes::integer[], :facts::text);
+
+-- name: remove_promotion
+DELETE FROM promotions WHERE id = :id::uuid;
+
+-- name: get_own_rows
+-- What is there already: a node that served here made it, or another promotion did.
+SELECT (SELECT count(*) FROM jobs) AS jobs,
+       EXISTS (SELECT 1 FROM timers) OR EXISTS (SELECT 1 FROM executions) OR EXISTS (SELECT 1 FROM open_runs)
+       OR EXISTS (SELECT 1 FROM attempts) OR EXISTS (SELECT 1 FROM skips) OR EXISTS (SELECT 1 FROM idempotency_keys)
+       AS has_history;
+
+-- name: list_new_node_ids
+SELECT nextval(pg_get_serial_sequence('nodes', 'id'))::integer FROM generate_series(1, :count::integer);
+
+-- name: get_later_node
+-- A node that has lived here since: it may have run what was promoted.
+SELECT name FROM nodes
+WHERE id <> ALL (:nodes::integer[])
+  AND (ended_at IS NULL OR ended_at >= :at::bigint
+       OR id > (SELECT coalesce(max(promoted), 0) FROM unnest(:nodes::integer[]) AS n (promoted)))
+ORDER BY id DESC LIMIT 1;
+
+-- name: empty
+TRUNCATE jobs, timers, executions, open_runs, attempts, skips, counters, idempotency_keys;
+
+-- name: list_facts
+SELECT 'jobs', count(*) FROM jobs
+UNION ALL SELECT 'timers', count(*) FROM timers
+UNION ALL SELECT 'executions', count(*) FROM executions
+UNION ALL SELECT 'attempts', count(*) FROM attempts
+UNION ALL SELECT 'skips', count(*) FROM skips
+UNION ALL SELECT 'idempotency keys', count(*) FROM idempotency_keys
+UNION ALL SELECT 'nodes', count(*) FROM nodes WHERE id = ANY (:nodes::integer[])
+UNION ALL SELECT 'jobs with tags', count(*) FROM jobs WHERE tags IS NOT NULL
+UNION ALL SELECT 'jobs ' || status, count(*) FROM timers GROUP BY status
+UNION ALL SELECT 'executions ' || state, count(*) FROM (
+    SELECT state FROM executions WHERE state IS NOT NULL UNION ALL SELECT state FROM open_runs) AS all_of_them GROUP BY state
+UNION ALL SELECT 'executions held', count(*) FROM open_runs WHERE held
+UNION ALL SELECT 'executions dead', count(*) FROM executions WHERE dead
+UNION ALL SELECT 'counter ' || name, sum(value)::bigint FROM counters GROUP BY name HAVING sum(value) <> 0;
+
+-- name: list_soonest
+SELECT due_at, encode(uuid_send(job), 'hex') FROM timers WHERE due_at IS NOT NULL ORDER BY due_at, job LIMIT 5;
+
+-- The sums are over one number a row, so that they need no order and no memory.
+
+-- name: sum_jobs
+SELECT sum(('x' || encode(substr(sha256(convert_to(line, 'UTF8')), 1, 7), 'hex'))::bit(56)::bigint) FROM (
+    SELECT encode(uuid_send(id), 'hex') || '|' || tenant || '|' || coalesce(key, '') || '|' || updated_at || '|' || spec AS line
+    FROM jobs) AS lines;
+
+-- name: sum_timers
+SELECT sum(('x' || encode(substr(sha256(convert_to(line, 'UTF8')), 1, 7), 'hex'))::bit(56)::bigint) FROM (
+    SELECT concat(encode(uuid_send(job), 'hex'), '|', due_at, '|', version, '|', status, '|', resume_at, '|', fired, '|',
+                  runs, '|', last_run_at) AS line
+    FROM timers) AS lines;
+
+-- name: sum_executions
+SELECT sum(('x' || encode(substr(sha256(convert_to(line, 'UTF8')), 1, 7), 'hex'))::bit(56)::bigint) FROM (
+    SELECT concat(encode(uuid_send(id), 'hex'), '|', encode(uuid_send(job), 'hex'), '|', scheduled_at, '|', extra, '|',
+                  state, '|', attempt, '|', token, '|', due_at, '|', ended_at) AS line
+    FROM executions WHERE state IS NOT NULL
+    UNION ALL
+    SELECT concat(encode(uuid_send(o.execution), 'hex'), '|', encode(uuid_send(o.job), 'hex'), '|', o.scheduled_at, '|',
+                  o.extra, '|', o.state, '|', o.attempt, '|', o.token, '|', o.due_at, '|') AS line
+    FROM open_runs AS o JOIN executions AS e ON e.scheduled_at = o.scheduled_at AND e.id = o.execution
+    WHERE e.state IS NULL) AS lines;
+
+-- name: sum_attempts
+SELECT sum(('x' || encode(substr(sha256(convert_to(line, 'UTF8')), 1, 7), 'hex'))::bit(56)::bigint) FROM (
+    SELECT concat(encode(uuid_send(execution), 'hex'), '|', attempt, '|', started_at, '|', ended_at, '|', http_status)
+           AS line
+    FROM attempts) AS lines;

@@ -1,0 +1,96 @@
+-- Each block of people's reads selects one column, `row`: a JSON array in the order of the struct's fields. The reader
+-- wraps it so that all rows come back as one text: one value to receive, one decode into typed structs.
+-- A job's spec is JSON already and is spliced in as it is.
+
+-- name: list_due_timers
+-- A few of each shard, in order, are enough for a page of all. What lies beyond the last of a shard that may have more
+-- is left out (`is_cut`): nothing before it can be missing.
+WITH near AS MATERIALIZED (
+    SELECT t.*
+    FROM unnest(:shards::smallint[]) AS s (shard)
+    CROSS JOIN LATERAL (
+        SELECT v.job, v.tenant, v.due_at, v.version, v.fired, v.recurs,
+               row_number() OVER (ORDER BY v.due_at, v.job) AS place
+        FROM timers AS v
+        WHERE v.shard = s.shard AND v.due_at IS NOT NULL AND v.due_at <= :until::bigint
+          AND (v.due_at, v.job) > (:after_due_at::bigint, :after_job::uuid)
+        ORDER BY v.due_at, v.job LIMIT :each::bigint) AS t
+),
+bound AS MATERIALIZED (
+    SELECT due_at, job FROM near WHERE place = :each::bigint ORDER BY due_at, job LIMIT 1
+),
+page AS MATERIALIZED (
+    SELECT n.* FROM near AS n LEFT JOIN bound AS b ON true
+    WHERE b.job IS NULL OR (n.due_at, n.job) <= (b.due_at, b.job)
+    ORDER BY n.due_at, n.job LIMIT :limit::bigint
+),
+told AS (
+    SELECT p.due_at, p.job,
+           rtrim(json_build_array(p.job, p.tenant, p.due_at, p.version, p.fired, p.recurs, j.created_at)::text, ']')
+           || ',' || j.spec || ']' AS row,
+           -- A page is bounded in bytes too: as many rows as hold :bytes together, but one at least.
+           sum(octet_length(j.spec)) OVER (ORDER BY p.due_at, p.job ROWS UNBOUNDED PRECEDING) AS bytes,
+           row_number() OVER (ORDER BY p.due_at, p.job) AS place
+    FROM page AS p JOIN jobs AS j ON j.id = p.job
+)
+SELECT '[' || string_agg(row, ',' ORDER BY due_at, job) || ']' AS rows,
+       EXISTS (SELECT 1 FROM bound) AND (SELECT count(*) FROM page) < :limit::bigint AS is_cut
+FROM told WHERE bytes <= :bytes::bigint OR place = 1;
+
+-- name: next_due_at
+SELECT min(t.due_at) FROM unnest(:shards::smallint[]) AS s (shard)
+CROSS JOIN LATERAL (SELECT v.due_at FROM timers AS v WHERE v.shard = s.shard AND v.due_at IS NOT NULL
+                    ORDER BY v.due_at LIMIT 1) AS t;
+
+-- name: next_waiting_at
+SELECT min(w.due_at) FROM generate_series(0, 9) AS p (priority)
+CROSS JOIN LATERAL (SELECT o.due_at FROM open_runs AS o
+                    WHERE o.priority = p.priority::smallint AND o.state <> 'RUNNING' AND NOT o.held
+                    ORDER BY o.due_at LIMIT 1) AS w;
+
+-- name: list_lapsed_runs
+-- The few nodes that run anything, one probe each; then what the void ones run.
+WITH RECURSIVE busy (node) AS (
+    SELECT min(node) FROM open_runs WHERE state = 'RUNNING'
+    UNION ALL
+    SELECT (SELECT min(o.node) FROM open_runs AS o WHERE o.state = 'RUNNING' AND o.node > b.node)
+    FROM busy AS b WHERE b.node IS NOT NULL
+)
+SELECT rtrim(json_build_array(r.execution, r.job, r.tenant, r.scheduled_at, r.trigger, r.priority, r.endpoint, r.attempt,
+                              r.token, r.cancel_requested)::text, ']') || ',' || j.spec || ']' AS row
+FROM busy AS b
+CROSS JOIN LATERAL (SELECT * FROM open_runs AS o WHERE o.state = 'RUNNING' AND o.node = b.node LIMIT :limit::bigint) AS r
+JOIN jobs AS j ON j.id = r.job
+WHERE b.node <> :node::integer AND NOT EXISTS (SELECT 1 FROM nodes AS n WHERE n.id = b.node AND n.ended_at IS NULL)
+LIMIT :limit::bigint;
+
+-- name: count_history
+SELECT coalesce(sum(value), 0)::text AS row FROM counters WHERE name <> 'jobs';
+
+-- name: list_attempts
+SELECT json_build_array(a.attempt, n.name, a.started_at, a.ended_at, a.error_type, a.error_message, a.http_status,
+                        a.response)::text AS row
+FROM attempts AS a LEFT JOIN nodes AS n ON n.id = a.node
+WHERE a.scheduled_at = :at::bigint AND a.execution = :execution::uuid
+ORDER BY a.attempt;
+
+-- name: list_skipped
+SELECT json_build_array(first_at, until_at, count, reason, decided_at)::text AS row
+FROM skips WHERE job = :job::uuid ORDER BY first_at DESC LIMIT :limit::bigint;
+
+-- name: list_lateness
+SELECT greatest(l.started_at - l.scheduled_at, 0)::text AS row FROM (
+    SELECT e.scheduled_at, coalesce(o.started_at, e.started_at) AS started_at
+    FROM executions AS e LEFT JOIN open_runs AS o ON o.job = e.job AND o.execution = e.id AND e.state IS NULL
+    WHERE e.job = :job::uuid AND coalesce(o.started_at, e.started_at) IS NOT NULL
+    ORDER BY e.scheduled_at DESC LIMIT :limit::bigint) AS l;
+
+-- name: get_response
+SELECT json_build_array(fingerprint, response)::text AS row FROM idempotency_keys
+WHERE tenant = :tenant::text AND key = :key::text;
+
+-- name: get_counter
+SELECT coalesce(sum(value), 0)::text AS row FROM counters WHERE tenant = :tenant::text AND name = ANY (:names::text[]);
+
+-- name: check
+SELECT count(*)::text AS row FROM nodes WHERE ended_at IS NULL;

@@ -1,0 +1,292 @@
+-- Commands on executions: fire, add, claim, finish, release.
+
+-- name: get_node
+-- Shared until the commit: whoever ends this node waits for it.
+SELECT ended_at IS NULL FROM nodes WHERE id = :node::integer FOR SHARE;
+
+-- name: list_epochs
+-- Shared until the commit: whoever seals one of these shards waits for it.
+SELECT shard, epoch FROM shard_epochs WHERE shard = ANY (:shards::integer[]) ORDER BY shard FOR SHARE;
+
+-- name: fire_timers
+-- Moves the page's timers, in the order of their ids, if they are still as the plan read them.
+WITH moved AS (
+    UPDATE timers AS t SET due_at = p.next_due_at, fired = t.fired + p.runs
+    FROM (SELECT * FROM unnest(:jobs::uuid[], :due_ats::bigint[], :versions::integer[], :next_due_ats::bigint[],
+                               :runs::integer[]) AS u (job, due_at, version, next_due_at, runs) ORDER BY job) AS p
+    WHERE t.job = p.job AND t.due_at = p.due_at AND t.version = p.version
+    RETURNING t.job
+),
+counted AS MATERIALIZED (SELECT count(*) AS moved FROM moved)
+SELECT CASE WHEN moved < :expected::bigint THEN coalesce((SELECT array_agg(job::text) FROM moved), ARRAY[]::text[]) END AS moved
+FROM counted;
+
+-- name: fire_runs
+-- Runs whose job has an execution open are left to settle, and named. The timers are locked by an earlier statement, so
+-- what is seen here of a job's open runs is how it stays until the commit.
+-- An instant that was decided before overlaps nothing: least of all itself.
+WITH page AS MATERIALIZED (
+    SELECT p.*, CASE WHEN p.if_open = 'run' THEN false
+                     WHEN p.if_open = 'after' OR EXISTS (SELECT 1 FROM open_runs AS o WHERE o.job = p.job)
+                     THEN NOT EXISTS (SELECT 1 FROM executions AS d
+                                      WHERE d.job = p.job AND d.scheduled_at = p.scheduled_at AND d.extra = 0)
+                     ELSE false END AS has_open
+    FROM unnest(:ids::uuid[], :jobs::uuid[], :tenants::text[], :scheduled_ats::bigint[], :triggers::text[],
+                :priorities::smallint[], :endpoints::bigint[], :if_opens::text[])
+         AS p (id, job, tenant, scheduled_at, trigger, priority, endpoint, if_open)
+),
+decided AS (
+    INSERT INTO executions (scheduled_at, id, job, endpoint, extra, priority, trigger, tenant)
+    SELECT scheduled_at, id, job, endpoint, 0, priority, trigger, tenant FROM page WHERE NOT has_open
+    ON CONFLICT (job, scheduled_at, extra) DO NOTHING
+    RETURNING scheduled_at, id, job, endpoint, priority, trigger, tenant
+),
+opened AS (
+    INSERT INTO open_runs (job, execution, scheduled_at, endpoint, due_at, extra, attempt, token, node, priority, state,
+                           trigger, tenant)
+    SELECT job, id, scheduled_at, endpoint, scheduled_at, 0, :attempt::integer, :attempt::integer, :node::integer,
+           priority, :state::text, trigger, tenant
+    FROM decided
+),
+counted AS MATERIALIZED (SELECT (SELECT count(*) FROM decided) AS written,
+                                (SELECT count(*) FROM page WHERE NOT has_open) AS wanted)
+SELECT CASE WHEN written < wanted THEN coalesce((SELECT array_agg(id::text) FROM decided), ARRAY[]::text[]) END AS written,
+       (SELECT array_agg(id::text) FROM page WHERE has_open) AS overlapping,
+       (SELECT array_agg(EXISTS (SELECT 1 FROM open_runs AS h WHERE h.job = p.job AND h.held))
+        FROM page AS p WHERE p.has_open) AS has_held
+FROM counted;
+
+-- name: skip_runs
+INSERT INTO executions (scheduled_at, id, job, endpoint, extra, priority, trigger, tenant, due_at, state, reason, ended_at)
+SELECT scheduled_at, id, job, endpoint, 0, priority, trigger, tenant, scheduled_at, 'SKIPPED', :reason::text, :now::bigint
+FROM unnest(:ids::uuid[], :jobs::uuid[], :tenants::text[], :scheduled_ats::bigint[], :triggers::text[],
+            :priorities::smallint[], :endpoints::bigint[])
+     AS p (id, job, tenant, scheduled_at, trigger, priority, endpoint);
+
+-- name: hold_runs
+WITH decided AS (
+    INSERT INTO executions (scheduled_at, id, job, endpoint, extra, priority, trigger, tenant)
+    SELECT scheduled_at, id, job, endpoint, 0, priority, trigger, tenant
+    FROM unnest(:ids::uuid[], :jobs::uuid[], :tenants::text[], :scheduled_ats::bigint[], :triggers::text[],
+                :priorities::smallint[], :endpoints::bigint[])
+         AS p (id, job, tenant, scheduled_at, trigger, priority, endpoint)
+    RETURNING *
+)
+INSERT INTO open_runs (job, execution, scheduled_at, endpoint, due_at, extra, attempt, token, priority, held, state,
+                       trigger, tenant)
+SELECT job, id, scheduled_at, endpoint, scheduled_at, 0, 0, 0, priority, true, 'QUEUED', trigger, tenant FROM decided;
+
+-- name: list_open_of_jobs
+SELECT o.job::text, o.execution::text, o.state FROM open_runs AS o WHERE o.job = ANY (:jobs::uuid[])
+ORDER BY o.job, o.execution FOR UPDATE;
+
+-- name: uncount_runs
+-- Runs of the page that were not to count, by job; where they were to be the last, the job is due again.
+UPDATE timers AS t SET fired = t.fired - u.runs, due_at = coalesce(t.due_at, u.or_due_at)
+FROM unnest(:jobs::uuid[], :runs::integer[], :or_due_ats::bigint[]) AS u (job, runs, or_due_at)
+WHERE t.job = u.job;
+
+-- name: get_job_for_run
+SELECT t.status, j.spec FROM timers AS t JOIN jobs AS j ON j.id = t.job
+WHERE t.job = :job::uuid AND t.tenant = :tenant::text
+FOR NO KEY UPDATE OF t;
+
+-- name: lock_redrivable
+SELECT e.job::text, p.dead_id::text, p.new_id::text, t.status, j.spec
+FROM unnest(:dead_ids::uuid[], :dead_ats::bigint[], :new_ids::uuid[]) AS p (dead_id, dead_at, new_id)
+JOIN executions AS e ON e.scheduled_at = p.dead_at AND e.id = p.dead_id
+JOIN timers AS t ON t.job = e.job
+JOIN jobs AS j ON j.id = e.job
+WHERE e.dead AND e.tenant = :tenant::text
+ORDER BY e.job, e.id FOR NO KEY UPDATE OF t, e;
+
+-- name: clear_dead
+UPDATE executions AS e SET dead = false FROM unnest(:ids::uuid[], :ats::bigint[]) AS p (id, at)
+WHERE e.scheduled_at = p.at AND e.id = p.id;
+
+-- name: add_runs
+WITH page AS MATERIALIZED (
+    SELECT p.*, row_number() OVER (PARTITION BY p.job ORDER BY p.id) + coalesce(
+               (SELECT max(e.extra) FROM executions AS e WHERE e.job = p.job AND e.scheduled_at = :now::bigint), 0) AS extra
+    FROM unnest(:ids::uuid[], :jobs::uuid[], :priorities::smallint[], :endpoints::bigint[])
+         AS p (id, job, priority, endpoint)
+),
+decided AS (
+    INSERT INTO executions (scheduled_at, id, job, endpoint, extra, priority, trigger, tenant)
+    SELECT :now::bigint, id, job, endpoint, extra, priority, :trigger::text, :tenant::text FROM page
+)
+INSERT INTO open_runs (job, execution, scheduled_at, endpoint, due_at, extra, attempt, token, priority, state, trigger,
+                       tenant)
+SELECT job, id, :now::bigint, endpoint, :now::bigint, extra, 0, 0, priority, 'QUEUED', :trigger::text, :tenant::text
+FROM page;
+
+-- name: claim
+-- A probe for each priority: the index then hands out what is due in order, and never walks over what is not.
+WITH alive AS MATERIALIZED (SELECT id FROM nodes WHERE id = :node::integer AND ended_at IS NULL FOR SHARE),
+picked AS MATERIALIZED (
+    SELECT w.*
+    FROM alive CROSS JOIN generate_series(9, 0, -1) AS p (priority)
+    CROSS JOIN LATERAL (
+        SELECT o.job, o.execution, o.state, o.due_at FROM open_runs AS o
+        WHERE o.priority = p.priority::smallint AND o.due_at <= :now::bigint AND o.state <> 'RUNNING' AND NOT o.held
+        ORDER BY o.due_at LIMIT :limit::bigint FOR UPDATE SKIP LOCKED) AS w
+    LIMIT :limit::bigint
+),
+claimed AS (
+    UPDATE open_runs AS o SET state = 'RUNNING', attempt = o.attempt + 1, token = o.token + 1, node = :node::integer
+    FROM picked AS p WHERE o.job = p.job AND o.execution = p.execution
+    RETURNING o.*, p.state AS was
+)
+SELECT EXISTS (SELECT 1 FROM alive) AS is_alive, (
+    SELECT '[' || string_agg(
+        rtrim(json_build_array(c.execution, c.job, c.tenant, c.scheduled_at, c.trigger, c.priority, c.endpoint, c.attempt,
+                               c.token, c.cancel_requested)::text, ']') || ',' || j.spec || ']',
+        ',' ORDER BY c.priority DESC, c.due_at, c.execution) || ']'
+    FROM claimed AS c JOIN jobs AS j ON j.id = c.job) AS runs, (
+    SELECT json_agg(json_build_array(tenant, was, day, count))::text FROM (
+        SELECT tenant, was, scheduled_at / 86400000 AS day, count(*) AS count FROM claimed GROUP BY 1, 2, 3) AS w) AS was;
+
+-- name: claim_beside
+-- The same, but for endpoints that are full: what waits for those may be most of what there is, and is not walked over.
+-- One probe finds the next endpoint of a priority, one the instant its first is due at. Highest priority first; within
+-- it the endpoint whose first has waited longest gives all it can.
+WITH RECURSIVE queue (priority, endpoint) AS (
+    SELECT p.priority::smallint, (SELECT min(o.endpoint) FROM open_runs AS o
+                                  WHERE o.priority = p.priority::smallint AND o.state <> 'RUNNING' AND NOT o.held)
+    FROM generate_series(9, 0, -1) AS p (priority)
+    UNION ALL
+    SELECT q.priority, (SELECT min(o.endpoint) FROM open_runs AS o
+                        WHERE o.priority = q.priority AND o.endpoint > q.endpoint AND o.state <> 'RUNNING' AND NOT o.held)
+    FROM queue AS q WHERE q.endpoint IS NOT NULL
+),
+free AS MATERIALIZED (
+    SELECT q.priority, q.endpoint, (SELECT min(o.due_at) FROM open_runs AS o
+                                    WHERE o.priority = q.priority AND o.endpoint = q.endpoint
+                                      AND o.state <> 'RUNNING' AND NOT o.held) AS first_at
+    FROM queue AS q
+    WHERE q.endpoint IS NOT NULL AND q.endpoint <> ALL (:full::bigint[])
+),
+alive AS MATERIALIZED (SELECT id FROM nodes WHERE id = :node::integer AND ended_at IS NULL FOR SHARE),
+picked AS MATERIALIZED (
+    SELECT w.*
+    FROM (SELECT f.* FROM free AS f, alive WHERE f.first_at <= :now::bigint ORDER BY f.priority DESC, f.first_at) AS f
+    CROSS JOIN LATERAL (
+        SELECT o.job, o.execution, o.state, o.due_at FROM open_runs AS o
+        WHERE o.priority = f.priority AND o.endpoint = f.endpoint AND o.due_at <= :now::bigint
+          AND o.state <> 'RUNNING' AND NOT o.held
+        ORDER BY o.due_at LIMIT :limit::bigint FOR UPDATE SKIP LOCKED) AS w
+    LIMIT :limit::bigint
+),
+claimed AS (
+    UPDATE open_runs AS o SET state = 'RUNNING', attempt = o.attempt + 1, token = o.token + 1, node = :node::integer
+    FROM picked AS p WHERE o.job = p.job AND o.execution = p.execution
+    RETURNING o.*, p.state AS was
+)
+SELECT EXISTS (SELECT 1 FROM alive) AS is_alive, (
+    SELECT '[' || string_agg(
+        rtrim(json_build_array(c.execution, c.job, c.tenant, c.scheduled_at, c.trigger, c.priority, c.endpoint, c.attempt,
+                               c.token, c.cancel_requested)::text, ']') || ',' || j.spec || ']',
+        ',' ORDER BY c.priority DESC, c.due_at, c.execution) || ']'
+    FROM claimed AS c JOIN jobs AS j ON j.id = c.job) AS runs, (
+    SELECT json_agg(json_build_array(tenant, was, day, count))::text FROM (
+        SELECT tenant, was, scheduled_at / 86400000 AS day, count(*) AS count FROM claimed GROUP BY 1, 2, 3) AS w) AS was;
+
+-- name: finish_runs
+-- The fence: only the claim that is still the latest may write. One that was asked to stop is not tried again.
+-- Locks the jobs' timers first, by their ids: what else ends or begins of these jobs waits.
+WITH page AS MATERIALIZED (
+    SELECT p.*
+    FROM unnest(:ids::uuid[], :jobs::uuid[], :scheduled_ats::bigint[], :attempts::integer[], :tokens::integer[],
+                :states::text[], :due_ats::bigint[], :started_ats::bigint[], :ended_ats::bigint[], :error_types::text[],
+                :error_messages::text[], :http_statuses::integer[], :responses::text[], :deads::boolean[])
+         AS p (id, job, scheduled_at, attempt, token, state, due_at, started_at, ended_at, error_type, error_message,
+               http_status, response, dead)
+    JOIN timers AS t ON t.job = p.job
+    ORDER BY p.job, p.id FOR NO KEY UPDATE OF t
+),
+gone AS (
+    DELETE FROM open_runs AS o USING page AS p
+    WHERE o.job = p.job AND o.execution = p.id
+      AND o.state = 'RUNNING' AND o.attempt = p.attempt AND o.token = p.token
+      AND (p.state NOT IN ('QUEUED', 'RETRYING') OR o.cancel_requested)
+    RETURNING p.*, o.started_at AS began_at, o.node
+),
+again AS (
+    UPDATE open_runs AS o
+    SET state = p.state, due_at = p.due_at, started_at = coalesce(o.started_at, p.started_at)
+    FROM page AS p
+    WHERE o.job = p.job AND o.execution = p.id
+      AND o.state = 'RUNNING' AND o.attempt = p.attempt AND o.token = p.token
+      AND p.state IN ('QUEUED', 'RETRYING') AND NOT o.cancel_requested
+    RETURNING p.*, o.node
+),
+ended AS (
+    UPDATE executions AS e
+    SET state = CASE WHEN g.state IN ('QUEUED', 'RETRYING') THEN 'CANCELLED' ELSE g.state END,
+        due_at = CASE WHEN g.state IN ('QUEUED', 'RETRYING') THEN g.ended_at ELSE g.due_at END,
+        started_at = coalesce(g.began_at, g.started_at), ended_at = greatest(g.ended_at, coalesce(g.began_at, 0)),
+        attempt = g.attempt, token = g.token, node = g.node, dead = g.dead
+    FROM gone AS g WHERE e.scheduled_at = g.scheduled_at AND e.id = g.id
+),
+tried AS (
+    INSERT INTO attempts (scheduled_at, execution, started_at, ended_at, attempt, node, http_status, error_type,
+                          error_message, response)
+    SELECT scheduled_at, id, started_at, ended_at, attempt, :node::integer, http_status, error_type, error_message, response
+    FROM (SELECT scheduled_at, id, started_at, ended_at, attempt, http_status, error_type, error_message, response FROM gone
+          UNION ALL
+          SELECT scheduled_at, id, started_at, ended_at, attempt, http_status, error_type, error_message, response FROM again
+         ) AS written
+    ON CONFLICT DO NOTHING
+),
+counted AS MATERIALIZED (SELECT (SELECT count(*) FROM gone) + (SELECT count(*) FROM again) AS written)
+SELECT CASE WHEN written < :expected::bigint THEN
+           coalesce((SELECT array_agg(concat_ws(' ', id, attempt, token))
+                     FROM (SELECT id, attempt, token FROM gone UNION ALL SELECT id, attempt, token FROM again) AS w),
+                    ARRAY[]::text[]) END AS written,
+       (SELECT array_agg(id::text) FROM gone WHERE state IN ('QUEUED', 'RETRYING')) AS stopped
+FROM counted;
+
+-- name: finish_timers
+-- In a statement of its own: it must see what the one before has ended.
+WITH counted AS (
+    UPDATE timers AS t
+    SET runs = t.runs + p.runs, successes = t.successes + p.successes, failures = t.failures + p.failures,
+        busy_ms = t.busy_ms + p.busy_ms, last_run_at = p.last_run_at, last_state = p.last_state,
+        status = CASE WHEN t.due_at IS NULL AND t.status = 'PENDING'
+                           AND NOT EXISTS (SELECT 1 FROM open_runs AS o WHERE o.job = t.job)
+                      THEN 'COMPLETED' ELSE t.status END
+    FROM unnest(:jobs::uuid[], :runs::integer[], :successes::integer[], :failures::integer[], :busy_ms::bigint[],
+                :last_run_ats::bigint[], :last_states::text[])
+         AS p (job, runs, successes, failures, busy_ms, last_run_at, last_state)
+    WHERE t.job = p.job
+)
+SELECT EXISTS (SELECT 1 FROM open_runs WHERE held) AS has_held;
+
+-- name: has_held
+SELECT EXISTS (SELECT 1 FROM open_runs WHERE held);
+
+-- name: release_held
+-- The oldest held execution of each job of the page that has no other open execution left may run.
+UPDATE open_runs AS o SET held = false
+FROM unnest(:jobs::uuid[]) AS p (job)
+CROSS JOIN LATERAL (SELECT h.execution FROM open_runs AS h WHERE h.job = p.job AND h.held
+                    ORDER BY h.scheduled_at, h.extra LIMIT 1) AS first
+WHERE o.job = p.job AND o.execution = first.execution
+  AND NOT EXISTS (SELECT 1 FROM open_runs AS r WHERE r.job = p.job AND NOT r.held);
+
+-- name: release_runs
+WITH released AS (
+    UPDATE open_runs AS o SET state = 'QUEUED', attempt = o.attempt - 1, due_at = :now::bigint, node = NULL
+    FROM unnest(:ids::uuid[], :jobs::uuid[], :attempts::integer[], :tokens::integer[]) AS p (id, job, attempt, token)
+    WHERE o.job = p.job AND o.execution = p.id
+      AND o.state = 'RUNNING' AND o.attempt = p.attempt AND o.token = p.token
+    RETURNING o.tenant, o.scheduled_at
+)
+SELECT tenant, (scheduled_at / 86400000)::integer AS day, count(*) FROM released GROUP BY 1, 2;
+
+-- name: get_execution_job
+SELECT e.job::text, e.state FROM executions AS e
+WHERE e.scheduled_at = :at::bigint AND e.id = :id::uuid AND e.tenant = :tenant::text;
+
+-- name: lock_open_run
+SELECT state FROM open_runs WHERE job = :job::uuid AND execution = :id::uuid FOR UPDATE;

@@ -1,0 +1,221 @@
+"""PostgresStore: several nodes, one database. Writes go through a few lanes, reads have connections of their own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import asyncpg
+import msgspec
+
+from duetime.domain.commands import Command, Finish, PauseJob
+from duetime.domain.errors import Conflict, Overloaded
+from duetime.domain.execution import Run
+from duetime.domain.ids import SHARDS, instant_of, is_id
+from duetime.domain.plan import DueTimer
+from duetime.ports.store import (
+    AttemptRecord,
+    ExecutionQuery,
+    ExecutionRecord,
+    JobQuery,
+    JobRecord,
+    SkippedRecord,
+)
+from duetime.store import StoreUnusable
+from duetime.store.decoding import decode, decode_apart, given_up, stand_in
+from duetime.store.postgres import faults, filters
+from duetime.store.postgres.blocks import Statement, load_blocks, statement
+from duetime.store.postgres.connections import PLANS, Address, Connections, Connector
+from duetime.store.postgres.schema import migrate
+from duetime.store.postgres.writer import LANES, Writer
+
+T = TypeVar("T")
+
+PAGE_BYTES = 4 * 1024 * 1024  # of job definitions, in a page of due timers
+ENGINE_CONNECTIONS = 2  # a person's slow list must not make a run late
+FIRST_ID = "00000000-0000-0000-0000-000000000000"
+
+
+class PostgresStore:
+    """`url`: postgresql://…; with `?pgbouncer=true` nothing is kept between transactions."""
+
+    def __init__(self, url: str, *, max_connections: int = 25, op_timeout_seconds: float = 5.0) -> None:
+        people = max_connections - LANES - ENGINE_CONNECTIONS
+        if people < 1:
+            raise ValueError(f"a node needs {LANES + ENGINE_CONNECTIONS + 1} connections at least")
+        self._address = Address(url)
+        engine = Connector(self._address, op_timeout_seconds, PLANS)
+        self._writer = Writer(engine, op_timeout_seconds)
+        self._engine_reads = Connections(engine, ENGINE_CONNECTIONS, op_timeout_seconds)
+        readers = Connector(self._address, op_timeout_seconds, {"jit": "off"})
+        self._people_reads = Connections(readers, people, op_timeout_seconds)
+        self._sql = load_blocks("reads.sql")
+
+    async def start(self) -> None:
+        try:
+            await migrate(self._address)
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
+            raise StoreUnusable(
+                f"the database {self._address.shown} can't be used: {error or type(error).__name__}. "
+                "Is the server running, is the URL right, and may this user create tables there?"
+            ) from error
+        self._writer.start()
+
+    async def stop(self) -> None:
+        await self._writer.stop()
+        await self._engine_reads.close()
+        await self._people_reads.close()
+
+    async def apply(self, commands: Sequence[Command]) -> list[Any]:
+        return await self._writer.submit(commands) if commands else []
+
+    async def list_due_timers(
+        self, until: int, limit: int, after: tuple[int, str] | None = None, shards: Sequence[int] | None = None
+    ) -> list[DueTimer]:
+        wanted = list(range(SHARDS)) if shards is None else list(shards)
+        due_at, job_id = after or (-1, FIRST_ID)
+        each = min(limit, max(16, 2 * limit // max(1, len(wanted))))
+        values: dict[str, Any] = {
+            "until": until, "limit": limit, "bytes": PAGE_BYTES, "after_due_at": due_at, "after_job": job_id,
+            "shards": wanted, "each": each,
+        }  # fmt: skip
+        (row,) = await self._fetch(self._engine_reads, self._sql["list_due_timers"], values)
+        timers, apart = decode_apart(DueTimer, row["rows"])
+        if row["is_cut"] and len(timers) < limit // 4:  # a few shards hold most of what is due
+            (row,) = await self._fetch(self._engine_reads, self._sql["list_due_timers"], values | {"each": limit})
+            timers, apart = decode_apart(DueTimer, row["rows"])
+        if apart:
+            now = _wall_clock()
+            await self.apply([PauseJob(now, row.fields[1], row.fields[0], "duetime", row.error) for row in apart])
+        return timers
+
+    async def next_due_at(self, shards: Sequence[int] | None = None) -> int | None:
+        values = {"shards": list(range(SHARDS)) if shards is None else list(shards)}
+        ((found,),) = await self._fetch(self._engine_reads, self._sql["next_due_at"], values)
+        return None if found is None else int(found)
+
+    async def next_waiting_at(self) -> int | None:
+        ((found,),) = await self._fetch(self._engine_reads, self._sql["next_waiting_at"], {})
+        return None if found is None else int(found)
+
+    async def list_lapsed_runs(self, node: int, limit: int) -> list[Run]:
+        values = {"node": node, "limit": limit}
+        text = await self._text(self._engine_reads, self._sql["list_lapsed_runs"], values)
+        runs, apart = decode_apart(Run, text)
+        if apart:
+            now = _wall_clock()
+            await self.apply([Finish(node, now, tuple(given_up(row, now) for row in apart))])
+        return runs
+
+    async def count_history(self) -> int:
+        found: list[int] = await self._read(self._engine_reads, self._sql["count_history"], int, {})
+        return found[0]
+
+    async def get_job(self, tenant: str, job_id: str) -> JobRecord | None:
+        if not is_id(job_id):
+            return None
+        return await self._ask_job("j.id = :job::uuid", {"job": job_id, "tenant": tenant})
+
+    async def get_job_by_key(self, tenant: str, key: str) -> JobRecord | None:
+        return await self._ask_job("j.key = :key::text", {"key": key, "tenant": tenant})
+
+    async def _ask_job(self, where: str, values: dict[str, Any]) -> JobRecord | None:
+        text = await self._text(self._people_reads, statement(filters.get_job(where)), values)
+        found, apart = decode_apart(JobRecord, text)
+        if apart:
+            job_id, error = apart[0].fields[0], apart[0].error
+            raise Conflict(f"job {job_id} can't be shown or changed, {error}; install the version that wrote it")
+        return _only(found)
+
+    async def list_jobs(self, query: JobQuery) -> list[JobRecord]:
+        sql, values = filters.list_jobs(query)
+        text = await self._text(self._people_reads, statement(sql), values)
+        try:
+            return decode(JobRecord, text)
+        except msgspec.ValidationError:
+            rows = [decode_apart(JobRecord, f"[{bytes(raw).decode()}]") for raw in decode(msgspec.Raw, text)]
+            return [found[0] if found else stand_in(apart[0]) for found, apart in rows]
+
+    async def count_jobs(self, query: JobQuery) -> int:
+        if query == JobQuery(query.tenant, sort=query.sort, order=query.order, limit=query.limit,
+                             offset=query.offset, after=query.after):  # fmt: skip
+            return await self._counter(query.tenant, ["jobs"])
+        return (await self._ask(filters.count_jobs(query), int))[0]
+
+    async def get_execution(self, tenant: str, execution_id: str) -> ExecutionRecord | None:
+        if not is_id(execution_id):
+            return None
+        return _only(await self._ask(filters.get_execution(execution_id, tenant), ExecutionRecord))
+
+    async def list_executions(self, query: ExecutionQuery) -> list[ExecutionRecord]:
+        return await self._ask(filters.list_executions(query), ExecutionRecord)
+
+    async def count_executions(self, query: ExecutionQuery) -> int:
+        if (names := filters.counter_for(query)) is not None:
+            return await self._counter(query.tenant, names)
+        return (await self._ask(filters.count_executions(query), int))[0]
+
+    async def _counter(self, tenant: str, names: Sequence[str]) -> int:
+        values = {"tenant": tenant, "names": names}
+        found: list[int] = await self._read(self._people_reads, self._sql["get_counter"], int, values)
+        return found[0]
+
+    async def list_attempts(self, execution_id: str) -> list[AttemptRecord]:
+        values = {"execution": execution_id, "at": instant_of(execution_id)}
+        return await self._read(self._people_reads, self._sql["list_attempts"], AttemptRecord, values)
+
+    async def list_skipped(self, job_id: str, limit: int) -> list[SkippedRecord]:
+        values = {"job": job_id, "limit": limit}
+        return await self._read(self._people_reads, self._sql["list_skipped"], SkippedRecord, values)
+
+    async def list_lateness(self, job_id: str, limit: int) -> list[int]:
+        values = {"job": job_id, "limit": limit}
+        return await self._read(self._people_reads, self._sql["list_lateness"], int, values)
+
+    async def get_response(self, tenant: str, idempotency_key: str) -> tuple[str, str] | None:
+        values = {"tenant": tenant, "key": idempotency_key}
+        return _only(await self._read(self._people_reads, self._sql["get_response"], tuple[str, str], values))
+
+    async def check(self) -> str | None:
+        if (error := self._writer.last_error) is not None:
+            return f"the last write failed: {error}"
+        try:
+            await self._read(self._people_reads, self._sql["check"], int, {})
+        except Overloaded as error:
+            return f"the database can't be read: {error}"
+        return None
+
+    async def _ask(self, sql: filters.Sql, row: type[T]) -> list[T]:
+        return await self._read(self._people_reads, statement(sql[0]), row, sql[1])
+
+    async def _read(self, lane: Connections, sql: Statement, row: Any, values: dict[str, Any]) -> list[Any]:
+        return decode(row, await self._text(lane, sql, values))
+
+    async def _text(self, lane: Connections, sql: Statement, values: dict[str, Any]) -> str | None:
+        """All rows as one JSON text: one value to receive, however many rows."""
+        together = Statement(f"SELECT '[' || string_agg(row, ',') || ']' FROM ({sql.sql}) AS found", sql.names)
+        ((text,),) = await self._fetch(lane, together, values)
+        return None if text is None else str(text)
+
+    async def _fetch(self, lane: Connections, sql: Statement, values: dict[str, Any]) -> list[asyncpg.Record]:
+        try:
+            try:
+                return await lane.fetch(sql.sql, sql.arguments(values))
+            except Exception as error:
+                if not faults.is_lost(error):
+                    raise
+                lane.drop_idle()  # they were opened before the server went, or was restarted
+                return await lane.fetch(sql.sql, sql.arguments(values))
+        except faults.AWAY as error:
+            if faults.is_refusal(error):
+                raise
+            raise faults.unavailable(error, "nothing was read") from error
+
+
+def _wall_clock() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _only(found: list[T]) -> T | None:
+    return found[0] if found else None

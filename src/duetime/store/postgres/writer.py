@@ -1,0 +1,96 @@
+"""Group commit over a few lanes: each takes whatever is waiting, applies it, commits once, answers all.
+
+While one lane waits for its commit, the next fills up. Commands handed over together stay together, in their order.
+Nothing is answered before its commit has returned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from duetime.domain import commands as c
+from duetime.domain.errors import Overloaded
+from duetime.store.postgres.connections import Connector
+from duetime.store.postgres.lane import Batch, Lane
+from duetime.store.postgres.partitions import Days
+
+LANES = 3
+SLOTS = 64  # of totals; see counters in the schema
+MOST_COMMANDS_A_COMMIT = 50  # a savepoint each; PostgreSQL is slow for everyone when one has more than 64
+MOST_ROWS_A_COMMIT = 4000
+MOST_WAITING = 20_000  # batches; beyond, the caller is told to come back: memory stays bounded
+
+
+class Writer:
+    def __init__(self, connector: Connector, timeout_seconds: float) -> None:
+        self._waiting: deque[Batch] = deque()
+        self._ready = asyncio.Condition()
+        self._is_stopping = False
+        slots = random.sample(range(SLOTS), LANES)
+        days = Days()
+        self._lanes = [Lane(connector, days, timeout_seconds, slot, self._note) for slot in slots]
+        self.last_error: str | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        self._tasks = [asyncio.create_task(self._run(lane), name="duetime-writer") for lane in self._lanes]
+
+    async def stop(self) -> None:
+        async with self._ready:
+            self._is_stopping = True
+            for lane in self._lanes:
+                lane.is_stopping = True
+            self._ready.notify_all()
+        await asyncio.gather(*self._tasks)
+
+    def _note(self, error: str | None) -> None:
+        self.last_error = error
+
+    async def submit(self, commands: Sequence[c.Command]) -> list[Any]:
+        if self._is_stopping or not self._tasks:
+            raise Overloaded("the node is shutting down; try again in a moment")
+        if len(self._waiting) >= MOST_WAITING:
+            raise Overloaded("too many writes are waiting for the database; try again in a second")
+        future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+        self._waiting.append((commands, future))
+        async with self._ready:
+            self._ready.notify()
+        return await future
+
+    async def _run(self, lane: Lane) -> None:
+        while batches := await self._take():
+            await lane.write(batches)
+        await lane.close()
+
+    async def _take(self) -> list[Batch]:
+        """What waits, up to a bound; empty only when stopping with nothing left."""
+        async with self._ready:
+            await self._ready.wait_for(lambda: self._waiting or self._is_stopping)
+            taken: list[Batch] = []
+            count, rows = 0, 0
+            while self._waiting and count < MOST_COMMANDS_A_COMMIT and rows < MOST_ROWS_A_COMMIT:
+                batch = self._waiting.popleft()
+                if batch[1].done():  # its caller has given up before it began
+                    continue
+                taken.append(batch)
+                for command in batch[0]:
+                    # Creates beside each other are one page, and one savepoint.
+                    count += not isinstance(command, c.CreateJobs)
+                    rows += _rows(command)
+            return taken
+
+
+def _rows(command: c.Command) -> int:
+    match command:
+        case c.CreateJobs():
+            return len(command.jobs)
+        case c.Fire():
+            return len(command.runs) + len(command.moves)
+        case c.Finish():
+            return len(command.attempts)
+        case _:
+            return 1

@@ -1,0 +1,214 @@
+"""Shards and their owners: who may fire what, and that nothing of an earlier owner gets in after a later one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from duetime.domain import commands as c
+from duetime.domain.errors import StaleEpoch, StaleWrite
+from duetime.domain.ids import make_id, shard_of
+from duetime.domain.instants import HOUR, MINUTE
+from duetime.domain.plan import DueTimer
+from duetime.ports.store import Store
+from samples import (
+    NOW,
+    add_job,
+    add_run,
+    claim,
+    decide,
+    due_timers,
+    ended,
+    executions_of,
+    finish,
+    fire,
+    job_of,
+    new_job,
+    one,
+    spec,
+)
+from snapshot import recount, snapshot, totals
+
+DUE = NOW + MINUTE
+LATER = NOW + HOUR
+
+
+async def jobs_in_many_shards(store: Store, count: int = 40) -> list[str]:
+    """Their due instants have ties, and their order is not that of their shards."""
+    return [await add_job(store, due_at=DUE + (n * 7 % 5) * 1000) for n in range(count)]
+
+
+def sealed_fire(node: int, timers: list[DueTimer], *epochs: tuple[int, int], **fields: Any) -> c.Fire:
+    page = decide(timers, DUE + MINUTE)
+    command = c.Fire(node, DUE, True, tuple(page.moves), tuple(page.runs), tuple(page.skips), epochs)
+    return msgspec.structs.replace(command, **fields)
+
+
+# Reading what is due
+
+
+@pytest.mark.parametrize("shards", [range(0, 64, 2), range(3), range(64), range(0)], ids=str)
+async def test_only_timers_of_the_shards_asked_for_are_due(store: Store, shards: range):
+    await jobs_in_many_shards(store)
+    everything = await store.list_due_timers(LATER, 100)
+    mine = await store.list_due_timers(LATER, 100, shards=tuple(shards))
+    assert mine == [timer for timer in everything if shard_of(timer.job_id) in shards]
+    assert len(everything) == 40
+
+
+@pytest.mark.parametrize("limit", [1, 7])
+async def test_pages_of_the_shards_asked_for_are_together_all_of_their_timers(store: Store, limit: int):
+    await jobs_in_many_shards(store)
+    shards = tuple(range(1, 64, 2))
+    expected = await store.list_due_timers(LATER, 100, shards=shards)
+    assert [(t.due_at, t.job_id) for t in expected] == sorted((t.due_at, t.job_id) for t in expected)
+    seen: list[DueTimer] = []
+    while page := await store.list_due_timers(
+        LATER, limit, (seen[-1].due_at, seen[-1].job_id) if seen else None, shards
+    ):
+        assert len(page) <= limit
+        seen += page
+    assert seen == expected
+
+
+def job_in_shard(shard: int, number: int) -> str:
+    return make_id(NOW, ((number << 6 | shard) << 4).to_bytes(10, "big"))
+
+
+async def test_one_crowded_shard_is_read_in_order_too(store: Store):
+    ids = [job_in_shard(5, number) for number in range(60)] + [job_in_shard(shard, 1) for shard in range(6, 20)]
+    jobs = tuple(new_job(job_id=job_id, due_at=DUE + n * 7 % 50) for n, job_id in enumerate(ids))
+    assert await one(store, c.CreateJobs(NOW, jobs)) is None
+    expected = sorted((job.due_at, job.job_id) for job in jobs)
+    for shards in (tuple(range(64)), None):
+        seen: list[tuple[int, str]] = []
+        while page := await store.list_due_timers(LATER, 40, seen[-1] if seen else None, shards):
+            assert len(page) <= 40
+            seen += [(timer.due_at, timer.job_id) for timer in page]
+        assert seen == expected
+    crowded = [(timer.due_at, timer.job_id) for timer in await store.list_due_timers(LATER, 100, shards=(5,))]
+    assert crowded == [(due_at, job_id) for due_at, job_id in expected if shard_of(job_id) == 5]
+
+
+async def test_the_earliest_due_instant_of_some_shards_is_known(store: Store):
+    jobs = await jobs_in_many_shards(store, 20)
+    due = {job_id: (await job_of(store, job_id)).due_at for job_id in jobs}
+    for shards in ((shard_of(jobs[1]),), tuple({shard_of(jobs[2]), shard_of(jobs[3])})):
+        expected = min(at for job_id, at in due.items() if at is not None and shard_of(job_id) in shards)
+        assert await store.next_due_at(shards) == expected
+    assert await store.next_due_at(tuple(set(range(64)) - {shard_of(job_id) for job_id in jobs})) is None
+    assert await store.next_due_at(()) is None
+
+
+# Seal and fire
+
+
+async def test_an_owner_that_has_sealed_its_shard_fires(store: Store, node: int):
+    job_id = await add_job(store)
+    shard = shard_of(job_id)
+    assert await one(store, c.Seal(node, ((shard, 3), (shard + 64, 1)))) is None
+    assert await one(store, sealed_fire(node, await due_timers(store, DUE), (shard, 3))) == c.Fired()
+    assert len(await executions_of(store, job_id)) == 1
+
+
+@pytest.mark.parametrize("epoch", [1, 2, 4])
+async def test_a_fire_of_another_epoch_is_refused_and_changes_nothing(store: Store, node: int, epoch: int):
+    mine, theirs = await add_job(store), await add_job(store)
+    shards = (shard_of(mine), shard_of(theirs))
+    await one(store, c.Seal(node, tuple((shard, 3) for shard in shards)))
+    before = await snapshot(store)
+    command = sealed_fire(node, await due_timers(store, DUE), (shards[0], 3), (shards[1], epoch))
+    refused = await one(store, command)
+    assert isinstance(refused, StaleEpoch)
+    assert (refused.shard, refused.epoch, refused.stored) == (shards[1], epoch, 3)
+    assert all(str(number) in refused.message for number in (shards[1], epoch, 3))
+    assert await snapshot(store) == before
+
+
+async def test_a_fire_for_a_shard_that_nobody_has_sealed_is_refused(store: Store, node: int):
+    job_id = await add_job(store)
+    refused = await one(store, sealed_fire(node, await due_timers(store, DUE), (shard_of(job_id), 1)))
+    assert isinstance(refused, StaleEpoch)
+    assert refused.stored == 0
+
+
+async def test_a_fire_that_names_no_epochs_is_not_checked(store: Store, node: int):
+    job_id = await add_job(store)
+    await one(store, c.Seal(node, ((shard_of(job_id), 9),)))
+    assert await one(store, sealed_fire(node, await due_timers(store, DUE))) == c.Fired()
+
+
+async def test_a_later_owner_ends_the_fires_of_the_one_before(store: Store, node: int):
+    job_id = await add_job(store)
+    shard = shard_of(job_id)
+    await one(store, c.Seal(node, ((shard, 1),)))
+    timers = await due_timers(store, DUE)
+    successor = await one(store, c.StartNode(NOW, "node-2"))
+    assert await one(store, c.Seal(successor, ((shard, 2),))) is None
+    assert isinstance(await one(store, sealed_fire(node, timers, (shard, 1))), StaleEpoch)
+    assert await one(store, sealed_fire(successor, timers, (shard, 2))) == c.Fired()
+
+
+async def test_an_earlier_epoch_cannot_be_sealed_and_none_of_the_others_is(store: Store, node: int):
+    await one(store, c.Seal(node, ((1, 5), (2, 1))))
+    refused = await one(store, c.Seal(node, ((2, 2), (1, 4), (3, 1))))
+    assert isinstance(refused, StaleEpoch)
+    assert (refused.shard, refused.epoch, refused.stored) == (1, 4, 5)
+    for shard, epoch in ((1, 5), (2, 1)):
+        assert await one(store, c.Fire(node, NOW, True, (), (), (), ((shard, epoch),))) == c.Fired()
+    assert isinstance(await one(store, c.Fire(node, NOW, True, (), (), (), ((3, 1),))), StaleEpoch)
+
+
+async def test_sealing_the_same_epoch_again_is_for_its_owner_only(store: Store, node: int):
+    other = await one(store, c.StartNode(NOW, "node-2"))
+    assert [await one(store, c.Seal(node, ((1, 5),))) for _ in range(2)] == [None, None]
+    assert isinstance(await one(store, c.Seal(other, ((1, 5),))), StaleEpoch)
+    assert await one(store, c.Seal(other, ((1, 6),))) is None
+
+
+async def test_a_void_node_may_not_seal(store: Store, node: int):
+    await one(store, c.StopNode(NOW, node))
+    assert isinstance(await one(store, c.Seal(node, ((1, 1),))), StaleWrite)
+    assert isinstance(await one(store, c.Seal(999, ((1, 1),))), StaleWrite)
+
+
+# Nodes that are dead
+
+
+async def test_a_node_that_was_ended_may_write_no_more_and_what_it_ran_has_lapsed(store: Store, node: int):
+    await add_job(store, spec("immediate"))
+    _, (run,) = await fire(store, node, NOW)
+    other = await one(store, c.StartNode(NOW, "node-2"))
+    gone = await one(store, c.StartNode(NOW, "node-3"))
+    assert await store.list_lapsed_runs(other, 10) == []
+    assert await one(store, c.EndNodes(LATER, (node, gone, 999))) is None
+    for ended_node in (node, gone):
+        assert isinstance(await one(store, c.Claim(ended_node, LATER, 1)), StaleWrite)
+        assert isinstance(await one(store, c.Fire(ended_node, LATER, True, (), ())), StaleWrite)
+    assert await store.list_lapsed_runs(other, 10) == [run]
+    assert await one(store, c.Claim(other, LATER, 1)) == []
+
+
+async def test_the_result_of_an_ended_node_counts_as_long_as_nobody_has_taken_its_run(store: Store, node: int):
+    job_ids = [await add_job(store, spec("immediate")) for _ in range(2)]
+    _, runs = await fire(store, node, NOW)
+    other = await one(store, c.StartNode(NOW, "node-2"))
+    await one(store, c.EndNodes(NOW, (node,)))
+    first, second = sorted(runs, key=lambda run: job_ids.index(run.job_id))
+    assert await finish(store, node, NOW, ended(first)) == []
+    await one(store, c.Release(other, NOW, (second,)))
+    assert len(await claim(store, other, NOW)) == 1
+    assert await finish(store, node, NOW, ended(second)) == [second.execution_id]
+    assert await totals(store) == await recount(store)
+
+
+async def test_ending_a_node_twice_changes_nothing(store: Store, node: int):
+    await add_run(store, await add_job(store))
+    await claim(store, node, NOW)
+    await one(store, c.EndNodes(NOW, (node,)))
+    before = await snapshot(store)
+    assert await one(store, c.EndNodes(LATER, (node,))) is None
+    assert await one(store, c.EndNodes(LATER, ())) is None
+    assert await snapshot(store) == before

@@ -1,0 +1,276 @@
+"""Connections that break, servers that fall silent, locks that are held: nothing is lost, doubled or waits forever."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+import pytest
+
+from duetime.domain import commands as c
+from duetime.domain.errors import Overloaded
+from duetime.domain.instants import MINUTE
+from duetime.domain.states import State
+from duetime.ports.store import JobQuery, Store
+from duetime.store.postgres import PostgresStore, StoreUnusable
+from duetime.store.postgres.writer import LANES
+from samples import NOW, TENANT, add_job, add_run, claim, decide, executions_of, fire, job_of, new_job, one, spec
+from snapshot import recount, totals
+from store.proxy import Proxy
+
+TIMEOUT = 1.0
+ENDED = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'duetime' AND datname = $1"
+
+
+@pytest.fixture
+async def behind(proxy: Proxy) -> AsyncIterator[PostgresStore]:
+    """A store that reaches its server through the proxy."""
+    async with proxy.serving() as url:
+        made = PostgresStore(url, op_timeout_seconds=TIMEOUT)
+        await made.start()
+        yield made
+        proxy.is_deaf = False
+        await made.stop()
+
+
+async def fire_when(store: Store, node: int, trap: Any) -> c.Fired:
+    """Fires what is due at NOW + MINUTE, with a trap set just before."""
+    timers = await store.list_due_timers(NOW + MINUTE, 10)
+    page = decide(timers, NOW + MINUTE)
+    trap()
+    fired = await one(store, c.Fire(node, NOW + MINUTE, True, tuple(page.moves), tuple(page.runs)))
+    assert isinstance(fired, c.Fired)
+    return fired
+
+
+# The doubt about a COMMIT
+
+
+async def test_a_commit_whose_answer_was_lost_is_found_and_not_done_again(behind: PostgresStore, proxy: Proxy):
+    job_id = await add_job(behind)
+    node = await one(behind, c.StartNode(NOW, "node-1"))
+    fired = await fire_when(behind, node, lambda: setattr(proxy, "swallow_answer_to", b"COMMIT\0"))
+    assert proxy.cuts == 1
+    assert fired == c.Fired()
+    assert [e.state for e in await executions_of(behind, job_id)] == [State.RUNNING]
+    assert (await job_of(behind, job_id)).fired == 1
+    assert await totals(behind) == await recount(behind)
+
+
+async def test_a_commit_that_never_arrived_is_done_again(behind: PostgresStore, proxy: Proxy):
+    job_id = await add_job(behind)
+    node = await one(behind, c.StartNode(NOW, "node-1"))
+    fired = await fire_when(behind, node, lambda: setattr(proxy, "swallow_before", b"COMMIT\0"))
+    assert proxy.cuts == 1
+    assert fired == c.Fired()
+    assert [e.state for e in await executions_of(behind, job_id)] == [State.RUNNING]
+    assert (await job_of(behind, job_id)).fired == 1
+    assert await totals(behind) == await recount(behind)
+
+
+@pytest.mark.parametrize("trap", ["swallow_answer_to", "swallow_before"])
+async def test_a_create_in_doubt_is_there_once_and_answered(behind: PostgresStore, proxy: Proxy, trap: str):
+    await add_job(behind)
+    setattr(proxy, trap, b"COMMIT\0")
+    jobs = [new_job() for _ in range(3)]
+    assert await behind.apply([c.CreateJobs(NOW, (job,)) for job in jobs]) == [None, None, None]
+    assert proxy.cuts == 1
+    assert await behind.count_jobs(JobQuery(TENANT)) == 4
+    assert await totals(behind) == await recount(behind)
+
+
+async def test_a_claim_in_doubt_is_known_to_the_node_that_made_it(behind: PostgresStore, proxy: Proxy):
+    made = await add_run(behind, await add_job(behind))
+    node = await one(behind, c.StartNode(NOW, "node-1"))
+    proxy.swallow_answer_to = b"COMMIT\0"
+    (run,) = await claim(behind, node, NOW)
+    assert (run.execution_id, run.attempt, run.token) == (made, 1, 1)
+
+
+# Connections that are gone
+
+
+async def test_a_store_whose_connections_were_all_ended_goes_on(
+    store: PostgresStore, node: int, session: asyncpg.Connection, url: str
+):
+    job_id = await add_job(store)
+    database = await session.fetchval("SELECT current_database()")
+    for _ in range(3):
+        assert await session.fetch(ENDED, database)
+        assert (await job_of(store, job_id)).job_id == job_id
+        await add_job(store)
+    assert await store.count_jobs(JobQuery(TENANT)) == 4
+    assert await store.check() is None
+
+
+async def test_a_backend_that_ends_in_the_middle_of_a_write_leaves_nothing_and_is_told_as_overload(
+    store: PostgresStore, session: asyncpg.Connection
+):
+    job_id = await add_job(store)
+    async with session.transaction():
+        await session.execute("SELECT 1 FROM timers WHERE job = $1 FOR UPDATE", job_id)
+        paused = asyncio.ensure_future(one(store, c.PauseJob(NOW, TENANT, job_id, "ann", "")))
+        pid = await waiting_for(session)
+        await session.execute("SELECT pg_terminate_backend($1, 5000)", pid)
+        pid = await waiting_for(session, but=pid)  # it was tried once more, with another connection
+        await session.execute("SELECT pg_terminate_backend($1, 5000)", pid)
+        with pytest.raises(Overloaded, match="nothing was changed") as told:
+            await paused
+    assert told.value.retry_after > 0
+    assert (await job_of(store, job_id)).version == 1
+
+
+async def waiting_for(session: asyncpg.Connection, but: int = 0) -> int:
+    """The backend that waits for a lock of this session."""
+    query = "SELECT pid FROM pg_stat_activity WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid)) AND pid <> $1"
+    async with asyncio.timeout(10):
+        while (pid := await session.fetchval(query, but)) is None:
+            await session.execute("SELECT pg_stat_clear_snapshot()")  # a transaction sees the same until then
+    return int(pid)
+
+
+async def test_a_server_that_is_not_there_is_said_so_at_the_start(tmp_path: Any):
+    store = PostgresStore(f"postgresql://postgres@/nowhere?host={tmp_path}", op_timeout_seconds=TIMEOUT)
+    with pytest.raises(StoreUnusable, match=r"can't be used: .*Is the server running"):
+        await store.start()
+
+
+# Nothing hangs
+
+
+async def test_a_server_that_falls_silent_is_given_up_within_the_time_for_an_operation(
+    behind: PostgresStore, proxy: Proxy
+):
+    job_id = await add_job(behind)
+    for _ in range(LANES):  # each lane in turn has a connection by now
+        await add_job(behind)
+    await behind.get_job(TENANT, job_id)
+    await behind.list_due_timers(NOW, 1)
+    proxy.is_deaf = True
+    for ask in (
+        behind.get_job(TENANT, job_id),
+        behind.list_due_timers(NOW + MINUTE, 10),
+        one(behind, c.CreateJobs(NOW, (new_job(),))),
+    ):
+        began = time.monotonic()
+        with pytest.raises(Overloaded):
+            await ask
+        assert time.monotonic() - began < TIMEOUT * 1.5
+    assert "the last write failed" in str(await behind.check())
+    proxy.is_deaf = False
+    assert (await job_of(behind, job_id)).job_id == job_id
+    assert await one(behind, c.CreateJobs(NOW, (new_job(),))) is None
+    assert await behind.check() is None
+
+
+async def test_a_statement_that_hangs_ends_on_the_server_too(url: str, session: asyncpg.Connection):
+    store = PostgresStore(url, op_timeout_seconds=TIMEOUT)
+    await store.start()
+    job_id = await add_job(store)
+    async with session.transaction():
+        await session.execute("SELECT 1 FROM timers WHERE job = $1 FOR UPDATE", job_id)
+        began = time.monotonic()
+        with pytest.raises(Overloaded, match="did not answer in time, nothing was changed"):
+            await one(store, c.PauseJob(NOW, TENANT, job_id, "ann", ""))
+        assert time.monotonic() - began < TIMEOUT * 1.5
+        blocked = "SELECT count(*) FROM pg_stat_activity WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid))"
+        async with asyncio.timeout(TIMEOUT):
+            while await session.fetchval(blocked):
+                await session.execute("SELECT pg_stat_clear_snapshot()")
+    assert await one(store, c.PauseJob(NOW, TENANT, job_id, "ann", "")) == "PAUSED"
+    await store.stop()
+
+
+async def test_a_server_without_a_connection_to_spare_is_told_as_overload_and_not_as_a_refusal(
+    session: asyncpg.Connection, url: str
+):
+    await session.execute("""
+        DO $$ BEGIN CREATE ROLE visitor LOGIN PASSWORD 'visitor' CONNECTION LIMIT 1;
+        EXCEPTION WHEN duplicate_object THEN END $$;
+        GRANT ALL ON ALL TABLES IN SCHEMA public TO visitor""")
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    store = PostgresStore(urlunsplit(parts._replace(netloc=f"visitor:visitor@{host}")), op_timeout_seconds=TIMEOUT)
+    await store.start()
+    assert await store.count_jobs(JobQuery(TENANT)) == 0  # with the one connection there is
+    with pytest.raises(Overloaded, match="has no connection left, nothing was changed") as told:
+        await one(store, c.CreateJobs(NOW, (new_job(),)))
+    assert told.value.retry_after > 0
+    await session.execute("ALTER ROLE visitor CONNECTION LIMIT 10")
+    assert await one(store, c.CreateJobs(NOW, (new_job(),))) is None
+    await store.stop()
+    await session.execute("ALTER ROLE visitor CONNECTION LIMIT 1")
+
+
+# Locks
+
+
+async def test_a_deadlock_is_tried_again_and_nobody_is_told(store: PostgresStore, session: asyncpg.Connection):
+    first, second = sorted([await add_job(store), await add_job(store)])
+    await session.execute("SET deadlock_timeout = '10s'")  # it is the other one that is to notice
+    async with session.transaction():
+        await session.execute("SELECT 1 FROM timers WHERE job = $1 FOR UPDATE", second)
+        pausing = asyncio.ensure_future(
+            store.apply([c.PauseJob(NOW, TENANT, job_id, "ann", "") for job_id in (first, second)])
+        )
+        await waiting_for(session)
+        # The store holds the first and waits for the second; now each waits for the other.
+        await session.execute("SELECT 1 FROM timers WHERE job = $1 FOR UPDATE", first)
+    assert await pausing == ["PAUSED", "PAUSED"]
+
+
+async def test_writes_that_share_jobs_in_any_order_never_wait_for_each_other(
+    store: PostgresStore, other: PostgresStore, session: asyncpg.Connection
+):
+    jobs = [await add_job(store, spec(overlap="allow")) for _ in range(20)]
+    before = await session.fetchval("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
+
+    async def churn(which: PostgresStore, order: list[str]) -> None:
+        for number in range(10):
+            commands = [
+                c.PauseJob(NOW, TENANT, job_id, "ann", "") if number % 2 == 0 else c.CancelJob(NOW, TENANT, job_id)
+                for job_id in order
+            ]
+            await which.apply(commands)
+
+    await asyncio.gather(churn(store, jobs), churn(other, jobs[::-1]), churn(store, jobs[::2] + jobs[1::2]))
+    after = await session.fetchval("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
+    assert after == before
+
+
+async def test_many_writes_at_once_share_few_commits(behind: PostgresStore, proxy: Proxy):
+    await add_job(behind)
+    proxy.commits = 0
+    answers = await asyncio.gather(*(one(behind, c.CreateJobs(NOW, (new_job(),))) for _ in range(200)))
+    assert answers == [None] * 200
+    assert 1 <= proxy.commits <= 10
+
+
+async def test_one_bad_command_among_many_that_share_a_commit_fails_alone(behind: PostgresStore, proxy: Proxy):
+    job_id = await add_job(behind)
+    node = await one(behind, c.StartNode(NOW, "node-1"))
+    proxy.commits = 0
+    too_large = new_job(spec(name="x\0y"))
+    answers = await asyncio.gather(
+        one(behind, c.PauseJob(NOW, TENANT, job_id, "ann", "")),
+        one(behind, c.CreateJobs(NOW, (too_large,))),
+        one(behind, c.Claim(node + 1, NOW, 1)),
+        one(behind, c.CreateJobs(NOW, (new_job(),))),
+    )
+    assert [type(answer).__name__ for answer in answers] == ["JobStatus", "Conflict", "StaleWrite", "NoneType"]
+    assert proxy.commits <= 2
+    assert await totals(behind) == await recount(behind)
+
+
+async def test_a_fire_of_what_is_due_survives_a_restart_of_every_connection(
+    store: PostgresStore, node: int, session: asyncpg.Connection
+):
+    job_id = await add_job(store)
+    database = await session.fetchval("SELECT current_database()")
+    await session.fetch(ENDED, database)
+    await fire(store, node, NOW + MINUTE)
+    assert len(await executions_of(store, job_id)) == 1

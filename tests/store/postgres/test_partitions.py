@@ -1,0 +1,192 @@
+"""History by the day: made by need and ahead, dropped whole, and nothing lost that has none."""
+
+from __future__ import annotations
+
+import asyncio
+
+import asyncpg
+
+from duetime.domain import commands as c
+from duetime.domain.instants import DAY, HOUR
+from duetime.store.postgres import PostgresStore
+from duetime.store.postgres.partitions import list_days, partition_of
+from duetime.store.postgres.schema import LOCK
+from samples import NOW, TENANT, add_job, add_run, claim, ended, execution, finish, fire, one, spec
+from snapshot import recount, totals
+
+FAR = NOW + 100 * DAY  # where the tests' database has no partition yet
+TODAY = FAR // DAY
+
+
+async def rows_in(session: asyncpg.Connection, parent: str, day: int) -> int:
+    return int(await session.fetchval(f"SELECT count(*) FROM {partition_of(parent, day)}"))
+
+
+async def in_rest(session: asyncpg.Connection) -> int:
+    return int(await session.fetchval("SELECT count(*) FROM executions_rest"))
+
+
+async def drop_far(session: asyncpg.Connection) -> None:
+    for day in [day for day in await list_days(session) if day > NOW // DAY + 10]:
+        await session.execute(f"DROP TABLE {partition_of('executions', day)}, {partition_of('attempts', day)}")
+
+
+async def ended_run(store: PostgresStore, node: int, at: int) -> str:
+    made = await add_run(store, await add_job(store), at)
+    (run,) = await claim(store, node, at)
+    assert await finish(store, node, at, ended(run, now=at)) == []
+    return made
+
+
+async def test_a_day_is_made_when_it_is_needed_and_the_next_one_ahead(
+    store: PostgresStore, node: int, session: asyncpg.Connection
+):
+    await drop_far(session)
+    await ended_run(store, node, FAR)
+    assert {TODAY, TODAY + 1} <= set(await list_days(session))
+    assert [await rows_in(session, parent, TODAY) for parent in ("executions", "attempts")] == [1, 1]
+    assert await in_rest(session) == 0
+
+
+async def test_stores_that_need_a_day_at_once_make_it_once(
+    store: PostgresStore, other: PostgresStore, session: asyncpg.Connection
+):
+    await drop_far(session)
+    jobs = [await add_job(store) for _ in range(8)]
+    await asyncio.gather(*(add_run(which, job_id, FAR) for which, job_id in zip([store, other] * 4, jobs, strict=True)))
+    assert await rows_in(session, "executions", TODAY) == 8
+    assert await in_rest(session) == 0
+
+
+async def test_one_that_needs_a_day_waits_for_whoever_is_making_it(store: PostgresStore, session: asyncpg.Connection):
+    await drop_far(session)
+    job_id = await add_job(store)
+    async with session.transaction():
+        await session.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
+        adding = asyncio.ensure_future(add_run(store, job_id, FAR))
+        waiting = "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)"
+        async with asyncio.timeout(10):
+            while not adding.done() and not await session.fetchval(waiting):
+                pass
+        assert not adding.done()
+    await adding
+    assert await rows_in(session, "executions", TODAY) == 1
+
+
+async def test_a_day_that_cannot_be_made_now_holds_nobody_up(store: PostgresStore, session: asyncpg.Connection):
+    await drop_far(session)
+    job_id = await add_job(store)
+    async with session.transaction():
+        await session.fetch("SELECT count(*) FROM executions_rest")
+        async with asyncio.timeout(2):
+            made = await add_run(store, job_id, FAR)
+            await add_run(store, job_id, FAR)
+    assert await in_rest(session) == 2
+    assert (await execution(store, made)).state == "QUEUED"
+
+
+async def test_an_instant_missed_long_ago_goes_to_the_rest_and_is_found_there(
+    store: PostgresStore, node: int, session: asyncpg.Connection
+):
+    job_id = await add_job(
+        store, spec("2026-01-01T00:01:00Z", catch_up={"policy": "latest", "window_seconds": 31_536_000})
+    )
+    await session.execute("UPDATE timers SET due_at = $1", NOW - 50 * DAY)
+    _, runs = await fire(store, node, NOW, job_id)
+    for run in runs:
+        assert (await execution(store, run.execution_id)).scheduled_at == NOW - 50 * DAY
+        assert await finish(store, node, NOW, ended(run)) == []
+    assert await in_rest(session) == len(runs) == 1
+    assert await store.list_attempts(runs[0].execution_id)
+    assert await one(store, c.Prune(NOW - 40 * DAY, NOW - 40 * DAY, 0, 100)) == 1
+    assert await in_rest(session) == 0
+    assert await totals(store) == await recount(store)
+
+
+async def test_a_day_whose_rows_are_in_the_rest_already_stays_there(
+    store: PostgresStore, node: int, session: asyncpg.Connection
+):
+    await drop_far(session)
+    made = await ended_run(store, node, FAR)
+    await session.execute(
+        f"ALTER TABLE executions DETACH PARTITION {partition_of('executions', TODAY)};"
+        f"INSERT INTO executions SELECT * FROM {partition_of('executions', TODAY)};"
+        f"DROP TABLE {partition_of('executions', TODAY)}, {partition_of('attempts', TODAY)}"
+    )
+    again = PostgresStore(store._address.url)
+    await again.start()
+    second = await ended_run(again, node, FAR + HOUR)
+    assert await in_rest(session) == 2
+    assert [(await execution(again, one_of)).state for one_of in (made, second)] == ["COMPLETED"] * 2
+    await again.stop()
+    await session.execute("DELETE FROM executions_rest")
+
+
+async def test_an_old_day_is_dropped_whole_whatever_the_limit_and_its_numbers_with_it(
+    store: PostgresStore, node: int, session: asyncpg.Connection
+):
+    await drop_far(session)
+    old = [await ended_run(store, node, FAR + n) for n in range(5)]
+    young = await ended_run(store, node, FAR + DAY)
+    assert await one(store, c.Prune(FAR + DAY, FAR + DAY, 0, 2)) == 5
+    assert TODAY not in await list_days(session)
+    assert [await store.get_execution(TENANT, made) for made in old] == [None] * 5
+    assert await execution(store, young)
+    assert await totals(store) == await recount(store)
+    assert await store.count_history() == 1
+
+
+async def test_a_day_in_which_something_is_open_is_not_dropped_but_pruned_row_by_row(
+    store: PostgresStore, node: int, session: asyncpg.Connection
+):
+    await drop_far(session)
+    await ended_run(store, node, FAR)
+    waiting = await add_run(store, await add_job(store), FAR + 1)
+    assert await one(store, c.Prune(FAR + DAY, FAR + DAY, 0, 100)) == 1
+    assert TODAY in await list_days(session)
+    assert (await execution(store, waiting)).state == "QUEUED"
+    assert await totals(store) == await recount(store)
+
+
+async def test_the_day_in_which_the_age_ends_is_left_until_it_has_passed(
+    store: PostgresStore, node: int, session: asyncpg.Connection
+):
+    await drop_far(session)
+    made = await ended_run(store, node, FAR)
+    assert await one(store, c.Prune(FAR + HOUR, FAR + HOUR, 0, 100)) == 0
+    assert await execution(store, made)
+    assert await one(store, c.Prune(FAR + DAY, FAR + DAY, 0, 100)) == 1
+
+
+async def test_a_day_that_somebody_reads_is_dropped_the_next_time_and_nobody_waits(
+    store: PostgresStore, node: int, session: asyncpg.Connection
+):
+    await drop_far(session)
+    made = await ended_run(store, node, FAR)
+    async with session.transaction():
+        await session.fetch(f"SELECT count(*) FROM {partition_of('executions', TODAY)}")
+        await one(store, c.Prune(FAR + DAY, FAR + DAY, 0, 0))
+        assert TODAY in await list_days(session)
+        assert await execution(store, made)
+    await one(store, c.Prune(FAR + DAY, FAR + DAY, 0, 0))
+    assert TODAY not in await list_days(session)
+    assert await totals(store) == await recount(store)
+
+
+async def test_an_execution_that_ends_stays_in_its_page(url: str, session: asyncpg.Connection):
+    """HOT: no index entry is written when a run ends."""
+    table = partition_of("executions", NOW // DAY)
+    figures = f"SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = '{table}'"
+    before = await session.fetchrow(figures)
+    store = PostgresStore(url)
+    await store.start()
+    node = await one(store, c.StartNode(NOW, "node-1"))
+    for _ in range(40):
+        await add_job(store, spec("immediate"))
+    _, runs = await fire(store, node, NOW)
+    await finish(store, node, NOW, *map(ended, runs))
+    await store.stop()  # a backend that ends hands in its figures
+    async with asyncio.timeout(10):
+        while (after := await session.fetchrow(figures))[0] < before[0] + 40:
+            pass
+    assert after[1] - before[1] >= 38, "at most a row or two at the end of a page may have had to move"

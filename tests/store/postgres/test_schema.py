@@ -1,0 +1,132 @@
+"""Migrations: at once, again, by a newer one; and that the schema itself keeps the promises."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import asyncpg
+import pytest
+
+from duetime.domain.commands import StartNode
+from duetime.store.postgres import PostgresStore, StoreUnusable
+from duetime.store.postgres.blocks import load_blocks, load_migrations
+from duetime.store.postgres.connections import Address
+from duetime.store.postgres.schema import LOCK, get_versions, migrate
+from samples import NOW, add_job, one
+from store.postgres_server import connected, fresh_database
+
+NEWEST = load_migrations()[-1][0]
+SCHEMA = """
+SELECT table_name, column_name, data_type, is_nullable, column_default FROM information_schema.columns
+WHERE table_schema = 'public' UNION ALL
+SELECT tablename, indexname, indexdef, '', '' FROM pg_indexes WHERE schemaname = 'public' ORDER BY 1, 2
+"""
+
+
+async def schema_of(url: str) -> list[asyncpg.Record]:
+    async with connected(url) as connection:
+        return await connection.fetch(SCHEMA)
+
+
+def test_migrations_are_numbered_one_by_one():
+    assert [number for number, _ in load_migrations()] == list(range(1, NEWEST + 1))
+
+
+def test_every_value_that_a_block_names_stands_with_its_type():
+    """asyncpg learns types from the server: a cast says them where the server could only guess."""
+    for name, block in load_blocks("jobs.sql", "runs.sql", "nodes.sql", "reads.sql").items():
+        for number, value in enumerate(block.names, 1):
+            uses = re.findall(rf"\${number}\b(::\w+|)", block.sql)
+            assert "" not in uses or value == "now", f"{name}: {value}"
+
+
+async def test_stores_that_start_at_once_on_an_empty_database_converge():
+    async with fresh_database() as url:
+        stores = [PostgresStore(url) for _ in range(4)]
+        await asyncio.gather(*(store.start() for store in stores))
+        nodes = [await one(store, StartNode(NOW, f"node-{n}")) for n, store in enumerate(stores)]
+        assert len(set(nodes)) == 4
+        for store in stores:
+            await store.stop()
+        async with connected(url) as connection:
+            assert await get_versions(connection) == (NEWEST, NEWEST)
+            assert await connection.fetchval("SELECT count(*) FROM schema_versions") == NEWEST
+
+
+async def test_one_that_comes_second_waits_for_the_first_and_finds_nothing_to_do():
+    async with fresh_database() as url:
+        async with connected(url) as first:
+            async with first.transaction():
+                await first.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
+                second = asyncio.ensure_future(migrate(Address(url)))
+                while not await first.fetchval(
+                    "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)"
+                ):
+                    assert not second.done()
+            await second
+        assert await migrate(Address(url)) == (NEWEST, NEWEST)
+
+
+async def test_migrating_twice_changes_nothing():
+    async with fresh_database() as url:
+        assert await migrate(Address(url)) == (0, NEWEST)
+        fresh = await schema_of(url)
+        assert await migrate(Address(url)) == (NEWEST, NEWEST)
+        assert await schema_of(url) == fresh
+
+
+async def test_a_migration_that_breaks_off_leaves_nothing_and_is_carried_on():
+    async with fresh_database() as url:
+        async with connected(url) as connection:
+            await connection.execute("CREATE TABLE attempts_rest (in_the_way integer)")
+            with pytest.raises(asyncpg.DuplicateTableError):
+                await migrate(Address(url))
+            assert await connection.fetchval("SELECT to_regclass('jobs') IS NULL")
+            await connection.execute("DROP TABLE attempts_rest")
+        assert await migrate(Address(url)) == (0, NEWEST)
+
+
+async def test_a_newer_schema_is_refused_with_what_to_do_and_not_touched():
+    async with fresh_database() as url:
+        await migrate(Address(url))
+        async with connected(url) as connection:
+            await connection.execute("INSERT INTO schema_versions (version) VALUES ($1)", NEWEST + 1)
+        before = await schema_of(url)
+        with pytest.raises(
+            StoreUnusable,
+            match=rf"has schema {NEWEST + 1}, this Duetime knows {NEWEST} at most: .*Install that version",
+        ):
+            await PostgresStore(url).start()
+        assert await schema_of(url) == before
+
+
+async def test_the_schema_itself_allows_one_execution_for_a_job_and_an_instant(session: asyncpg.Connection):
+    insert = """
+        INSERT INTO executions (scheduled_at, id, job, endpoint, extra, priority, trigger, tenant)
+        VALUES ($1, gen_random_uuid(), '00000000-0000-0000-0000-000000000001', 1, 0, 5, 'schedule', 't')
+    """
+    for at in (NOW, 5):  # of a day of its own, and of the rest
+        await session.execute(insert, at)
+        with pytest.raises(asyncpg.UniqueViolationError):
+            await session.execute(insert, at)
+
+
+@pytest.mark.parametrize("is_pooled", [True, False])
+async def test_nothing_is_kept_between_transactions_behind_a_pooler(
+    url: str, session: asyncpg.Connection, is_pooled: bool
+):
+    """In transaction mode each transaction may run on another server connection."""
+    store = PostgresStore(f"{url}{'&' if '?' in url else '?'}pgbouncer=true" if is_pooled else url)
+    await store.start()
+    await add_job(store)
+    connection = await store._writer._lanes[0]._connector.open()
+    await connection.execute(store._writer._lanes[0]._connector.begin)
+    await connection.fetch("SELECT 1")
+    assert await connection.fetchval("SHOW lock_timeout") == "5s"
+    await connection.execute("COMMIT")
+    assert await connection.fetchval("SHOW lock_timeout") == ("0" if is_pooled else "5s")
+    assert await connection.fetchval("SELECT count(*) > 0 FROM pg_prepared_statements") is not is_pooled
+    await connection.close()
+    assert await session.fetchval("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == 0
+    await store.stop()

@@ -1,0 +1,63 @@
+"""A definition that can't be read, as a newer version might have written it: the others go on."""
+
+from __future__ import annotations
+
+import asyncpg
+import pytest
+
+from duetime.domain.commands import StartNode
+from duetime.domain.errors import Conflict
+from duetime.domain.instants import MINUTE
+from duetime.domain.job import JobStatus
+from duetime.domain.states import ErrorType, State
+from duetime.ports.store import JobQuery
+from duetime.store.postgres import PostgresStore
+from samples import NOW, TENANT, add_job, add_run, claim, execution, one
+from snapshot import recount, totals
+
+
+async def spoil(session: asyncpg.Connection, job_id: str) -> None:
+    await session.execute(
+        "UPDATE jobs SET spec = rtrim(spec, '}') || '},\"moon_phase\":\"full\"}' WHERE id = $1", job_id
+    )
+
+
+async def test_a_due_job_that_cannot_be_read_is_paused_and_the_others_fire(
+    store: PostgresStore, session: asyncpg.Connection
+):
+    jobs = [await add_job(store) for _ in range(3)]
+    await spoil(session, jobs[1])
+    assert [timer.job_id for timer in await store.list_due_timers(NOW + MINUTE, 10)] == [jobs[0], jobs[2]]
+    listed = {job.job_id: job for job in await store.list_jobs(JobQuery(TENANT))}
+    assert sorted(listed) == jobs
+    spoilt = listed[jobs[1]]
+    assert (spoilt.status, spoilt.due_at, spoilt.resume_at) == (JobStatus.PAUSED, None, NOW + MINUTE)
+    assert (spoilt.spec.name, spoilt.paused_by) == ("report", "duetime")
+    assert "moon_phase" in spoilt.spec.description
+    with pytest.raises(Conflict, match="moon_phase"):
+        await store.get_job(TENANT, jobs[1])
+
+
+async def test_a_waiting_execution_that_cannot_be_read_is_a_dead_letter_and_the_others_run(
+    store: PostgresStore, node: int, session: asyncpg.Connection
+):
+    jobs = [await add_job(store) for _ in range(3)]
+    made = [await add_run(store, job_id) for job_id in jobs]
+    await spoil(session, jobs[1])
+    assert [run.execution_id for run in await claim(store, node, NOW)] == [made[0], made[2]]
+    found = await execution(store, made[1])
+    assert (found.state, found.dead, found.error_type) == (State.FAILED, True, ErrorType.INTERNAL_ERROR)
+    assert await totals(store) == await recount(store)
+
+
+async def test_a_lapsed_execution_that_cannot_be_read_is_a_dead_letter_and_the_others_lapse(
+    store: PostgresStore, node: int, session: asyncpg.Connection
+):
+    jobs = [await add_job(store) for _ in range(3)]
+    made = [await add_run(store, job_id) for job_id in jobs]
+    await claim(store, node, NOW)
+    await spoil(session, jobs[1])
+    successor = await one(store, StartNode(NOW, "node-1"))
+    assert {run.execution_id for run in await store.list_lapsed_runs(successor, 10)} == {made[0], made[2]}
+    found = await execution(store, made[1])
+    assert (found.state, found.dead) == (State.FAILED, True)
