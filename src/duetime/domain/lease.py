@@ -1,0 +1,185 @@
+"""The rules of leases: who should own which shard, and how long a node may believe that it does.
+
+Pure: a view of the cluster and a reading of the monotonic clock come in, a decision goes out. How a lease is kept is
+told in `duetime.registry`.
+
+A node's standing, from its own side:
+
+    JOINED     it has asked for a lease, and no answer has come yet: it owns nothing
+    TRUSTED    a renewal was answered, and `Trust.until` has not come: what the view says it owns, it owns
+    DOUBTFUL   that instant has passed, and nobody has said that the lease is over. Somebody else may own its shards by
+               now, so it drops what is armed and fires nothing; it goes on asking. A renewal that is answered after all
+               makes it TRUSTED again: a lease that could be renewed never lapsed, so nobody took a thing
+    LOST       the registry has refused the renewal: the lease lapsed, or a newer node bears the name. That is final.
+               The process starts anew under another id, and forgets what it held
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from enum import StrEnum
+
+import msgspec
+
+from duetime.domain.ids import SHARDS
+
+NODE_LEASE_SECONDS = 5.0
+MARGIN_SHARE = 0.2  # of the ttl
+TIMER = "timer"  # the role that owns shards
+CHORES_SHARD = 0
+AFTER_LAPSE = 10  # ms: instants in a view are rounded
+
+
+class Member(msgspec.Struct, frozen=True, array_like=True):
+    """A node whose lease is alive."""
+
+    node: int
+    name: str
+    roles: frozenset[str]
+    lapses_at: int  # ms on the registry's clock, which is no other's
+
+
+class Holding(msgspec.Struct, frozen=True, array_like=True):
+    """Who took a shard last. It is free if that is None (given up), or a node that is not alive."""
+
+    owner: int | None
+    epoch: int
+
+
+class View(msgspec.Struct, frozen=True, array_like=True):
+    """The cluster as of one instant: living nodes in order of their ids, and what holds each shard, by its number."""
+
+    now: int  # ms on the registry's clock
+    members: tuple[Member, ...]
+    shards: tuple[Holding, ...]
+    # Nodes whose lease has lapsed or ended, remembered for about a day: what they left in the store is to be taken
+    # over. One that a newer node of its name has replaced is not among them; the store voided it at that one's start.
+    gone: tuple[int, ...] = ()
+
+    def held_by(self, node: int) -> dict[int, int]:
+        """Shards and their epochs."""
+        return {shard: holding.epoch for shard, holding in enumerate(self.shards) if holding.owner == node}
+
+    def without(self, node: int, shards: Collection[int]) -> View:
+        """As it will be once `node` has given these up."""
+        changed = tuple(
+            Holding(None, holding.epoch) if holding.owner == node and shard in shards else holding
+            for shard, holding in enumerate(self.shards)
+        )
+        return View(self.now, self.members, changed, self.gone)
+
+
+class Moves(msgspec.Struct, frozen=True):
+    """What a node is to do now: first give up, then take."""
+
+    give_up: dict[int, int]  # shard: epoch
+    take: tuple[int, ...]  # in this order, if not all are to be had
+
+
+def spread(view: View, node: int) -> Moves:
+    """Give up what is above the quota, take what is free up to it.
+
+    All nodes see the same quotas in the same view. A free shard is nobody's before it is taken, so two may want the
+    same; each begins where those before it end, and in the same view they meet only if too few are free.
+    """
+    held = view.held_by(node)
+    quotas = quotas_of(view)
+    quota = quotas.get(node, 0)
+    # The highest go: shard 0, and with it the chores, moves as seldom as can be.
+    surplus = sorted(held)[quota:]
+    return Moves({shard: held[shard] for shard in surplus}, _to_take(view, node, quotas))
+
+
+def quotas_of(view: View) -> dict[int, int]:
+    """How many shards each living timer should own: even to within one.
+
+    The odd ones go to those who hold more than an even share, who need not give it up then, and at a tie to the lower
+    id. By how much more, or less, does not count: the quotas must not change while nodes move towards them.
+    """
+    timers = [member.node for member in view.members if TIMER in member.roles]
+    if not timers:
+        return {}
+    each, odd = divmod(len(view.shards), len(timers))
+    counts = dict.fromkeys(timers, 0)
+    for holding in view.shards:
+        if holding.owner in counts:
+            counts[holding.owner] += 1
+    ranked = sorted(timers, key=lambda node: (counts[node] <= each, node))
+    return {node: each + (rank < odd) for rank, node in enumerate(ranked)}
+
+
+def _to_take(view: View, node: int, quotas: Mapping[int, int]) -> tuple[int, ...]:
+    alive = {member.node for member in view.members}
+    free = [shard for shard, holding in enumerate(view.shards) if holding.owner not in alive]
+    needs = {other: max(0, quota - len(view.held_by(other))) for other, quota in sorted(quotas.items())}
+    need = needs.get(node, 0)
+    if not free or not need:
+        return ()
+    begin = sum(count for other, count in needs.items() if other < node) % len(free)
+    return tuple((free[begin:] + free[:begin])[:need])
+
+
+def next_look_in(view: View, node: int, heartbeat: int) -> int:
+    """In how many ms a node should renew and look again: after a heartbeat, or when another's lease may have lapsed.
+
+    A node that dies is replaced when its lease lapses, then, not a heartbeat later. While all renew in time it makes
+    no difference: each has more than a heartbeat left.
+    """
+    left = [member.lapses_at - view.now for member in view.members if member.node != node]
+    return min([heartbeat, *(max(0, lapse) + AFTER_LAPSE for lapse in left)])
+
+
+def believed(view: View, node: int, given_up: Mapping[int, int]) -> dict[int, int]:
+    """What of a view a node may take for its own: all that it holds, but for what it gave up at that very epoch.
+
+    A release whose answer was lost may still be on its way: the view that came in between shows the shard as ours,
+    and a moment later it is somebody else's. So a shard once given up comes back only by being taken anew.
+    """
+    return {shard: epoch for shard, epoch in view.held_by(node).items() if given_up.get(shard) != epoch}
+
+
+def runs_chores(owned: Collection[int]) -> bool:
+    """Is the owner of these the one that runs what must run once in the cluster (reconciler, retention)?"""
+    return CHORES_SHARD in owned
+
+
+class Trust(msgspec.Struct, frozen=True):
+    """How long a node may act on its lease, in seconds on its own monotonic clock.
+
+    The registry counts the ttl from when it wrote the renewal, and that was after it was sent: by the node's own
+    clock, the lease can't lapse before `sent_at + ttl`, however slow the answer was. The margin is for two clocks that
+    don't run at quite the same rate, and for what happens between a look at the clock and the deed. It can't be
+    enough for a process that is stopped in between; for that there is the fence in the store.
+    """
+
+    sent_at: float
+    ttl: float
+    margin: float
+
+    @property
+    def until(self) -> float:
+        return self.sent_at + self.ttl - self.margin
+
+    def holds(self, monotonic: float) -> bool:
+        return monotonic < self.until
+
+
+class Standing(StrEnum):
+    JOINED = "joined"
+    TRUSTED = "trusted"
+    DOUBTFUL = "doubtful"
+    LOST = "lost"
+
+
+def standing(trust: Trust | None, refused: bool, monotonic: float) -> Standing:
+    """Where a node stands: `trust` of its last answered renewal, and whether one has been refused."""
+    if refused:
+        return Standing.LOST
+    if trust is None:
+        return Standing.JOINED
+    return Standing.TRUSTED if trust.holds(monotonic) else Standing.DOUBTFUL
+
+
+def empty_view(now: int = 0) -> View:
+    """A cluster that nobody has joined yet."""
+    return View(now, (), (Holding(None, 0),) * SHARDS)

@@ -1,0 +1,202 @@
+"""Membership: keeps this node's lease alive, and knows which shards are its own right now.
+
+It holds no rule (`domain.lease` has them) and fires nothing. Others ask `owned_now` before each deed, which costs a
+comparison and needs no task to have run: a process that was stopped finds out at its first look. The callbacks are
+for what hangs on a change: read the timers of what was gained, drop those of what was lost.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+
+import structlog
+
+from duetime.domain.errors import StaleWrite
+from duetime.domain.instants import LATEST, SECOND
+from duetime.domain.lease import (
+    MARGIN_SHARE,
+    TIMER,
+    Moves,
+    Standing,
+    Trust,
+    View,
+    believed,
+    next_look_in,
+    spread,
+    standing,
+)
+from duetime.engine.service import Service
+from duetime.ports.clock import Clock
+from duetime.ports.registry import Registry
+
+HEARTBEAT_SECONDS = 1.0
+RETRY_SHARE = 0.25  # of a heartbeat: what failed, or fell short, is tried again soon
+
+log = structlog.get_logger()
+
+
+def _ignore(*_: object) -> None:
+    return
+
+
+class Membership(Service):
+    """`on_gained(shards)` and `on_lost(shards)` get shard: epoch; `on_ended()` says that this node id is done for.
+
+    They are called inside a turn, after `owned` has changed, and must neither wait nor raise.
+    """
+
+    def __init__(
+        self, registry: Registry, clock: Clock, node: int, name: str, roles: Collection[str],
+        heartbeat_seconds: float = HEARTBEAT_SECONDS, margin_seconds: float | None = None,
+    ) -> None:  # fmt: skip
+        self._trouble: str | None = None  # of the last heartbeat
+        super().__init__("membership", clock)
+        self.on_gained: Callable[[Mapping[int, int]], None] = _ignore
+        self.on_lost: Callable[[Mapping[int, int]], None] = _ignore
+        self.on_ended: Callable[[], None] = _ignore
+        self.view: View | None = None  # the latest; for the health page, and for what asks who else lives
+        self.node = node
+        self._registry = registry
+        self._name = name
+        self._roles = frozenset(roles)
+        self._beat = int(heartbeat_seconds * SECOND)
+        self._retry = int(heartbeat_seconds * RETRY_SHARE * SECOND)
+        ttl = registry.ttl_seconds
+        self._margin = margin_seconds if margin_seconds is not None else 0 if math.isinf(ttl) else ttl * MARGIN_SHARE
+        self._trust: Trust | None = None
+        self._held: dict[int, int] = {}  # as of the last answer: worth nothing without trust
+        self._given_up: dict[int, int] = {}  # the last epoch at which each shard was given up
+        self._over = False  # refused, or left: this id will never own anything again
+
+    # The health page reads `failure`. A heartbeat that failed is not a turn that failed, after which a service pauses
+    # for longer and longer: leases have no time for that.
+    @property
+    def failure(self) -> str | None:
+        return self._trouble or self._failed
+
+    @failure.setter
+    def failure(self, failure: str | None) -> None:
+        self._failed = failure
+
+    @property
+    def standing(self) -> Standing:
+        return standing(self._trust, self._over, self._clock.monotonic())
+
+    @property
+    def owned(self) -> Mapping[int, int]:
+        """Shard: epoch, as of now."""
+        return self.owned_now(self._clock.monotonic())
+
+    def owned_now(self, monotonic: float) -> Mapping[int, int]:
+        """What this node may act on at that instant of its clock: nothing, from the moment that trust ends."""
+        return self._held if standing(self._trust, self._over, monotonic) is Standing.TRUSTED else {}
+
+    def gone(self) -> Collection[int]:
+        """Nodes that the latest view says are no more."""
+        return () if self.view is None else self.view.gone
+
+    async def run_once(self) -> int:
+        """A heartbeat: renew, and act on the view that came with it."""
+        if self._over:
+            return LATEST
+        try:
+            view = await self._renew()
+            got_all = self._over or await self._spread(view)
+        except StaleWrite as error:
+            self._lose(error)
+            return LATEST
+        except Exception as error:  # noqa: BLE001 (whatever it was: the next beat must come in time)
+            self._doubt(error)
+            return self._clock.now() + self._retry
+        self._trouble = None
+        if math.isinf(self._registry.ttl_seconds):
+            return LATEST  # where nothing lapses there is nothing to renew, and nobody to move shards to
+        return self._clock.now() + (next_look_in(view, self.node, self._beat) if got_all else self._retry)
+
+    async def retire(self) -> None:
+        """A graceful stop begins: own nothing, and let others take it. The lease lives on for what still runs."""
+        self._roles -= {TIMER}
+        held = dict(self._held)
+        self._given_up |= held
+        self._become({})
+        if not self._over and self._trust is not None:
+            await self._registry.join(self.node, self._name, self._roles)
+            await self._registry.release(self.node, held)
+
+    async def leave(self) -> None:
+        """A graceful stop: own nothing from here on, and let the others know. What can't be said now, lapses."""
+        joined = not self._over
+        self._end()
+        await self.stop()
+        if joined:
+            try:
+                await self._registry.leave(self.node)
+            except Exception as error:  # noqa: BLE001 (a stop goes on)
+                log.warning("could not leave: others wait for the lease to lapse", error=_sentence(error))
+
+    async def _renew(self) -> View:
+        before, sent_at = self._trust, self._clock.monotonic()
+        if before is None:
+            view = await self._registry.join(self.node, self._name, self._roles)
+        else:
+            view = await self._registry.renew(self.node)
+        if before is not None and not before.holds(self._clock.monotonic()):
+            self._become({})  # whoever looked meanwhile saw nothing, and dropped what it had: it is gained anew
+        self._trust = Trust(sent_at, self._registry.ttl_seconds, self._margin)
+        self.view = view
+        self._become(believed(view, self.node, self._given_up))
+        return view
+
+    async def _spread(self, view: View) -> bool:
+        """Answers whether it got all that it wanted: what another one took meanwhile is decided anew, soon."""
+        # What was given up and is still there: the release was lost on the way.
+        again = {shard: epoch for shard, epoch in view.held_by(self.node).items() if shard not in self._held}
+        moves = spread(view.without(self.node, again), self.node) if TIMER in self._roles else Moves(self._held, ())
+        if give_up := again | moves.give_up:
+            self._given_up |= give_up
+            self._become({shard: epoch for shard, epoch in self._held.items() if shard not in give_up})
+            await self._registry.release(self.node, give_up)
+        if not moves.take:
+            return True
+        taken = await self._registry.take(self.node, moves.take)
+        if self.standing is Standing.TRUSTED:  # else the next view tells whether it came in time
+            self._become(self._held | taken)
+        return len(taken) == len(moves.take)
+
+    def _become(self, held: dict[int, int]) -> None:
+        held = {} if self._over else held  # an answer that was under way when it ended
+        before, self._held = self._held, held
+        lost = {shard: epoch for shard, epoch in before.items() if held.get(shard) != epoch}
+        gained = {shard: epoch for shard, epoch in held.items() if before.get(shard) != epoch}
+        if lost:
+            if not math.isinf(self._registry.ttl_seconds):
+                log.info("shards were given up or lost", node=self.node, count=len(lost), left=len(held))
+            self.on_lost(lost)
+        if gained:
+            if not math.isinf(self._registry.ttl_seconds):  # a node that is alone owns all, and need not say so
+                log.info("shards were gained", node=self.node, count=len(gained), owned=len(held))
+            self.on_gained(gained)
+
+    def _doubt(self, error: Exception) -> None:
+        trouble = _sentence(error)
+        if self._trouble is None:
+            log.warning("a heartbeat failed and will be sent again", node=self.node, error=trouble)
+        self._trouble = trouble
+        if self._held and self.standing is Standing.DOUBTFUL:
+            log.error("the lease is in doubt: nothing fires until it is renewed", node=self.node, error=trouble)
+            self._become({})
+
+    def _lose(self, error: StaleWrite) -> None:
+        if not self._over:  # else it is leaving, and nobody need start anew
+            log.error("the lease is lost: this node must start anew", node=self.node, error=error.message)
+            self._end()
+            self.on_ended()
+
+    def _end(self) -> None:
+        self._over = True
+        self._become({})
+
+
+def _sentence(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,170 @@
+"""Calls that meet in the database, at the points where it matters. Each argument of postgres.sql has its test here.
+
+A transaction of the test's own holds a row, so that the calls come to stand where they are wanted; then it lets go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from contract.registry.worlds import PostgresWorld
+from duetime.domain.errors import StaleWrite
+from duetime.domain.ids import SHARDS
+from duetime.domain.lease import Holding
+from duetime.ports.registry import Registry
+from duetime.registry.postgres import SQL
+
+ALL = tuple(range(SHARDS))
+TIMER = ("timer",)
+
+
+@pytest.fixture
+def world(postgres: PostgresWorld) -> PostgresWorld:
+    return postgres
+
+
+@pytest.fixture
+async def gate(world: PostgresWorld, registry: Registry) -> AsyncIterator[Any]:
+    """A connection for the test's own transaction."""
+    async with world.connection() as connection:
+        yield connection
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(10):
+        while not await condition():  # noqa: ASYNC110 (the facts are the server's; it sends no event)
+            await asyncio.sleep(0.005)  # between two looks, not instead of one
+
+
+async def until_waiting(world: PostgresWorld, count: int) -> None:
+    """Until so many calls wait for a lock."""
+    async with world.connection() as connection:
+        waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+        await until(lambda: _is(connection, waiting, count))
+
+
+async def _is(connection: Any, sql: str, value: object) -> bool:
+    return bool(await connection.fetchval(sql) == value)
+
+
+async def test_two_who_take_at_once_share_without_overlap(
+    world: PostgresWorld, registry: Registry, other: Registry, gate: Any
+):
+    await registry.join(1, "a", TIMER)
+    await other.join(2, "b", TIMER)
+    async with gate.transaction():
+        await gate.execute("SELECT FROM shards WHERE shard = 63 FOR UPDATE")
+        first = asyncio.create_task(registry.take(1, ALL[20:]))
+        await until_waiting(world, 1)
+        second = asyncio.create_task(other.take(2, ALL[:40]))
+        await until_waiting(world, 2)
+    assert await first == dict.fromkeys(ALL[20:], 1)
+    assert await second == dict.fromkeys(ALL[:20], 1)
+    view = await registry.view()
+    assert view.shards == (Holding(2, 1),) * 20 + (Holding(1, 1),) * 44
+
+
+async def test_a_shard_taken_since_the_snapshot_is_not_taken_again(world: PostgresWorld, registry: Registry, gate: Any):
+    """The newer owner has joined since, too: in the old snapshot it does not live, and must not seem dead."""
+    await registry.join(1, "a", TIMER)
+    async with gate.transaction():
+        await gate.execute(SQL["join"], 2, "b", ["timer"], 5.0)
+        await gate.execute(SQL["take"], 2, [0])
+        taking = asyncio.create_task(registry.take(1, (0, 1)))
+        await until_waiting(world, 1)
+    assert await taking == {1: 1}
+    assert (await registry.view()).shards[0] == Holding(2, 1)
+
+
+async def test_a_renewal_that_was_in_time_keeps_its_shards_from_a_taker_who_saw_it_lapsed(
+    world: PostgresWorld, other: Registry, gate: Any
+):
+    # A renewal counts from when it was checked, not from when its wait was over. Let it outlive that wait.
+    owner, brief = world.registry(ttl_seconds=60), world.registry(ttl_seconds=0.5)
+    await brief.join(1, "a", TIMER)
+    mine = await owner.take(1, (0, 1))
+    await other.join(2, "b", TIMER)
+    async with gate.transaction():
+        await gate.execute("SELECT FROM leases WHERE node = 1 FOR UPDATE")
+        renewing = asyncio.create_task(owner.renew(1))  # sees a lease that is alive, and waits
+        await until_waiting(world, 1)
+        await until(lambda: _is(gate, "SELECT lapses_at <= clock_timestamp() FROM leases WHERE node = 1", True))
+        taking = asyncio.create_task(other.take(2, ALL))  # sees one that has lapsed, and waits
+        await until_waiting(world, 2)
+    view, taken = await renewing, await taking
+    assert view.held_by(1) == mine
+    assert sorted(taken) == list(ALL[2:])
+    assert (await other.view()).held_by(1) == mine
+    await asyncio.gather(owner.stop(), brief.stop())
+
+
+async def test_a_renewal_that_meets_the_end_of_its_lease_is_refused(
+    world: PostgresWorld, registry: Registry, gate: Any
+):
+    await registry.join(1, "a", TIMER)
+    await registry.take(1, ALL)
+    async with gate.transaction():  # as `take` writes it
+        await gate.execute("UPDATE leases SET ended = true WHERE node = 1")
+        await gate.execute("UPDATE shards SET owner = 2, epoch = epoch + 1")
+        renewing = asyncio.create_task(registry.renew(1))
+        await until_waiting(world, 1)
+    with pytest.raises(StaleWrite):
+        await renewing
+
+
+async def test_a_taker_whose_lease_is_being_ended_gets_nothing(world: PostgresWorld, registry: Registry, gate: Any):
+    await registry.join(1, "a", TIMER)
+    async with gate.transaction():
+        await gate.execute("UPDATE leases SET ended = true WHERE node = 1")
+        taking = asyncio.create_task(registry.take(1, ALL))
+        await until_waiting(world, 1)
+    assert await taking == {}
+    assert (await registry.view()).shards == (Holding(None, 0),) * SHARDS
+
+
+async def test_taking_from_a_lapsed_node_does_not_end_the_one_that_replaces_it(
+    world: PostgresWorld, registry: Registry, other: Registry, gate: Any
+):
+    await registry.join(1, "a", TIMER)
+    await registry.take(1, (0,))
+    await world.pass_time(6)
+    await other.join(2, "b", TIMER)
+    async with gate.transaction():
+        await gate.execute(SQL["join"], 3, "a", ["timer"], 5.0)
+        taking = asyncio.create_task(other.take(2, (0,)))
+        await until_waiting(world, 1)
+    await taking
+    assert 3 in [member.node for member in (await registry.renew(3)).members]
+    assert (await other.take(2, (0,))) | (await taking) == {0: 2}
+
+
+async def test_a_renewal_waits_for_nobodys_turn(world: PostgresWorld, registry: Registry, gate: Any):
+    await registry.join(1, "a", TIMER)
+    async with gate.transaction():
+        await gate.execute(SQL["release"], 9, [0], [0])  # holds the turn until it is committed
+        await registry.renew(1)
+
+
+async def test_many_who_take_renew_and_release_at_once_never_lock_each_other_out(world: PostgresWorld):
+    nodes = [world.registry() for _ in range(6)]
+    await asyncio.gather(*(node.start() for node in nodes))
+    await asyncio.gather(*(node.join(number, f"n{number}", TIMER) for number, node in enumerate(nodes)))
+    epochs: dict[int, list[int]] = {shard: [] for shard in ALL}
+
+    async def churn(number: int, node: Registry) -> None:
+        wanted = ALL[number * 7 :] + ALL[: number * 7]
+        for _ in range(8):
+            taken = await node.take(number, wanted)
+            for shard, epoch in taken.items():
+                epochs[shard].append(epoch)
+            assert (await node.renew(number)).held_by(number) == taken
+            await node.release(number, taken)
+
+    await asyncio.gather(*(churn(number, node) for number, node in enumerate(nodes)))
+    # Each take of a shard has an epoch of its own, and none is left out.
+    assert all(sorted(seen) == list(range(1, len(seen) + 1)) for seen in epochs.values())
+    await asyncio.gather(*(node.stop() for node in nodes))

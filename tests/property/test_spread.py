@@ -1,0 +1,160 @@
+"""The spreading rule from any view: it comes to rest, evenly, with no more moves than it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from duetime.domain.ids import SHARDS
+from duetime.domain.lease import Holding, Member, Moves, View, spread
+
+DEAD = 1000
+NODES = st.integers(1, 40)
+
+
+@st.composite
+def views(draw: st.DrawFn) -> View:
+    """Some timers, some that are none, and shards with owners among them, among the dead, and without."""
+    timers = draw(st.sets(NODES, min_size=1, max_size=12))
+    others = draw(st.sets(NODES, max_size=3)) - timers
+    owners = st.sampled_from([None, DEAD, *sorted(timers | others)])
+    # Few distinct owners in a row, too: a list of 64 free choices is nearly even by itself.
+    runs = draw(st.lists(st.tuples(owners, st.integers(1, SHARDS)), min_size=1, max_size=20))
+    shards = [Holding(owner, 3) for owner, count in runs for _ in range(count)][:SHARDS]
+    shards += [Holding(draw(owners), 1)] * (SHARDS - len(shards))
+    return View(0, members_of(timers, others), tuple(shards))
+
+
+def members_of(timers: Iterable[int], others: Iterable[int] = ()) -> tuple[Member, ...]:
+    members = [Member(node, f"n{node}", frozenset({"timer", "api"}), 1) for node in timers]
+    members += [Member(node, f"n{node}", frozenset({"worker"}), 1) for node in others]
+    return tuple(sorted(members, key=lambda member: member.node))
+
+
+def nodes_of(view: View) -> list[int]:
+    return [member.node for member in view.members]
+
+
+def timers_of(view: View) -> list[int]:
+    return [member.node for member in view.members if "timer" in member.roles]
+
+
+def apply(view: View, node: int, moves: Moves) -> View:
+    """As a registry does: only what is its own is given up, only what is free is taken."""
+    shards = list(view.shards)
+    for shard, epoch in moves.give_up.items():
+        assert shards[shard] == Holding(node, epoch)
+        shards[shard] = Holding(None, epoch)
+    for shard in moves.take:
+        if shards[shard].owner not in nodes_of(view):
+            shards[shard] = Holding(node, shards[shard].epoch + 1)
+    return View(view.now, view.members, tuple(shards))
+
+
+def one_after_the_other(view: View, chance: Random) -> tuple[View, int]:
+    """A round of heartbeats, each with a fresh view. Answers also how many shards were given up."""
+    given_up = 0
+    for node in chance.sample(nodes_of(view), len(view.members)):
+        moves = spread(view, node)
+        given_up += len(moves.give_up)
+        view = apply(view, node, moves)
+    return view, given_up
+
+
+def all_at_once(view: View, chance: Random) -> View:
+    """A round in which all have seen the same, and their calls arrive in any order."""
+    decided = [(node, spread(view, node)) for node in nodes_of(view)]
+    for node, moves in chance.sample(decided, len(decided)):
+        view = apply(view, node, moves)
+    return view
+
+
+def is_even(view: View) -> bool:
+    counts = [len(view.held_by(node)) for node in timers_of(view)]
+    return sum(counts) == SHARDS and max(counts) - min(counts) <= 1
+
+
+def fewest_given_up(view: View) -> int:
+    """Counted another way than the rule does: all above an even share, but for the odd ones, which may stay."""
+    held = [len(view.held_by(node)) for node in timers_of(view)]
+    each, odd = divmod(SHARDS, len(held))
+    above = sum(max(0, count - each) for count in held) - min(odd, sum(count > each for count in held))
+    return above + sum(len(view.held_by(node)) for node in set(nodes_of(view)) - set(timers_of(view)))
+
+
+@given(views(), st.randoms(use_true_random=False))
+def test_two_rounds_of_heartbeats_in_any_order_make_it_even(view: View, chance: Random):
+    for _ in range(2):
+        view, _ = one_after_the_other(view, chance)
+    assert is_even(view)
+
+
+@given(views(), st.randoms(use_true_random=False))
+def test_three_rounds_in_which_all_act_on_the_same_view_make_it_even(view: View, chance: Random):
+    for _ in range(3):
+        view = all_at_once(view, chance)
+    assert is_even(view)
+
+
+@given(views(), st.randoms(use_true_random=False))
+def test_no_more_is_given_up_than_it_takes(view: View, chance: Random):
+    fewest, total = fewest_given_up(view), 0
+    for _ in range(4):
+        view, given_up = one_after_the_other(view, chance)
+        total += given_up
+    assert total == fewest
+
+
+@given(views())
+def test_what_is_even_rests(view: View):
+    chance = Random(1)
+    for _ in range(4):
+        view, _ = one_after_the_other(view, chance)
+    assert all(spread(view, node) == Moves({}, ()) for node in nodes_of(view))
+
+
+@given(views())
+def test_nobody_takes_what_a_living_node_holds_or_gives_up_what_it_does_not(view: View):
+    for node in nodes_of(view):
+        moves = spread(view, node)
+        assert all(view.shards[shard].owner not in nodes_of(view) for shard in moves.take)
+        assert moves.give_up.items() <= view.held_by(node).items()
+        assert not (moves.give_up and moves.take)
+
+
+@given(views())
+def test_in_the_same_view_a_free_shard_is_wanted_twice_only_if_too_few_are_free(view: View):
+    wanted = [shard for node in nodes_of(view) for shard in spread(view, node).take]
+    free = sum(holding.owner not in nodes_of(view) for holding in view.shards)
+    if len(wanted) <= free:
+        assert len(wanted) == len(set(wanted))
+    else:
+        assert len(set(wanted)) == free
+
+
+@settings(max_examples=25)
+@given(st.randoms(use_true_random=False))
+def test_a_join_moves_one_share_and_a_leave_moves_what_was_left(chance: Random):
+    timers, view = {1}, View(0, members_of({1}), (Holding(None, 0),) * SHARDS)
+    for number in range(2, 30):
+        view, _ = settle(View(0, members_of(timers), view.shards), chance)
+        if len(timers) > 1 and chance.random() < 0.5:
+            timers.discard(chance.choice(sorted(timers)))
+            view, given_up = settle(View(0, members_of(timers), view.shards), chance)
+            assert given_up == 0
+        else:
+            timers.add(number)
+            view, given_up = settle(View(0, members_of(timers), view.shards), chance)
+            assert given_up == len(view.held_by(number)) == SHARDS // len(timers)
+
+
+def settle(view: View, chance: Random) -> tuple[View, int]:
+    total = 0
+    for _ in range(2):
+        view, given_up = one_after_the_other(view, chance)
+        total += given_up
+    assert is_even(view)
+    return view, total

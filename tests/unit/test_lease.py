@@ -1,0 +1,136 @@
+"""Trust, standing, and the spreading rule by example. (That it holds from any view: tests/property/test_spread.py.)"""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from duetime.domain.ids import SHARDS
+from duetime.domain.lease import (
+    Holding,
+    Member,
+    Moves,
+    Standing,
+    Trust,
+    View,
+    believed,
+    empty_view,
+    next_look_in,
+    quotas_of,
+    runs_chores,
+    spread,
+    standing,
+)
+
+
+def cluster(*owners: int | None, timers: tuple[int, ...], others: tuple[int, ...] = (), epoch: int = 1) -> View:
+    """A view in which shard n belongs to owners[n], the rest to nobody."""
+    shards = [Holding(owner, epoch) for owner in owners] + [Holding(None, 0)] * (SHARDS - len(owners))
+    members = [Member(node, f"n{node}", frozenset({"timer"}), 5000) for node in timers]
+    members += [Member(node, f"n{node}", frozenset({"api"}), 5000) for node in others]
+    return View(0, tuple(sorted(members, key=lambda member: member.node)), tuple(shards))
+
+
+def test_trust_ends_a_margin_before_the_lease_counted_from_the_sending():
+    trust = Trust(sent_at=100.0, ttl=5.0, margin=1.0)
+    assert trust.until == 104.0
+    assert trust.holds(103.999)
+    assert not trust.holds(104.0)
+
+
+def test_a_lease_that_never_lapses_is_trusted_for_ever():
+    assert Trust(100.0, math.inf, 0.0).holds(1e12)
+
+
+@pytest.mark.parametrize(
+    ("trust", "refused", "at", "expected"),
+    [
+        (None, False, 0.0, Standing.JOINED),
+        (Trust(0.0, 5.0, 1.0), False, 3.9, Standing.TRUSTED),
+        (Trust(0.0, 5.0, 1.0), False, 4.0, Standing.DOUBTFUL),
+        (Trust(0.0, 5.0, 1.0), False, 99.0, Standing.DOUBTFUL),
+        (Trust(0.0, 5.0, 1.0), True, 3.9, Standing.LOST),
+        (None, True, 0.0, Standing.LOST),
+    ],
+)
+def test_where_a_node_stands(trust: Trust | None, refused: bool, at: float, expected: Standing):
+    assert standing(trust, refused, at) is expected
+
+
+def test_the_first_node_takes_everything():
+    assert spread(cluster(timers=(4,)), 4) == Moves({}, tuple(range(SHARDS)))
+
+
+def test_a_node_without_the_timer_role_owns_nothing():
+    view = cluster(4, 9, timers=(4,), others=(9,), epoch=3)
+    moves = spread(view, 9)
+    assert moves == Moves({1: 3}, ())
+    assert quotas_of(view) == {4: SHARDS}
+
+
+def test_nobody_moves_anything_where_no_timer_lives():
+    assert quotas_of(cluster(timers=(), others=(1,))) == {}
+    assert spread(cluster(timers=(), others=(1,)), 1) == Moves({}, ())
+
+
+def test_a_node_that_is_not_alive_in_the_view_gives_up_all():
+    assert spread(cluster(5, 5, timers=(4,), epoch=2), 5) == Moves({0: 2, 1: 2}, ())
+
+
+def test_for_one_that_joins_the_others_give_up_their_surplus_highest_first():
+    view = cluster(*[1] * SHARDS, timers=(1, 2))
+    assert spread(view, 1) == Moves(dict.fromkeys(range(32, 64), 1), ())
+    assert spread(view, 2) == Moves({}, ())
+
+
+def test_what_a_dead_node_owns_is_free():
+    view = cluster(*[1, 9] * 32, timers=(1,))
+    assert spread(view, 1).take == tuple(range(1, SHARDS, 2))
+
+
+def test_nodes_that_see_the_same_do_not_want_the_same():
+    view = cluster(timers=(1, 2, 3))
+    wanted = [spread(view, node).take for node in (1, 2, 3)]
+    assert [len(take) for take in wanted] == [22, 21, 21]
+    assert sorted(shard for take in wanted for shard in take) == list(range(SHARDS))
+
+
+def test_whoever_has_the_odd_one_keeps_it():
+    view = cluster(*[1] * 21, *[2] * 21, *[3] * 22, timers=(1, 2, 3))
+    assert quotas_of(view) == {1: 21, 2: 21, 3: 22}
+    assert all(spread(view, node) == Moves({}, ()) for node in (1, 2, 3))
+
+
+def test_more_nodes_than_shards_leave_some_without():
+    assert sorted(quotas_of(cluster(timers=tuple(range(70)))).values()) == [0] * 6 + [1] * SHARDS
+
+
+def test_what_was_given_up_at_an_epoch_is_not_believed_at_that_epoch():
+    view = cluster(1, 1, 1, timers=(1,), epoch=7)
+    assert believed(view, 1, {}) == {0: 7, 1: 7, 2: 7}
+    assert believed(view, 1, {1: 7, 2: 6}) == {0: 7, 2: 7}
+
+
+def test_a_view_without_some_shards_has_them_free_at_their_epoch():
+    view = cluster(1, 1, 2, timers=(1, 2), epoch=7)
+    without = view.without(1, {1: 7, 2: 7})
+    assert without.shards[:3] == (Holding(1, 7), Holding(None, 7), Holding(2, 7))
+    assert (without.now, without.members) == (view.now, view.members)
+
+
+def test_the_next_look_is_after_a_heartbeat_or_when_another_lease_lapses():
+    view = View(10_000, tuple(Member(node, "", frozenset(), at) for node, at in ((1, 10_100), (2, 14_000))), ())
+    assert next_look_in(view, 1, 1000) == 1000  # its own is no matter
+    assert next_look_in(view, 2, 1000) == 110
+    assert next_look_in(empty_view(), 2, 1000) == 1000
+
+
+def test_the_owner_of_shard_0_runs_the_chores():
+    assert runs_chores({0: 3, 5: 1})
+    assert not runs_chores({5: 1})
+    assert not runs_chores({})
+
+
+def test_an_empty_view_has_all_shards_free_at_epoch_0():
+    assert empty_view().shards == (Holding(None, 0),) * SHARDS
