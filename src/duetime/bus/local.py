@@ -1,0 +1,18 @@
+"""The bus of a node that is alone: there is nobody to tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from duetime.domain.hint import Hint
+
+
+class LocalBus:
+    async def start(self, receive: Callable[[Hint], None]) -> None:
+        del receive
+
+    async def stop(self) -> None:
+        return
+
+    def send(self, hint: Hint) -> None:
+        del hint

@@ -1,0 +1,117 @@
+"""The bus on PostgreSQL: NOTIFY on a connection of its own, one transaction a hint and at most fifty a second.
+
+NOTIFY takes a lock that all notifying transactions of the server share, and holds it until the commit is on disk. So no
+write carries one: hints go out after the commit, merged, on this connection. Behind PgBouncer in transaction mode
+LISTEN does not work; there, nodes find everything by looking once a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import asyncpg
+import msgspec
+import structlog
+
+from duetime.domain.hint import Hint
+
+CHANNEL = "duetime_hints"
+PAUSE_SECONDS = 0.02  # between two hints: what comes meanwhile goes with the next
+CALL_SECONDS = 2.0
+RECONNECT_SECONDS = 1.0
+
+log = structlog.get_logger()
+
+_NETWORK = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
+
+
+class PostgresBus:
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._sender = os.urandom(8).hex()  # whose own hints come back, and are passed over
+        self._receive: Callable[[Hint], None] = lambda hint: None
+        self._waiting: Hint | None = None
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = False
+
+    async def start(self, receive: Callable[[Hint], None]) -> None:
+        self._receive = receive
+        self._stopping = False
+        self._task = asyncio.create_task(self._run(), name="bus")
+
+    async def stop(self) -> None:
+        self._stopping = True
+        self._wake.set()
+        if self._task is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CALL_SECONDS):
+                    await self._task
+            self._task = None
+
+    def send(self, hint: Hint) -> None:
+        self._waiting = hint if self._waiting is None else self._waiting.merged(hint)
+        self._wake.set()
+
+    async def _run(self) -> None:
+        """Connected or trying to be. The store is the truth: while there is no bus, nobody waits for it."""
+        trouble = ""
+        while not self._stopping:
+            connection: Any = None
+            try:
+                async with asyncio.timeout(CALL_SECONDS):
+                    connection = await asyncpg.connect(self._url, statement_cache_size=0)
+                    await connection.add_listener(CHANNEL, self._hear)
+                trouble = ""
+                await self._serve(connection)
+            except _NETWORK as error:  # TimeoutError is an OSError
+                if not trouble:
+                    log.warning("no hints from other nodes: they are found once a second", error=_sentence(error))
+                trouble = _sentence(error)
+                await self._pause(RECONNECT_SECONDS)
+            finally:
+                if connection is not None:
+                    connection.terminate()
+
+    async def _serve(self, connection: Any) -> None:
+        lost = asyncio.Event()
+
+        def end(_: object) -> None:
+            lost.set()
+            self._wake.set()
+
+        connection.add_termination_listener(end)
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if lost.is_set():
+                raise ConnectionError("the connection was lost")
+            hint, self._waiting = self._waiting, None
+            if hint is not None:
+                payload = msgspec.json.encode((self._sender, hint)).decode()
+                async with asyncio.timeout(CALL_SECONDS):
+                    await connection.fetch("SELECT pg_notify($1, $2)", CHANNEL, payload)
+            if self._stopping and self._waiting is None:
+                return
+            await self._pause(PAUSE_SECONDS)
+
+    async def _pause(self, seconds: float) -> None:
+        if not self._stopping:
+            await asyncio.sleep(seconds)
+
+    def _hear(self, connection: Any, pid: int, channel: str, payload: str) -> None:
+        del connection, pid, channel
+        try:
+            sender, hint = msgspec.json.decode(payload, type=tuple[str, Hint])
+        except msgspec.MsgspecError:
+            return  # somebody else's use of the channel, or a newer version's: the store is the truth
+        if sender != self._sender:
+            self._receive(hint)
+
+
+def _sentence(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,122 @@
+"""Hints between nodes: each reaches the others and not its sender, and a bus that was away comes back by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from duetime.bus.local import LocalBus
+from duetime.bus.postgres import CHANNEL, PostgresBus
+from duetime.domain.hint import MOST_CANCELS, Hint
+from samples import NOW
+from store.postgres_server import connected, server_url
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.bus = PostgresBus(server_url())
+        self.heard: list[Hint] = []
+        self._news = asyncio.Event()
+
+    def hear(self, hint: Hint) -> None:
+        self.heard.append(hint)
+        self._news.set()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(20):
+            while not condition():
+                self._news.clear()
+                await self._news.wait()
+
+
+@pytest.fixture
+async def two() -> AsyncIterator[tuple[Listener, Listener]]:
+    """Two nodes that hear each other."""
+    one, other = Listener(), Listener()
+    for listener in (one, other):
+        await listener.bus.start(listener.hear)
+    await _acquaint(one, other)
+    yield one, other
+    for listener in (one, other):
+        await listener.bus.stop()
+
+
+async def _acquaint(one: Listener, other: Listener) -> None:
+    """Hints are lost until both listen: say hello until it is heard."""
+    for speaker, listener in ((one, other), (other, one)):
+        async with asyncio.timeout(20):
+            while not listener.heard:
+                speaker.bus.send(Hint(waiting_at=0))
+                await asyncio.sleep(0.01)
+    await asyncio.sleep(0.1)  # what is still on its way
+    one.heard.clear()
+    other.heard.clear()
+
+
+async def test_a_hint_reaches_the_other_node_and_not_its_sender(two: tuple[Listener, Listener]):
+    one, other = two
+    one.bus.send(Hint(due_at=NOW, due_until=NOW + 5, cancel=("x",)))
+    await other.until(lambda: len(other.heard) == 1)
+    assert other.heard == [Hint(due_at=NOW, due_until=NOW + 5, cancel=("x",))]
+    other.bus.send(Hint(waiting_at=3))
+    await one.until(lambda: len(one.heard) == 1)
+    assert one.heard == [Hint(waiting_at=3)]
+
+
+async def test_many_hints_are_merged_into_few(two: tuple[Listener, Listener]):
+    one, other = two
+    for number in range(5000):
+        one.bus.send(Hint(due_at=NOW + number, due_until=NOW + number))
+    await other.until(lambda: any(hint.due_until == NOW + 4999 for hint in other.heard))
+    assert min(hint.due_at for hint in other.heard) == NOW
+    assert len(other.heard) <= 3
+
+
+async def test_a_bus_whose_connection_was_lost_comes_back(two: tuple[Listener, Listener]):
+    one, other = two
+    async with connected(server_url()) as admin:
+        ended = await admin.fetchval(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
+            "WHERE query LIKE '%pg_notify%' AND pid <> pg_backend_pid() OR query LIKE 'LISTEN%'"
+        )
+    assert ended >= 1
+    await _acquaint(one, other)
+    one.bus.send(Hint(waiting_at=7))
+    await other.until(lambda: Hint(waiting_at=7) in other.heard)
+
+
+async def test_what_is_no_hint_is_passed_over(two: tuple[Listener, Listener]):
+    one, other = two
+    async with connected(server_url()) as admin:
+        for payload in ("", "hello", '["x"]', '["x", [1, "2"]]', "\u2603"):
+            await admin.execute(f"SELECT pg_notify('{CHANNEL}', '{payload}')")
+    one.bus.send(Hint(waiting_at=7))
+    await other.until(lambda: bool(other.heard))
+    assert other.heard == [Hint(waiting_at=7)]
+
+
+async def test_a_bus_that_cannot_be_reached_holds_up_neither_start_nor_stop():
+    bus = PostgresBus("postgresql://nobody@127.0.0.1:9/nowhere")
+    async with asyncio.timeout(5):
+        await bus.start(lambda hint: None)
+        bus.send(Hint(waiting_at=0))
+        await bus.stop()
+
+
+async def test_a_node_that_is_alone_tells_nobody():
+    bus, heard = LocalBus(), list[Hint]()
+    await bus.start(heard.append)
+    bus.send(Hint(waiting_at=0))
+    await bus.stop()
+    assert heard == []
+
+
+def test_a_merged_hint_says_no_less_than_either():
+    one = Hint(due_at=5, due_until=9, cancel=("a",))
+    other = Hint(due_at=7, due_until=11, waiting_at=3, cancel=("b",))
+    assert one.merged(other) == Hint(5, 11, 3, ("a", "b"))
+    assert one.merged(Hint()) == one
+    many = Hint(cancel=tuple(str(number) for number in range(MOST_CANCELS)))
+    assert len(many.merged(other).cancel) == MOST_CANCELS
