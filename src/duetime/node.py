@@ -21,12 +21,21 @@ import uvicorn
 
 from duetime.api.app import create_app
 from duetime.api.chance import rising
-from duetime.api.context import ApiContext
+from duetime.api.context import ApiContext, ClusterState
 from duetime.api.protocol import BoundedProtocol
+from duetime.bus.local import LocalBus
+from duetime.bus.postgres import PostgresBus
 from duetime.engine.dispatcher import Limits
 from duetime.engine.engine import Engine, EngineSettings
 from duetime.executors.http import HttpExecutor
+from duetime.ports.bus import Bus
+from duetime.ports.registry import Registry
+from duetime.ports.store import Store
+from duetime.registry.embedded import EmbeddedRegistry
+from duetime.registry.postgres import PostgresRegistry
 from duetime.settings import Setting
+from duetime.store.postgres import PostgresStore
+from duetime.store.postgres.connections import Address
 from duetime.store.sqlite import SqliteStore
 from duetime.telemetry.clock import SystemClock
 from duetime.telemetry.events import EventHub
@@ -46,15 +55,18 @@ class Node:
         self._api: tuple[_Server, asyncio.Task[None]] | None = None
         self._clock = SystemClock()
         self._events = EventHub()
-        self._store = SqliteStore(Path(value("DATA")))
+        self._store, self._registry, bus = _storage(value)
         self._executor = HttpExecutor(allow=value("ALLOW_PRIVATE_TARGETS"), signing_secrets=value("SIGNING_SECRETS"))
         self._engine = Engine(
             self._store,
+            self._registry,
+            bus,
             self._executor,
             self._clock,
             self._events,
             EngineSettings(
                 node_name=value("NODE_NAME"),
+                roles=value("ROLES"),
                 limits=Limits(
                     concurrency=value("DISPATCHER_WORKERS"),
                     endpoint=value("ENDPOINT_CONCURRENCY"),
@@ -75,6 +87,7 @@ class Node:
         with self._listen() as listener:
             await self._store.start()
             try:
+                await self._registry.start()
                 await self._engine.start()
                 try:
                     await self._serve_api(listener, ready)
@@ -82,6 +95,7 @@ class Node:
                     await self._engine.stop()
                     await self._close_api()
             finally:
+                await self._registry.stop()
                 await self._store.stop()
         log.info("stopped")
 
@@ -112,16 +126,21 @@ class Node:
             server.should_exit = True
             await serving
 
+    def _cluster(self) -> ClusterState:
+        own = self._engine.membership  # of the term that is under way
+        return ClusterState(own.node, self._settings("NODE_NAME"), own.standing, own.owned, own.view)
+
     def _http_config(self) -> uvicorn.Config:
         context = ApiContext(
             self._store,
             self._clock,
             self._events,
             rising(os.urandom),
-            self._engine.timer.hint,
-            self._engine.claimer.hint,
-            self._engine.dispatcher.cancel,
+            self._engine.due_hint,
+            self._engine.waiting_hint,
+            self._engine.cancel,
             self._engine.health,
+            self._cluster,
         )
         return uvicorn.Config(
             create_app(context),
@@ -150,6 +169,16 @@ class Node:
         waiting = asyncio.create_task(asked.wait())
         await asyncio.wait({waiting, serving}, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
+
+
+def _storage(value: Callable[[str], Any]) -> tuple[Store, Registry, Bus]:
+    if url := value("DATABASE_URL"):
+        store = PostgresStore(
+            url, max_connections=value("DB_MAX_OPEN_CONNS"), op_timeout_seconds=value("DB_OP_TIMEOUT")
+        )
+        plain = Address(url).url  # without what only the store understands
+        return store, PostgresRegistry(plain, value("NODE_LEASE_SECONDS")), PostgresBus(plain)
+    return SqliteStore(Path(value("DATA"))), EmbeddedRegistry(), LocalBus()
 
 
 def tune_the_interpreter() -> None:

@@ -13,13 +13,16 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
 CONFIG_FILE = "duetime.toml"
+ROLES = frozenset({"api", "timer", "worker", "alerts"})
 LEVELS = ("debug", "info", "warning", "error")
 HIDDEN = "********"  # shown in place of a secret
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
+_HOST = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^:\[\]]*)(:\d*)?")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, None: 1.0}
 
 
@@ -123,12 +126,43 @@ def _networks(value: str) -> Any:
         raise ValueError("must be true, false, or networks such as 10.0.0.0/8,192.168.1.0/24") from None
 
 
+def _database_url(value: str) -> str:
+    """No message may hold a password."""
+    if value and not value.startswith(("postgresql://", "postgres://")):
+        raise ValueError("must begin with postgresql://, such as postgresql://user:password@host:5432/duetime")
+    # Else a part of a password would pass for the host's name or the database's, which are shown.
+    parts = urlsplit(value)
+    hosts = parts.netloc.rpartition("@")[2].split(",")
+    if "@" in parts.path or parts.fragment or not all(_HOST.fullmatch(host) for host in hosts):
+        raise ValueError("in a password, signs such as / @ : # ? must be written as %2F %40 %3A %23 %3F")
+    return value
+
+
+def _connections(value: str) -> int:
+    number = _whole(value)
+    if number < 4:
+        raise ValueError("must be at least 4")
+    return number
+
+
+def _roles(value: str) -> frozenset[str]:
+    roles = frozenset(part.strip().lower() for part in value.split(",") if part.strip())
+    if not roles or roles - ROLES:
+        raise ValueError(f"must be one or more of {', '.join(sorted(ROLES))}, with commas between")
+    return roles
+
+
 # name: (default, how to read it, what it is for)
 SETTINGS: dict[str, tuple[str, Any, str]] = {
     "HOST": ("127.0.0.1", _text, "address to listen on"),
     "PORT": ("8080", _port, "port to listen on"),
-    "DATA": ("duetime-data", _text, "folder of the database"),
-    "NODE_NAME": ("", _text, "this node's name; the machine's name if empty"),
+    "DATA": ("duetime-data", _text, "folder of the database, where there is no DATABASE_URL"),
+    "DATABASE_URL": ("", _database_url, "postgresql://…: several nodes share it; empty: SQLite in DATA"),
+    "DB_OP_TIMEOUT": ("5s", _period, "how long anything waits for PostgreSQL"),
+    "DB_MAX_OPEN_CONNS": ("25", _connections, "connections to PostgreSQL at most, beside the heartbeat's"),
+    "ROLES": ("api,timer,worker,alerts", _roles, "what this node does; the default is all of it"),
+    "NODE_LEASE_SECONDS": ("5s", _period, "how long a silent node keeps its shards and runs"),
+    "NODE_NAME": ("", _text, "this node's name, its own in the cluster; the machine's name (and port) if empty"),
     "DISPATCHER_WORKERS": ("512", _count, "runs at once in all"),
     "ENDPOINT_CONCURRENCY": ("64", _count, "runs at once against one scheme, host and port"),
     "TENANT_CONCURRENCY": ("0", _limit, "runs at once of one tenant; 0: as many as DISPATCHER_WORKERS"),
@@ -142,7 +176,10 @@ SETTINGS: dict[str, tuple[str, Any, str]] = {
     "SIGNING_SECRETS": ("", _secrets, "whsec_… secrets that sign each request; the first is the newest"),
     "LOG_LEVEL": ("info", _level, "debug, info, warning or error"),
 }
-SECRET = frozenset({"SIGNING_SECRETS"})
+SECRET = frozenset({"SIGNING_SECRETS", "DATABASE_URL"})
+
+
+_BESIDE = {"DATABASE_URL": ("DATABASE_URL",)}  # read from the environment under this name, too
 
 
 def load_settings(flags: Mapping[str, str | None], environment: Mapping[str, str] = os.environ) -> dict[str, Setting]:
@@ -152,7 +189,16 @@ def load_settings(flags: Mapping[str, str | None], environment: Mapping[str, str
     unknown = [name for name in configured if name.upper() not in SETTINGS]
     if unknown:
         raise BadSetting(f"{CONFIG_FILE}: unknown setting '{unknown[0]}'; {_advice(unknown[0])}")
-    return {name: _load(name, flags, environment, configured) for name in SETTINGS}
+    settings = {name: _load(name, flags, environment, configured) for name in SETTINGS}
+    if not settings["NODE_NAME"].value:
+        settings["NODE_NAME"] = msgspec.structs.replace(settings["NODE_NAME"], value=_own_name(settings))
+    return settings
+
+
+def _own_name(settings: Mapping[str, Setting]) -> str:
+    """Two nodes of one name would take each other for the earlier self: where there may be two, the port is in it."""
+    host = socket.gethostname()
+    return f"{host}:{settings['PORT'].value or os.getpid()}" if settings["DATABASE_URL"].value else host
 
 
 def _advice(name: str) -> str:
@@ -167,6 +213,7 @@ def _load(
     text, source = default, "default"
     for candidate, where in (
         (configured.get(name.lower()), CONFIG_FILE),
+        *((environment.get(other), other) for other in _BESIDE.get(name, ())),
         (environment.get(f"DUETIME_{name}"), f"DUETIME_{name}"),
         (flags.get(name), f"--{name.lower().replace('_', '-')}"),
     ):
@@ -177,8 +224,6 @@ def _load(
     except ValueError as error:
         shown = HIDDEN if name in SECRET else text
         raise BadSetting(f"{name}: '{shown}' (from {source}) can't be used: {error}") from None
-    if name == "NODE_NAME" and not value:
-        value = socket.gethostname()
     return Setting(name, value, source, text, help_text)
 
 

@@ -1,7 +1,7 @@
 """For the tests of those who build on Duetime, and for our own: a clock turned by hand, and an executor with a script.
 
     clock, executor = HandClock(), ScriptedExecutor()
-    engine = Engine(store, executor, clock, EventHub(), EngineSettings())
+    engine = Engine(store, EmbeddedRegistry(), LocalBus(), executor, clock, EventHub(), EngineSettings())
     await engine.start()
     clock.advance(60)                       # a minute passes; whoever waits for an instant in it wakes
     await executor.until_started(1)         # waits for the fact, not for time

@@ -15,15 +15,19 @@ import pytest
 
 from duetime.api.actions import JobActionController, list_coming
 from duetime.api.batch import _Batch
-from duetime.api.context import TENANT, ApiContext
+from duetime.api.context import TENANT, ApiContext, ClusterState
 from duetime.api.create import create_job
 from duetime.api.executions import ExecutionController
+from duetime.bus.local import LocalBus
 from duetime.domain.commands import Command
 from duetime.domain.errors import Conflict
 from duetime.domain.execution import Outcome
+from duetime.domain.ids import SHARDS
+from duetime.domain.lease import Standing
 from duetime.domain.states import ErrorType
 from duetime.engine.engine import Engine, EngineSettings
 from duetime.ports.store import Store
+from duetime.registry.embedded import EmbeddedRegistry
 from duetime.store.sqlite import SqliteStore
 from duetime.telemetry.events import EventHub
 from duetime.testing import HandClock, ScriptedExecutor
@@ -41,8 +45,9 @@ async def context(tmp_path: Path, clock: HandClock) -> AsyncIterator[ApiContext]
     store = SqliteStore(tmp_path)
     await store.start()
     yield ApiContext(
-        store, clock, EventHub(), os.urandom, lambda at: None, lambda at: None, lambda execution_id: False, dict
-    )
+        store, clock, EventHub(), os.urandom, lambda at: None, lambda at: None, lambda execution_id: False, dict,
+        lambda: ClusterState(1, "node-1", Standing.TRUSTED, range(SHARDS), None),
+    )  # fmt: skip
     await store.stop()
 
 
@@ -171,6 +176,8 @@ async def fail(context: ApiContext, clock: HandClock) -> tuple[str, str]:
     """A job whose only run failed for good, and that run."""
     engine = Engine(
         context.store,
+        EmbeddedRegistry(),
+        LocalBus(),
         ScriptedExecutor(Outcome(error_type=ErrorType.HTTP_ERROR, http_status=404)),
         clock,
         context.events,

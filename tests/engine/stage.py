@@ -6,12 +6,16 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from duetime.bus.local import LocalBus
 from duetime.domain import commands as c
 from duetime.domain.instants import SECOND
 from duetime.domain.job import JobSpec
 from duetime.engine.dispatcher import Limits
 from duetime.engine.engine import Engine, EngineSettings
+from duetime.ports.bus import Bus
+from duetime.ports.registry import Registry
 from duetime.ports.store import ExecutionRecord, JobRecord, Store
+from duetime.registry.embedded import EmbeddedRegistry
 from duetime.telemetry.events import EventHub
 from duetime.testing import HandClock, ScriptedExecutor
 from samples import TENANT, executions_of, job_of, new_job, one
@@ -32,11 +36,13 @@ class Stage:
         self.clock = clock
         self.executor = executor
         self.events = EventHub()
+        self.registry: Registry = EmbeddedRegistry()
+        self.bus: Bus = LocalBus()
         self.engine: Engine
 
     def make_engine(self, limits: Limits | None = None, store: Store | None = None, **settings: Any) -> Engine:
         self.engine = Engine(
-            store or self.store, self.executor, self.clock, self.events,
+            store or self.store, self.registry, self.bus, self.executor, self.clock, self.events,
             EngineSettings(limits=limits or Limits(), **settings), chance=lambda: 1.0,
         )  # fmt: skip
         return self.engine

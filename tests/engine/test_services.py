@@ -148,7 +148,7 @@ async def test_history_beyond_its_size_is_removed_oldest_first(store: Store, clo
     await stage.join()
     await stage.add_job(spec("every 1s"))
     await stage.pass_time(20)
-    retention = Retention(store, clock, 365 * DAY / SECOND, 5)
+    retention = Retention(store, clock, 365 * DAY / SECOND, 5, lambda: True)
     clock.advance(1)
     next_at = await retention.run_once()
     assert next_at == clock.now() + 50
@@ -161,7 +161,7 @@ async def test_history_beyond_its_size_is_removed_oldest_first(store: Store, clo
 async def test_retention_leaves_open_executions(store: Store, clock: HandClock):
     await add_run(store, await add_job(store))
     clock.advance(400 * 86_400)
-    await Retention(store, clock, 1, 0).run_once()
+    await Retention(store, clock, 1, 0, lambda: True).run_once()
     assert await store.count_history() == 1
 
 

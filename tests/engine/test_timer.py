@@ -270,8 +270,8 @@ class ReadsThenWaits:
         self._store = store
         self.meanwhile: Callable[[], Awaitable[object]] | None = None
 
-    async def list_due_timers(self, until: int, limit: int, after: tuple[int, str] | None = None) -> list[DueTimer]:
-        page = await self._store.list_due_timers(until, limit, after)
+    async def list_due_timers(self, *asked: Any) -> list[DueTimer]:
+        page = await self._store.list_due_timers(*asked)
         if self.meanwhile is not None:
             deed, self.meanwhile = self.meanwhile, None
             await deed()

@@ -128,3 +128,19 @@ def test_a_node_without_a_name_has_the_machines(toml: Path) -> None:
 )
 def test_loopback_is_this_machine_alone(host: str, loopback: bool) -> None:
     assert is_loopback(host) is loopback
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql://ann@db/shop", "postgres://ann:s%2Fx@db:5432/shop", "postgresql://a:b@[::1]:5432/shop", "",
+     "postgresql://a@one:1,two:2/shop", "postgresql:///shop?host=/run/postgresql", "postgresql://postgres:@/x?host=/y"],
+)  # fmt: skip
+def test_a_url_of_a_database_is_taken(toml: Path, url: str) -> None:
+    assert load_settings({"DATABASE_URL": url}, {})["DATABASE_URL"].value == url
+
+
+@pytest.mark.parametrize("password", ["se/cret", "12/se@cret", "12#secret", "se#cret", "12/se"])
+def test_a_password_with_bare_signs_is_refused_and_not_shown(toml: Path, password: str) -> None:
+    with pytest.raises(BadSetting, match="%2F %40") as refused:
+        load_settings({"DATABASE_URL": f"postgresql://ann:{password}@db/shop"}, {})
+    assert "cret" not in str(refused.value)

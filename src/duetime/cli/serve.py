@@ -22,6 +22,12 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
     data: Annotated[str | None, typer.Option(help="Folder of the database.")] = None,
+    database_url: Annotated[
+        str | None, typer.Option(help="postgresql://…: the database that several nodes share, in place of --data.")
+    ] = None,
+    roles: Annotated[
+        str | None, typer.Option(help="What this node does: any of api,timer,worker,alerts; all of it by default.")
+    ] = None,
     allow_private_targets: Annotated[
         str | None, typer.Option(help="true, or networks that jobs may call although they are not public.")
     ] = None,
@@ -35,6 +41,7 @@ def serve(
     \b
     duetime serve                # http://127.0.0.1:8080, data in ./duetime-data
     duetime serve --port 9000 --data /var/lib/duetime
+    duetime serve --database-url postgresql://user@host/duetime   # on each machine: they share the work
     duetime serve --allow-private-targets 127.0.0.0/8  # jobs may call this machine
     """
     settings = load_settings(
@@ -42,6 +49,8 @@ def serve(
             "HOST": host,
             "PORT": None if port is None else str(port),
             "DATA": data,
+            "DATABASE_URL": database_url,
+            "ROLES": roles,
             "ALLOW_PRIVATE_TARGETS": allow_private_targets,
             "LOG_LEVEL": log_level,
         }

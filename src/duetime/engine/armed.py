@@ -62,6 +62,12 @@ class Armed:
     def __init__(self, store: Store, entropy: Callable[[int], bytes]) -> None:
         self._store = store
         self._entropy = entropy
+        self._shards: tuple[int, ...] | None = None  # to read timers of; None: all
+        self.drop()
+
+    def read_only(self, shards: tuple[int, ...] | None) -> None:
+        """From here on, timers of these shards only; what was read before is forgotten."""
+        self._shards = shards
         self.drop()
 
     def drop(self) -> None:
@@ -134,7 +140,7 @@ class Armed:
         return self._reading is not None
 
     def _read(self, until: int, after: Place | None) -> asyncio.Task[list[DueTimer]]:
-        task = asyncio.ensure_future(self._store.list_due_timers(until, READ_PAGE, after))
+        task = asyncio.ensure_future(self._store.list_due_timers(until, READ_PAGE, after, self._shards))
         task.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may be dropped
         return task
 

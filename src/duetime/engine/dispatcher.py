@@ -18,6 +18,7 @@ import msgspec
 from duetime.domain.execution import Run
 
 PRIORITIES = 10
+MOST_WAITS = 4  # for room to open, each as long as the caller says, while a good part of it has opened in the last
 ANYWHERE = -1  # stands for all endpoints: there is no room for any
 
 Attempt = Callable[[Run], Awaitable[None]]
@@ -62,23 +63,33 @@ class Dispatcher:
     async def admit(self, wanted: Mapping[int, int], seconds: float) -> frozenset[int]:
         """The endpoints of which no run may be born claimed now: none, as a rule; all, if there is no room at all.
 
-        Waits a little for room to open. Who waits in vain once does not wait again until something has ended there: a
-        target that hangs costs the others one short pause, not one at each page.
+        Waits a little for room to open, and longer while it is about to: claiming what was written as QUEUED costs more
+        than waiting. Who waits in vain once does not wait again until something has ended there: a target that hangs
+        costs the others one short pause, not one at each page.
         """
         refused = self._without_room(wanted)
         if not refused or self._closed or not self._stuck.isdisjoint(refused):
             return refused
+        for _ in range(MOST_WAITS):
+            before = self._held
+            if await self._room_opens(wanted, seconds):
+                return frozenset()
+            if (before - self._held) * MOST_WAITS < sum(wanted.values()):
+                break  # at this pace it takes too long
+        refused = self._without_room(wanted)
+        self._stuck |= refused
+        return refused
+
+    async def _room_opens(self, wanted: Mapping[int, int], seconds: float) -> bool:
         self._room_wanted = (wanted, asyncio.Event())
         try:
             async with asyncio.timeout(seconds):
                 await self._room_wanted[1].wait()
         except TimeoutError:
-            refused = self._without_room(wanted)
-            self._stuck |= refused
-            return refused
+            return not self._without_room(wanted)
         finally:
             self._room_wanted = None
-        return frozenset()
+        return True
 
     def _without_room(self, wanted: Mapping[int, int]) -> frozenset[int]:
         if sum(wanted.values()) > self.room():

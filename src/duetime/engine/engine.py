@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import random
 from collections.abc import Callable, Coroutine
@@ -12,24 +13,36 @@ import msgspec
 import structlog
 
 from duetime.domain.commands import Release, StartNode, StopNode
+from duetime.domain.hint import Hint
+from duetime.domain.instants import LATEST, SECOND
+from duetime.domain.lease import TIMER, runs_chores
 from duetime.engine.claimer import Claimer
 from duetime.engine.dispatcher import Dispatcher, Limits
+from duetime.engine.membership import Membership
+from duetime.engine.ownership import Ownership
 from duetime.engine.reconciler import Reconciler
 from duetime.engine.recorder import Recorder
 from duetime.engine.retention import Retention
 from duetime.engine.service import Service
 from duetime.engine.timer import Timer
 from duetime.engine.worker import Worker
+from duetime.ports.bus import Bus
 from duetime.ports.clock import Clock
 from duetime.ports.executor import Executor
+from duetime.ports.registry import Registry
 from duetime.ports.store import Store
 from duetime.telemetry.events import EventHub
+
+WORKER = "worker"
+REJOIN_SECONDS = 1.0
+HINTED_AHEAD = 2 * SECOND  # what is due later, its owner finds by itself
 
 log = structlog.get_logger()
 
 
 class EngineSettings(msgspec.Struct, frozen=True):
     node_name: str = "node-1"
+    roles: frozenset[str] = frozenset({TIMER, WORKER})
     limits: Limits = Limits()
     drain_seconds: float = 30.0
     reconcile_interval_seconds: float = 300.0
@@ -39,12 +52,17 @@ class EngineSettings(msgspec.Struct, frozen=True):
 
 
 class Engine:
+    """One node's term after the other: a node whose lease was lost drops what it held, and joins anew."""
+
     def __init__(
-        self, store: Store, executor: Executor, clock: Clock, events: EventHub, settings: EngineSettings,
+        self, store: Store, registry: Registry, bus: Bus, executor: Executor, clock: Clock, events: EventHub,
+        settings: EngineSettings,
         chance: Callable[[], float] = random.random,
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:  # fmt: skip
         self._store = store
+        self._registry = registry
+        self._bus = bus
         self._executor = executor
         self._clock = clock
         self._events = events
@@ -53,34 +71,68 @@ class Engine:
         self._entropy = entropy
         self.services: list[Service] = []
         self.node = 0
+        self._lost = asyncio.Event()  # this term's lease is gone
+        self._watch: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Join, take over what an earlier self left, then let time run."""
+        await self._executor.start()
+        await self._begin()
+        await self._bus.start(self._hear)
+        self._watch = asyncio.create_task(self._begin_anew_when_lost())
+
+    async def _begin(self) -> None:
         await self.join()
         for service in self.services:
             await service.start()
 
     async def join(self) -> None:
         """All of `start` but the loops: tests turn them by hand."""
-        settings = self._settings
+        settings, roles = self._settings, self._settings.roles
         (node,) = await self._store.apply([StartNode(self._clock.now(), settings.node_name)])
         self.node = int(node)
-        await self._executor.start()
+        self.membership = Membership(self._registry, self._clock, self.node, settings.node_name, roles)
+        await self.membership.run_once()
         recorder = Recorder(self._store, self._clock, self.node, self._events)
-        self.dispatcher = Dispatcher(settings.limits, lambda run: worker.attempt(run), lambda run: worker.drop(run))
+        limits = settings.limits if WORKER in roles else msgspec.structs.replace(settings.limits, capacity=0)
+        self.dispatcher = Dispatcher(limits, lambda run: worker.attempt(run), lambda run: worker.drop(run))
         worker = Worker(self._executor, recorder, self._clock, self._chance, lambda id: id in self.dispatcher.cancelled)
-        self.timer = Timer(self._store, self._clock, self.node, self.dispatcher, self._entropy)
+        fenced = not math.isinf(self._registry.ttl_seconds)
+        ownership = Ownership(self._store, self._clock, self.node, self.membership.owned_now, fenced=fenced)
+        self.timer = Timer(self._store, self._clock, self.node, self.dispatcher, self._entropy, ownership)
         self.claimer = Claimer(self._store, self._clock, self.node, self.dispatcher)
         self.recorder = recorder
         self.reconciler = Reconciler(
             self._store, self._clock, self.node, self.claimer, settings.reconcile_interval_seconds,
-            settings.reconcile_batch,
+            settings.reconcile_batch, self._runs_chores, self.membership.gone,
         )  # fmt: skip
-        self.retention = Retention(self._store, self._clock, settings.history_seconds, settings.history_most)
+        self.retention = Retention(
+            self._store, self._clock, settings.history_seconds, settings.history_most, self._runs_chores
+        )
         recorder.recorded = self.dispatcher.recorded
         recorder.is_busy = lambda: self.dispatcher.running() > 0
-        recorder.waiting_hint = self.dispatcher.waiting_hint = self.claimer.hint
-        self.services = [recorder, self.reconciler, self.claimer, self.timer, self.retention]
+        recorder.waiting_hint = self.claimer.hint
+        self.dispatcher.waiting_hint = self.waiting_hint
+        self.membership.on_gained = self.membership.on_lost = lambda shards: self.timer.wake()
+        self.membership.on_ended = self._lost.set
+        self._lost.clear()
+        self.services = [self.membership, recorder, self.reconciler]
+        self.services += [self.claimer] if WORKER in roles else []
+        self.services += [self.timer, self.retention] if TIMER in roles else []
+
+    def _runs_chores(self) -> bool:
+        return runs_chores(self.membership.owned)
+
+    async def _begin_anew_when_lost(self) -> None:
+        """A lost lease is final: others have the shards and the claims. Forget them, and come back as another node."""
+        while True:
+            await self._lost.wait()
+            log.warning("the lease was lost: dropping what was held, and joining anew", node=self.node)
+            await self._try(self._wind_down(0))
+            await self.membership.stop()
+            while self._lost.is_set():
+                if not await self._try(self._begin()):
+                    await asyncio.sleep(REJOIN_SECONDS)
 
     async def stop(self) -> None:
         """Stop timers, stop the reconciler, drain; what is not drained is released, not lost.
@@ -88,24 +140,66 @@ class Engine:
         A step that fails (a full disk, say) is logged, and the next one taken: what it could not write is taken over
         at the next start.
         """
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.gather(self._watch, return_exceptions=True)
+        await self._try(self._bus.stop())
+        await self.timer.stop()
+        await self._try(self.membership.retire())  # others fire from here on, while what runs here has time to end
+        await self._wind_down(self._settings.drain_seconds)
+        await self._try(self._executor.stop())
+        await self._try(self._store.apply([StopNode(self._clock.now(), self.node)]))
+        await self._try(self.membership.leave())
+
+    async def _wind_down(self, drain_seconds: float) -> None:
         for service in (self.timer, self.reconciler, self.claimer, self.retention):
             await service.stop()
-        never_started, lanes = await self.dispatcher.drain(self._settings.drain_seconds)
+        never_started, lanes = await self.dispatcher.drain(drain_seconds)
         for lane in lanes:
             lane.cancel()
         await asyncio.gather(*lanes, return_exceptions=True)
         if never_started:
-            log.warning("runs were given back unstarted: the drain timeout is over", count=len(never_started))
+            log.warning("runs were given back unstarted", count=len(never_started))
             await self._try(self._store.apply([Release(self.node, self._clock.now(), tuple(never_started))]))
         await self._try(self.recorder.stop())
-        await self._try(self._executor.stop())
-        await self._try(self._store.apply([StopNode(self._clock.now(), self.node)]))
 
-    async def _try(self, step: Coroutine[Any, Any, object]) -> None:
+    async def _try(self, step: Coroutine[Any, Any, object]) -> bool:
         try:
             await step
         except Exception as error:  # noqa: BLE001 (the steps that follow matter more)
-            log.error("a step of the stop failed", error=f"{type(error).__name__}: {error}")
+            log.error("a step failed", step=getattr(step, "__qualname__", ""), error=f"{type(error).__name__}: {error}")
+            return False
+        return True
+
+    # What the API tells: to the parts of the term that is under way.
+
+    def due_hint(self, due_at: int) -> None:
+        """A job is due then: the timer that owns it should know, here or elsewhere."""
+        self.timer.hint(due_at)
+        if due_at <= self._clock.now() + HINTED_AHEAD:
+            self._bus.send(Hint(due_at=due_at, due_until=due_at))
+
+    def waiting_hint(self, due_at: int) -> None:
+        """An execution waits since then: whoever has room should know."""
+        self.claimer.hint(due_at)
+        self._bus.send(Hint(waiting_at=due_at))
+
+    def cancel(self, execution_id: str) -> bool:
+        """Stop a run, wherever it is held. False if that is not here: others are told."""
+        if self.dispatcher.cancel(execution_id):
+            return True
+        self._bus.send(Hint(cancel=(execution_id,)))
+        return False
+
+    def _hear(self, hint: Hint) -> None:
+        """What another node said."""
+        if hint.due_until:
+            self.timer.hint(hint.due_at)
+            self.timer.hint(hint.due_until)
+        if hint.waiting_at != LATEST:
+            self.claimer.hint(hint.waiting_at)
+        for execution_id in hint.cancel:
+            self.dispatcher.cancel(execution_id)
 
     def stop_waiting(self) -> None:
         """Cut a drain short: somebody is in a hurry."""

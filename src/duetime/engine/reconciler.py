@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+
 import structlog
 
-from duetime.domain.commands import Finish
+from duetime.domain.commands import EndNodes, Finish
 from duetime.domain.errors import DuetimeError
 from duetime.domain.execution import lapse
 from duetime.domain.instants import SECOND
@@ -17,17 +19,43 @@ log = structlog.get_logger()
 
 
 class Reconciler(Service):
+    """Every node looks once as it starts, for what its own earlier self left; after that, one node does for all."""
+
     def __init__(
-        self, store: Store, clock: Clock, node: int, claimer: Claimer, interval_seconds: float, batch: int
-    ) -> None:
+        self, store: Store, clock: Clock, node: int, claimer: Claimer, interval_seconds: float, batch: int,
+        runs_chores: Callable[[], bool], gone_nodes: Callable[[], Collection[int]],
+    ) -> None:  # fmt: skip
         super().__init__("reconciler", clock)
         self._store = store
         self._node = node
         self._claimer = claimer
+        self._runs_chores = runs_chores
+        self._gone_nodes = gone_nodes
         self._interval = int(interval_seconds * SECOND)
         self._batch = batch
+        self._next_at = 0
+        self._ended: frozenset[int] = frozenset()  # nodes that were found gone and are told so
 
     async def run_once(self) -> int:
+        now = self._clock.now()
+        is_first = self._next_at == 0
+        if (is_first or self._runs_chores()) and (await self._end_nodes(now) or now >= self._next_at):
+            await self._take_over()
+            self._next_at = self._clock.now() + self._interval
+        return min(self._next_at, now + SECOND)
+
+    async def _end_nodes(self, now: int) -> bool:
+        """Tell the store which nodes are gone. True if there is one that it had not been told of."""
+        gone = frozenset(self._gone_nodes())
+        if news := gone - self._ended:
+            log.warning("nodes are gone: their runs are taken over", nodes=sorted(news))
+            (refused,) = await self._store.apply([EndNodes(now, tuple(sorted(news)))])
+            if isinstance(refused, DuetimeError):
+                raise refused
+        self._ended = gone
+        return bool(news)
+
+    async def _take_over(self) -> None:
         """All lapsed runs there are, a page at a time."""
         returned = 0
         while lapsed := await self._store.list_lapsed_runs(self._node, self._batch):
@@ -41,4 +69,3 @@ class Reconciler(Service):
         if returned:
             log.warning("runs of a lost node were taken over", count=returned)
             self._claimer.hint(0)
-        return self._clock.now() + self._interval

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from duetime.domain.commands import Prune
 from duetime.domain.errors import DuetimeError
 from duetime.domain.instants import DAY, MINUTE
@@ -15,14 +17,21 @@ IDEMPOTENCY_KEYS_KEPT = DAY
 
 
 class Retention(Service):
-    def __init__(self, store: Store, clock: Clock, age_seconds: float, most_executions: int) -> None:
+    """One node does it for all: while `runs_chores` says so."""
+
+    def __init__(
+        self, store: Store, clock: Clock, age_seconds: float, most_executions: int, runs_chores: Callable[[], bool]
+    ) -> None:
         super().__init__("retention", clock)
+        self._runs_chores = runs_chores
         self._store = store
         self._age = int(age_seconds * 1000)
         self._most = most_executions
 
     async def run_once(self) -> int:
         now = self._clock.now()
+        if not self._runs_chores():
+            return now + MINUTE
         too_many = await self._store.count_history() - self._most
         # Over the size cap, the oldest go whatever their age; a day's work is a few pages a second.
         before = now if too_many > 0 else now - self._age
@@ -30,4 +39,4 @@ class Retention(Service):
         (pruned,) = await self._store.apply([Prune(before, now - self._age, now - IDEMPOTENCY_KEYS_KEPT, limit)])
         if isinstance(pruned, DuetimeError):
             raise pruned
-        return now + (PAUSE_BETWEEN_PAGES if pruned == limit else MINUTE)
+        return now + (PAUSE_BETWEEN_PAGES if pruned >= limit else MINUTE)

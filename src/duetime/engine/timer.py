@@ -13,12 +13,13 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from duetime.domain.commands import Fire, Fired, PauseJob
-from duetime.domain.errors import DuetimeError
+from duetime.domain.errors import DuetimeError, StaleEpoch
 from duetime.domain.ids import endpoint_of
 from duetime.domain.instants import SECOND
 from duetime.domain.plan import DueTimer, FirePlan, plan
 from duetime.engine.armed import ARM_AHEAD, Armed, Due
 from duetime.engine.dispatcher import Dispatcher
+from duetime.engine.ownership import Ownership
 from duetime.engine.service import Service
 from duetime.ports.clock import Clock
 from duetime.ports.store import Store
@@ -35,9 +36,11 @@ log = structlog.get_logger()
 
 class Timer(Service):
     def __init__(
-        self, store: Store, clock: Clock, node: int, dispatcher: Dispatcher, entropy: Callable[[int], bytes]
-    ) -> None:
+        self, store: Store, clock: Clock, node: int, dispatcher: Dispatcher, entropy: Callable[[int], bytes],
+        ownership: Ownership,
+    ) -> None:  # fmt: skip
         super().__init__("timer", clock)
+        self._ownership = ownership
         self._entropy = entropy
         self._store = store
         self._node = node
@@ -55,7 +58,11 @@ class Timer(Service):
     async def run_once(self) -> int:
         now = self._clock.now()
         self._notice_clock_jumps(now)
-        armed = self._armed
+        armed, ownership = self._armed, self._ownership
+        if await ownership.settle():
+            armed.read_only(ownership.shards())
+        if ownership.shards() == ():
+            return now + SECOND
         if now - self._looked_back_at >= SECOND:
             self._looked_back_at = now
             armed.look_back()
@@ -78,7 +85,7 @@ class Timer(Service):
         first_due_at = armed.first_due_at()
         if first_due_at is not None:
             return min(first_due_at, armed.reads_on_at(), now + SECOND)
-        nearest = await self._store.next_due_at()
+        nearest = await self._store.next_due_at(ownership.shards())
         armed.drop()  # the next reading begins anew, whatever came meanwhile
         return now + SECOND if nearest is None else min(now + SECOND, max(nearest - ARM_AHEAD, now + 1))
 
@@ -104,9 +111,18 @@ class Timer(Service):
         if len(page.runs) > len(due.timers) and len(page.runs) > self._dispatcher.room():
             claim = False  # room was made for a run a timer; catching up asks for more
         crash_point("after_plan")
-        command = Fire(self._node, now, claim, tuple(page.moves), tuple(page.runs), tuple(page.skips))
+        if not self._ownership.is_held():
+            self._armed.drop()
+            return
+        epochs = self._ownership.epochs([move.job_id for move in page.moves])
+        command = Fire(self._node, now, claim, tuple(page.moves), tuple(page.runs), tuple(page.skips), epochs)
         (fired,) = await self._store.apply([command])
         crash_point("after_fire")
+        if isinstance(fired, StaleEpoch):
+            log.warning("a fire was refused: another node owns the shard", shard=fired.shard, epoch=fired.epoch)
+            self._ownership.doubt()
+            self._armed.drop()
+            return
         if isinstance(fired, DuetimeError):
             raise fired
         self._dispatch(page, fired, claim)

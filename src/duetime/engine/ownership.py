@@ -1,0 +1,68 @@
+"""Ownership: the shards that this node may fire for: its own by the lease, and sealed in the store.
+
+Membership says what is owned; before the first timer of a shard is read, its epoch is sealed into the store, so that no
+fire of an earlier owner can come after. A new owner starts from the store and from nothing that it held before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from duetime.domain.commands import Seal
+from duetime.domain.errors import DuetimeError
+from duetime.domain.ids import SHARDS, shard_of
+from duetime.ports.clock import Clock
+from duetime.ports.store import Store
+
+# A page with more jobs than this has most shards anyway: it names all that are owned, and none is looked up.
+_FEW = 32
+
+
+class Ownership:
+    """`owned_now(monotonic)`: shard and epoch of what is owned then. `fenced`: another node may come to own them."""
+
+    def __init__(
+        self, store: Store, clock: Clock, node: int, owned_now: Callable[[float], Mapping[int, int]], *, fenced: bool
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._node = node
+        self._owned_now = owned_now
+        self._fenced = fenced
+        self._sealed: Mapping[int, int] = {}
+        self._all: tuple[tuple[int, int], ...] = ()
+
+    async def settle(self) -> bool:
+        """Seal what was gained. True if what may be fired for has changed."""
+        owned = self._owned_now(self._clock.monotonic())
+        if owned is self._sealed or owned == self._sealed:
+            return False
+        gained = tuple(sorted((shard, epoch) for shard, epoch in owned.items() if self._sealed.get(shard) != epoch))
+        if gained:
+            (refused,) = await self._store.apply([Seal(self._node, gained)])
+            if isinstance(refused, DuetimeError):
+                raise refused
+        self._sealed = owned
+        self._all = tuple(sorted(owned.items()))
+        return True
+
+    def doubt(self) -> None:
+        """The store knows another owner: nothing is fired before all is sealed again."""
+        self._sealed = {}
+
+    def shards(self) -> tuple[int, ...] | None:
+        """Those to read timers of; None stands for all."""
+        return None if len(self._sealed) == SHARDS else tuple(sorted(self._sealed))
+
+    def is_held(self) -> bool:
+        """Is what was sealed still trusted to be ours? A process that was stopped in between finds out here."""
+        owned = self._owned_now(self._clock.monotonic())
+        return owned is self._sealed or owned == self._sealed
+
+    def epochs(self, job_ids: Collection[str]) -> tuple[tuple[int, int], ...]:
+        """What a fire of these jobs is fenced by."""
+        if not self._fenced:
+            return ()  # the store refuses a node whose place another has taken
+        if len(job_ids) > _FEW:
+            return self._all
+        return tuple(sorted({(shard, self._sealed[shard]) for shard in map(shard_of, job_ids)}))

@@ -1,0 +1,297 @@
+"""Several engines on one store: each fires for its own shards, and what one loses the other takes, once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from duetime.domain import commands as c
+from duetime.domain.errors import StaleEpoch
+from duetime.domain.hint import Hint
+from duetime.domain.ids import SHARDS, shard_of
+from duetime.domain.instants import SECOND
+from duetime.domain.states import State
+from duetime.ports.store import ExecutionQuery, Store
+from duetime.registry.memory import MemoryRegistry
+from duetime.testing import HandClock, ScriptedExecutor
+from engine.stage import Stage, until
+from samples import NOW, TENANT, executions_of, new_job, spec
+
+TTL = 5
+
+
+class Wire:
+    """A bus between two engines of one process."""
+
+    def __init__(self) -> None:
+        self.sent: list[Hint] = []
+        self.receive: Any = None
+        self.others: list[Wire] = []
+
+    async def start(self, receive: Any) -> None:
+        self.receive = receive
+
+    async def stop(self) -> None:
+        return
+
+    def send(self, hint: Hint) -> None:
+        self.sent.append(hint)
+        for other in self.others:
+            if other.receive is not None:
+                other.receive(hint)
+
+
+@pytest.fixture
+async def nodes(store: Store, clock: HandClock) -> tuple[Stage, Stage]:
+    """Two nodes that have shared the shards between them."""
+    registry = MemoryRegistry(clock, TTL)
+    stages = Stage(store, clock, ScriptedExecutor()), Stage(store, clock, ScriptedExecutor())
+    wires = Wire(), Wire()
+    for stage, wire, other in zip(stages, wires, wires[::-1], strict=True):
+        stage.registry, stage.bus, wire.others = registry, wire, [other]
+    for name, stage in zip("ab", stages, strict=True):
+        await stage.join(node_name=name)
+        await stage.bus.start(stage.engine._hear)
+    await spread(*stages)
+    return stages
+
+
+async def spread(*stages: Stage) -> None:
+    for _ in range(3):
+        for stage in stages:
+            await stage.engine.membership.run_once()
+
+
+async def add_jobs(store: Store, schedule: str = "2026-01-01T00:00:03Z", count: int = 200) -> set[str]:
+    jobs = tuple(new_job(spec(schedule, overlap="allow"), job_id=random_id(n)) for n in range(count))
+    assert await store.apply([c.CreateJobs(NOW, jobs)]) == [None]
+    return {job.job_id for job in jobs}
+
+
+def random_id(number: int) -> str:
+    """Ids whose shards are spread: `new_id` makes neighbours."""
+    return f"019b76da-a800-7000-8000-{number * 0x9E3779B97F4A7C15 % 2**48:012x}"
+
+
+def began(stage: Stage) -> set[str]:
+    return {task.job_id for task in stage.executor.tasks}
+
+
+async def beat(clock: HandClock, seconds: float, *stages: Stage) -> None:
+    """Time passes in heartbeats, which only these send."""
+    for _ in range(int(seconds)):
+        clock.advance(1)
+        for stage in stages:
+            await stage.engine.membership.run_once()
+
+
+async def test_each_fires_for_its_own_shards_and_together_for_all(nodes: tuple[Stage, Stage], store: Store):
+    a, b = nodes
+    jobs = await add_jobs(store)
+    await beat(a.clock, 3, a, b)
+    await a.tick()
+    await b.tick()
+    assert began(a) | began(b) == jobs
+    assert not began(a) & began(b)
+    assert {shard_of(job_id) for job_id in began(a)} <= set(a.engine.membership.owned)
+    assert len(a.engine.membership.owned) == len(b.engine.membership.owned) == SHARDS // 2
+
+
+async def test_what_a_dead_node_owned_another_fires_when_the_lease_has_lapsed(nodes: tuple[Stage, Stage], store: Store):
+    a, b = nodes
+    jobs = await add_jobs(store)
+    await beat(a.clock, 3, b)  # a is dead
+    await b.tick()
+    assert began(b) < jobs
+    await beat(a.clock, 3, b)
+    await b.tick()
+    assert began(b) == jobs
+    assert {len(await executions_of(store, job_id)) for job_id in jobs} == {1}
+
+
+async def test_a_node_that_was_stopped_and_comes_back_writes_nothing(nodes: tuple[Stage, Stage], store: Store):
+    a, b = nodes
+    jobs = await add_jobs(store)
+    await beat(a.clock, 8, b)
+    await a.turn_timer()  # it has not sent a heartbeat since, and looks at its clock
+    assert began(a) == set()
+    await b.tick()
+    assert began(b) == jobs
+
+
+async def test_a_node_that_was_stopped_while_it_waited_for_room_fires_nothing(
+    nodes: tuple[Stage, Stage], store: Store, monkeypatch: pytest.MonkeyPatch
+):
+    a, b = nodes
+    await add_jobs(store)
+    await beat(a.clock, 3, a, b)
+
+    async def stopped(*_: object) -> frozenset[int]:
+        a.clock.advance(60)
+        return frozenset()
+
+    monkeypatch.setattr(a.engine.dispatcher, "admit", stopped)
+    await a.engine.timer.run_once()
+    assert await store.count_executions(ExecutionQuery(TENANT)) == 0
+
+
+async def test_the_store_refuses_a_node_that_was_stopped_between_its_look_and_its_write(
+    nodes: tuple[Stage, Stage], store: Store
+):
+    a, b = nodes
+    jobs = await add_jobs(store)
+    await beat(a.clock, 3, a, b)
+    await a.engine.timer._ownership.settle()
+    owned = dict(a.engine.membership.owned)
+    mine = {job_id for job_id in jobs if shard_of(job_id) in owned}
+    a.engine.timer._ownership._owned_now = lambda monotonic: owned  # it looked just before it was stopped
+    await beat(a.clock, 6, b)  # b takes all, and seals it
+    await b.engine.timer._ownership.settle()
+    with capture_logs() as logs:
+        await a.engine.timer.run_once()
+    assert any("another node owns the shard" in line["event"] for line in logs)
+    assert began(a) == set()
+    assert [await executions_of(store, job_id) for job_id in mine] == [[]] * len(mine)
+    with pytest.raises(StaleEpoch):  # a turn that fails is followed by a pause: it does not try without end
+        await a.engine.timer.run_once()
+
+
+async def test_runs_of_a_dead_node_are_taken_over_by_whoever_runs_the_chores(nodes: tuple[Stage, Stage], store: Store):
+    a, b = nodes
+    jobs = await add_jobs(store)
+    await beat(a.clock, 3, a, b)
+    a.executor.hold()
+    await a.turn_timer()
+    orphans = {job_id for job_id in jobs if shard_of(job_id) in a.engine.membership.owned}
+    assert began(a) <= orphans
+    await beat(a.clock, 7, b)
+    with capture_logs() as logs:
+        await b.engine.reconciler.run_once()
+    assert any(line["event"] == "nodes are gone: their runs are taken over" for line in logs)
+    await b.tick()
+    assert orphans < began(b) == jobs
+    for job_id in jobs:
+        (execution,) = await executions_of(store, job_id)
+        assert execution.state is State.COMPLETED
+        assert execution.attempt == (2 if job_id in orphans else 1)
+
+
+async def test_a_late_result_of_a_node_that_lost_its_lease_is_refused(nodes: tuple[Stage, Stage], store: Store):
+    a, b = nodes
+    await add_jobs(store)
+    await beat(a.clock, 3, a, b)
+    a.executor.hold()
+    await a.turn_timer()
+    await beat(a.clock, 7, b)
+    await b.engine.reconciler.run_once()
+    await b.tick()
+    a.executor.let_go()
+    with capture_logs() as logs:
+        await a.settle()
+    assert any("a late result was refused" in line["event"] for line in logs)
+
+
+async def test_a_graceful_stop_hands_over_at_once_while_its_own_runs_end(nodes: tuple[Stage, Stage], store: Store):
+    a, b = nodes
+    jobs = await add_jobs(store)
+    await a.engine.membership.retire()
+    assert dict(a.engine.membership.owned) == {}
+    await b.engine.membership.run_once()
+    assert len(b.engine.membership.owned) == SHARDS
+    await beat(a.clock, 3, a, b)  # its lease lives on, and it takes nothing back
+    assert dict(a.engine.membership.owned) == {}
+    await b.tick()
+    assert began(b) == jobs
+    view = await a.registry.view()
+    assert {member.name for member in view.members} == {"a", "b"}
+
+
+async def test_a_node_that_retires_takes_nothing_back_though_nobody_heard_of_it(
+    nodes: tuple[Stage, Stage], monkeypatch: pytest.MonkeyPatch
+):
+    a, b = nodes
+
+    async def cut(*_: object) -> None:
+        raise ConnectionError("the line is cut")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(a.registry, "join", cut)
+        with pytest.raises(ConnectionError):
+            await a.engine.membership.retire()
+    await spread(a, b)
+    assert dict(a.engine.membership.owned) == {}
+
+
+async def test_a_job_created_on_another_node_is_hinted_to_its_owner(nodes: tuple[Stage, Stage], store: Store):
+    a, b = nodes
+    owned_by_b = next(random_id(n) for n in range(1000) if shard_of(random_id(n)) in b.engine.membership.owned)
+    await b.turn_timer()
+    b.engine.timer._wake.clear()
+    made = new_job(spec("immediate"), job_id=owned_by_b)
+    await store.apply([c.CreateJobs(NOW, (made,))])
+    assert not b.engine.timer._wake.is_set()
+    a.engine.due_hint(made.due_at)
+    assert b.engine.timer._wake.is_set()
+    await b.tick()
+    assert began(b) == {owned_by_b}
+
+
+async def test_a_job_that_is_due_much_later_is_hinted_to_nobody(nodes: tuple[Stage, Stage]):
+    a, _ = nodes
+    a.engine.due_hint(NOW + 3 * SECOND)
+    assert a.bus.sent == []  # type: ignore[attr-defined]
+
+
+async def test_a_cancellation_reaches_the_node_that_runs_it(nodes: tuple[Stage, Stage], store: Store):
+    a, b = nodes
+    await add_jobs(store, count=1)
+    await beat(a.clock, 3, a, b)
+    for stage in (a, b):
+        stage.executor.hold()
+        await stage.turn_timer()
+    runner, other = (a, b) if began(a) else (b, a)
+    (task,) = runner.executor.tasks
+    await store.apply([c.CancelExecution(a.clock.now(), TENANT, task.execution_id)])
+    assert other.engine.cancel(task.execution_id) is False
+    await runner.settle()
+    assert [e.state for e in await executions_of(store, task.job_id)] == [State.CANCELLED]
+
+
+async def test_a_node_whose_lease_was_lost_joins_anew_under_another_id(store: Store, clock: HandClock):
+    stage = Stage(store, clock, ScriptedExecutor())
+    stage.registry = MemoryRegistry(clock, TTL)
+    engine = stage.make_engine(node_name="a")
+    await engine.start()
+    try:
+        stage.executor.hold()
+        job_id = await stage.add_job(spec("2026-01-01T00:00:01Z"))
+        clock.advance(1)
+        await until(lambda: len(stage.executor.tasks) == 1)
+        first = engine.node
+        clock.advance(60)  # stopped for longer than its lease
+        await until(lambda: engine.node != first and len(engine.membership.owned) == SHARDS)
+        stage.executor.let_go()
+        await until(lambda: len(stage.executor.tasks) == 2)  # what it held then, it runs again: the same execution
+        assert len({task.execution_id for task in stage.executor.tasks}) == 1
+    finally:
+        await engine.stop()
+    assert await stage.states(job_id) == [State.COMPLETED]
+
+
+@pytest.mark.parametrize(("roles", "fires", "runs"), [({"timer"}, True, False), ({"worker"}, False, True)])
+async def test_roles_split_who_fires_from_who_runs(
+    store: Store, clock: HandClock, roles: set[str], fires: bool, runs: bool
+):
+    stage = Stage(store, clock, ScriptedExecutor())
+    stage.registry = MemoryRegistry(clock, TTL)
+    await stage.join(node_name="a", roles=frozenset(roles))
+    assert bool(stage.engine.membership.owned) is fires
+    services = {service.name for service in stage.engine.services}
+    assert ("timer" in services, "claimer" in services) == (fires, runs)
+    if fires:
+        job_id = await stage.add_job(spec("immediate"))
+        await stage.turn_timer()
+        assert await stage.states(job_id) == [State.QUEUED]
+        assert stage.executor.tasks == []
