@@ -20,12 +20,16 @@ READY_TIMEOUT_SECONDS = 30.0
 
 
 class DuetimeNode:
-    """One node with a data folder of its own on loopback, open to local targets. A context manager."""
+    """One node with a data folder of its own on loopback, open to local targets. A context manager.
 
-    def __init__(self) -> None:
+    With a `database_url`, it keeps its data there.
+    """
+
+    def __init__(self, database_url: str | None = None) -> None:
         if not EXECUTABLE.exists():
             raise Skipped("duetime is not installed in this environment: run `make setup`")
         self.folder = processes.scratch("duetime")
+        self._storage = ["--database-url", database_url] if database_url else ["--data", self.folder / "data"]
         self.port = processes.free_port()
         self._log = (self.folder / "serve.log").open("ab")
         self.child: subprocess.Popen[bytes] | None = None
@@ -45,7 +49,7 @@ class DuetimeNode:
         self.child = processes.start(
             [
                 *(EXECUTABLE, "serve", "--host", "127.0.0.1", "--port", str(self.port)),
-                *("--data", self.folder / "data"),
+                *self._storage,
             ],
             env={
                 "DUETIME_ALLOW_PRIVATE_TARGETS": "true",

@@ -1,7 +1,8 @@
 """The engine without the network: jobs due at one instant, an executor that does nothing, every result recorded.
 
-`python -m bench.noop_engine COUNT FOLDER` stores COUNT one-off jobs, lets the engine run them, and prints the seconds
-from their instant until the last result was durable.
+`python -m bench.noop_engine load COUNT WHERE` stores COUNT one-off jobs and prints their instant; WHERE is a folder for
+SQLite or a postgresql:// URL. `… run COUNT WHERE DUE_AT` lets an engine run them and prints the seconds from the
+instant until the last result was durable. Several may run at once: they share the work.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import uvloop
 
+from duetime.bus.local import LocalBus
 from duetime.domain.commands import CreateJobs, NewJob
 from duetime.domain.ids import make_id, shard_of
 from duetime.domain.instants import format_instant
@@ -22,13 +24,18 @@ from duetime.domain.states import State
 from duetime.engine.engine import Engine, EngineSettings
 from duetime.node import tune_the_interpreter
 from duetime.ports.executor import Outcome, Task
-from duetime.ports.store import ExecutionQuery
+from duetime.ports.registry import Registry
+from duetime.ports.store import ExecutionQuery, Store
+from duetime.registry.embedded import EmbeddedRegistry
+from duetime.registry.postgres import PostgresRegistry
+from duetime.store.postgres import PostgresStore
 from duetime.store.sqlite import SqliteStore
 from duetime.telemetry.clock import SystemClock
 from duetime.telemetry.events import EventHub
+from duetime.telemetry.logs import configure_logs
 
 PAGE = 1000  # as the API writes a batch
-LEAD_SECONDS = 2.0
+LEAD_SECONDS = 5.0
 DONE = Outcome(http_status=200, response="ok")
 
 
@@ -43,24 +50,43 @@ class NoopExecutor:
         return DONE
 
 
-async def main(count: int, folder: Path) -> float:
-    tune_the_interpreter()
-    clock, store = SystemClock(), SqliteStore(folder)
+def open_at(where: str) -> tuple[Store, Registry]:
+    if where.startswith("postgresql://"):
+        return PostgresStore(where), PostgresRegistry(where)
+    return SqliteStore(Path(where)), EmbeddedRegistry()
+
+
+async def load(count: int, where: str) -> int:
+    """Store the jobs. They are due so long after that a node has time to start and to arm."""
+    store, _ = open_at(where)
     await store.start()
-    due_at = clock.now() + int((LEAD_SECONDS + count / 25_000) * 1000)
+    clock = SystemClock()
+    due_at = clock.now() + int((LEAD_SECONDS + count / 20_000) * 1000)
     for at in range(0, count, PAGE):
         now = clock.now()
         jobs = tuple(job(number, now, due_at) for number in range(at, min(at + PAGE, count)))
         await store.apply([CreateJobs(now, jobs)])
-    if clock.now() > due_at - 500:
-        raise SystemExit("the jobs were due before all of them were stored")
-    engine = Engine(store, NoopExecutor(), clock, EventHub(), EngineSettings())
+    await store.stop()
+    return due_at
+
+
+async def run(count: int, where: str, due_at: int) -> float:
+    configure_logs("error")
+    tune_the_interpreter()
+    store, registry = open_at(where)
+    await store.start()
+    await registry.start()
+    settings = EngineSettings(node_name=f"noop-{os.getpid()}")
+    engine = Engine(store, registry, LocalBus(), NoopExecutor(), SystemClock(), EventHub(), settings)
     await engine.start()
+    if time.time() * 1000 > due_at - 500:
+        raise SystemExit("the jobs were due before the engine was ready")
     done = ExecutionQuery("default", state=State.COMPLETED)
     while await store.count_executions(done) < count:  # noqa: ASYNC110 (the store is asked, as anyone outside would)
         await asyncio.sleep(0.02)
     seconds = time.time() - due_at / 1000
     await engine.stop()
+    await registry.stop()
     await store.stop()
     return seconds
 
@@ -73,4 +99,7 @@ def job(number: int, now: int, due_at: int) -> NewJob:
 
 
 if __name__ == "__main__":
-    print(uvloop.run(main(int(sys.argv[1]), Path(sys.argv[2]))))
+    if sys.argv[1] == "load":
+        print(uvloop.run(load(int(sys.argv[2]), sys.argv[3])))
+    else:
+        print(uvloop.run(run(int(sys.argv[2]), sys.argv[3], int(sys.argv[4]))))

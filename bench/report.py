@@ -41,6 +41,13 @@ TABLES = {
         "W4: the cost of a tick as jobs grow", "cpu_percent", "% of a core", more_is_better=False, compared=False
     ),
     "w5": Subject("W5: decisions recorded without the network", "per_second", "executions/s"),
+    "pg-batch": Subject("On PostgreSQL: creates in one NDJSON batch", "per_second", "creates/s"),
+    "pg-w2": Subject("On PostgreSQL: W2, a burst", "drain_per_second", "webhooks/s"),
+    "pg-w3": Subject(
+        "On PostgreSQL: W3, every second", "p99_ms", "ms late (p99)", more_is_better=False, compared=False
+    ),
+    "pg-w5": Subject("On PostgreSQL: W5, decisions", "per_second", "executions/s"),
+    "pg-w5-two": Subject("On PostgreSQL: W5, two nodes on this machine", "per_second", "executions/s"),
 }
 
 HEADINGS = {

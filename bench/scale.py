@@ -17,6 +17,7 @@ class Scale(msgspec.Struct, frozen=True):
     tick_seconds: int
     idle_seconds: int
     decisions: int  # W5
+    decisions_on_postgres: int
 
 
 FULL = Scale(
@@ -31,6 +32,7 @@ FULL = Scale(
     tick_seconds=10,
     idle_seconds=10,
     decisions=1_000_000,
+    decisions_on_postgres=200_000,
 )
 
 QUICK = Scale(
@@ -45,4 +47,5 @@ QUICK = Scale(
     tick_seconds=4,
     idle_seconds=3,
     decisions=100_000,
+    decisions_on_postgres=40_000,
 )

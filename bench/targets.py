@@ -16,7 +16,14 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def judge(results: Sequence[Result], scale: Scale) -> list[Verdict]:
-    return [*_creates(results), *_burst(results), *_every_second(results), *_pending(results, scale), *_pages(results)]
+    return [
+        *_creates(results),
+        *_burst(results),
+        *_every_second(results),
+        *_pending(results, scale),
+        *_pages(results),
+        *_on_postgres(results),
+    ]
 
 
 def _figure(results: Sequence[Result], table: str, kind: Kind, name: str) -> float | None:
@@ -97,3 +104,22 @@ def _pending(results: Sequence[Result], scale: Scale) -> Iterator[Verdict]:
 
 def _pages(results: Sequence[Result]) -> Iterator[Verdict]:
     yield from _share(results, "w5", "per_second", 0.4, "bare SQLite")
+
+
+def _on_postgres(results: Sequence[Result]) -> Iterator[Verdict]:
+    yield from _share(results, "pg-batch", "per_second", 0.4, "bare COPY")
+    yield from _share(results, "pg-w2", "drain_per_second", 0.8, "the figure on SQLite")
+    p99 = _figure(results, "pg-w3", Kind.US, "p99_ms")
+    if p99 is not None:
+        yield Verdict(p99 <= 250, f"pg-w3: p99 {p99:.1f} ms late, at most 250 is promised")
+    for table in ("pg-w2", "pg-w3"):
+        if _figure(results, table, Kind.US, "missing") is not None:
+            yield from _whole(results, table)
+    ours, bare = _figure(results, "pg-w5", Kind.US, "per_second"), _figure(results, "pg-w5", Kind.LIMIT, "per_second")
+    if ours is not None and bare is not None:
+        yield Verdict(
+            ours / bare >= 0.5, f"pg-w5: {ours / bare:.0%} of bare SQL for the same rows, at least 50% is promised"
+        )
+    two, one = (_figure(results, "pg-w5-two", kind, "per_second") for kind in (Kind.US, Kind.LIMIT))
+    if two is not None and one is not None:
+        yield Verdict(two / one >= 1.3, f"pg-w5-two: two nodes {two / one:.1f} × of one, at least 1.3 × is promised")

@@ -21,15 +21,15 @@ def measure(setting: Setting) -> Iterator[Result]:
     sink, scale = setting.sink, setting.scale
     for name, client in (("Duetime's client in a bare loop", "duetime"), ("pyreqwest in a bare loop", "pyreqwest")):
         yield measured("w2", name, Kind.LIMIT, partial(limits.bare_client, client, sink, scale.burst))
-    yield measured("w2", "Duetime", Kind.US, lambda: _duetime(sink, scale.burst))
+    yield measured("w2", "Duetime", Kind.US, lambda: duetime(sink, scale.burst))
     for peer in PEERS if setting.peers else ():
         figures = partial(burst, peer, sink, peer.burst_of(scale))
         yield measured("w2", peer.name, Kind.PEER, figures, peer.note)
 
 
-def _duetime(sink: Sink, count: int) -> dict[str, float]:
+def duetime(sink: Sink, count: int, database_url: str | None = None) -> dict[str, float]:
     sink.reset()
-    with DuetimeNode() as node:
+    with DuetimeNode(database_url) as node:
         due_at = float(int(time.time() + LEAD_SECONDS + count / 10_000))
         jobs = [webhook_job(n, sink.url(f"/w2/{n}"), instant(due_at)) for n in range(count)]
         for body, size in pages(jobs):

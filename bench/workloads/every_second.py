@@ -19,19 +19,21 @@ LEAD_SECONDS = 4.0
 
 def measure(setting: Setting) -> Iterator[Result]:
     sink, jobs, seconds = setting.sink, setting.scale.jobs_each_second, setting.scale.seconds
-    yield measured("w3", "Duetime", Kind.US, partial(_duetime, sink, jobs, seconds, jitter_seconds=0))
-    yield measured("w3-jitter", "Duetime", Kind.US, partial(_duetime, sink, jobs, seconds, jitter_seconds=1))
+    yield measured("w3", "Duetime", Kind.US, partial(duetime, sink, jobs, seconds, jitter_seconds=0))
+    yield measured("w3-jitter", "Duetime", Kind.US, partial(duetime, sink, jobs, seconds, jitter_seconds=1))
     for peer in PEERS if setting.peers else ():
         if peer.slow and not setting.scale.slow_peers:
             continue
         yield measured("w3", peer.name, Kind.PEER, partial(every_second, peer, sink, jobs, seconds), peer.note)
 
 
-def _duetime(sink: Sink, jobs: int, seconds: int, jitter_seconds: int) -> dict[str, float]:
+def duetime(
+    sink: Sink, jobs: int, seconds: int, jitter_seconds: int, database_url: str | None = None
+) -> dict[str, float]:
     """Start and end stand half a second off the full one, so that exactly `seconds` instants lie between them."""
     sink.reset()
     run = "w3j" if jitter_seconds else "w3"
-    with DuetimeNode() as node:
+    with DuetimeNode(database_url) as node:
         first_at = float(math.ceil(time.time() + LEAD_SECONDS))
         last_at = first_at + seconds - 1
         window = {"start_at": instant(first_at - 0.5), "end_at": instant(last_at + 0.5)}

@@ -1,0 +1,63 @@
+"""The same on PostgreSQL: a batch of creates, a burst, every second, and pages of decisions by one node and by two."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from bench import limits, processes
+from bench.duetime_node import DuetimeNode, ndjson, webhook_job
+from bench.postgres import postgres
+from bench.results import Kind, Result, measured
+from bench.workloads import Setting, burst, every_second, pages
+from bench.workloads.creates import FAR, TARGET
+
+
+def measure(setting: Setting) -> Iterator[Result]:
+    sink, scale = setting.sink, setting.scale
+    batch, decisions = scale.batch, scale.decisions_on_postgres
+    yield measured("pg-batch", "bare COPY of the same rows", Kind.LIMIT, partial(_bare, "creates", batch))
+    yield measured("pg-batch", "Duetime", Kind.US, partial(_batch, batch))
+    yield measured("pg-w2", "Duetime on SQLite", Kind.LIMIT, lambda: burst.duetime(sink, scale.burst))
+    yield measured("pg-w2", "Duetime", Kind.US, lambda: _burst(setting))
+    yield measured("pg-w3", "Duetime", Kind.US, lambda: _every_second(setting))
+    bare = "bare SQL for the same fires and finishes"
+    yield measured("pg-w5", bare, Kind.LIMIT, partial(_bare, "executions", decisions))
+    yield measured("pg-w5", "bare SQL for the fires alone", Kind.LIMIT, partial(_bare, "fires", decisions))
+    yield measured("pg-w5", "Duetime", Kind.US, partial(_engines, 1, decisions))
+    yield measured("pg-w5-two", "one node", Kind.LIMIT, partial(_engines, 1, decisions))
+    yield measured("pg-w5-two", "Duetime, two nodes", Kind.US, partial(_engines, 2, decisions))
+
+
+def _bare(what: str, count: int) -> dict[str, float]:
+    seconds = []
+    for _ in range(limits.REPEATS if count <= 100_000 else 1):
+        with postgres() as url:
+            command = [processes.PYTHON, "-m", "bench.bare_postgres", what, str(count), url]
+            seconds.append(float(processes.run(command, timeout_seconds=300)))
+    return {"per_second": count / min(seconds), "seconds": min(seconds)}
+
+
+def _batch(count: int) -> dict[str, float]:
+    lines = ndjson(webhook_job(number, TARGET, FAR) for number in range(count))
+    runs = []
+    for _ in range(limits.REPEATS):
+        with postgres() as url, DuetimeNode(url) as node:
+            runs.append(node.add_batch(lines, count))
+    return {"per_second": count / min(runs), "seconds": min(runs)}
+
+
+def _burst(setting: Setting) -> dict[str, float]:
+    with postgres() as url:
+        return burst.duetime(setting.sink, setting.scale.burst, url)
+
+
+def _every_second(setting: Setting) -> dict[str, float]:
+    with postgres() as url:
+        jobs, seconds = setting.scale.jobs_each_second, setting.scale.seconds
+        return every_second.duetime(setting.sink, jobs, seconds, jitter_seconds=0, database_url=url)
+
+
+def _engines(nodes: int, count: int) -> dict[str, float]:
+    with postgres() as url:
+        return pages.engines(nodes, count, url)
