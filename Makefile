@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 ARGS   ?=
 
-.PHONY: help setup run test check bench lock clean
+.PHONY: help setup run test check soak bench lock clean
 
 help:            ## Show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -35,6 +35,9 @@ check: setup     ## The same without the slow tests: under a minute
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -m 'not slow' $(ARGS)
+
+soak: setup      ## The long runs: many faults, for minutes (ARGS="-k kill" picks some)
+	$(BIN)/python -m pytest -m soak $(ARGS)
 
 bench: setup     ## Measure us, the peers and the bare limits in one run; writes docs/benchmarks.md
 	$(BIN)/python -m bench $(ARGS)

@@ -1,4 +1,4 @@
-"""A node: one process with its parts. The only file that names concrete adapters."""
+"""A node: one process with its parts, chosen by its settings from the adapters there are."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import Any
 import structlog
 import uvicorn
 
-from duetime.api.app import create_app
+from duetime.api.app import create_app, create_health_app
 from duetime.api.chance import rising
 from duetime.api.context import ApiContext, ClusterState
 from duetime.api.protocol import BoundedProtocol
@@ -143,7 +143,7 @@ class Node:
             self._cluster,
         )
         return uvicorn.Config(
-            create_app(context),
+            create_app(context) if "api" in self._settings("ROLES") else create_health_app(context),
             loop="uvloop",
             http=BoundedProtocol,
             lifespan="off",

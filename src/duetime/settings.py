@@ -140,8 +140,8 @@ def _database_url(value: str) -> str:
 
 def _connections(value: str) -> int:
     number = _whole(value)
-    if number < 4:
-        raise ValueError("must be at least 4")
+    if number < 6:  # the writers, the engine's readers, and one for people
+        raise ValueError("must be at least 6")
     return number
 
 

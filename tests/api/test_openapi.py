@@ -26,6 +26,7 @@ ROUTES = {
     "/api/v1/dead-letters/redrive": {"post"},
     "/api/v1/schedules/preview": {"post"},
     "/api/v1/events": {"get"},
+    "/api/v1/cluster": {"get"},
     "/health": {"get"},
 }
 

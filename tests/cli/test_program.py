@@ -57,7 +57,7 @@ def test_help_is_quick_because_nothing_heavy_is_imported() -> None:
 
 
 def test_without_a_server_a_sentence_says_how_to_start_one(alone: Any) -> None:
-    for args in (["job", "list"], ["health"], ["execution", "list"], ["dead-letters", "list"]):
+    for args in (["job", "list"], ["health"], ["execution", "list"], ["dead-letters", "list"], ["cluster"]):
         result = alone(*args)
         assert result.exit_code == 1
         assert result.stderr == "duetime: no Duetime at http://127.0.0.1:9; start one with: duetime serve\n"

@@ -8,11 +8,12 @@ what the API says once everything is quiet. Which instants were due it works out
     DUP-EXECUTION  two execution ids for one instant
     EARLY          a request before its instant
     ORPHAN         an execution that is still open after everything is quiet
-    STALE          an attempt that had been replaced was let through: its request or its end came after its successor's
+    STALE          an attempt that had been replaced was let through: its request or its end came after its successor's;
+                   or the database saw a write of a node that no longer owned the shard
     LOST           an acknowledged job is gone
     DUP-ATTEMPT    more requests for one execution than its bound allows, more repeated ones than `most_repeated`, or
                    one repeated that a target had accepted longer than `unrecorded_ms` before the crash
-    LATE           the 99th percentile of lateness is past the objective
+    LATE           the 99th percentile of lateness, or the latest first request of all, is past the objective
 
 A repeated request is no fault by itself: attempts are at least once. It is counted, and bounded.
 """
@@ -67,6 +68,7 @@ class History:
     stored_jobs: frozenset[str]
     until: int  # instants up to here must have been decided
     crashes: Sequence[int] = ()  # when the server was killed
+    stale_writes: Sequence[str] = ()  # as the database wrote them down, if it was told to
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,8 @@ class Objectives:
     # A result is written a moment after it came. How many that are depends on the rate; how old they are does not.
     unrecorded_ms: int | None = None
     lateness_p99_ms: int | None = None
+    # Of every planned run, whichever attempt it was that first reached its target: what a handover may cost.
+    lateness_most_ms: int | None = None
 
 
 @dataclass
@@ -152,10 +156,13 @@ def check(history: History, objectives: Objectives = Objectives()) -> Report:  #
     _check_decisions(history, jobs, due, report)
     _check_executions(history, by_execution, report)
     _check_requests(history, jobs, due, by_execution, report)
+    for sentence in history.stale_writes:
+        report.add("STALE", sentence)
     repeated = {id: lines for id, lines in by_execution.items() if len(lines) > 1}
     _check_repeats(repeated, jobs, objectives, report)
     oldest = _check_unrecorded(repeated, history.crashes, objectives, report)
     lateness = _check_lateness(history.requests, objectives, report)
+    latest = _check_latest(by_execution, objectives, report)
     report.counts = {
         "jobs": len(jobs),
         "due instants": sum(map(len, due.values())),
@@ -164,6 +171,7 @@ def check(history: History, objectives: Objectives = Objectives()) -> Report:  #
         "repeated executions": len(repeated),
         "oldest repeated (ms)": oldest,
         **{f"lateness {name} (ms)": value for name, value in lateness.items()},
+        "latest first request (ms)": latest,
     }
     return report
 
@@ -295,3 +303,16 @@ def _check_lateness(requests: Iterable[dict[str, Any]], objectives: Objectives, 
     if wanted is not None and found["p99"] > wanted:
         report.add("LATE", f"p99 is {found['p99']} ms after the instant; the objective is {wanted} ms")
     return found
+
+
+def _check_latest(by_execution: dict[str, list[dict[str, Any]]], objectives: Objectives, report: Report) -> int:
+    latest, most = 0, objectives.lateness_most_ms
+    for execution_id, (first, *_) in by_execution.items():
+        if first["trigger"] not in PLANNED:
+            continue
+        late = first["t_start"] - instant(first["scheduled_at"])
+        latest = max(latest, late)
+        if most is not None and late > most:
+            sentence = f"execution {execution_id} of {first['scheduled_at']} was first requested {late} ms after its"
+            report.add("LATE", f"{sentence} instant, as attempt {first['attempt']}; {most} ms is the most allowed")
+    return latest

@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from cluster.cluster import Cluster
+from cluster.database import Database, Postgres
+from cluster.gate import Gate
 from cluster.processes import Receiver, Server
 from cluster.scenario import Scenario
 
@@ -27,3 +30,40 @@ def receiver(tmp_path: Path) -> Iterator[Receiver]:
 @pytest.fixture
 def scenario(server: Server, receiver: Receiver) -> Scenario:
     return Scenario(server, receiver)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """Not started yet."""
+    postgres = Postgres()
+    yield postgres
+    postgres.close()
+
+
+@pytest.fixture
+def database(postgres: Postgres) -> Iterator[Database]:
+    with postgres.database() as database:
+        yield database
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, receiver: Receiver, database: Database) -> Iterator[Cluster]:
+    """Nodes with leases of two seconds, none of them started yet."""
+    cluster = Cluster(tmp_path, receiver, database, NODE_LEASE_SECONDS="2s", DB_OP_TIMEOUT="1s")
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture
+def soak_cluster(tmp_path: Path, receiver: Receiver, database: Database) -> Iterator[Cluster]:
+    """The same with the settings that people have."""
+    cluster = Cluster(tmp_path, receiver, database)
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture
+def gate(database: Database) -> Iterator[Gate]:
+    gate = Gate(database.url)
+    yield gate
+    gate.close()

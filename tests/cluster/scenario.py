@@ -101,8 +101,11 @@ class Scenario:
 
     def assert_green(self, objectives: Objectives = Objectives()) -> Report:  # noqa: B008 (frozen)
         report = self.check(objectives)
-        assert report.green, f"{report}\n{self.server.errors()[-2000:]}"
+        assert report.green, f"{report}\n{self.errors()}"
         return report
+
+    def errors(self) -> str:
+        return self.server.errors()[-2000:]
 
 
 def acknowledged(body: Body, answer: dict[str, Any]) -> AcknowledgedJob:

@@ -78,11 +78,16 @@ SqliteStore.apply = apply
 """
 
 
-def start_with(fault: str, server: Server, **settings: str) -> None:
+def faulty(server: Server, fault: str) -> dict[str, str]:
+    """The environment in which the server's process has that fault."""
     folder = server.folder / "fault"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(fault)
-    server.start({"PYTHONPATH": str(folder)}, **settings)
+    return {"PYTHONPATH": str(folder)}
+
+
+def start_with(fault: str, server: Server, **settings: str) -> None:
+    server.start(faulty(server, fault), **settings)
 
 
 def due_together(scenario: Scenario, count: int, path: str = "/ok") -> int:

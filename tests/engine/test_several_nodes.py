@@ -259,6 +259,24 @@ async def test_a_cancellation_reaches_the_node_that_runs_it(nodes: tuple[Stage, 
     assert [e.state for e in await executions_of(store, task.job_id)] == [State.CANCELLED]
 
 
+async def test_a_cancellation_that_nobody_hinted_at_is_found_within_a_second(
+    nodes: tuple[Stage, Stage], store: Store
+):
+    a, b = nodes
+    await add_jobs(store, count=1)
+    await beat(a.clock, 3, a, b)
+    for stage in (a, b):
+        stage.executor.hold()
+        await stage.turn_timer()
+    runner, other = (a, b) if began(a) else (b, a)
+    (task,) = runner.executor.tasks
+    await store.apply([c.CancelExecution(a.clock.now(), TENANT, task.execution_id)])
+    await other.engine.stopper.run_once()
+    assert await runner.engine.stopper.run_once() <= a.clock.now() + SECOND
+    await runner.settle()
+    assert [e.state for e in await executions_of(store, task.job_id)] == [State.CANCELLED]
+
+
 async def test_a_node_whose_lease_was_lost_joins_anew_under_another_id(store: Store, clock: HandClock):
     stage = Stage(store, clock, ScriptedExecutor())
     stage.registry = MemoryRegistry(clock, TTL)

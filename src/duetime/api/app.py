@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from litestar import Litestar, Router
 from litestar.di import Provide
 from litestar.exceptions import HTTPException
-from litestar.types import ASGIApp
+from litestar.types import ASGIApp, ControllerRouterHandler
 
 from duetime.api.actions import JobActionController
 from duetime.api.batch import create_jobs
 from duetime.api.bodies import MAX_BODY_BYTES
+from duetime.api.cluster import get_cluster
 from duetime.api.context import ApiContext
 from duetime.api.create import QuickCreate
 from duetime.api.events import EventController
@@ -26,15 +29,27 @@ BASE_PATH = "/api/v1"
 
 
 def create_app(context: ApiContext) -> ASGIApp:
-    routes = Router(
+    return LocalOnly(QuickCreate(_litestar(context, [_routes(), get_health, *docs_routes()]), context))
+
+
+def create_health_app(context: ApiContext) -> ASGIApp:
+    """For a node without the role `api`: it says how it is, and nothing else."""
+    return LocalOnly(_litestar(context, [get_health]))
+
+
+def _routes() -> Router:
+    return Router(
         BASE_PATH,
         route_handlers=[
             create_jobs, JobController, JobActionController, ExecutionController, DeadLetterController,
-            ScheduleController, EventController,
+            ScheduleController, EventController, get_cluster,
         ],
     )  # fmt: skip
-    app = Litestar(
-        route_handlers=[routes, get_health, *docs_routes()],
+
+
+def _litestar(context: ApiContext, handlers: Sequence[ControllerRouterHandler]) -> Litestar:
+    return Litestar(
+        route_handlers=handlers,
         dependencies={"context": Provide(lambda: context, sync_to_thread=False, use_cache=True)},
         exception_handlers={
             DuetimeError: handle_duetime_error,
@@ -45,4 +60,3 @@ def create_app(context: ApiContext) -> ASGIApp:
         request_max_body_size=MAX_BODY_BYTES,
         logging_config=None,
     )
-    return LocalOnly(QuickCreate(app, context))

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from duetime.cli import config, cron, executions, health, job, serve
+from duetime.cli import cluster, config, cron, doctor, executions, health, job, migrate, promote, serve
 from duetime.cli.errors import Program
 from duetime.cli.options import DEFAULT_URL
 
@@ -24,7 +24,8 @@ app = typer.Typer(
 @app.callback()
 def callback(
     url: Annotated[
-        str, typer.Option(envvar="DUETIME_URL", help="The server that job, execution, dead-letters and health ask.")
+        str,
+        typer.Option(envvar="DUETIME_URL", help="The server that job, execution, dead-letters, health, cluster ask."),
     ] = DEFAULT_URL,
 ) -> None:
     """Duetime runs jobs in due time.
@@ -46,6 +47,10 @@ app.add_typer(executions.dead_letters, name="dead-letters")
 app.add_typer(cron.app, name="cron")
 app.add_typer(config.app, name="config")
 app.command("health")(health.health)
+app.command("cluster")(cluster.cluster)
+app.command("migrate")(migrate.migrate)
+app.command("doctor")(doctor.doctor)
+app.command("promote")(promote.promote)
 
 
 def main() -> None:

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from duetime.cli.errors import CommandFailed
+from duetime.cli.errors import BadUsage, CommandFailed
+from duetime.settings import Setting, load_settings
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 MOST_NAMES = 1000  # looked through for a name
@@ -38,6 +39,18 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, for ma
 Job = Annotated[str, typer.Argument(help="The job: its id, or its whole name.", autocompletion=complete_job)]
 Execution = Annotated[str, typer.Argument(help="The execution's id.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="How many at most.")]
+
+DatabaseUrl = Annotated[
+    str | None, typer.Option("--database-url", help="postgresql://…: the database; DATABASE_URL if left out.")
+]
+Data = Annotated[str | None, typer.Option("--data", help="Folder of the SQLite database, in place of --database-url.")]
+
+
+def storage_settings(database_url: str | None, data: str | None) -> dict[str, Setting]:
+    """Settings, with the database that was named. A folder that is named wins over a DATABASE_URL around us."""
+    if database_url is not None and data is not None:
+        raise BadUsage("give --database-url or --data, not both")
+    return load_settings({"DATABASE_URL": "" if data is not None else database_url, "DATA": data})
 
 
 def find_job_id(client: Any, text: str) -> str:

@@ -34,6 +34,11 @@ STYLES = {
     "ok": "green",
     "healthy": "green",
     "degraded": "red",
+    "warning": "yellow",
+    "problem": "red",
+    "trusted": "green",
+    "doubtful": "red",
+    "lost": "red",
 }
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))

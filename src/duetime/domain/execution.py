@@ -134,8 +134,10 @@ def lapse(run: Run, now: int) -> Attempted:
         state, message = State.QUEUED, "the node that ran this attempt was lost; it is tried again"
     else:
         state, message = State.FAILED, f"{run.attempt} attempts were lost with their nodes; given up"
+    # The lost node's clock may have been ahead: by ours, the instant may be yet to come.
+    due_at = max(now, run.scheduled_at)
     return Attempted(
-        run.execution_id, run.job_id, run.tenant, run.attempt, run.token, state, now, None, now,
+        run.execution_id, run.job_id, run.tenant, run.attempt, run.token, state, due_at, None, now,
         ErrorType.LEASE_LOST, message, None, None, state is State.FAILED,
     )  # fmt: skip
 

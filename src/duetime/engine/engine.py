@@ -15,7 +15,7 @@ import structlog
 from duetime.domain.commands import Release, StartNode, StopNode
 from duetime.domain.hint import Hint
 from duetime.domain.instants import LATEST, SECOND
-from duetime.domain.lease import TIMER, runs_chores
+from duetime.domain.lease import TIMER, Standing, runs_chores
 from duetime.engine.claimer import Claimer
 from duetime.engine.dispatcher import Dispatcher, Limits
 from duetime.engine.membership import Membership
@@ -24,6 +24,7 @@ from duetime.engine.reconciler import Reconciler
 from duetime.engine.recorder import Recorder
 from duetime.engine.retention import Retention
 from duetime.engine.service import Service
+from duetime.engine.stopper import Stopper
 from duetime.engine.timer import Timer
 from duetime.engine.worker import Worker
 from duetime.ports.bus import Bus
@@ -96,11 +97,16 @@ class Engine:
         recorder = Recorder(self._store, self._clock, self.node, self._events)
         limits = settings.limits if WORKER in roles else msgspec.structs.replace(settings.limits, capacity=0)
         self.dispatcher = Dispatcher(limits, lambda run: worker.attempt(run), lambda run: worker.drop(run))
-        worker = Worker(self._executor, recorder, self._clock, self._chance, lambda id: id in self.dispatcher.cancelled)
+        membership = self.membership
+        worker = Worker(
+            self._executor, recorder, self._clock, self._chance, lambda id: id in self.dispatcher.cancelled,
+            lambda: membership.standing is Standing.TRUSTED,
+        )  # fmt: skip
         fenced = not math.isinf(self._registry.ttl_seconds)
         ownership = Ownership(self._store, self._clock, self.node, self.membership.owned_now, fenced=fenced)
         self.timer = Timer(self._store, self._clock, self.node, self.dispatcher, self._entropy, ownership)
         self.claimer = Claimer(self._store, self._clock, self.node, self.dispatcher)
+        self.stopper = Stopper(self._store, self._clock, self.node, self.dispatcher)
         self.recorder = recorder
         self.reconciler = Reconciler(
             self._store, self._clock, self.node, self.claimer, settings.reconcile_interval_seconds,
@@ -118,6 +124,7 @@ class Engine:
         self._lost.clear()
         self.services = [self.membership, recorder, self.reconciler]
         self.services += [self.claimer] if WORKER in roles else []
+        self.services += [self.stopper] if WORKER in roles and fenced else []
         self.services += [self.timer, self.retention] if TIMER in roles else []
 
     def _runs_chores(self) -> bool:
@@ -152,7 +159,7 @@ class Engine:
         await self._try(self.membership.leave())
 
     async def _wind_down(self, drain_seconds: float) -> None:
-        for service in (self.timer, self.reconciler, self.claimer, self.retention):
+        for service in (self.timer, self.reconciler, self.claimer, self.stopper, self.retention):
             await service.stop()
         never_started, lanes = await self.dispatcher.drain(drain_seconds)
         for lane in lanes:

@@ -42,7 +42,8 @@ class Reconciler(Service):
         if (is_first or self._runs_chores()) and (await self._end_nodes(now) or now >= self._next_at):
             await self._take_over()
             self._next_at = self._clock.now() + self._interval
-        return min(self._next_at, now + SECOND)
+        # Where another node does it, the instant may have passed, and goes on passing: to name it would be to spin.
+        return now + SECOND if self._next_at <= now else min(self._next_at, now + SECOND)
 
     async def _end_nodes(self, now: int) -> bool:
         """Tell the store which nodes are gone. True if there is one that it had not been told of."""

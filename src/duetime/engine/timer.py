@@ -84,7 +84,9 @@ class Timer(Service):
             return 0
         first_due_at = armed.first_due_at()
         if first_due_at is not None:
-            return min(first_due_at, armed.reads_on_at(), now + SECOND)
+            next_at = min(first_due_at, now + SECOND)
+            # A reading that is put off (until the instant has come, or a page was fired) is no reason to look again.
+            return next_at if armed.reads_on_at() <= now else min(next_at, armed.reads_on_at())
         nearest = await self._store.next_due_at(ownership.shards())
         armed.drop()  # the next reading begins anew, whatever came meanwhile
         return now + SECOND if nearest is None else min(now + SECOND, max(nearest - ARM_AHEAD, now + 1))

@@ -151,6 +151,9 @@ class Store(Protocol):
         One whose job's definition can't be read is left out and FAILED, as in Claim.
         """
 
+    async def list_to_stop(self, node: int, limit: int) -> list[str]:
+        """Executions that `node` runs and that were asked to stop."""
+
     async def count_history(self) -> int:
         """All executions there are, of all tenants."""
 

@@ -535,3 +535,14 @@ async def test_lapsed_runs_come_in_pages(store: Store, node: int):
         seen += [run.execution_id for run in lapsed]
     assert len(seen) == len(set(seen)) == 5
     assert len(await claim(store, successor, LATER)) == 5
+
+
+async def test_what_a_node_runs_and_was_asked_to_stop_is_listed_for_that_node(store: Store, node: int):
+    stopped, other = await add_job(store), await add_job(store)
+    await fire(store, node, LATER)
+    (asked,), (left,) = await executions_of(store, stopped), await executions_of(store, other)
+    assert await store.list_to_stop(node, 10) == []
+    assert await one(store, c.CancelExecution(LATER, TENANT, asked.execution_id)) is State.RUNNING
+    assert await store.list_to_stop(node, 10) == [asked.execution_id]
+    assert await store.list_to_stop(node + 1, 10) == []
+    assert left.execution_id != asked.execution_id

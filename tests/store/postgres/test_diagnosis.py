@@ -193,6 +193,16 @@ async def test_runs_of_nodes_that_ended_are_found_also_if_only_their_lease_did(
     assert not_ok(await doctor()) == {"lost executions": PROBLEM}
 
 
+async def test_a_registry_that_can_not_be_read_makes_no_run_a_lost_one(
+    doctor: Doctor, cluster: Cluster, session: asyncpg.Connection
+):
+    await session.execute(OPEN_RUN, 0, cluster[2], False, "RUNNING")
+    await session.execute("DROP TABLE leases")
+    checks = await doctor()
+    assert not_ok(checks) == {"nodes": PROBLEM, "shards": PROBLEM, "epochs": PROBLEM}
+    assert "run `duetime migrate`" in checks["nodes"].found
+
+
 async def test_strays_and_the_oldest_day_of_history_are_told(
     doctor: Doctor, cluster: Cluster, session: asyncpg.Connection
 ):

@@ -108,6 +108,10 @@ class PostgresStore:
             await self.apply([Finish(node, now, tuple(given_up(row, now) for row in apart))])
         return runs
 
+    async def list_to_stop(self, node: int, limit: int) -> list[str]:
+        values = {"node": node, "limit": limit}
+        return [row[0] for row in await self._fetch(self._engine_reads, self._sql["list_to_stop"], values)]
+
     async def count_history(self) -> int:
         found: list[int] = await self._read(self._engine_reads, self._sql["count_history"], int, {})
         return found[0]

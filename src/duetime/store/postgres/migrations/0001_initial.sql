@@ -99,6 +99,7 @@ CREATE INDEX open_runs_waiting_at ON open_runs (priority, endpoint, due_at) WHER
 CREATE INDEX open_runs_held ON open_runs (job, scheduled_at, extra) WHERE held;
 -- (The node is named so that this index is no answer to a question for a state alone: without figures, it looks small.)
 CREATE INDEX open_runs_running ON open_runs (node) WHERE state = 'RUNNING' AND node IS NOT NULL;
+CREATE INDEX open_runs_to_stop ON open_runs (node) WHERE cancel_requested;
 
 CREATE TABLE attempts (
     scheduled_at  bigint NOT NULL,    -- of the execution

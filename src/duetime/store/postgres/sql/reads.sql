@@ -94,3 +94,7 @@ SELECT coalesce(sum(value), 0)::text AS row FROM counters WHERE tenant = :tenant
 
 -- name: check
 SELECT count(*)::text AS row FROM nodes WHERE ended_at IS NULL;
+
+-- name: list_to_stop
+SELECT execution::text FROM open_runs
+WHERE cancel_requested AND node = :node::integer AND state = 'RUNNING' LIMIT :limit::bigint;

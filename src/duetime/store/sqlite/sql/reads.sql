@@ -68,3 +68,7 @@ SELECT value AS row FROM counters WHERE tenant = :tenant AND name = :name;
 
 -- name: check
 SELECT count(*) AS row FROM nodes WHERE ended_at IS NULL;
+
+-- name: list_to_stop
+SELECT json_quote(uuid_text(id)) AS row FROM executions
+WHERE state = 'RUNNING' AND node = :node AND cancel_requested = 1 LIMIT :limit;

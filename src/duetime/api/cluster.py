@@ -1,0 +1,61 @@
+"""/api/v1/cluster: which nodes live, what they own, and where this one stands."""
+
+from __future__ import annotations
+
+import msgspec
+from litestar import get
+
+from duetime.api.context import ApiContext, ClusterState
+from duetime.domain.ids import SHARDS
+from duetime.domain.instants import LATEST
+from duetime.domain.lease import Standing, empty_view, runs_chores
+
+
+class OwnStanding(msgspec.Struct, frozen=True):
+    """This node, as it sees itself: `trusted` fires for the shards it owns; else it fires for none."""
+
+    id: int
+    name: str
+    standing: Standing
+    owned_shards: int
+
+
+class NodeView(msgspec.Struct, frozen=True):
+    """`lease_ends_in_ms` counts from the last heartbeat, not a second ago; null where leases don't end (SQLite)."""
+
+    id: int
+    name: str
+    roles: list[str]
+    lease_ends_in_ms: int | None
+    owned_shards: int
+    runs_chores: bool
+
+
+class Cluster(msgspec.Struct, frozen=True):
+    node: OwnStanding
+    nodes: list[NodeView]
+    shards: int
+    unowned_shards: list[int]
+
+
+@get("/cluster", tags=["cluster"], summary="Living nodes with their roles, leases and shards; shards without an owner")
+async def get_cluster(context: ApiContext) -> Cluster:
+    return view_cluster(context.cluster())
+
+
+def view_cluster(state: ClusterState) -> Cluster:
+    view = state.view or empty_view()
+    # Of its own shards a node knows more than the view that came with its last heartbeat: what it took and gave up
+    # since, and that its trust has ended.
+    owners = [None if holding.owner == state.node else holding.owner for holding in view.shards]
+    for shard in state.owned:
+        owners[shard] = state.node
+    nodes = []
+    for member in view.members:
+        owned = [shard for shard, owner in enumerate(owners) if owner == member.node]
+        left = None if member.lapses_at >= LATEST else max(0, member.lapses_at - view.now)
+        nodes.append(NodeView(member.node, member.name, sorted(member.roles), left, len(owned), runs_chores(owned)))
+    alive = {member.node for member in view.members}
+    free = [shard for shard, owner in enumerate(owners) if owner not in alive]
+    own = OwnStanding(state.node, state.name, state.standing, len(state.owned))
+    return Cluster(own, nodes, SHARDS, free)

@@ -1,0 +1,38 @@
+"""`duetime doctor`: what is well, what is not, and what to do about it."""
+
+from __future__ import annotations
+
+import typer
+
+from duetime.cli.options import Data, DatabaseUrl, Json, storage_settings
+
+
+def doctor(database_url: DatabaseUrl = None, data: Data = None, as_json: Json = False) -> None:
+    """Look at the database and the cluster: each check is ok, a warning, or a problem, with what to do.
+
+    It only reads, and needs no running server. Exit code 1 if there is a problem; warnings alone are 0.
+
+    \b
+    duetime doctor                 # what DATABASE_URL or DATA names
+    duetime doctor --database-url postgresql://user@host/duetime
+    duetime doctor --data /var/lib/duetime --json
+    """
+    import asyncio
+
+    from duetime.cli.output import print_json, print_table, state
+    from duetime.diagnosis import diagnose
+    from duetime.domain.checkup import has_problem
+
+    checks = asyncio.run(diagnose(storage_settings(database_url, data)))
+    if as_json:
+        print_json(
+            [
+                {"check": it.check, "status": it.status.value, "found": it.found, "advice": it.advice or None}
+                for it in checks
+            ]
+        )
+    else:
+        rows = [(it.check, state(it.status.value), it.found, it.advice) for it in checks]
+        print_table(("check", "status", "what is", "what to do"), rows, "")
+    if has_problem(checks):
+        raise typer.Exit(1)

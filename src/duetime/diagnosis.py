@@ -1,0 +1,142 @@
+"""`duetime doctor`: the looks of a store and of the registry put together, each bounded, none stopped by another.
+
+What is looked at stands beside each backend (`checkup.py`); what is made of it, in its verdicts and in
+`domain.checkup`. Nothing here writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from duetime.domain import checkup
+from duetime.domain.checkup import Check, Status, not_done, reason
+from duetime.domain.lease import View
+from duetime.registry.checkup import read_view
+from duetime.settings import Setting
+from duetime.store.postgres.checkup import PostgresCheckup
+from duetime.store.postgres.connections import Address
+from duetime.store.sqlite.checkup import SqliteCheckup
+
+CHECK_SECONDS = 5.0
+INTEGRITY_SECONDS = 60.0  # reads all of a file
+
+HISTORY = ("EXECUTION_HISTORY_RETENTION", "EXECUTION_HISTORY_LIMIT")
+
+Look = tuple[str, Callable[[], Awaitable[Check]]]
+
+
+async def diagnose(settings: Mapping[str, Setting]) -> list[Check]:
+    value: Callable[[str], Any] = lambda name: settings[name].value  # noqa: E731
+    if value("DATABASE_URL"):
+        return await _diagnose_postgres(value)
+    return await _diagnose_sqlite(value)
+
+
+async def _diagnose_postgres(value: Callable[[str], Any]) -> list[Check]:
+    url = value("DATABASE_URL")
+    doctor = PostgresCheckup(url, CHECK_SECONDS)
+    try:
+        connection = await _look("connection", doctor.connection)
+        is_reached = connection.status is not Status.PROBLEM
+        cluster = await _read_cluster(Address(url).url) if is_reached else _Cluster(None)
+        server: list[Look] = [
+            ("server version", doctor.server_version),
+            ("writable", doctor.writable),
+            ("durability", doctor.durability),
+            ("autovacuum", doctor.autovacuum),
+            ("clock skew", doctor.clock_skew),
+            ("connections", partial(doctor.connections, value("DB_MAX_OPEN_CONNS"), len(cluster.alive or ()))),
+            ("schema", doctor.schema),
+        ]
+        tables: list[Look] = [
+            ("nodes", cluster.nodes),
+            ("shards", cluster.shards),
+            ("epochs", partial(cluster.epochs, doctor)),
+            ("due timers", doctor.due_timers),
+            ("waiting executions", doctor.waiting_runs),
+            ("lost executions", partial(doctor.lost_runs, cluster.alive, value("RECONCILE_INTERVAL"))),
+            ("history", partial(doctor.history, *map(value, HISTORY))),
+            ("stray history", doctor.strays),
+            ("dead rows", doctor.dead_rows),
+        ]
+        if not is_reached:
+            why, advice = "there is no connection to the database", "See `connection`."
+            return [connection, *(not_done(name, why, advice) for name, _ in [*server, *tables])]
+        return [connection, *await _all(server, tables)]
+    finally:
+        await doctor.stop()
+
+
+async def _diagnose_sqlite(value: Callable[[str], Any]) -> list[Check]:
+    doctor = SqliteCheckup(Path(value("DATA")), CHECK_SECONDS, INTEGRITY_SECONDS)
+    looks: dict[str, Callable[[], Check]] = {
+        "file": doctor.file,
+        "integrity": doctor.integrity,
+        "journal mode": doctor.journal_mode,
+        "free space": doctor.free_space,
+        "node": doctor.running,
+        "write-ahead log": doctor.wal_size,
+        "schema": doctor.schema,
+    }
+    tables: dict[str, Callable[[], Check]] = {
+        "due timers": doctor.due_timers,
+        "waiting executions": doctor.waiting_runs,
+        "lost executions": partial(doctor.lost_runs, value("RECONCILE_INTERVAL")),
+    }
+    return await _all(_in_threads(looks), _in_threads(tables))
+
+
+def _in_threads(looks: Mapping[str, Callable[[], Check]]) -> list[Look]:
+    return [(name, partial(asyncio.to_thread, look)) for name, look in looks.items()]
+
+
+async def _all(first: Sequence[Look], tables: Sequence[Look]) -> list[Check]:
+    """One after the other: they must not be a load. Tables are looked at only if the schema is one that we know."""
+    checks = [await _look(name, look) for name, look in first]
+    if any(check.check == "schema" and check.status is Status.PROBLEM for check in checks):
+        why, advice = "the schema is none that this Duetime can read", "See `schema`."
+        return checks + [not_done(name, why, advice) for name, _ in tables]
+    return checks + [await _look(name, look) for name, look in tables]
+
+
+async def _look(name: str, look: Callable[[], Awaitable[Check]]) -> Check:
+    try:
+        async with asyncio.timeout(INTEGRITY_SECONDS if name == "integrity" else CHECK_SECONDS):
+            return await look()
+    except Exception as error:  # noqa: BLE001 (what can't be looked at is a finding, and no reason to stop)
+        return not_done(name, reason(error))
+
+
+class _Cluster:
+    """What the registry says, read once; or why it can't be read."""
+
+    def __init__(self, view: View | None, trouble: str = "") -> None:
+        self._view = view
+        self._trouble = trouble
+        self.alive = None if view is None else [member.node for member in view.members]
+
+    async def nodes(self) -> Check:
+        return checkup.nodes(self._known())
+
+    async def shards(self) -> Check:
+        return checkup.shards(self._known())
+
+    async def epochs(self, doctor: PostgresCheckup) -> Check:
+        return checkup.epochs(self._known(), await doctor.sealed())
+
+    def _known(self) -> View:
+        if self._view is None:
+            raise LookupError(self._trouble)
+        return self._view
+
+
+async def _read_cluster(url: str) -> _Cluster:
+    try:
+        view = await read_view(url, CHECK_SECONDS)
+    except Exception as error:  # noqa: BLE001 (as above)
+        return _Cluster(None, reason(error))
+    return _Cluster(view, "the registry has no tables yet; run `duetime migrate`")

@@ -1,0 +1,206 @@
+"""What `duetime doctor` says: verdicts on what was measured. Pure: figures come in, a status and sentences go out.
+
+Here is what holds for every store. What only one of them has (its settings, its files) is judged beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from duetime.domain.instants import MINUTE, SECOND
+from duetime.domain.lease import TIMER, View
+
+WORKER = "worker"
+# Later than this, a warning or a problem. A handover after a kill takes NODE_LEASE_SECONDS, which is no problem yet.
+DUE_WARNING, DUE_PROBLEM = 2 * SECOND, MINUTE
+WAITING_WARNING, WAITING_PROBLEM = 5 * SECOND, 5 * MINUTE
+COUNTED = 10_000  # nobody counts further
+SHOWN = 8  # of a list in a sentence
+
+
+class Status(StrEnum):
+    OK = "ok"
+    WARNING = "warning"
+    PROBLEM = "problem"
+
+
+class Check(msgspec.Struct, frozen=True):
+    """`found`: a sentence on what is. `advice`: one on what to do; empty where there is nothing to do."""
+
+    check: str
+    status: Status
+    found: str
+    advice: str = ""
+
+
+def ok(check: str, found: str) -> Check:
+    return Check(check, Status.OK, found)
+
+
+def warning(check: str, found: str, advice: str) -> Check:
+    return Check(check, Status.WARNING, found, advice)
+
+
+def problem(check: str, found: str, advice: str) -> Check:
+    return Check(check, Status.PROBLEM, found, advice)
+
+
+def not_done(check: str, why: str, advice: str = "Mend that, and ask again.") -> Check:
+    """What can't be looked at may be anything: it counts as a problem."""
+    return problem(check, f"It could not be looked at: {why}.", advice)
+
+
+def reason(error: BaseException) -> str:
+    """An error as part of a sentence."""
+    lines = str(error).strip().splitlines()
+    if lines:
+        return lines[0].rstrip(".")
+    return "no answer came in time" if isinstance(error, TimeoutError) else type(error).__name__
+
+
+def has_problem(checks: Sequence[Check]) -> bool:
+    return any(check.status is Status.PROBLEM for check in checks)
+
+
+def schema(found: int, newest: int) -> Check:
+    if found == newest:
+        return ok("schema", f"The schema is {found}, the newest that this Duetime knows.")
+    if found > newest:
+        return problem(
+            "schema", f"The schema is {found}, this Duetime knows {newest} at most: a newer one wrote it.",
+            "Install that version here.",
+        )  # fmt: skip
+    if found == 0:
+        return problem("schema", "Duetime has no tables here yet.", "Run `duetime migrate`, or start a node.")
+    return warning(
+        "schema", f"The schema is {found}, this Duetime brings {newest}.", "Run `duetime migrate`, or start a node."
+    )
+
+
+def due_timers(count: int, late: int) -> Check:
+    """`count` timers are due in the past, the earliest by `late` ms."""
+    if not count:
+        return ok("due timers", "No timer is due in the past.")
+    found = f"{how_many(count, 'timer')} due in the past, the earliest by {span(late)}."
+    advice = "If it grows: is a node with the role timer alive, does each shard have an owner, are clocks right?"
+    return _by_lateness("due timers", late, DUE_WARNING, DUE_PROBLEM, found, advice)
+
+
+def waiting_runs(count: int, late: int) -> Check:
+    """`count` executions could run and don't, the earliest since `late` ms."""
+    if not count:
+        return ok("waiting executions", "No execution waits for a worker.")
+    found = f"{how_many(count, 'execution', 'waits', 'wait')} for a worker, the earliest for {span(late)}."
+    advice = "Start more nodes with the role worker, or raise DISPATCHER_WORKERS or ENDPOINT_CONCURRENCY."
+    return _by_lateness("waiting executions", late, WAITING_WARNING, WAITING_PROBLEM, found, advice)
+
+
+def lost_runs(count: int, since: int | None, reconcile_seconds: float) -> Check:
+    """Executions that are RUNNING on nodes that have ended, the earliest of them `since` ms ago (None: not known)."""
+    if not count:
+        return ok("lost executions", "No execution is held by a node that has ended.")
+    found = f"{how_many(count, 'execution')} held by nodes that have ended."
+    if since is not None and since > 2 * reconcile_seconds * SECOND:
+        return problem(
+            "lost executions", f"{found} The earliest ended {span(since)} ago.",
+            "The reconciler should have taken them over: see the log of the node that runs the chores.",
+        )  # fmt: skip
+    advice = "They run again as soon as a node looks for them: at its start, and each RECONCILE_INTERVAL."
+    return warning("lost executions", found, advice)
+
+
+def nodes(view: View) -> Check:
+    if not view.members:
+        return problem("nodes", "No node is alive: nothing runs.", "Start one: `duetime serve --database-url …`.")
+    told = [
+        f"{member.name} (id {member.node}; {', '.join(sorted(member.roles))}; "
+        f"{len(view.held_by(member.node))} shards; lease ends in {span(max(0, member.lapses_at - view.now))})"
+        for member in view.members[:SHOWN]
+    ]
+    more = [f"and {len(view.members) - SHOWN} more"] if len(view.members) > SHOWN else []
+    found = f"{how_many(len(view.members), 'node', 'lives', 'live')}: {', '.join([*told, *more])}."
+    for role, consequence in ((TIMER, "nothing falls due"), (WORKER, "nothing runs")):
+        if not any(role in member.roles for member in view.members):
+            return problem("nodes", f"{found} None has the role {role}: {consequence}.", f"Start one with {role}.")
+    return ok("nodes", found)
+
+
+def unowned(view: View) -> tuple[int, ...]:
+    """Shards that no living node owns."""
+    alive = {member.node for member in view.members}
+    return tuple(shard for shard, holding in enumerate(view.shards) if holding.owner not in alive)
+
+
+def shards(view: View) -> Check:
+    free = unowned(view)
+    if not free:
+        return ok("shards", f"Each of the {len(view.shards)} shards has a living owner.")
+    which = "all" if len(free) == len(view.shards) else some(free)
+    return problem(
+        "shards", f"{len(free)} of {len(view.shards)} shards have no living owner ({which}): their jobs don't fire.",
+        "If it lasts longer than NODE_LEASE_SECONDS, start a node with the role timer, or see the nodes' logs.",
+    )  # fmt: skip
+
+
+def epochs(view: View, sealed: Mapping[int, tuple[int, int]]) -> Check:
+    """What is sealed in the store (shard: epoch, node) against what the registry gave out.
+
+    The store refuses whoever is behind what is sealed. So a registry that fell back (restored from a backup, say)
+    hands out epochs with which nobody can fire.
+    """
+    alive = {member.node for member in view.members}
+    behind, open_ = [], []
+    for shard, holding in enumerate(view.shards):
+        epoch, node = sealed.get(shard, (0, 0))
+        if epoch > holding.epoch or (epoch == holding.epoch and holding.owner not in (None, node)):
+            behind.append(shard)
+        elif epoch < holding.epoch and holding.owner in alive:
+            open_.append(shard)
+    if behind:
+        return problem(
+            "epochs", f"For shards {some(behind)} the registry is behind the store: their owners' fires are refused.",
+            "Stop all nodes; UPDATE shards AS r SET epoch = s.epoch FROM shard_epochs AS s "
+            "WHERE s.shard = r.shard AND s.epoch > r.epoch; start them again.",
+        )  # fmt: skip
+    if open_:
+        return warning(
+            "epochs", f"The owners of shards {some(open_)} have not sealed their epoch in the store yet.",
+            "It takes a moment after a handover. If it lasts, see their logs.",
+        )  # fmt: skip
+    return ok("epochs", "The epochs sealed in the store are those of the registry.")
+
+
+# Words.
+
+
+def how_many(count: int, what: str, verb: str = "is", verb_for_many: str = "are") -> str:
+    number = f"{count:,}" if count <= COUNTED else f"More than {COUNTED:,}"
+    return f"{number} {what} {verb}" if count == 1 else f"{number} {what}s {verb_for_many}"
+
+
+def some(numbers: Sequence[int]) -> str:
+    told = ", ".join(map(str, numbers[:SHOWN]))
+    return f"{told}, … ({len(numbers)} in all)" if len(numbers) > SHOWN else told
+
+
+def span(ms: float) -> str:
+    for size, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min")):
+        if ms >= 2 * size:
+            return f"{ms / size:.0f} {unit}"
+    return f"{ms / 1000:.1f} s" if ms >= 1000 else f"{ms:.0f} ms"
+
+
+def size(count: float) -> str:
+    for limit, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if count >= limit:
+            return f"{count / limit:,.1f} {unit}"
+    return f"{count:.0f} bytes"
+
+
+def _by_lateness(check: str, late: int, bound: int, limit: int, found: str, advice: str) -> Check:
+    if late <= bound:
+        return ok(check, found)
+    return (warning if late <= limit else problem)(check, found, advice)

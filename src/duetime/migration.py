@@ -1,0 +1,69 @@
+"""`duetime migrate`: the schema, and the registry's tables, as this version of Duetime has them.
+
+It does what a start does, under the same locks, and starts nothing. Several at once converge; one that was killed is
+carried on by the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+import asyncpg
+import msgspec
+
+from duetime.domain.checkup import reason
+from duetime.registry.checkup import read_view
+from duetime.registry.postgres import PostgresRegistry
+from duetime.settings import Setting
+from duetime.store import StoreUnusable
+from duetime.store.postgres.connections import Address
+from duetime.store.postgres.schema import migrate as migrate_schema
+from duetime.store.sqlite.connection import FILE_NAME, migrate_folder
+
+__all__ = ["Migrated", "StoreUnusable", "migrate"]
+
+REGISTRY_SECONDS = 10.0
+
+
+class Migrated(msgspec.Struct, frozen=True):
+    """`database` is for people's eyes: host and database, or the file; no password. `before` 0: there was no schema."""
+
+    database: str
+    before: int
+    after: int
+    has_changed: bool
+
+
+async def migrate(settings: Mapping[str, Setting]) -> Migrated:
+    """Raises StoreUnusable with a sentence."""
+    if url := settings["DATABASE_URL"].value:
+        return await _migrate_postgres(url)
+    return await asyncio.to_thread(_migrate_sqlite, Path(settings["DATA"].value))
+
+
+def _migrate_sqlite(folder: Path) -> Migrated:
+    try:
+        before, after = migrate_folder(folder)
+    except OSError as error:
+        raise StoreUnusable(f"{folder} can't be used: {error.strerror or error}. May this user write there?") from None
+    return Migrated(str(folder / FILE_NAME), before, after, before != after)
+
+
+async def _migrate_postgres(url: str) -> Migrated:
+    address = Address(url)
+    try:
+        before, after = await migrate_schema(address)
+        has_registry = await read_view(address.url, REGISTRY_SECONDS) is not None
+        registry = PostgresRegistry(address.url)
+        try:
+            await registry.start()
+        finally:
+            await registry.stop()
+    except (OSError, RuntimeError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        raise StoreUnusable(
+            f"the database {address.shown} can't be used: {reason(error)}. "
+            "Is the server running, is the URL right, and may this user create tables there?"
+        ) from None
+    return Migrated(address.shown, before, after, before != after or not has_registry)

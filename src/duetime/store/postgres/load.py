@@ -1,0 +1,287 @@
+"""Writes what a promotion reads out of another store, by COPY, all in one transaction.
+
+So there is no half-filled database: until the commit a node that is started here finds nothing, and a copy that broke
+off has left nothing. The row in `promotions` is committed with the rest, and says afterwards what came of it.
+`jobs` is locked against new ones meanwhile; all else hangs on a job.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, urlsplit
+
+import asyncpg
+import msgspec
+from asyncpg.pgproto.pgproto import UUID
+
+from duetime.domain.instants import DAY, format_instant
+from duetime.domain.states import State
+from duetime.store import StoreUnusable
+from duetime.store.postgres.blocks import load_blocks
+from duetime.store.postgres.connections import Address, close
+from duetime.store.postgres.partitions import make_day
+from duetime.store.postgres.schema import migrate
+from duetime.store.postgres.statements import JOBS
+
+CONNECT_SECONDS = 10.0
+LOCK_SECONDS = 30  # what a copy that was cut off still holds, the server lets go of
+SILENCE_SECONDS = 600  # between two statements: the source is being read
+MOST_DAYS = 400  # that get a partition each; what is older shares one
+SLOT = -1  # of the counters; writers have theirs from 0 on
+SUMS = ("jobs", "timers", "executions", "attempts")
+OPEN = frozenset({State.QUEUED, State.RUNNING, State.RETRYING})
+
+Row = tuple[Any, ...]
+Facts = dict[str, int | str]
+
+# What each table needs of the source. The column that may be long comes last.
+WANTED: dict[str, tuple[str, ...]] = {
+    "jobs": ("id", "tenant", "key", "name", "type", "owner", "created_at", "updated_at", "paused_by", "paused_at",
+             "pause_reason", "spec"),
+    "timers": ("job", "tenant", "shard", "status", "version", "recurs", "due_at", "resume_at", "fired", "runs",
+               "successes", "failures", "busy_ms", "last_run_at", "last_state"),
+    "executions": ("id", "job", "tenant", "scheduled_at", "extra", "trigger", "state", "reason", "priority", "endpoint",
+                   "due_at", "held", "attempt", "token", "node", "started_at", "ended_at", "cancel_requested", "dead"),
+    "attempts": ("execution", "attempt", "node", "started_at", "ended_at", "error_type", "http_status",
+                 "error_message", "response"),
+    "skips": ("job", "tenant", "first_at", "until_at", "count", "reason", "decided_at"),
+    "idempotency_keys": ("tenant", "key", "fingerprint", "created_at", "response"),
+}  # fmt: skip
+NODES = ("id", "name", "started_at", "ended_at")
+_EXECUTIONS = ("scheduled_at", "id", "job", "endpoint", "due_at", "started_at", "ended_at", "extra", "attempt", "token",
+               "node", "priority", "dead", "state", "trigger", "tenant", "reason")  # fmt: skip
+_OPEN_RUNS = ("job", "execution", "scheduled_at", "endpoint", "due_at", "started_at", "extra", "attempt", "token",
+              "node", "priority", "held", "cancel_requested", "state", "trigger", "tenant")  # fmt: skip
+
+
+class Promoted(NamedTuple):
+    """A promotion that is complete here."""
+
+    at: int
+    nodes: list[int]
+    facts: Facts
+
+
+class _Tagged(msgspec.Struct):
+    tags: msgspec.Raw = msgspec.Raw()
+
+
+def describe(url: str) -> str:
+    """host[:port]/database, without user and password."""
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query))
+    host = parts.hostname or options.get("host", "localhost")
+    try:
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:  # there are several hosts
+        port = ""
+    return f"{host}{port}/{parts.path.strip('/') or parts.username or ''}"
+
+
+class Load:
+    """One connection to the target. `open` first; then `begin`, the tables, and `commit`."""
+
+    def __init__(self, url: str) -> None:
+        self._address = Address(url)
+        self.shown = describe(url)
+        self._sql = load_blocks("promotion.sql")
+        self._nodes: dict[int, int] = {}
+        self._totals: Counter[tuple[str, str, int]] = Counter()
+
+    async def open(self) -> None:
+        """Brings the schema up to date; raises StoreUnusable if it is newer than ours, or nobody answers."""
+        try:
+            await migrate(self._address)
+            self._connection = await asyncpg.connect(
+                self._address.url, timeout=CONNECT_SECONDS, statement_cache_size=0,
+                server_settings={} if self._address.is_pooled else {"application_name": "duetime promote"},
+            )  # fmt: skip
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
+            raise StoreUnusable(
+                f"the database {self.shown} can't be used: {error or type(error).__name__}. "
+                "Is the server running, is the URL right, and may this user create tables there?"
+            ) from error
+
+    async def close(self) -> None:
+        try:
+            await close(self._connection, CONNECT_SECONDS)
+        except asyncpg.InternalClientError:  # it was cut in the middle of a message
+            self._connection.terminate()
+
+    def cut(self) -> None:
+        """At once, whatever is under way: what was not committed is gone."""
+        self._connection.terminate()
+
+    async def get_promotion(self, promotion_id: str) -> Promoted | None:
+        if not await self._value("has_promotions"):
+            return None
+        rows = await self._rows("get_promotion", id=promotion_id)
+        return Promoted(rows[0][0], rows[0][1], msgspec.json.decode(rows[0][2])) if rows else None
+
+    async def check_empty(self) -> None:
+        """Raises StoreUnusable if there is anything of its own."""
+        ((jobs, has_history),) = await self._rows("get_own_rows")
+        if jobs or has_history:
+            what = f"{jobs:,} jobs" if jobs else "history"
+            raise StoreUnusable(
+                f"the database {self.shown} has {what} of its own, and two can't become one. "
+                "Create an empty database and promote to that."
+            )
+
+    async def make_days(self, days: Sequence[int]) -> None:
+        """Partitions for days of history; each in a transaction of its own, for they do no harm when they are empty."""
+        for day in sorted(days)[-MOST_DAYS:]:
+            await make_day(self._connection, "BEGIN", day)
+
+    async def begin(self) -> None:
+        """From here to the commit nobody else adds a job. Waits for a copy that was cut off and is still there."""
+        try:
+            await self._connection.execute(
+                f"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '{LOCK_SECONDS}s';"
+                "SET LOCAL statement_timeout = 0; SET LOCAL synchronous_commit = on;"
+                f"SET LOCAL idle_in_transaction_session_timeout = '{SILENCE_SECONDS}s';"
+                "LOCK TABLE jobs IN SHARE ROW EXCLUSIVE MODE"
+            )
+        except asyncpg.LockNotAvailableError:
+            raise StoreUnusable(
+                f"something else is writing jobs to {self.shown}: another promotion, or a node. Run this again when it "
+                "has ended."
+            ) from None
+        await self._rows("create_promotions")
+
+    async def add_nodes(self, rows: Sequence[Row]) -> None:
+        """The source's nodes under ids of this database: they have ended, and their runs are taken over as lapsed."""
+        ids = await self._rows("list_new_node_ids", count=len(rows))
+        self._nodes |= {row[0]: new for row, (new,) in zip(rows, ids, strict=True)}
+        await self._copy(
+            "nodes", NODES,
+            # SQLite may have computed the end of a node that crashed, down to parts of a millisecond.
+            [(self._nodes[number], name, began_at, int(ended_at)) for number, name, began_at, ended_at in rows],
+        )  # fmt: skip
+
+    def convert(self, table: str, page: Sequence[Row]) -> list[tuple[str, tuple[str, ...], list[Row]]]:
+        """A page of WANTED columns as the rows of this database: (table, columns, rows). Uses no connection."""
+        make: dict[str, Callable[[Sequence[Row]], list[Row]]] = {
+            "jobs": self._jobs, "timers": _timers, "attempts": self._attempts, "skips": _skips,
+            "idempotency_keys": list,
+        }  # fmt: skip
+        if table == "executions":
+            ended, opened = self._executions(page)
+            return [("executions", _EXECUTIONS, ended), ("open_runs", _OPEN_RUNS, opened)]
+        added = {"jobs": ("tags",), "attempts": ("scheduled_at",)}.get(table, ())
+        return [(table, WANTED[table] + added, make[table](page))]
+
+    async def add(self, converted: Sequence[tuple[str, tuple[str, ...], list[Row]]]) -> None:
+        for table, columns, rows in converted:
+            await self._copy(table, columns, rows)
+
+    async def add_totals(self) -> None:
+        """Counted from what was copied: totals can't be wrong about it."""
+        rows = [(*key, SLOT, value) for key, value in sorted(self._totals.items())]
+        await self._copy("counters", ("tenant", "name", "day", "slot", "value"), rows)
+
+    async def list_facts(self) -> Facts:
+        rows = await self._rows("list_facts", nodes=list(self._nodes.values()))
+        facts: Facts = {name: int(count) for name, count in rows}
+        for place, (due_at, job) in enumerate(await self._rows("list_soonest"), 1):
+            facts[f"earliest due {place}"] = f"{format_instant(due_at)} {job}"
+        for table in SUMS:
+            facts[f"checksum of {table}"] = f"{int(await self._value(f'sum_{table}') or 0):x}"
+        return facts
+
+    async def commit(self, promotion_id: str, source: str, now: int, facts: Facts) -> None:
+        await self._rows(
+            "add_promotion", id=promotion_id, source=source, now=now, nodes=list(self._nodes.values()),
+            facts=msgspec.json.encode(facts).decode(),
+        )  # fmt: skip
+        await self._connection.execute("ANALYZE jobs, timers, executions, open_runs, attempts, skips, idempotency_keys")
+        await self._commit()
+
+    async def remove(self, promotion_id: str, promoted: Promoted) -> None:
+        """Empties the database of what was promoted; refuses if a node has lived here since."""
+        await self.begin()
+        later = await self._value("get_later_node", nodes=promoted.nodes, at=promoted.at)
+        if later is not None:
+            raise StoreUnusable(
+                f"the node {later} has run on {self.shown} since the promotion: what it did is not in the folder, and "
+                "would be lost. Go on there; or stop it for good, and undo without --to."
+            )
+        await self._rows("empty")
+        await self._rows("remove_promotion", id=promotion_id)
+        await self._commit()
+
+    async def _commit(self) -> None:
+        status = await self._connection.execute("COMMIT")
+        if status != "COMMIT":
+            raise asyncpg.InterfaceError(f"the server answered COMMIT with {status}")
+
+    def _jobs(self, page: Sequence[Row]) -> list[Row]:
+        for row in page:
+            self._totals[row[1], JOBS, 0] += 1
+        return [(UUID(row[0]), *row[1:], _tags(row[-1])) for row in page]
+
+    def _executions(self, page: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+        """What is open stands in open_runs, and its execution has no state yet."""
+        executions: list[Row] = []
+        opened: list[Row] = []
+        nodes, totals = self._nodes.get, self._totals
+        for (
+            number, job_number, tenant, scheduled_at, extra, trigger, state, reason, priority, endpoint, due_at, held,
+            attempt, token, node, started_at, ended_at, cancel_requested, dead,
+        ) in page:  # fmt: skip
+            id, job = UUID(number), UUID(job_number)
+            totals[tenant, state, scheduled_at // DAY] += 1
+            if state in OPEN:
+                opened.append((job, id, scheduled_at, endpoint, due_at, started_at, extra, attempt, token, nodes(node),
+                               priority, bool(held), bool(cancel_requested), state, trigger, tenant))  # fmt: skip
+                executions.append((scheduled_at, id, job, endpoint, None, None, None, extra, 0, 0, None, priority,
+                                   False, None, trigger, tenant, None))  # fmt: skip
+            else:
+                executions.append((scheduled_at, id, job, endpoint, due_at, started_at, ended_at, extra, attempt, token,
+                                   nodes(node), priority, bool(dead), state, trigger, tenant, reason))  # fmt: skip
+        return executions, opened
+
+    def _attempts(self, page: Sequence[Row]) -> list[Row]:
+        nodes = self._nodes.get
+        return [
+            (UUID(id), attempt, nodes(node), started_at, ended_at, error_type, http_status, _clean(message),
+             _clean(response), int.from_bytes(id[:6], "big"))  # an execution's id begins with its instant
+            for id, attempt, node, started_at, ended_at, error_type, http_status, message, response in page
+        ]  # fmt: skip
+
+    async def _copy(self, table: str, columns: Sequence[str], rows: list[Row]) -> None:
+        if rows:
+            await self._connection.copy_records_to_table(table, columns=columns, records=rows)
+
+    async def _rows(self, block: str, **values: Any) -> list[asyncpg.Record]:
+        sql = self._sql[block]
+        found: list[asyncpg.Record] = await self._connection.fetch(sql.sql, *sql.arguments(values))
+        return found
+
+    async def _value(self, block: str, **values: Any) -> Any:
+        rows = await self._rows(block, **values)
+        return rows[0][0] if rows else None
+
+
+def _timers(page: Sequence[Row]) -> list[Row]:
+    return [(UUID(row[0]), *row[1:5], bool(row[5]), *row[6:]) for row in page]
+
+
+def _skips(page: Sequence[Row]) -> list[Row]:
+    return [(UUID(row[0]), *row[1:]) for row in page]
+
+
+def _tags(spec: str) -> str | None:
+    if '"tags"' not in spec:
+        return None
+    try:
+        text = bytes(msgspec.json.decode(spec, type=_Tagged).tags).decode()
+    except msgspec.MsgspecError:
+        return None  # a definition that can't be read is moved as it is
+    return text if text not in ("", "{}", "null") else None
+
+
+def _clean(text: str | None) -> str | None:
+    return text.replace("\0", "\ufffd") if text is not None and "\0" in text else text

@@ -1,0 +1,61 @@
+-- What `duetime doctor` reads. All of it in read-only transactions, by the database's clock, and bounded.
+
+-- name: read_server
+SELECT current_setting('server_version_num')::integer AS version_number, current_setting('server_version') AS version,
+       pg_is_in_recovery() AS is_standby, current_setting('default_transaction_read_only') = 'on' AS is_read_only,
+       current_setting('fsync') AS fsync, current_setting('synchronous_commit') AS synchronous_commit,
+       current_setting('full_page_writes') AS full_page_writes,
+       current_setting('autovacuum') = 'on' AS is_vacuumed, current_setting('track_counts') = 'on' AS is_counting;
+
+-- name: read_clock
+SELECT (extract(epoch FROM clock_timestamp()) * 1000)::float8;
+
+-- name: read_connections
+-- What is left of max_connections for those who are no superusers, or less if the database or the role has a limit.
+SELECT least(current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer
+                 - coalesce(nullif(current_setting('reserved_connections', true), '')::integer, 0),
+             CASE WHEN d.datconnlimit >= 0 THEN d.datconnlimit END,
+             CASE WHEN r.rolconnlimit >= 0 THEN r.rolconnlimit END) AS room,
+       (SELECT coalesce(sum(numbackends), 0)::integer FROM pg_stat_database) AS in_use
+FROM pg_database AS d, pg_roles AS r WHERE d.datname = current_database() AND r.rolname = current_user;
+
+-- name: count_due_timers
+WITH instant AS MATERIALIZED (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now)
+SELECT count(*) AS count, coalesce(max(i.now - t.due_at), 0) AS late
+FROM instant AS i CROSS JOIN unnest(:shards::smallint[]) AS s (shard)
+CROSS JOIN LATERAL (SELECT v.due_at FROM timers AS v WHERE v.shard = s.shard AND v.due_at IS NOT NULL AND v.due_at <= i.now
+                    ORDER BY v.due_at LIMIT :most::bigint) AS t;
+
+-- name: count_waiting_runs
+WITH instant AS MATERIALIZED (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now)
+SELECT count(*) AS count, coalesce(max(i.now - w.due_at), 0) AS late
+FROM instant AS i CROSS JOIN generate_series(0, 9) AS p (priority)
+CROSS JOIN LATERAL (SELECT o.due_at FROM open_runs AS o
+                    WHERE o.priority = p.priority::smallint AND o.state <> 'RUNNING' AND NOT o.held AND o.due_at <= i.now
+                    ORDER BY o.due_at LIMIT :most::bigint) AS w;
+
+-- name: count_lost_runs
+-- Of nodes that the store knows to have ended, and of those that the registry does not name as alive (NULL: it says
+-- nothing).
+WITH instant AS MATERIALIZED (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now)
+SELECT count(*) AS count, max(i.now - n.ended_at) AS since
+FROM instant AS i CROSS JOIN open_runs AS o LEFT JOIN nodes AS n ON n.id = o.node
+WHERE o.state = 'RUNNING' AND o.node IS NOT NULL
+  AND (n.id IS NULL OR n.ended_at IS NOT NULL OR o.node <> ALL (:alive::integer[]));
+
+-- name: list_sealed
+SELECT shard, epoch, node FROM shard_epochs;
+
+-- name: read_history
+SELECT (SELECT coalesce(sum(value), 0)::bigint FROM counters WHERE name <> 'jobs') AS count,
+       (SELECT coalesce(sum(pg_total_relation_size(i.inhrelid)), 0)::bigint FROM pg_inherits AS i
+        WHERE i.inhparent IN ('executions'::regclass, 'attempts'::regclass)) AS size_bytes,
+       floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now;
+
+-- name: count_strays
+SELECT (SELECT count(*) FROM (SELECT 1 FROM executions_rest LIMIT :most::bigint) AS e) AS executions,
+       (SELECT count(*) FROM (SELECT 1 FROM attempts_rest LIMIT :most::bigint) AS a) AS attempts;
+
+-- name: list_dead_rows
+SELECT relname::text AS name, n_live_tup AS live, n_dead_tup AS dead FROM pg_stat_user_tables
+WHERE schemaname = current_schema() AND relname = ANY (:tables::text[]) ORDER BY n_dead_tup DESC;

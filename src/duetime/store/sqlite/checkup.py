@@ -1,0 +1,120 @@
+"""What `duetime doctor` looks at in a data folder: measures, and leaves the verdict to verdicts.py.
+
+It writes nothing and holds no lock that a node would wait for; a node may run on the folder meanwhile.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from duetime.domain import checkup
+from duetime.domain.checkup import COUNTED, Check
+from duetime.store.sqlite import verdicts
+from duetime.store.sqlite.blocks import load_blocks, load_migrations
+from duetime.store.sqlite.connection import FILE_NAME, get_lock_owner, get_version
+from duetime.store.sqlite.handover import get_mark
+
+STEPS = 10_000  # of SQLite's machine, between two looks at the clock
+
+
+class SqliteCheckup:
+    """`seconds`: how long one look may take; reading all of the file for damage has `integrity_seconds`."""
+
+    def __init__(
+        self, folder: Path, seconds: float, integrity_seconds: float, wall_clock: Callable[[], float] = time.time
+    ) -> None:
+        self._folder = folder
+        self._path = folder / FILE_NAME
+        self._seconds = seconds
+        self._integrity_seconds = integrity_seconds
+        self._wall_clock = wall_clock
+        self._sql = load_blocks("checkup.sql")
+
+    def file(self) -> Check:
+        if not self._path.exists():
+            return checkup.problem(
+                "file", f"There is no database at {self._path}.", "Name its folder with --data, or start a node."
+            )
+        with self._opened(self._seconds) as connection:
+            list(connection.execute("SELECT count(*) FROM sqlite_schema"))
+        return verdicts.file(str(self._path), self._path.stat().st_size)
+
+    def schema(self) -> Check:
+        with self._opened(self._seconds) as connection:
+            return checkup.schema(get_version(connection), load_migrations()[-1][0])
+
+    def integrity(self) -> Check:
+        with self._opened(self._integrity_seconds) as connection:
+            try:
+                found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(10)")]
+            except apsw.CorruptError as error:
+                found = [str(error)]
+            return verdicts.integrity(found)
+
+    def journal_mode(self) -> Check:
+        with self._opened(self._seconds) as connection:
+            return verdicts.journal_mode(str(connection.pragma("journal_mode")))
+
+    def free_space(self) -> Check:
+        disk = shutil.disk_usage(self._folder)
+        return verdicts.free_space(disk.free, disk.total)
+
+    def running(self) -> Check:
+        owner = get_lock_owner(self._folder)
+        with suppress(apsw.Error):  # that it can't be read is told elsewhere
+            if owner is None and (target := self._moved_to()):
+                return verdicts.moved(target)
+        return verdicts.running(owner)
+
+    def due_timers(self) -> Check:
+        if self._moved_to():
+            return checkup.due_timers(0, 0)  # what is still here falls due elsewhere
+        count, late = self._row("count_due_timers", most=COUNTED + 1)
+        return checkup.due_timers(count, late)
+
+    def waiting_runs(self) -> Check:
+        if self._moved_to():
+            return checkup.waiting_runs(0, 0)
+        count, late = self._row("count_waiting_runs", most=COUNTED + 1)
+        return checkup.waiting_runs(count, late)
+
+    def lost_runs(self, reconcile_seconds: float) -> Check:
+        if self._moved_to():
+            return checkup.lost_runs(0, None, reconcile_seconds)
+        count, since = self._row("count_lost_runs", is_running=get_lock_owner(self._folder) is not None)
+        return checkup.lost_runs(count, since, reconcile_seconds)
+
+    def _moved_to(self) -> str | None:
+        """Host and database, if the folder was promoted."""
+        if not self._path.exists():
+            return None
+        with self._opened(self._seconds) as connection:
+            mark = get_mark(connection)
+            return None if mark is None or mark.ended_at is None else mark.target
+
+    def wal_size(self) -> Check:
+        wal = self._path.with_name(f"{FILE_NAME}-wal")
+        return verdicts.wal_size(wal.stat().st_size if wal.exists() else 0)
+
+    def _row(self, block: str, **values: Any) -> Any:
+        now = int(self._wall_clock() * 1000)
+        with self._opened(self._seconds) as connection:
+            return next(iter(connection.execute(self._sql[block], {"now": now, **values})))
+
+    @contextmanager
+    def _opened(self, seconds: float) -> Iterator[apsw.Connection]:
+        deadline = time.monotonic() + seconds
+        with closing(apsw.Connection(str(self._path), flags=apsw.SQLITE_OPEN_READONLY)) as connection:
+            connection.set_busy_timeout(int(seconds * 1000))
+            connection.set_progress_handler(lambda: time.monotonic() > deadline, STEPS)
+            try:
+                yield connection
+            except apsw.InterruptError:
+                raise TimeoutError(f"it took longer than {seconds:g} s") from None

@@ -1,0 +1,110 @@
+"""Reads a whole database out, for a promotion: its tables page by page, and the facts that are compared at the end.
+
+Whoever uses it holds the folder's lock. It changes nothing but what every start changes: migrations, and that earlier
+nodes are void. (The mark of the promotion is handover.py's.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from duetime.domain.instants import DAY, format_instant
+from duetime.store import StoreUnusable
+from duetime.store.sqlite.blocks import load_blocks, load_migrations
+from duetime.store.sqlite.connection import (
+    FILE_NAME,
+    check_integrity,
+    damaged,
+    get_version,
+    migrate,
+    open_connection,
+    void_nodes,
+)
+
+PAGE_ROWS = 5000
+PAGE_BYTES = 8 * 1024 * 1024  # of the text in a page's last column
+SUMS = ("jobs", "timers", "executions", "attempts")
+
+Row = tuple[Any, ...]
+Facts = dict[str, int | str]
+
+
+def open_source(folder: Path) -> apsw.Connection:
+    """A connection to what is there. Raises StoreUnusable if nothing is, or nothing that can be read."""
+    if not (folder / FILE_NAME).is_file():
+        raise StoreUnusable(f"{folder} holds no {FILE_NAME}: name the folder of the node's database with --data")
+    try:
+        connection = open_connection(folder, writer=True)
+        get_version(connection)
+    except (apsw.NotADBError, apsw.CorruptError) as error:
+        raise damaged(str(error)) from None
+    except apsw.Error as error:
+        raise StoreUnusable(f"{folder} can't be opened ({error}). May this user write there?") from None
+    return connection
+
+
+def get_versions(connection: apsw.Connection) -> tuple[int, int]:
+    """(the database's, the newest that this Duetime knows)."""
+    return get_version(connection), load_migrations()[-1][0]
+
+
+class Export:
+    def __init__(self, connection: apsw.Connection) -> None:
+        self.connection = connection
+        self._sql = load_blocks("export.sql")
+
+    def prepare(self) -> None:
+        """All that a node does at its start, before it reads: check, migrate, void the nodes that are gone."""
+        check_integrity(self.connection)
+        migrate(self.connection)
+        void_nodes(self.connection)
+
+    def count_rows(self) -> int:
+        return int(self._value("count_rows"))
+
+    def list_days(self) -> list[int]:
+        """The UTC days that have executions."""
+        days: list[int] = []
+        begin = bytes(16)
+        while (found := self._value("get_first_from", id=begin)) is not None:
+            days.append(int.from_bytes(found[:6], "big") // DAY)
+            begin = ((days[-1] + 1) * DAY).to_bytes(6, "big") + bytes(10)
+        return days
+
+    def read(self, table: str, columns: Sequence[str]) -> Iterator[list[Row]]:
+        """Pages of a table, in the order that it is stored in. The column that may be long comes last."""
+        rows = iter(self.connection.execute(f"SELECT {', '.join(columns)} FROM {table}"))
+        while page := list(_page(rows)):
+            yield page
+
+    def list_facts(self) -> Facts:
+        facts: Facts = {name: int(count) for name, count in self.connection.execute(self._sql["list_facts"])}
+        for place, (due_at, job) in enumerate(self.connection.execute(self._sql["list_soonest"]), 1):
+            facts[f"earliest due {place}"] = f"{format_instant(due_at)} {job}"
+        for table in SUMS:
+            facts[f"checksum of {table}"] = f"{self._sum(f'sum_{table}'):x}"
+        return facts
+
+    def _sum(self, block: str) -> int:
+        lines = self.connection.execute(self._sql[block])
+        return sum(int.from_bytes(sha256(line.encode()).digest()[:7], "big") for (line,) in lines)
+
+    def _value(self, block: str, **values: Any) -> Any:
+        ((value,),) = self.connection.execute(self._sql[block], values)
+        return value
+
+
+def _page(rows: Iterator[Row]) -> Iterator[Row]:
+    size = 0
+    for row in islice(rows, PAGE_ROWS):
+        yield row
+        last = row[-1]
+        size += len(last) if last.__class__ is str else 0
+        if size >= PAGE_BYTES:
+            return

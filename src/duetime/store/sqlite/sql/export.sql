@@ -1,0 +1,46 @@
+-- What `duetime promote` asks of the source. The facts have their twins in the target's promotion.sql, by the same names.
+
+-- name: count_rows
+SELECT (SELECT count(*) FROM jobs) + (SELECT count(*) FROM timers) + (SELECT count(*) FROM executions)
+     + (SELECT count(*) FROM attempts) + (SELECT count(*) FROM skips) + (SELECT count(*) FROM idempotency_keys);
+
+-- name: get_first_from
+-- Ids begin with their instant: the days of history are found without reading all of it.
+SELECT min(id) FROM executions WHERE id >= :id;
+
+-- name: list_facts
+SELECT 'jobs', count(*) FROM jobs
+UNION ALL SELECT 'timers', count(*) FROM timers
+UNION ALL SELECT 'executions', count(*) FROM executions
+UNION ALL SELECT 'attempts', count(*) FROM attempts
+UNION ALL SELECT 'skips', count(*) FROM skips
+UNION ALL SELECT 'idempotency keys', count(*) FROM idempotency_keys
+UNION ALL SELECT 'nodes', count(*) FROM nodes
+UNION ALL SELECT 'jobs with tags', count(*) FROM jobs WHERE json_extract(spec, '$.tags') <> '{}'
+UNION ALL SELECT 'jobs ' || status, count(*) FROM timers GROUP BY status
+UNION ALL SELECT 'executions ' || state, count(*) FROM executions GROUP BY state
+UNION ALL SELECT 'executions held', count(*) FROM executions WHERE held = 1
+UNION ALL SELECT 'executions dead', count(*) FROM executions WHERE dead = 1
+UNION ALL SELECT 'counter jobs', count(*) FROM jobs HAVING count(*) > 0
+UNION ALL SELECT 'counter ' || state, count(*) FROM executions GROUP BY state;
+
+-- name: list_soonest
+SELECT due_at, lower(hex(job)) FROM timers WHERE due_at IS NOT NULL ORDER BY due_at, job LIMIT 5;
+
+-- name: sum_jobs
+SELECT lower(hex(id)) || '|' || tenant || '|' || coalesce(key, '') || '|' || updated_at || '|' || spec FROM jobs;
+
+-- name: sum_timers
+SELECT lower(hex(job)) || '|' || coalesce(due_at, '') || '|' || version || '|' || status || '|' || coalesce(resume_at, '')
+       || '|' || fired || '|' || runs || '|' || coalesce(last_run_at, '')
+FROM timers;
+
+-- name: sum_executions
+SELECT lower(hex(id)) || '|' || lower(hex(job)) || '|' || scheduled_at || '|' || extra || '|' || state || '|' || attempt
+       || '|' || token || '|' || due_at || '|' || coalesce(ended_at, '')
+FROM executions;
+
+-- name: sum_attempts
+SELECT lower(hex(execution)) || '|' || attempt || '|' || coalesce(started_at, '') || '|' || ended_at || '|'
+       || coalesce(http_status, '')
+FROM attempts;

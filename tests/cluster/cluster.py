@@ -1,0 +1,141 @@
+"""Several nodes on one database, a receiver, and the jobs that were acknowledged."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cluster.checker import AcknowledgedJob, History, Objectives, Report
+from cluster.database import Database
+from cluster.processes import Answer, Receiver, Server, now_ms, wait_until
+from cluster.scenario import Body, Scenario
+
+SHARDS = 64
+BATCH = 1000
+FAR_SECONDS = 3600  # what is due later than that is not waited for
+
+
+class Cluster(Scenario):
+    """`server` is the node that the test talks to: always one that is up."""
+
+    def __init__(self, folder: Path, receiver: Receiver, database: Database, **settings: str) -> None:
+        self.database = database
+        self.nodes: dict[str, Server] = {}
+        self._folder = folder
+        self._settings = {"DATABASE_URL": database.url, "LOG_LEVEL": "info", **settings}
+        super().__init__(self.add("a"), receiver)
+
+    def add(self, name: str, **settings: str) -> Server:
+        """A node, not started yet."""
+        node = Server(self._folder / name, **{**self._settings, "NODE_NAME": name, **settings})
+        self.nodes[name] = node
+        return node
+
+    def start(self, *names: str, **settings: str) -> None:
+        """Start these, and wait until the shards are spread over all that run."""
+        for name in names:
+            node = self.nodes.get(name) or self.add(name)
+            node.start(**settings)
+        if not self.database.rows("SELECT FROM pg_tables WHERE tablename = 'stale_fires'"):
+            self.database.watch_fires()
+        self.server = self.nodes[self.up()[0]]
+        self.wait_for_shares(*self.up())
+
+    def up(self) -> list[str]:
+        return [name for name, node in self.nodes.items() if node.process is not None and node.returncode() is None]
+
+    def wait_for_shares(self, *names: str, seconds: float = 15.0) -> None:
+        """All shards are owned, by these and nobody else, evenly."""
+
+        def spread() -> bool:
+            shares = self.database.shards()
+            even = max(shares.values(), default=0) - min(shares.values(), default=0) <= 1
+            return set(shares) == set(names) and sum(shares.values()) == SHARDS and even
+
+        wait_until(spread, seconds, f"the shards are spread over {', '.join(names)}")
+
+    def seconds_until_owned(self, *names: str, seconds: float) -> float:
+        """How long from now until these own all shards; measured from outside, hence a little too long."""
+        begin = time.monotonic()
+        self.wait_for_shares(*names, seconds=seconds)
+        return time.monotonic() - begin
+
+    # What becomes of nodes
+
+    def kill_node(self, name: str) -> None:
+        """kill -9."""
+        self.nodes[name].kill()
+        self.crashes.append(now_ms())
+        self._lean_on_another(name)
+
+    def terminate(self, name: str) -> None:
+        self.nodes[name].signal(signal.SIGTERM)
+        self._lean_on_another(name)
+
+    def pause(self, name: str) -> None:
+        self.nodes[name].signal(signal.SIGSTOP)
+        self.crashes.append(now_ms())  # what it had not written down is tried again, as after a crash
+        self._lean_on_another(name)
+
+    def go_on(self, name: str) -> None:
+        self.nodes[name].signal(signal.SIGCONT)
+
+    def _lean_on_another(self, name: str) -> None:
+        self.server = next((self.nodes[other] for other in self.up() if other != name), self.server)
+
+    def close(self) -> None:
+        for node in self.nodes.values():
+            node.close()
+
+    # What a client does
+
+    def insist(self, path: str, body: Body, key: str) -> Answer:
+        """Ask one node after the other, with the same key, until one has done it."""
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            for name in list(self.nodes):
+                try:
+                    answer = self.nodes[name].client.post(path, body, idempotency_key=key)
+                except ConnectionError:
+                    continue
+                if answer.status not in (409, 503):
+                    return answer
+            time.sleep(0.01)
+        raise AssertionError(f"no node took {key} for a minute")
+
+    def create_spread(self, count: int, first_at: int, last_at: int, path: str = "/ok", **fields: Any) -> None:
+        """One-offs at even distances, created in pages."""
+        step = (last_at - first_at) / max(1, count - 1)
+        bodies = [self.at(first_at + round(number * step), path, **fields) for number in range(count)]
+        for begin in range(0, count, BATCH):
+            self.create_batch(bodies[begin : begin + BATCH])
+        assert now_ms() < first_at, "the machine was too busy to create the jobs before the first was due"
+
+    # What came of it
+
+    def _is_quiet(self) -> bool:
+        """In one look: what moves from one state to another between two would be in neither."""
+        far = now_ms() + FAR_SECONDS * 1000
+        (row,) = self.database.rows(
+            "SELECT (SELECT count(*) FROM open_runs) AS open, "
+            f"(SELECT count(*) FROM timers WHERE due_at < {far}) AS coming"
+        )
+        return not row["open"] and not row["coming"]
+
+    def assert_green(self, objectives: Objectives = Objectives()) -> Report:  # noqa: B008 (frozen)
+        """The totals that the API tells are counters: they must have survived all this, too."""
+        report = super().assert_green(objectives)
+        total = lambda query: self.server.client.get(f"/executions?limit=1{query}").json()["total"]  # noqa: E731
+        assert [total(f"&state={state}") for state in ("QUEUED", "RUNNING", "RETRYING")] == [0, 0, 0]
+        assert total("") == report.counts["executions"]
+        return report
+
+    def history(self, jobs: Iterable[AcknowledgedJob] | None = None) -> History:
+        return replace(super().history(jobs), stale_writes=self.database.stale_writes())
+
+    def errors(self) -> str:
+        return "\n".join(f"--- {name}\n{node.errors()[-3000:]}" for name, node in self.nodes.items())

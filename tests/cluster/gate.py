@@ -1,0 +1,141 @@
+"""A TCP proxy between a node and its database, in a thread of its own, that a test makes misbehave:
+
+open        all passes
+slow        all passes, each way `seconds` later
+deaf        nothing passes, in either direction, and nobody is told: packets that are dropped
+half_open   what the node says arrives, and no answer comes back
+shut        connections are cut, and new ones refused
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, TypeVar
+from urllib.parse import urlsplit, urlunsplit
+
+T = TypeVar("T")
+
+
+class Gate:
+    def __init__(self, url: str) -> None:
+        self._parts = urlsplit(url)
+        self._mode = "open"
+        self._seconds = 0.0
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._pumps: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="gate", daemon=True)
+        self._thread.start()
+        self._server = self._do(self._listen())
+        port = self._server.sockets[0].getsockname()[1]
+        self.url = urlunsplit(self._parts._replace(netloc=f"{self._parts.username}@127.0.0.1:{port}"))
+
+    def _do(self, deed: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(deed, self._loop).result(10)
+
+    async def _listen(self) -> asyncio.Server:
+        return await asyncio.start_server(self._serve, "127.0.0.1", 0)
+
+    # What a test does
+
+    def open(self) -> None:
+        """All is well again. Connections that were deaf have lost what they missed, as they would: they are cut."""
+        was_broken = self._mode in ("deaf", "half_open")
+        self._set("open", cut=was_broken)
+
+    def slow(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._set("slow")
+
+    def deaf(self) -> None:
+        self._set("deaf")
+
+    def half_open(self) -> None:
+        self._set("half_open")
+
+    def shut(self) -> None:
+        self._set("shut", cut=True)
+
+    def _set(self, mode: str, cut: bool = False) -> None:
+        async def change() -> None:
+            self._mode = mode
+            if cut:
+                for writer in list(self._writers):
+                    writer.transport.abort()
+
+        self._do(change())
+
+    def close(self) -> None:
+        async def end() -> None:
+            self._server.close()
+            for writer in list(self._writers):
+                writer.transport.abort()
+            for pump in self._pumps:
+                pump.cancel()
+            await asyncio.gather(*self._pumps, return_exceptions=True)
+
+        self._do(end())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    # What passes
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        back: asyncio.StreamWriter | None = None
+        try:
+            if self._mode != "shut":
+                there, back = await asyncio.open_connection(self._parts.hostname, self._parts.port)
+                self._writers.add(back)
+                await self._join(reader, writer, there, back)
+        except OSError:
+            pass  # the database itself is away
+        finally:
+            for end in (writer, back):
+                if end is not None:
+                    end.transport.abort()
+                    self._writers.discard(end)
+
+    async def _join(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, there: asyncio.StreamReader,
+        back: asyncio.StreamWriter,
+    ) -> None:  # fmt: skip
+        pumps = {
+            asyncio.ensure_future(self._pump(reader, back, lambda: self._mode != "deaf")),
+            asyncio.ensure_future(self._pump(there, writer, lambda: self._mode not in ("deaf", "half_open"))),
+        }
+        self._pumps |= pumps
+        await asyncio.wait(pumps)
+        self._pumps -= pumps
+
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, passes: Callable[[], bool]
+    ) -> None:
+        # A line that is slow is not narrow: pieces follow each other closely, each with its own delay, in their order.
+        under_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+        sender = asyncio.ensure_future(self._send(under_way, writer))
+        with suppress(OSError):
+            while data := await reader.read(65_536):
+                if passes():
+                    under_way.put_nowait((self._arrives_at(), data))
+        if passes():  # else nobody is told that it has ended
+            under_way.put_nowait((self._arrives_at(), b""))
+            await sender
+        sender.cancel()
+
+    def _arrives_at(self) -> float:
+        return self._loop.time() + (self._seconds if self._mode == "slow" else 0)
+
+    async def _send(self, under_way: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter) -> None:
+        while True:
+            at, data = await under_way.get()
+            if at > self._loop.time():
+                await asyncio.sleep(at - self._loop.time())
+            if not data or writer.is_closing():
+                writer.close()
+                return
+            writer.write(data)

@@ -1,0 +1,22 @@
+"""The verdicts that only a cluster can earn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cluster.checker import Objectives, check
+from unit.test_checker import ONCE, UNTIL, clean, ran
+
+
+def test_a_write_that_the_database_noted_as_stale_is_red() -> None:
+    report = check(replace(clean(), stale_writes=["node 1 fired what node 2 had sealed"]))
+    assert report.verdicts == {"STALE"}
+
+
+def test_a_run_whose_first_request_of_any_attempt_came_too_late_is_red() -> None:
+    """One that was lost with its node before it was sent is late by the handover, whatever its attempt."""
+    row, lines = ran(ONCE, UNTIL - 3000, attempts=2, late=2000)
+    history = replace(clean(), jobs=[ONCE], executions=[row], requests=lines[1:], stored_jobs=frozenset({ONCE.job_id}))
+    history = replace(history, jobs=[replace(ONCE, schedule=row["scheduled_at"])])
+    assert check(history, Objectives(lateness_most_ms=3000)).green
+    assert check(history, Objectives(lateness_most_ms=2000)).verdicts == {"LATE"}

@@ -1,0 +1,211 @@
+"""The database crashes, stays away, or has no connection left: the API says so at once, and nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import asyncpg
+import pytest
+
+from cluster.cluster import Cluster
+from cluster.processes import Client, now_ms, wait_until
+from cluster.scenario import acknowledged
+
+pytestmark = pytest.mark.slow
+
+FAR = "2099-01-01T00:00:00Z"
+OP_TIMEOUT = 1.0
+CONNECTIONS = 18  # two nodes of the smallest size may have eight each, and the test wants to look
+A_LITTLE = 1.0  # beside DB_OP_TIMEOUT: two nodes, their clients and the database share two cores
+
+
+class Asked(NamedTuple):
+    what: str
+    status: int
+    retry_after: str | None
+    seconds: float
+
+
+class Callers(threading.Thread):
+    """A person who goes on reading and creating, and writes down how each request was answered."""
+
+    def __init__(self, cluster: Cluster, client: Client) -> None:
+        super().__init__()
+        self._cluster = cluster
+        self._client = client
+        self._over = threading.Event()
+        self.answers: list[Asked] = []
+
+    def run(self) -> None:
+        while not self._over.is_set():
+            self._ask("GET", "/jobs?limit=1")
+            self._ask("POST", "/jobs")
+            self._ask("GET", "/health")
+            self._over.wait(0.05)
+
+    def _ask(self, method: str, path: str) -> None:
+        body = self._cluster.body(FAR) if method == "POST" else None
+        begin = time.monotonic()
+        answer = self._client.request(method, path, body)
+        took = time.monotonic() - begin
+        self.answers.append(Asked(f"{method} {path}", answer.status, answer.headers.get("retry-after"), took))
+        if answer.status == 201:
+            self._cluster.jobs.append(acknowledged(body, answer.json()))  # type: ignore[arg-type]
+
+    def end(self) -> list[Asked]:
+        self._over.set()
+        self.join(30)
+        return self.answers
+
+
+@contextmanager
+def people_who_ask(cluster: Cluster) -> Iterator[list[Callers]]:
+    callers = [Callers(cluster, node.client) for node in cluster.nodes.values()]
+    for caller in callers:
+        caller.start()
+    try:
+        yield callers
+    finally:
+        for caller in callers:
+            caller.end()
+
+
+def assert_answered_in_time(callers: list[Callers], refused: bool) -> None:
+    for caller in callers:
+        slowest = max(caller.answers, key=lambda answer: answer.seconds)
+        assert slowest.seconds < OP_TIMEOUT + A_LITTLE, slowest
+        assert {answer.status for answer in caller.answers} <= {200, 201, 503}, caller.answers
+        for answer in caller.answers:
+            if answer.status == 503 and answer.what != "GET /health":
+                assert answer.retry_after is not None, answer
+                assert int(answer.retry_after) >= 1, answer
+        if refused:
+            assert {a.what for a in caller.answers if a.status == 503} == {a.what for a in caller.answers}
+
+
+def assert_heals(cluster: Cluster) -> None:
+    for name, node in cluster.nodes.items():
+        healthy = lambda client=node.client: client.get("/health").status == 200  # noqa: E731
+        wait_until(healthy, 20, f"{name} is healthy again")
+    cluster.wait_for_shares(*cluster.nodes)
+
+
+def test_a_crash_of_the_database_in_the_middle_of_a_burst_loses_and_doubles_nothing(cluster: Cluster) -> None:
+    cluster.start("a", "b")
+    at = now_ms() + 2500
+    cluster.create_spread(2000, at, at, "/slow/0.02")
+    with people_who_ask(cluster) as callers:
+        wait_until(lambda: cluster.receiver.count() > 300, 20, "the burst has begun", 0.002)
+        crashed_at = now_ms()
+        cluster.database.server.restart("immediate")
+        cluster.crashes += [crashed_at, now_ms()]
+        cluster.wait_for_quiet(60)
+    assert_answered_in_time(callers, refused=False)
+    assert_heals(cluster)
+    report = cluster.assert_green()
+    assert report.counts["executions"] == 2000
+
+
+def stay_away(cluster: Cluster, seconds: float) -> None:
+    """Gone in the middle of a burst; jobs are due all the while."""
+    cluster.start("a", "b")
+    begin = now_ms() + 2500
+    end = begin + round((seconds + 2) * 1000)
+    cluster.create_spread(500, begin, begin, "/slow/0.05")
+    cluster.create_spread(500, begin + 1, end)
+    with people_who_ask(cluster) as before:
+        wait_until(lambda: cluster.receiver.count() > 100, 20, "the burst has begun", 0.002)
+        cluster.crashes.append(now_ms())
+        cluster.database.server.stop("immediate")
+    with people_who_ask(cluster) as meanwhile:
+        gone_at = now_ms()
+        wait_until(lambda: now_ms() > gone_at + seconds * 1000, seconds + 5, "it was away long enough")
+    cluster.crashes.append(now_ms())
+    cluster.database.server.start()
+    assert_answered_in_time(before, refused=False)
+    assert_answered_in_time(meanwhile, refused=True)
+    assert not any(answer.status == 201 for caller in meanwhile for answer in caller.answers)
+    assert_heals(cluster)
+    cluster.wait_for_quiet(60)
+    report = cluster.assert_green()
+    assert report.counts["executions"] == 1000
+
+
+def test_while_the_database_is_away_requests_are_refused_in_time_and_what_was_due_runs_after(cluster: Cluster) -> None:
+    stay_away(cluster, 8)
+
+
+@pytest.mark.soak
+def test_the_database_is_away_for_half_a_minute(cluster: Cluster) -> None:
+    stay_away(cluster, 30)
+
+
+END_OTHERS = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+    "WHERE backend_type = 'client backend' AND application_name <> 'hoard'"
+)
+
+
+class Hoard:
+    """Other clients, who take every connection there is, those of the nodes too."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._over = threading.Event()
+        self._full = threading.Event()
+        self.trouble = ""
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._hold()), daemon=True)
+
+    async def _hold(self) -> None:
+        held: list[asyncpg.Connection] = []
+        while not self._over.is_set():
+            if len(held) == CONNECTIONS:
+                self._full.set()
+                await asyncio.sleep(0.02)
+                continue
+            try:
+                if held:
+                    await held[0].fetch(END_OTHERS)
+                hoarded = {"application_name": "hoard"}
+                held.append(await asyncpg.connect(self._url, timeout=2, server_settings=hoarded))
+            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                self.trouble = f"{len(held)} held: {error!r}"
+        for connection in held:
+            await connection.close()
+
+    def __enter__(self) -> Hoard:
+        self._thread.start()
+        assert self._full.wait(20), f"not all connections could be had: {self.trouble}"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(20)
+
+
+def test_with_no_connection_left_it_recovers_by_itself_once_there_are_some(cluster: Cluster) -> None:
+    server = cluster.database.server
+    server.restart(
+        max_connections=str(CONNECTIONS), superuser_reserved_connections="0", max_wal_senders="0",
+    )  # fmt: skip
+    for name in ("a", "b"):
+        cluster.add(name, DB_MAX_OPEN_CONNS="6")
+    cluster.start("a", "b")
+    begin = now_ms() + 1500
+    cluster.create_spread(600, begin, begin + 8000)
+    wait_until(lambda: now_ms() > begin + 500, 10, "the load has begun", 0.005)
+    with people_who_ask(cluster) as callers:
+        cluster.crashes.append(now_ms())
+        with Hoard(cluster.database.url):
+            emptied_at = now_ms()
+            wait_until(lambda: now_ms() > emptied_at + 4000, 10, "they hold them for a while")
+        cluster.crashes.append(now_ms())
+        assert_heals(cluster)
+    cluster.wait_for_quiet(60)
+    assert_answered_in_time(callers, refused=True)
+    cluster.assert_green()

@@ -1,0 +1,108 @@
+"""Nodes of a cluster are killed, stopped and replaced: the others carry on, and every instant has its one run."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from cluster.checker import Objectives
+from cluster.cluster import Cluster
+from cluster.processes import now_ms, wait_until
+
+pytestmark = pytest.mark.slow
+
+MEASURING = 1.0  # seconds: what a look from outside and a busy machine add
+UNRECORDED_MS = 500
+FAR = "2099-01-01T00:00:00Z"
+
+
+def kill_again_and_again(cluster: Cluster, lease: float, jobs: int, seconds: float, every: float) -> None:
+    cluster.start("a", "b")
+    begin = now_ms() + 2500 + jobs // 4
+    end = begin + round(seconds * 1000)
+    cluster.create_spread(jobs, begin, end, "/slow/0.2")  # so that a kill finds some under way
+    for number in range(20):
+        cluster.create(cluster.body(("every 1s", "* * * * * *")[number % 2], end_at=cluster.at(end)["schedule"]))
+    wait_until(lambda: now_ms() > begin, 60, "the first is due", 0.005)
+    kills = 0
+    while (kill_at := begin + (kills + 0.5) * every * 1000) < end - every * 500:
+        wait_until(lambda: now_ms() > kill_at, 60, "the next kill", 0.005)
+        victim, survivor = ("b", "a") if kills % 2 == 0 else ("a", "b")
+        cluster.kill_node(victim)
+        kills += 1
+        took = cluster.seconds_until_owned(survivor, seconds=lease + 10)
+        assert took < lease + MEASURING, f"the shards of the dead were owned after {took:.2f} s"
+        cluster.start(victim)
+    assert kills >= 2
+    cluster.wait_for_quiet(60)
+    most = round((lease + MEASURING) * 1000)
+    report = cluster.assert_green(Objectives(unrecorded_ms=UNRECORDED_MS, lateness_most_ms=most))
+    print(report)  # noqa: T201 (shown when it fails, or with -s)
+    assert report.counts["repeated executions"] > 0, "no kill found a run under way: it proves less than it should"
+
+
+def test_two_nodes_of_which_one_is_killed_again_and_again_miss_and_double_nothing(cluster: Cluster) -> None:
+    kill_again_and_again(cluster, lease=2, jobs=2000, seconds=17, every=7)
+
+
+@pytest.mark.soak
+def test_ten_thousand_jobs_over_a_minute_with_a_kill_every_ten_seconds(soak_cluster: Cluster) -> None:
+    kill_again_and_again(soak_cluster, lease=5, jobs=10_000, seconds=60, every=10)
+
+
+def test_after_a_graceful_stop_the_other_owns_all_within_a_second_and_nothing_is_later(cluster: Cluster) -> None:
+    cluster.start("a", "b")
+    begin = now_ms() + 1500
+    cluster.create_spread(600, begin, begin + 3500, "/slow/0.3")
+    wait_until(lambda: now_ms() > begin + 1000, 10, "the load has begun", 0.005)
+    cluster.terminate("b")
+    took = cluster.seconds_until_owned("a", seconds=10)
+    assert cluster.nodes["b"].wait(20) == 0, cluster.errors()
+    assert took < 1.0, f"the shards of the one that left were owned after {took:.2f} s"
+    cluster.wait_for_quiet()
+    report = cluster.assert_green(Objectives(most_repeated=0, lateness_most_ms=1000))
+    assert report.counts["requests"] == 600
+
+
+def test_a_rolling_restart_under_steady_load_misses_doubles_and_delays_nothing(cluster: Cluster) -> None:
+    # The interval passes many times: the node that does no chores must not mind.
+    cluster.start("a", "b", RECONCILE_INTERVAL="1s")
+    begin = now_ms() + 2000
+    end = begin + 13_000
+    cluster.create_spread(1000, begin, end, "/slow/0.1")
+    for _ in range(20):
+        cluster.create(cluster.body("every 1s", end_at=cluster.at(end)["schedule"]))
+    wait_until(lambda: now_ms() > begin + 500, 10, "the load has begun", 0.005)
+    for name in ("a", "b"):
+        cluster.terminate(name)
+        assert cluster.nodes[name].wait(20) == 0, cluster.errors()
+        cluster.start(name, RECONCILE_INTERVAL="1s")
+    assert now_ms() < end, "the load was over before the restarts were"
+    cluster.wait_for_quiet()
+    cluster.assert_green(Objectives(most_repeated=0, lateness_most_ms=1500))
+
+
+def test_creates_with_a_key_while_nodes_are_killed_make_one_job_a_key(cluster: Cluster) -> None:
+    cluster.start("a", "b")
+    clients, each = 6, 45
+    answers: dict[str, str] = {}
+
+    def create(client: int) -> None:
+        for number in range(each):
+            key = f"{client}-{number}"
+            answer = cluster.insist("/jobs", cluster.body(FAR, name=key), key)
+            assert answer.status == 201, answer
+            answers[key] = answer.json()["job_id"]
+
+    with ThreadPoolExecutor(clients) as pool:
+        under_way = [pool.submit(create, client) for client in range(clients)]
+        for reached, victim in ((40, "a"), (110, "b"), (180, "a")):
+            wait_until(lambda reached=reached: len(answers) >= reached, 60, f"{reached} creates", 0.001)
+            cluster.kill_node(victim)
+            cluster.nodes[victim].start()
+        for client in under_way:
+            client.result(60)
+    stored = [(job["name"], job["job_id"]) for job in cluster.server.client.pages("/jobs", "jobs")]
+    assert len(answers) == clients * each
+    assert sorted(stored) == sorted(answers.items())

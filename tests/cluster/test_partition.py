@@ -1,0 +1,64 @@
+"""What lies between one node and the database is slow, drops everything, or lets only one direction pass."""
+
+from __future__ import annotations
+
+import pytest
+
+from cluster.checker import Objectives
+from cluster.cluster import Cluster
+from cluster.gate import Gate
+from cluster.processes import now_ms, wait_until
+
+pytestmark = pytest.mark.slow
+
+LEASE = 2.0
+MEASURING = 1.0
+OP_TIMEOUT = 1.0
+
+
+def start_behind(gate: Gate, cluster: Cluster) -> None:
+    """`a` reaches the database through the gate, `b` directly."""
+    cluster.add("a", DATABASE_URL=gate.url)
+    cluster.start("a", "b")
+    cluster.server = cluster.nodes["b"]
+
+
+def cut_off(gate: Gate, cluster: Cluster, how: str) -> None:
+    start_behind(gate, cluster)
+    begin = now_ms() + 1500
+    end = begin + 7000
+    cluster.create_spread(700, begin, end, "/slow/0.1")
+    wait_until(lambda: now_ms() > begin + 500, 10, "the load has begun", 0.005)
+    cluster.crashes.append(now_ms())
+    getattr(gate, how)()
+    took = cluster.seconds_until_owned("b", seconds=2 * LEASE + 10)
+    # A renewal that was under way may have arrived without its answer: then the lease counts from there.
+    assert took < LEASE + MEASURING, f"the shards of the one cut off were owned after {took:.2f} s"
+    asked_at = now_ms()
+    answer = cluster.nodes["a"].client.get("/jobs?limit=1")
+    assert (answer.status, now_ms() - asked_at < (OP_TIMEOUT + MEASURING) * 1000) == (503, True), answer
+    wait_until(lambda: now_ms() > end - 2000, 20, "most of it was due meanwhile")
+    gate.open()
+    cluster.wait_for_shares("a", "b", seconds=20)
+    wait_until(lambda: cluster.nodes["a"].client.get("/health").status == 200, 20, "it is healthy again")
+    cluster.wait_for_quiet()
+    cluster.assert_green(Objectives(lateness_most_ms=round((LEASE + MEASURING) * 1000)))
+
+
+@pytest.mark.parametrize("how", ["deaf", "half_open", pytest.param("shut", marks=pytest.mark.soak)])
+def test_a_node_that_is_cut_off_loses_its_shards_and_gets_some_again(gate: Gate, cluster: Cluster, how: str) -> None:
+    cut_off(gate, cluster, how)
+
+
+def test_a_slow_way_to_the_database_makes_a_node_late_and_nothing_else(gate: Gate, cluster: Cluster) -> None:
+    start_behind(gate, cluster)
+    begin = now_ms() + 1500
+    end = begin + 6000
+    cluster.create_spread(600, begin, end)
+    wait_until(lambda: now_ms() > begin + 500, 10, "the load has begun", 0.005)
+    gate.slow(0.3)
+    wait_until(lambda: now_ms() > end - 2000, 20, "most of it was due meanwhile")
+    gate.open()
+    cluster.wait_for_quiet()
+    cluster.wait_for_shares("a", "b", seconds=20)
+    cluster.assert_green()

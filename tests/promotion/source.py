@@ -1,0 +1,117 @@
+"""A SQLite node with something of everything in it, and what a promotion of it is run with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from duetime.domain import commands as c
+from duetime.domain.execution import Outcome
+from duetime.domain.instants import DAY, HOUR, MINUTE
+from duetime.domain.job import Overlap, RetryPolicy
+from duetime.domain.plan import Skipped
+from duetime.domain.states import ErrorType
+from duetime.ports.store import Store
+from duetime.promotion import Promotion
+from duetime.store.sqlite import SqliteStore
+from duetime.store.sqlite.connection import FILE_NAME
+from samples import NOW, TENANT, add_job, add_run, claim, ended, finish, fire, new_job, one, spec
+
+OTHER = "globex"
+FAILURE = Outcome(ErrorType.HTTP_ERROR, "answered 500", 500, "an answer with ünïcode")
+
+
+class Silent:
+    """Says yes, or no, to everything; remembers what it was told."""
+
+    def __init__(self, answer: bool = True) -> None:
+        self.answer = answer
+        self.said: list[str] = []
+        self.asked: list[str] = []
+        self.rows = self.done = 0
+        self.on_advance: Callable[[], None] = lambda: None
+
+    def say(self, sentence: str) -> None:
+        self.said.append(sentence)
+
+    def confirm(self, question: str) -> bool:
+        self.asked.append(question)
+        return self.answer
+
+    def begin(self, rows: int) -> None:
+        self.rows = rows
+
+    def advance(self, rows: int) -> None:
+        self.done += rows
+        self.on_advance()
+
+
+def promotion(folder: Path, url: str | None, person: Silent | None = None) -> Promotion:
+    return Promotion(folder, url, person or Silent(), stop_seconds=20)
+
+
+async def fill(folder: Path) -> None:
+    """Jobs of two tenants in every status; executions of three days in every state; the node stopped in the middle."""
+    store = SqliteStore(folder)
+    await store.start()
+    try:
+        await _fill(store)
+    finally:
+        await store.stop()
+
+
+async def _fill(store: Store) -> None:
+    before = int(await one(store, c.StartNode(NOW - 2 * DAY, "earlier")))
+    await add_job(store, spec("0 9 * * *", tags={"team": "billing"}, key="daily", name="daily"), now=NOW - 2 * DAY)
+    for n in range(3):
+        await add_job(store, spec(f"every {n + 1}h"), now=NOW - 2 * DAY, tenant=OTHER)
+    _, runs = await fire(store, before, NOW - DAY)
+    assert await finish(store, before, NOW - DAY, *(ended(run, now=NOW - DAY) for run in runs)) == []
+    await one(store, c.StopNode(NOW - HOUR, before))
+    node = int(await one(store, c.StartNode(NOW, "node-1")))
+    await _in_every_status(store, node)
+    await _in_every_state(store, node)
+    record = c.IdempotencyRecord(TENANT, "a-key", "fingerprint", '{"job_id": "x"}')
+    await one(store, c.CreateJobs(NOW, (new_job(spec("@yearly", name="keyed")),), record))
+
+
+async def _in_every_status(store: Store, node: int) -> None:
+    paused = await add_job(store, spec("every 5m", name="paused"))
+    await one(store, c.PauseJob(NOW, TENANT, paused, "ann", "too loud"))
+    cancelled = await add_job(store, spec("every 5m", name="cancelled"))
+    skipped = Skipped(cancelled, TENANT, NOW + 5 * MINUTE, NOW + HOUR, 11, "cancelled")
+    await one(store, c.CancelJob(NOW, TENANT, cancelled, (skipped,)))
+    once = await add_job(store, spec("2026-01-01T00:00:01Z", name="once"))
+    _, runs = await fire(store, node, NOW + 1000, once)
+    assert await finish(store, node, NOW + 2000, *(ended(run, now=NOW + 2000) for run in runs)) == []
+
+
+async def _in_every_state(store: Store, node: int) -> None:
+    no_retry = RetryPolicy(max_retries=0)
+    failing = await add_job(store, spec("every 1d", name="failing", retry_policy=no_retry))
+    retried = await add_job(store, spec("every 1d", name="retried"))
+    queued = await add_job(store, spec("every 1d", name="queued", priority=3))
+    held = await add_job(store, spec("every 1m", name="held", overlap=Overlap.QUEUE_ALL))
+    running = await add_job(store, spec("every 1d", name="running"))
+    await add_run(store, running, NOW)
+    assert len(await claim(store, node, NOW)) == 1
+    await add_run(store, failing, NOW)
+    await add_run(store, retried, NOW)
+    runs = await claim(store, node, NOW)
+    assert await finish(store, node, NOW + 100, *(ended(run, FAILURE, now=NOW + 100) for run in runs)) == []
+    await fire(store, node, NOW + MINUTE, held)
+    await fire(store, node, NOW + 2 * MINUTE, held, claim=False)
+    await add_run(store, queued, NOW + MINUTE)
+    gone = await add_run(store, queued, NOW + MINUTE)
+    await one(store, c.CancelExecution(NOW + MINUTE, TENANT, gone))
+
+
+def rows_of(folder: Path, sql: str) -> list[Any]:
+    connection = apsw.Connection(str(folder / FILE_NAME))
+    try:
+        return list(connection.execute(sql))
+    finally:
+        connection.close()

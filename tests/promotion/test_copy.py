@@ -1,0 +1,193 @@
+"""What arrives is what was there: every table, every state, every next run."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from duetime.bus.local import LocalBus
+from duetime.domain.commands import StartNode
+from duetime.domain.ids import SHARDS
+from duetime.domain.instants import DAY
+from duetime.domain.states import State
+from duetime.engine.engine import Engine, EngineSettings
+from duetime.ports.store import ExecutionQuery
+from duetime.promotion import Check
+from duetime.registry.postgres import PostgresRegistry
+from duetime.store.postgres import PostgresStore
+from duetime.store.postgres.load import NODES, WANTED, Load
+from duetime.store.postgres.partitions import list_days
+from duetime.store.sqlite import SqliteStore
+from duetime.telemetry.events import EventHub
+from duetime.testing import HandClock, ScriptedExecutor
+from promotion.source import OTHER, Silent, promotion, rows_of
+from samples import NOW, TENANT, one
+from snapshot import recount, snapshot, totals
+from store.postgres_server import connected
+
+
+async def in_sqlite(folder: Path) -> dict[str, object]:
+    """As the port shows it. (Read before: no store opens what was promoted.)"""
+    store = SqliteStore(folder)
+    await store.start()
+    try:
+        return await snapshot(store, TENANT, OTHER)
+    finally:
+        await store.stop()
+
+
+async def test_all_that_the_port_shows_is_equal(source: Path, target: str):
+    before = await in_sqlite(source)
+    await promotion(source, target).run()
+    store = PostgresStore(target)
+    await store.start()
+    try:
+        assert await snapshot(store, TENANT, OTHER) == before
+        for tenant in (TENANT, OTHER):
+            assert await totals(store, tenant) == await recount(store, tenant)
+    finally:
+        await store.stop()
+
+
+async def test_the_source_has_something_of_everything(source: Path):
+    """Else the test above proves less than it says."""
+    for table in ("jobs", "timers", "executions", "attempts", "skips", "counters", "idempotency_keys", "nodes"):
+        assert rows_of(source, f"SELECT 1 FROM {table} LIMIT 1"), table
+    states = {state for (state,) in rows_of(source, "SELECT DISTINCT state FROM executions")}
+    assert states >= {"QUEUED", "RUNNING", "RETRYING", "COMPLETED", "FAILED", "CANCELLED"}
+    statuses = {status for (status,) in rows_of(source, "SELECT DISTINCT status FROM timers")}
+    assert statuses == {"PENDING", "PAUSED", "CANCELLED", "COMPLETED"}
+    assert rows_of(source, "SELECT 1 FROM executions WHERE held = 1")
+    assert rows_of(source, "SELECT 1 FROM executions WHERE dead = 1")
+    assert len(rows_of(source, f"SELECT DISTINCT scheduled_at / {DAY} FROM executions")) > 1
+
+
+async def test_no_column_of_either_schema_is_forgotten(source: Path, target: str):
+    """A migration that adds one must say here what becomes of it."""
+    left_behind = {"counters": "counted anew", "shard_epochs": "void with their owner", "promotion": "the mark itself"}
+    for (table,) in rows_of(source, "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'"):
+        columns = {name for (name,) in rows_of(source, f"SELECT name FROM pragma_table_info('{table}')")}
+        assert table in left_behind or columns == set({**WANTED, "nodes": NODES}[table]), table
+    load = Load(target)
+    written = {table: set(columns) for name in WANTED for table, columns, _ in load.convert(name, [])}
+    written |= {"nodes": set(NODES), "counters": {"tenant", "name", "day", "slot", "value"}}
+    await promotion(source, target).run()
+    sql = "SELECT column_name FROM information_schema.columns WHERE table_name = $1 AND table_schema = current_schema()"
+    async with connected(target) as connection:
+        for table, columns in written.items():
+            assert {row[0] for row in await connection.fetch(sql, table)} == columns, table
+
+
+async def test_what_a_node_needs_and_the_port_does_not_show_is_equal(source: Path, target: str):
+    timers = "job, shard, due_at, resume_at, version, fired, recurs, status, busy_ms, last_run_at"
+    before = rows_of(source, f"SELECT {timers} FROM timers ORDER BY job")
+    opened = "id, attempt, token, held, cancel_requested, priority, endpoint, extra, due_at"
+    waiting = rows_of(
+        source, f"SELECT {opened} FROM executions WHERE state IN ('QUEUED', 'RUNNING', 'RETRYING') ORDER BY 1"
+    )
+    await promotion(source, target).run()
+    async with connected(target) as connection:
+        after = [
+            (row[0].bytes, *row[1:]) for row in await connection.fetch(f"SELECT {timers} FROM timers ORDER BY job")
+        ]
+        sql = f"SELECT {opened.replace('id', 'execution', 1)} FROM open_runs ORDER BY 1"
+        moved = [(row[0].bytes, *row[1:]) for row in await connection.fetch(sql)]
+    assert after == before
+    assert moved == waiting
+    assert waiting
+
+
+async def test_what_is_compared_is_told_and_all_rows_are_in_the_bar(source: Path, target: str):
+    person = Silent()
+    outcome = await promotion(source, target, person).run()
+    assert person.asked == []
+    assert person.rows == person.done > 0
+    assert all(check.source == check.target for check in outcome.checks)
+    told = {check.what: check.source for check in outcome.checks}
+    (jobs,) = rows_of(source, "SELECT count(*) FROM jobs")
+    assert (told["jobs"], told["counter jobs"], told["executions RUNNING"]) == (*jobs, *jobs, 2)
+    assert {
+        "checksum of timers",
+        "checksum of executions",
+        "earliest due 5",
+        "skips",
+        "attempts",
+        "nodes",
+    } <= told.keys()
+    assert all(isinstance(check, Check) for check in outcome.checks)
+
+
+async def test_history_lies_in_the_partitions_of_its_days(source: Path, target: str):
+    days = rows_of(source, f"SELECT DISTINCT scheduled_at / {DAY} FROM executions ORDER BY 1")
+    await promotion(source, target).run()
+    async with connected(target) as connection:
+        assert await list_days(connection) == [day for (day,) in days]
+        assert await connection.fetchval("SELECT count(*) FROM executions_rest") == 0
+
+
+async def test_nodes_of_the_target_keep_their_ids_and_those_of_the_source_get_new_ones(source: Path, target: str):
+    store = PostgresStore(target)
+    await store.start()
+    there = [int(await one(store, StartNode(NOW, f"there-{n}"))) for n in range(3)]
+    await store.stop()
+    await promotion(source, target).run()
+    async with connected(target) as connection:
+        rows = await connection.fetch("SELECT id, name, ended_at IS NULL FROM nodes ORDER BY id")
+        of_runs = await connection.fetch("SELECT DISTINCT n.name FROM open_runs AS o JOIN nodes AS n ON n.id = o.node")
+    assert [row[0] for row in rows[:3]] == there
+    assert [(name, alive) for _, name, alive in rows[3:]] == [("earlier", False), ("node-1", False)]
+    assert [tuple(row) for row in of_runs] == [("node-1",)]
+
+
+async def test_unfinished_executions_run_once_and_what_ran_at_the_crash_is_taken_over(source: Path, target: str):
+    unfinished = rows_of(source, "SELECT count(*) FROM executions WHERE state IN ('QUEUED', 'RUNNING', 'RETRYING')")[0][
+        0
+    ]
+    await promotion(source, target).run()
+    store, executor, clock = PostgresStore(target), ScriptedExecutor(), HandClock(NOW + 10 * 60_000)
+    registry = PostgresRegistry(target)
+    engine = Engine(store, registry, LocalBus(), executor, clock, EventHub(), EngineSettings(node_name="new"))
+    await store.start()
+    await registry.start()
+    opened = {e.execution_id: e for s in (State.QUEUED, State.RUNNING, State.RETRYING)
+              for e in await store.list_executions(ExecutionQuery(TENANT, state=s, limit=100))}  # fmt: skip
+    assert len(opened) == unfinished
+    await engine.start()
+    try:
+        async with asyncio.timeout(20):
+            while not all([await _is_done(store, id) for id in opened]):
+                clock.advance(0.2)
+                await asyncio.sleep(0.02)
+        for id, before in opened.items():
+            after = await store.get_execution(TENANT, id)
+            assert after is not None
+            assert after.attempt == before.attempt + 1
+            assert after.token == before.token + 1
+        ran = [task.execution_id for task in executor.tasks]
+        assert len(ran) == len(set(ran)), "an execution ran twice"
+        assert set(opened) <= set(ran)
+    finally:
+        await engine.stop()
+        await registry.stop()
+        await store.stop()
+
+
+async def _is_done(store: PostgresStore, execution_id: str) -> bool:
+    found = await store.get_execution(TENANT, execution_id)
+    return found is not None and found.state is State.COMPLETED
+
+
+async def test_the_epochs_of_the_old_owner_do_not_lock_the_new_one_out(source: Path, target: str):
+    """An epoch of SQLite is a node's id; the target's registry begins at 1, and must not look stale."""
+    await promotion(source, target).run()
+    async with connected(target) as connection:
+        assert await connection.fetchval("SELECT count(*) FROM shard_epochs") == 0
+    assert SHARDS == 64
+
+
+async def test_a_node_without_anything_can_be_promoted(tmp_path: Path, target: str):
+    store = SqliteStore(tmp_path)
+    await store.start()
+    await store.stop()
+    outcome = await promotion(tmp_path, target).run()
+    assert all(check.source == check.target for check in outcome.checks)

@@ -1,0 +1,185 @@
+"""A machine of the simulation: a real engine, with its clock, database, registry and targets in other hands."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from duetime.bus.local import LocalBus
+from duetime.domain.commands import Command
+from duetime.domain.execution import ErrorType, Outcome
+from duetime.domain.lease import View
+from duetime.engine.dispatcher import Limits
+from duetime.engine.engine import Engine, EngineSettings
+from duetime.ports.executor import Task
+from duetime.telemetry.events import EventHub
+from duetime.testing import SUCCESS, HandClock
+
+if TYPE_CHECKING:
+    from simulation.world import World
+
+LIMITS = Limits(capacity=64, concurrency=3, endpoint=2, tenant=3)  # few at once, so that some wait in memory
+FAILURE = Outcome(ErrorType.HTTP_ERROR, "the target answered 500", 500)
+
+
+class InOrder(dict[Any, None]):
+    """A set that remembers in which order things came: a seed must be a history, and addresses in memory are none."""
+
+    def add(self, item: Any) -> None:
+        self[item] = None
+
+    def discard(self, item: Any) -> None:
+        self.pop(item, None)
+
+
+class CommonClock(HandClock):
+    def __init__(self) -> None:
+        super().__init__()
+        self._waiters = InOrder()  # type: ignore[assignment]
+
+
+class MachineClock:
+    """The common clock as one machine sees it: its wall clock may be wrong, and while it is stopped nothing wakes."""
+
+    def __init__(self, clock: HandClock) -> None:
+        self._clock = clock
+        self.skew = 0  # ms
+        self.running = asyncio.Event()
+        self.running.set()
+
+    def now(self) -> int:
+        return self._clock.now() + self.skew
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+    async def wait(self, event: asyncio.Event, until: int) -> bool:
+        deadline = self.monotonic() + (until - self.now()) / 1000
+        while True:
+            await self.running.wait()
+            if event.is_set():
+                return True
+            if self.now() >= until or self.monotonic() >= deadline:
+                return False
+            await self._clock.wait(event, self._clock.now() + 1)
+
+
+class StoreLink:
+    """The machine's way to the store."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self._machine.world.store, name)
+        return lambda *arguments: self._machine.ask(name, lambda: method(*arguments))
+
+    async def apply(self, commands: Sequence[Command]) -> list[Any]:
+        world = self._machine.world
+        return await self._machine.ask("apply", lambda: world.apply(commands))  # type: ignore[no-any-return]
+
+
+class RegistryLink:
+    """The machine's way to the registry."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._registry = machine.world.registry
+        self.ttl_seconds = self._registry.ttl_seconds
+
+    async def join(self, node: int, name: str, roles: Collection[str]) -> View:
+        return await self._machine.ask("join", lambda: self._registry.join(node, name, roles))  # type: ignore[no-any-return]
+
+    async def renew(self, node: int) -> View:
+        return await self._machine.ask("renew", lambda: self._registry.renew(node))  # type: ignore[no-any-return]
+
+    async def take(self, node: int, shards: Collection[int]) -> dict[int, int]:
+        return await self._machine.ask("take", lambda: self._registry.take(node, shards))  # type: ignore[no-any-return]
+
+    async def release(self, node: int, shards: Mapping[int, int]) -> None:
+        await self._machine.ask("release", lambda: self._registry.release(node, shards))
+
+    async def leave(self, node: int) -> None:
+        await self._machine.ask("leave", lambda: self._registry.leave(node))
+
+
+class Targets:
+    """What the machine's runs call: takes its time, fails now and then, and writes everything down."""
+
+    def __init__(self, machine: Machine, chance: Random) -> None:
+        self._machine = machine
+        self._chance = chance
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    async def execute(self, task: Task) -> Outcome:
+        clock, diary = self._machine.clock, self._machine.world.diary
+        line = diary.begin(task, clock.now())
+        seconds = self._chance.choice([0.0, 0.0, 0.1, 0.5, 2.0])
+        if seconds:
+            await clock.wait(asyncio.Event(), clock.now() + round(seconds * 1000))
+        outcome = FAILURE if self._chance.random() < 0.05 else SUCCESS
+        diary.end(line, outcome.http_status)
+        return outcome
+
+
+class Machine:
+    """One process after the other under one name: `start`, `kill`, `stop` and `go_on` are what happens to it."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.clock = MachineClock(world.clock)
+        self.is_dead = False
+        self.is_leaving = False
+        self.trouble = 0.0  # how often a call goes wrong
+        self.is_cut_off = False
+        self._tasks: list[asyncio.Task[None]] = [asyncio.ensure_future(self._live())]
+
+    async def _live(self) -> None:
+        while True:
+            targets = Targets(self, self.world.chance)
+            self.engine = Engine(
+                StoreLink(self), RegistryLink(self), LocalBus(), targets, self.clock, EventHub(),
+                EngineSettings(node_name=self.name, limits=LIMITS, drain_seconds=0, reconcile_interval_seconds=30),
+                chance=self.world.chance.random, entropy=self.world.chance.randbytes,
+            )  # fmt: skip
+            try:
+                await self.engine.start()
+            except Exception:  # noqa: BLE001 (it could not start: whoever runs it tries again)
+                await self.clock.wait(asyncio.Event(), self.clock.now() + 1000)
+            else:
+                return
+
+    async def ask(self, what: str, deed: Callable[[], Any]) -> Any:
+        return await self.world.ask(self, what, deed)
+
+    @property
+    def is_up(self) -> bool:
+        """It has joined, and nobody has asked it to leave."""
+        return self._tasks[0].done() and not self.is_dead and not self.is_leaving
+
+    def stop(self) -> None:
+        """SIGSTOP."""
+        self.clock.running.clear()
+
+    def go_on(self) -> None:
+        self.clock.running.set()
+
+    def leave(self) -> None:
+        """SIGTERM, to one that runs."""
+        self.is_leaving = True
+        self._tasks.append(asyncio.ensure_future(self._leave()))
+
+    async def _leave(self) -> None:
+        await self.engine.stop()
+        self.is_dead = True
+
+    def kill(self) -> None:
+        """kill -9: none of its tasks ever goes on. What it has sent may still arrive."""
+        self.is_dead = True
+        self.clock.running.clear()

@@ -1,0 +1,273 @@
+"""The world of the simulation: one clock turned by hand, one store, one registry, and machines to which things happen.
+
+Every call of a machine to the store or the registry waits at a turnstile. Chance says which goes first, which is late,
+which fails, and whose answer is late; they are carried out one at a time, each when nobody else has anything to do. So
+a seed is a history: the same one gives the same interleaving.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+from cluster.checker import AcknowledgedJob, shown
+from duetime.domain import commands as c
+from duetime.domain.errors import InvalidSchedule, Overloaded
+from duetime.domain.ids import SHARDS, make_id, shard_of
+from duetime.domain.job import JobSpec
+from duetime.ports.store import Store
+from duetime.registry.memory import MemoryRegistry
+from samples import new_job, spec
+from simulation.diary import Diary, acknowledged
+from simulation.machine import CommonClock, Machine
+
+TTL = 5.0
+STEP = 0.25
+CALL_SECONDS = 1.5  # after which a call to the registry is given up
+OP_SECONDS = 5.0  # after which one to the store is, if nothing was written
+TURNS = 16  # of the event loop: more than any chain of callbacks between two waits
+NAMES = ("n0", "n1", "n2", "n3")
+STALLS = 0.02
+REGISTRY = frozenset({"join", "renew", "take", "release", "leave"})
+
+
+class Call:
+    """On its way to be carried out (`deed`), then its answer on its way back."""
+
+    def __init__(self, machine: Machine, what: str, deed: Callable[[], Any]) -> None:
+        self.machine = machine
+        self.what = what
+        self.deed: Callable[[], Any] | None = deed
+        self.fate: str | None = None
+        self.not_before = 0
+        self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.result: Any = None
+
+
+class World:
+    def __init__(self, seed: int, store: Store) -> None:
+        self.chance = Random(seed)
+        self.clock = CommonClock()
+        self.store = store
+        self.registry = MemoryRegistry(self.clock, TTL)
+        self.diary = Diary(self.clock)
+        self.machines: dict[str, Machine] = {}
+        self.jobs: list[AcknowledgedJob] = []
+        self.has_skew = False
+        self.stalls = STALLS  # how often a machine is stopped just as it is about to write: after its look at the lease
+        self.refused_fires = 0
+        self.is_troubled = True
+        self._before = asyncio.all_tasks()
+        self._dead: list[Machine] = []  # an event loop forgets tasks that nobody remembers
+        self._resumes: list[tuple[int, Machine]] = []
+        self._calls: list[Call] = []
+        self._sealed: dict[int, tuple[int, int]] = {}  # shard: (epoch, node)
+        self._epochs = [0] * SHARDS
+
+    # What machines do
+
+    async def ask(self, machine: Machine, what: str, deed: Callable[[], Any]) -> Any:
+        call = Call(machine, what, deed)
+        self._calls.append(call)
+        return await call.answer
+
+    async def apply(self, commands: Sequence[c.Command]) -> list[Any]:
+        results = await self.store.apply(commands)
+        for command, result in zip(commands, results, strict=True):
+            if isinstance(command, c.Seal) and result is None:
+                for shard, epoch in command.shards:
+                    assert epoch >= self._sealed.get(shard, (0, 0))[0], f"shard {shard} was sealed with an older epoch"
+                    self._sealed[shard] = (epoch, command.node)
+            if isinstance(command, c.Fire):
+                self._check_fire(command, result)
+        return results
+
+    def _check_fire(self, command: c.Fire, result: Any) -> None:
+        if not isinstance(result, c.Fired):
+            self.refused_fires += 1
+            return
+        epochs = dict(command.epochs)
+        for move in command.moves:
+            if move.job_id not in result.stale_jobs:
+                shard = shard_of(move.job_id)
+                mine, latest = (epochs.get(shard), command.node), self._sealed[shard]
+                assert mine == latest, f"STALE: a fire of shard {shard} at {mine} was accepted, sealed at {latest}"
+
+    # How time passes
+
+    async def run(self, seconds: float) -> None:
+        for _ in range(round(seconds / STEP)):
+            self.clock.advance(STEP)
+            for at, machine in list(self._resumes):
+                if at <= self.clock.now():
+                    self._resumes.remove((at, machine))
+                    if not machine.is_dead:
+                        machine.go_on()
+            await self.settle()
+            epochs = [holding.epoch for holding in (await self.registry.view()).shards]
+            assert all(now >= before for now, before in zip(epochs, self._epochs, strict=True)), "an epoch shrank"
+            self._epochs = epochs
+
+    async def settle(self) -> None:
+        """Carry out, one after the other, what may be; until nobody has anything to do at this instant."""
+        while True:
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
+            now = self.clock.now()
+            ready = [call for call in self._calls if call.not_before <= now and self._may_go_on(call)]
+            if not ready:
+                return
+            await self._go_on(self.chance.choice(ready))
+
+    def _may_go_on(self, call: Call) -> bool:
+        """An answer waits for a machine that is stopped. A question of one that is, or is dead, had left it, or not."""
+        machine = call.machine
+        return machine.clock.running.is_set() or (call.deed is not None and call.fate == "sent")
+
+    async def _go_on(self, call: Call) -> None:
+        now = self.clock.now()
+        if call.deed is None:
+            self._calls.remove(call)
+            if call.answer.done():
+                pass  # whoever asked was cancelled, and does not want to know
+            elif isinstance(call.result, BaseException):
+                call.answer.set_exception(call.result)
+            else:
+                call.answer.set_result(call.result)
+            return
+        if call.fate is None:
+            call.fate, wait = self._decide(call)
+            call.not_before = now + round(wait * 1000)
+            if call.not_before > now or not self._may_go_on(call):
+                return
+        deed, call.deed = call.deed, None
+        if call.fate == "fails":
+            call.result = self._failure(call)
+            return
+        try:
+            call.result = await deed()
+        except AssertionError:
+            raise
+        except Exception as error:  # noqa: BLE001 (it is the answer)
+            call.result = error
+        call.not_before = now + (round(self.chance.uniform(0, 3) * 1000) if call.fate == "answered late" else 0)
+        if call.machine.is_dead:
+            self._calls.remove(call)
+
+    def _decide(self, call: Call) -> tuple[str, float]:
+        machine, chance = call.machine, self.chance
+        if call.what == "apply" and self.is_troubled and chance.random() < self.stalls:
+            machine.stop()
+            self._resumes.append((self.clock.now() + round(chance.uniform(0.5, 3) * TTL * 1000), machine))
+            return "done", 0
+        if machine.is_cut_off:
+            if call.what == "apply" and chance.random() < 0.3:  # in doubt until it is known
+                return "answered late", 0
+            return "fails", CALL_SECONDS if call.what in REGISTRY else chance.choice([STEP, OP_SECONDS])
+        if chance.random() >= machine.trouble:
+            return "done", 0
+        return chance.choice(
+            [("late", chance.uniform(0, 4)), ("answered late", 0), ("fails", chance.choice([STEP, 1]))]
+        )
+
+    def _failure(self, call: Call) -> Exception:
+        if call.what in REGISTRY:
+            return TimeoutError("no answer from the registry")
+        return Overloaded("the database can't be reached, nothing was changed; try again")
+
+    # What happens
+
+    def start(self, name: str) -> None:
+        self.kill(name)
+        self.machines[name] = Machine(self, name)
+
+    def kill(self, name: str) -> None:
+        machine = self.machines.pop(name, None)
+        if machine is not None:
+            self._cut_loose(machine, by_then=8.0)
+            machine.kill()
+            self._dead.append(machine)
+
+    def stop(self, machine: Machine) -> None:
+        self._cut_loose(machine, by_then=0.5)
+        machine.stop()
+
+    def _cut_loose(self, machine: Machine, by_then: float) -> None:
+        """Of what the machine was about to send, some had left it and arrives, sooner or later; the rest never does."""
+        for call in self._calls:
+            if call.machine is machine and call.deed is not None and self.chance.random() < 0.5:
+                call.fate = "sent"
+                call.not_before = self.clock.now() + round(self.chance.uniform(0, by_then) * 1000)
+
+    def disturb(self) -> None:
+        """One thing that goes wrong, or right."""
+        chance = self.chance
+        name = chance.choice(NAMES)
+        machine = self.machines.get(name)
+        what = chance.choice(["start", "kill", "leave", "stop", "stop", "go on", "trouble", "cut", "heal", "jump"])
+        if what == "start" or machine is None or machine.is_dead:
+            self.start(name)
+        elif what == "kill":
+            self.kill(name)
+        elif what == "leave" and machine.is_up and machine.clock.running.is_set():
+            machine.leave()
+        elif what == "stop":
+            self.stop(machine)
+        elif what == "go on":
+            machine.go_on()
+        elif what == "trouble":
+            machine.trouble = chance.choice([0.1, 0.3, 0.6])
+        elif what == "cut":
+            machine.is_cut_off = True
+        elif what == "heal":
+            machine.is_cut_off, machine.trouble = False, 0.0
+        elif what == "jump" and self.has_skew:
+            machine.clock.skew = chance.choice([0, -30_000, -3_000, -500, 500, 3_000, 30_000])
+
+    def calm(self) -> None:
+        """Nothing goes wrong any more."""
+        self.is_troubled = False
+        for name in NAMES:
+            machine = self.machines.get(name)
+            if machine is None or machine.is_dead or machine.is_leaving:
+                self.start(name)
+            else:
+                machine.is_cut_off, machine.trouble, machine.clock.skew = False, 0.0, 0
+                machine.go_on()
+
+    async def end(self) -> None:
+        """Nobody is left behind in the event loop."""
+        while others := asyncio.all_tasks() - self._before:
+            for task in others:
+                task.cancel()
+            await asyncio.wait(others, timeout=1)
+
+    # What people do
+
+    async def create(self, job: JobSpec) -> None:
+        try:
+            made = new_job(job, now=self.clock.now(), job_id=make_id(self.clock.now(), self.chance.randbytes(10)))
+        except InvalidSchedule:
+            return  # it would never be due
+        (answer,) = await self.store.apply([c.CreateJobs(self.clock.now(), (made,))])
+        assert answer is None, answer
+        self.jobs.append(acknowledged(made, self.clock.now()))
+        up = [machine for machine in self.machines.values() if machine.is_up]
+        if up and made.due_at is not None and self.chance.random() < 0.7:
+            self.chance.choice(up).engine.due_hint(made.due_at)
+
+    def some_job(self, most_seconds: float) -> JobSpec:
+        """A one-off, or one that recurs for a while."""
+        chance, now = self.chance, self.clock.now()
+        url = f"https://t{chance.randrange(3)}.example/run"
+        end_at = shown(now + round(chance.uniform(0.3, 1) * most_seconds * 1000))
+        overlap = chance.choice(["skip", "allow", "queue_one", "queue_all"])
+        match chance.randrange(4):
+            case 0:
+                return spec(f"every {chance.randint(1, 5)}s", url=url, end_at=end_at, overlap=overlap)
+            case 1:
+                return spec(f"*/{chance.randint(1, 5)} * * * * *", url=url, end_at=end_at, overlap=overlap)
+            case _:
+                return spec(shown(now + round(chance.uniform(0, most_seconds) * 1000)), url=url)
