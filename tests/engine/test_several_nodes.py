@@ -259,9 +259,7 @@ async def test_a_cancellation_reaches_the_node_that_runs_it(nodes: tuple[Stage, 
     assert [e.state for e in await executions_of(store, task.job_id)] == [State.CANCELLED]
 
 
-async def test_a_cancellation_that_nobody_hinted_at_is_found_within_a_second(
-    nodes: tuple[Stage, Stage], store: Store
-):
+async def test_a_cancellation_that_nobody_hinted_at_is_found_within_a_second(nodes: tuple[Stage, Stage], store: Store):
     a, b = nodes
     await add_jobs(store, count=1)
     await beat(a.clock, 3, a, b)

@@ -30,6 +30,7 @@ class Claimer(Service):
 
     async def run_once(self) -> int:
         now = self._clock.now()
+        self._dispatcher.resume()
         self._next_at = now + SECOND
         waiting_at = await self._store.next_waiting_at()
         if waiting_at is None or waiting_at > now:

@@ -53,6 +53,8 @@ class Dispatcher:
         self._idle.set()
         self._closed = False
         self.cancelled: set[str] = set()  # running executions that were asked to stop
+        # While the lease is in doubt nothing begins: what is claimed may be another node's by now (after a stop, say).
+        self.is_trusted: Callable[[], bool] = lambda: True
         self.waiting_hint: Callable[[int], None] = lambda due_at: None  # somebody may claim at that instant
 
     # What comes in
@@ -128,6 +130,11 @@ class Dispatcher:
 
     # What runs
 
+    def resume(self) -> None:
+        """Go on with what was left waiting while the lease was in doubt."""
+        if self._waiting:
+            self._open_lanes()
+
     def _open_lanes(self) -> None:
         """A lane for each run that may begin now: lanes opened for runs that only park would cost a burst dearly."""
         while len(self._lanes) < self._limits.concurrency and (run := self._take()) is not None:
@@ -150,7 +157,9 @@ class Dispatcher:
             self._lanes.discard(task)  # at once: an offer in the same turn of the loop must not count on this lane
 
     def _take(self) -> Run | None:
-        """The next run that its endpoint and tenant have a place for; parks the others."""
+        """The next run that its endpoint and tenant have a place for; parks the others. None while in doubt."""
+        if not self.is_trusted():
+            return None
         level = 0
         while level < PRIORITIES:
             if not self._ready[level]:

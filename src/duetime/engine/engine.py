@@ -6,7 +6,7 @@ import asyncio
 import math
 import os
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 import msgspec
@@ -97,12 +97,11 @@ class Engine:
         recorder = Recorder(self._store, self._clock, self.node, self._events)
         limits = settings.limits if WORKER in roles else msgspec.structs.replace(settings.limits, capacity=0)
         self.dispatcher = Dispatcher(limits, lambda run: worker.attempt(run), lambda run: worker.drop(run))
-        membership = self.membership
-        worker = Worker(
-            self._executor, recorder, self._clock, self._chance, lambda id: id in self.dispatcher.cancelled,
-            lambda: membership.standing is Standing.TRUSTED,
-        )  # fmt: skip
+        worker = Worker(self._executor, recorder, self._clock, self._chance, lambda id: id in self.dispatcher.cancelled)
         fenced = not math.isinf(self._registry.ttl_seconds)
+        membership = self.membership
+        if fenced:
+            self.dispatcher.is_trusted = lambda: membership.standing is Standing.TRUSTED
         ownership = Ownership(self._store, self._clock, self.node, self.membership.owned_now, fenced=fenced)
         self.timer = Timer(self._store, self._clock, self.node, self.dispatcher, self._entropy, ownership)
         self.claimer = Claimer(self._store, self._clock, self.node, self.dispatcher)
@@ -119,13 +118,18 @@ class Engine:
         recorder.is_busy = lambda: self.dispatcher.running() > 0
         recorder.waiting_hint = self.claimer.hint
         self.dispatcher.waiting_hint = self.waiting_hint
-        self.membership.on_gained = self.membership.on_lost = lambda shards: self.timer.wake()
+        self.membership.on_gained = self._gain
+        self.membership.on_lost = lambda shards: self.timer.wake()
         self.membership.on_ended = self._lost.set
         self._lost.clear()
         self.services = [self.membership, recorder, self.reconciler]
         self.services += [self.claimer] if WORKER in roles else []
         self.services += [self.stopper] if WORKER in roles and fenced else []
         self.services += [self.timer, self.retention] if TIMER in roles else []
+
+    def _gain(self, shards: Mapping[int, int]) -> None:
+        self.timer.wake()
+        self.dispatcher.resume()  # after a doubt that came to nothing
 
     def _runs_chores(self) -> bool:
         return runs_chores(self.membership.owned)

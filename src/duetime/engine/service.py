@@ -62,5 +62,6 @@ class Service:
                 # Nothing but a stop ends this pause: what wakes a service would only make it fail faster.
                 until, waker = self._clock.now() + pause, self._stop
                 pause = min(2 * pause, LONGEST_PAUSE)
+            await asyncio.sleep(0)  # a turn that waited for nothing, and is due again at once, must not hold the loop
             if not self._stop.is_set():
                 await self._clock.wait(waker, until)

@@ -16,32 +16,25 @@ from duetime.telemetry.crash import crash_point
 
 log = structlog.get_logger()
 
-DOUBT_PAUSE = 100  # ms between looks at the lease
 CANCELLED = Outcome(error_type=ErrorType.CANCELLED, error_message="cancelled on request")
 
 
 class Worker:
     def __init__(
         self, executor: Executor, recorder: Recorder, clock: Clock, chance: Callable[[], float],
-        is_cancelled: Callable[[str], bool], is_trusted: Callable[[], bool],
+        is_cancelled: Callable[[str], bool],
     ) -> None:  # fmt: skip
         self._executor = executor
         self._recorder = recorder
         self._clock = clock
         self._chance = chance
         self._is_cancelled = is_cancelled
-        self._is_trusted = is_trusted
 
     async def attempt(self, run: Run) -> None:
         """One attempt, within its deadline. Every end of it is recorded; a shutdown gives the run back."""
         started_at = self._clock.now()
         crash_point("before_attempt")
         try:
-            # A lease in doubt may have lapsed, and the run may be another node's by now: after a stop, say. What is not
-            # ours any more is dropped with all the rest of this term.
-            while not self._is_trusted():
-                await self._clock.wait(asyncio.Event(), self._clock.now() + DOUBT_PAUSE)
-                started_at = self._clock.now()
             outcome = await self._execute(run)
         except asyncio.CancelledError:
             if not self._is_cancelled(run.execution_id):
