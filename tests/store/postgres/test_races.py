@@ -195,6 +195,27 @@ async def test_a_job_whose_last_two_runs_end_in_the_same_instant_is_completed(
     assert (job.status, job.runs) == (JobStatus.COMPLETED, 2)
 
 
+async def test_a_job_that_gets_a_run_while_its_last_one_ends_is_not_completed(
+    store: PostgresStore, other: PostgresStore, node: int, session: asyncpg.Connection
+):
+    job_id = await add_job(store, spec("immediate"))
+    _, (run,) = await fire(store, node, NOW)
+    async with locked_timer(session, job_id):
+        adding = asyncio.ensure_future(add_run(other, job_id))
+        await until_waiting(session, 1, adding)
+        ending = asyncio.ensure_future(finish(store, node, NOW, ended(run)))
+        await until_waiting(session, 2, adding, ending)
+    assert await ending == []
+    job = await job_of(store, job_id)
+    assert (job.status, job.runs) == (JobStatus.PENDING, 1)
+    (manual,) = await claim(store, node, NOW)
+    assert manual.execution_id == await adding
+    assert await finish(store, node, NOW, ended(manual)) == []
+    job = await job_of(store, job_id)
+    assert (job.status, job.runs) == (JobStatus.COMPLETED, 2)
+    assert await totals(store) == await recount(store)
+
+
 async def test_a_run_that_is_claimed_while_its_job_is_purged_is_not_lost(
     store: PostgresStore, other: PostgresStore, node: int, session: asyncpg.Connection
 ):

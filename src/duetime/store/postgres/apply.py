@@ -17,14 +17,15 @@ from duetime.store.postgres.on_due import DueCommands
 from duetime.store.postgres.on_jobs import JobCommands
 from duetime.store.postgres.on_nodes import NodeCommands
 from duetime.store.postgres.on_runs import RunCommands
-from duetime.store.postgres.statements import Statements
+from duetime.store.postgres.statements import Statements, TakeCare
 
 
 class Applier:
     """Applies the commands of one transaction."""
 
-    def __init__(self, connection: asyncpg.Connection) -> None:
+    def __init__(self, connection: asyncpg.Connection, begin: str) -> None:
         self.statements = Statements(connection)
+        self._begin = begin
         jobs, due = JobCommands(self.statements), DueCommands(self.statements)
         runs, nodes = RunCommands(self.statements), NodeCommands(self.statements)
         self._create_jobs = jobs.create_jobs
@@ -55,7 +56,7 @@ class Applier:
         A command that is refused while alone spoils its transaction: that is to be rolled back, and nothing was lost.
         """
         if len(commands) == 1:
-            answer, is_good = await self._alone(commands[0])
+            answer, is_good = await self._alone(commands[0], f"ROLLBACK; {self._begin}")
             return [answer], is_good
         await self._lock_timers(commands)
         results: list[Any] = []
@@ -66,16 +67,29 @@ class Applier:
                 results.extend([await self._beside_others(command) for command in group])
         return results, True
 
-    async def _alone(self, command: c.Command) -> tuple[Any, bool]:
+    async def _alone(self, command: c.Command, to_undo: str) -> tuple[Any, bool]:
+        moved = self.statements.moved.copy()
         try:
-            return await self._apply[type(command)](command), True
+            try:
+                return await self._apply[type(command)](command), True
+            except TakeCare:
+                self.statements.moved = moved
+                return await self._with_care(command, to_undo), True
         except (DuetimeError, *faults.REFUSED) as error:
             return _refusal(error), False
+
+    async def _with_care(self, command: c.Command, to_undo: str) -> Any:
+        await self.statements.connection.execute(to_undo)
+        self.statements.is_careful = True
+        try:
+            return await self._apply[type(command)](command)
+        finally:
+            self.statements.is_careful = False
 
     async def _beside_others(self, command: c.Command) -> Any:
         connection, moved = self.statements.connection, self.statements.moved.copy()
         await connection.execute("SAVEPOINT command")
-        answer, is_good = await self._alone(command)
+        answer, is_good = await self._alone(command, "ROLLBACK TO SAVEPOINT command")
         if not is_good:
             self.statements.moved = moved
             await connection.execute("ROLLBACK TO SAVEPOINT command")

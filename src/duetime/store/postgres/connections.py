@@ -19,7 +19,7 @@ from duetime.domain.errors import Overloaded
 # page; and a planner without figures of a new table, or told how long the arrays are, would rather read all of it.
 PLANS = {
     "plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_mergejoin": "off",
-    "enable_hashjoin": "off", "jit": "off",
+    "enable_hashjoin": "off", "enable_bitmapscan": "off", "jit": "off",
 }  # fmt: skip
 
 

@@ -97,7 +97,7 @@ class Lane:
         connection = await self._connect()
         await self._prepare_days(connection, commands)
         await connection.execute(self._connector.begin)
-        applier = Applier(connection)
+        applier = Applier(connection, self._connector.begin)
         self._results, is_good = await applier.apply(commands)
         if not is_good or _is_idle(commands, self._results):
             await connection.execute("ROLLBACK")

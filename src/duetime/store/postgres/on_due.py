@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+import asyncpg
 import msgspec
 
 from duetime.domain import commands as c
@@ -15,7 +16,8 @@ from duetime.domain.instants import DAY
 from duetime.domain.job import JobStatus
 from duetime.domain.plan import PlannedRun, TimerMove
 from duetime.domain.states import State, Trigger
-from duetime.store.postgres.statements import Statements, no_job
+from duetime.store.postgres.columns import columns
+from duetime.store.postgres.statements import Statements, TakeCare, no_job
 
 
 class _Target(msgspec.Struct):
@@ -85,9 +87,11 @@ class DueCommands:
         """Answers the jobs that are not as they were planned from; their timers stay."""
         jobs = [move.job_id for move in moves]
         moved = await self._db.value(
-            "fire_timers", jobs=jobs, due_ats=[move.due_at for move in moves],
-            versions=[move.version for move in moves], next_due_ats=[move.next_due_at for move in moves],
-            runs=[move.runs for move in moves], expected=len(moves),
+            "fire_timers", jobs=jobs, expected=len(moves),
+            **columns(
+                due_ats=[move.due_at for move in moves], versions=[move.version for move in moves],
+                next_due_ats=[move.next_due_at for move in moves], runs=[move.runs for move in moves],
+            ),
         )  # fmt: skip
         return frozenset() if moved is None else frozenset(jobs) - frozenset(moved)
 
@@ -111,27 +115,44 @@ class DueCommands:
         self, command: c.Fire, runs: Sequence[PlannedRun], if_open: str | None = None
     ) -> tuple[frozenset[str], _Overlaps | None]:
         """Write the runs that overlap nothing. Answers ids whose instant was decided before, and what overlaps."""
-        row = await self._db.row(
-            "fire_runs", **_columns(runs), if_opens=[if_open or run.if_open for run in runs],
-            state=State.RUNNING if command.claim else State.QUEUED, node=command.node if command.claim else None,
-            attempt=int(command.claim),
-        )  # fmt: skip
-        assert row is not None
-        written = runs
-        overlaps = None
-        if row["overlapping"] is not None:
-            has_held = dict(zip(row["overlapping"], row["has_held"], strict=True))
-            overlaps = _sorted_out([run for run in runs if run.execution_id in has_held], has_held)
-            written = [run for run in runs if run.execution_id not in has_held]
         decided: frozenset[str] = frozenset()
-        if row["written"] is not None:  # fewer than it should be
-            inserted = frozenset(row["written"])
-            decided = _ids(written) - inserted
-            written = [run for run in written if run.execution_id in inserted]
+        if self._db.is_careful:
+            decided = await self._find_decided(runs)
+            runs = [run for run in runs if run.execution_id not in decided]
+            if not runs:
+                return decided, None
+        values = _columns(runs)
+        ids, jobs = values.pop("ids"), values.pop("jobs")
+        values["if_opens"] = [if_open or run.if_open for run in runs]
         state = State.RUNNING if command.claim else State.QUEUED
-        for (tenant, day), number in Counter([(run.tenant, run.scheduled_at // DAY) for run in written]).items():
+        try:
+            # (To skip what is there already, row by row, would cost each one that is not a second look.)
+            overlapping = await self._db.rows(
+                "fire_runs", ids=ids, jobs=jobs, **columns(**values), state=state, attempt=int(command.claim),
+                node=command.node if command.claim else None,
+            )  # fmt: skip
+        except asyncpg.UniqueViolationError:
+            if self._db.is_careful:
+                raise
+            raise TakeCare from None
+        overlaps = None
+        if overlapping:
+            has_held = dict(overlapping)
+            overlaps = _sorted_out([run for run in runs if run.execution_id in has_held], has_held)
+            runs = [run for run in runs if run.execution_id not in has_held]
+        for (tenant, day), number in Counter([(run.tenant, run.scheduled_at // DAY) for run in runs]).items():
             self._db.moved[tenant, state, day] += number
         return decided, overlaps
+
+    async def _find_decided(self, runs: Sequence[PlannedRun]) -> frozenset[str]:
+        """The ids of runs whose instant was decided before, be it by another run of the page."""
+        await self._db.run("lock_timers", jobs=sorted({run.job_id for run in runs}))
+        rows = await self._db.rows(
+            "list_decided", ids=[run.execution_id for run in runs], jobs=[run.job_id for run in runs],
+            scheduled_ats=[run.scheduled_at for run in runs],
+        )  # fmt: skip
+        first = {(run.job_id, run.scheduled_at): run.execution_id for run in reversed(runs)}
+        return frozenset(row[0] for row in rows) | (_ids(runs) - frozenset(first.values()))
 
     async def _settle(
         self, command: c.Fire, skipped: list[PlannedRun], held: list[PlannedRun], replacing: list[PlannedRun]

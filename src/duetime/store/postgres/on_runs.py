@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Any
 
+import asyncpg
 import msgspec
 
 from duetime.domain import commands as c
@@ -14,7 +16,8 @@ from duetime.domain.execution import Attempted, Run
 from duetime.domain.ids import instant_of
 from duetime.domain.states import OPEN, State
 from duetime.store.decoding import decode_apart, given_up
-from duetime.store.postgres.statements import Statements, day_of, void
+from duetime.store.postgres.columns import columns
+from duetime.store.postgres.statements import Statements, TakeCare, day_of, void
 
 
 class RunCommands:
@@ -43,20 +46,70 @@ class RunCommands:
     async def finish(self, command: c.Finish) -> list[str]:
         if not command.attempts:
             return []
+        if self._db.is_careful:
+            return await self._finish_with_care(command)
+        attempts = command.attempts
+        ended: Sequence[Attempted] = attempts
+        again: Sequence[Attempted] = ()
+        if any(attempt.state in OPEN for attempt in attempts):
+            ended = [attempt for attempt in attempts if attempt.state not in OPEN]
+            again = [attempt for attempt in attempts if attempt.state in OPEN]
+        await self._finish_page(command.node, ended, again)
+        self._count(attempts)
+        return []
+
+    async def _finish_page(self, node: int, ended: Sequence[Attempted], again: Sequence[Attempted]) -> None:
+        """As nearly every page goes: each row is the result of a claim that holds. Or raises TakeCare."""
+        timers = _timers(ended, again)
+        row = await self._db.row("finish_timers", **timers)
+        assert row is not None
+        is_good = row["counted"] == len(timers["jobs"])
+        has_held = False
+        try:
+            if is_good and ended:
+                values = _columns(ended)
+                ids, jobs = values.pop("ids"), values.pop("jobs")
+                row = await self._db.row(
+                    "end_runs", node=node, any_completed=row["any_completed"], ids=ids, jobs=jobs, **columns(**values)
+                )
+                assert row is not None
+                is_good = row["written"] == len(ended) and not row["goes_on"]
+                has_held = row["has_held"]
+            if is_good and again:
+                is_good = await self._db.value("retry_runs", node=node, **_columns(again)) == len(again)
+        except asyncpg.UniqueViolationError:
+            is_good = False
+        if not is_good:
+            raise TakeCare
+        if has_held:
+            await self._db.run("release_held", jobs=sorted({attempt.job_id for attempt in ended}))
+
+    async def _finish_with_care(self, command: c.Finish) -> list[str]:
         attempts, refused = await self._finish_runs(command)
-        moved = Counter([(a.tenant, a.state, day_of(a.execution_id)) for a in attempts])
+        self._count(attempts)
+        ended = [attempt for attempt in attempts if attempt.state not in OPEN]
+        if ended and await self._db.value("finish_timers_with_care", **_by_job(ended)):  # is anything held?
+            await self._db.run("release_held", jobs=sorted({attempt.job_id for attempt in ended}))
+        return refused
+
+    def _count(self, attempts: Sequence[Attempted]) -> None:
+        if not attempts:
+            return
+        ids = [attempt.execution_id for attempt in attempts]
+        day = day_of(min(ids))
+        days = repeat(day) if day_of(max(ids)) == day else map(day_of, ids)  # ids sort by their instants
+        moved = Counter(zip([a.tenant for a in attempts], [a.state for a in attempts], days, strict=False))
         for (tenant, state, day), number in moved.items():
             self._db.moved[tenant, state, day] += number
             self._db.moved[tenant, State.RUNNING, day] -= number
-        ended = [attempt for attempt in attempts if attempt.state not in OPEN]
-        if ended and await self._db.value("finish_timers", **_by_job(ended)):  # is anything held?
-            await self._db.run("release_held", jobs=sorted({attempt.job_id for attempt in ended}))
-        return refused
 
     async def _finish_runs(self, command: c.Finish) -> tuple[Sequence[Attempted], list[str]]:
         """Answers the attempts that were written, each once and as they were written, and the ids of the others."""
         attempts = command.attempts
-        row = await self._db.row("finish_runs", node=command.node, expected=len(attempts), **_columns(attempts))
+        row = await self._db.row(
+            "finish_runs_with_care", node=command.node, expected=len(attempts), **_columns(attempts),
+            scheduled_ats=[instant_of(attempt.execution_id) for attempt in attempts],
+        )  # fmt: skip
         assert row is not None
         refused: list[str] = []
         written: Sequence[Attempted] = attempts
@@ -114,7 +167,6 @@ def _columns(attempts: Sequence[Attempted]) -> dict[str, list[Any]]:
     return {
         "ids": [a.execution_id for a in attempts],
         "jobs": [a.job_id for a in attempts],
-        "scheduled_ats": [instant_of(a.execution_id) for a in attempts],
         "attempts": [a.attempt for a in attempts],
         "tokens": [a.token for a in attempts],
         "states": [a.state for a in attempts],
@@ -129,6 +181,38 @@ def _columns(attempts: Sequence[Attempted]) -> dict[str, list[Any]]:
     }
 
 
+def _timers(ended: Sequence[Attempted], again: Sequence[Attempted]) -> dict[str, Any]:
+    """What these results do to their jobs' timers, a row a job. What is tried again only locks its timer."""
+    jobs = [a.job_id for a in ended]
+    if not again and len(set(jobs)) == len(jobs):  # nearly always
+        states = [a.state for a in ended]
+        rows: dict[str, list[Any]] = {
+            "runs": [1],
+            "successes": [1 if state is State.COMPLETED else 0 for state in states],
+            "failures": [1 if state in _FAILURES else 0 for state in states],
+            "busy_ms": [_busy_ms(a) for a in ended],
+            "last_run_ats": [a.ended_at for a in ended],
+            "last_states": states,
+        }
+    else:
+        rows = _by_job(ended)
+        jobs = rows.pop("jobs")
+        for job_id in {a.job_id for a in again} - set(jobs):
+            for name, nothing in ("runs", 0), ("successes", 0), ("failures", 0), ("busy_ms", 0):
+                rows[name].append(nothing)
+            rows["last_run_ats"].append(None)
+            rows["last_states"].append(None)
+            jobs.append(job_id)
+    return {"jobs": jobs, **columns(**rows)}
+
+
+_FAILURES = (State.FAILED, State.TIMEOUT)
+
+
+def _busy_ms(attempt: Attempted) -> int:
+    return 0 if attempt.started_at is None else max(attempt.ended_at - attempt.started_at, 0)
+
+
 def _by_job(ended: Sequence[Attempted]) -> dict[str, list[Any]]:
     """What these ends add to their jobs' timers, a row a job; the last to end is a job's last."""
     names = ("jobs", "runs", "successes", "failures", "busy_ms", "last_run_ats", "last_states")
@@ -137,7 +221,6 @@ def _by_job(ended: Sequence[Attempted]) -> dict[str, list[Any]]:
         _, runs, successes, failures, busy_ms, _, _ = rows.get(a.job_id, (None, 0, 0, 0, 0, None, None))
         rows[a.job_id] = (
             a.job_id, runs + 1, successes + (a.state is State.COMPLETED),
-            failures + (a.state is State.FAILED or a.state is State.TIMEOUT),
-            busy_ms + (0 if a.started_at is None else max(a.ended_at - a.started_at, 0)), a.ended_at, a.state,
+            failures + (a.state in _FAILURES), busy_ms + _busy_ms(a), a.ended_at, a.state,
         )  # fmt: skip
-    return dict(zip(names, map(list, zip(*rows.values(), strict=True)), strict=True))
+    return {name: [row[at] for row in rows.values()] for at, name in enumerate(names)}

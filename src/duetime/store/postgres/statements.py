@@ -38,8 +38,14 @@ def no_job(job_id: str) -> NotFound:
     return NotFound(f"there is no job {job_id}")
 
 
+class TakeCare(Exception):
+    """A page did not go the way that nearly all go. Roll back, and look at each of its rows (`is_careful`)."""
+
+
 class Statements:
     """The statements of one transaction, and the totals that it moves."""
+
+    is_careful = False
 
     def __init__(self, connection: asyncpg.Connection) -> None:
         self.connection = connection

@@ -10,11 +10,14 @@ SELECT shard, epoch FROM shard_epochs WHERE shard = ANY (:shards::integer[]) ORD
 
 -- name: fire_timers
 -- Moves the page's timers, in the order of their ids, if they are still as the plan read them.
+-- (`:same_…` here and below: what a column holds in every row; its array is NULL then. See columns.py.)
 WITH moved AS (
-    UPDATE timers AS t SET due_at = p.next_due_at, fired = t.fired + p.runs
+    UPDATE timers AS t SET due_at = coalesce(p.next_due_at, :same_next_due_ats::bigint),
+                           fired = t.fired + coalesce(p.runs, :same_runs::integer)
     FROM (SELECT * FROM unnest(:jobs::uuid[], :due_ats::bigint[], :versions::integer[], :next_due_ats::bigint[],
                                :runs::integer[]) AS u (job, due_at, version, next_due_at, runs) ORDER BY job) AS p
-    WHERE t.job = p.job AND t.due_at = p.due_at AND t.version = p.version
+    WHERE t.job = p.job AND t.due_at = coalesce(p.due_at, :same_due_ats::bigint)
+      AND t.version = coalesce(p.version, :same_versions::integer)
     RETURNING t.job
 ),
 counted AS MATERIALIZED (SELECT count(*) AS moved FROM moved)
@@ -24,12 +27,15 @@ FROM counted;
 -- name: fire_runs
 -- Runs whose job has an execution open are left to settle, and named. The timers are locked by an earlier statement, so
 -- what is seen here of a job's open runs is how it stays until the commit.
--- An instant that was decided before overlaps nothing: least of all itself.
+-- An instant that was decided before overlaps nothing, least of all itself: the unique index refuses the page.
+-- (OFFSET 0 keeps the planner from reading the whole table into a hash instead of one probe a row; so in all of these.)
 WITH page AS MATERIALIZED (
-    SELECT p.*, CASE WHEN p.if_open = 'run' THEN false
-                     WHEN p.if_open = 'after' OR EXISTS (SELECT 1 FROM open_runs AS o WHERE o.job = p.job)
+    SELECT p.*, CASE WHEN coalesce(p.if_open, :same_if_opens::text) = 'run' THEN false
+                     WHEN coalesce(p.if_open, :same_if_opens::text) = 'after'
+                          OR EXISTS (SELECT 1 FROM open_runs AS o WHERE o.job = p.job OFFSET 0)
                      THEN NOT EXISTS (SELECT 1 FROM executions AS d
-                                      WHERE d.job = p.job AND d.scheduled_at = p.scheduled_at AND d.extra = 0)
+                                      WHERE d.job = p.job AND d.extra = 0
+                                        AND d.scheduled_at = coalesce(p.scheduled_at, :same_scheduled_ats::bigint) OFFSET 0)
                      ELSE false END AS has_open
     FROM unnest(:ids::uuid[], :jobs::uuid[], :tenants::text[], :scheduled_ats::bigint[], :triggers::text[],
                 :priorities::smallint[], :endpoints::bigint[], :if_opens::text[])
@@ -37,24 +43,28 @@ WITH page AS MATERIALIZED (
 ),
 decided AS (
     INSERT INTO executions (scheduled_at, id, job, endpoint, extra, priority, trigger, tenant)
-    SELECT scheduled_at, id, job, endpoint, 0, priority, trigger, tenant FROM page WHERE NOT has_open
-    ON CONFLICT (job, scheduled_at, extra) DO NOTHING
-    RETURNING scheduled_at, id, job, endpoint, priority, trigger, tenant
+    SELECT coalesce(scheduled_at, :same_scheduled_ats::bigint), id, job, coalesce(endpoint, :same_endpoints::bigint), 0,
+           coalesce(priority, :same_priorities::smallint), coalesce(trigger, :same_triggers::text),
+           coalesce(tenant, :same_tenants::text)
+    FROM page WHERE NOT has_open
 ),
 opened AS (
     INSERT INTO open_runs (job, execution, scheduled_at, endpoint, due_at, extra, attempt, token, node, priority, state,
                            trigger, tenant)
-    SELECT job, id, scheduled_at, endpoint, scheduled_at, 0, :attempt::integer, :attempt::integer, :node::integer,
-           priority, :state::text, trigger, tenant
-    FROM decided
-),
-counted AS MATERIALIZED (SELECT (SELECT count(*) FROM decided) AS written,
-                                (SELECT count(*) FROM page WHERE NOT has_open) AS wanted)
-SELECT CASE WHEN written < wanted THEN coalesce((SELECT array_agg(id::text) FROM decided), ARRAY[]::text[]) END AS written,
-       (SELECT array_agg(id::text) FROM page WHERE has_open) AS overlapping,
-       (SELECT array_agg(EXISTS (SELECT 1 FROM open_runs AS h WHERE h.job = p.job AND h.held))
-        FROM page AS p WHERE p.has_open) AS has_held
-FROM counted;
+    SELECT job, id, coalesce(scheduled_at, :same_scheduled_ats::bigint), coalesce(endpoint, :same_endpoints::bigint),
+           coalesce(scheduled_at, :same_scheduled_ats::bigint), 0, :attempt::integer, :attempt::integer, :node::integer,
+           coalesce(priority, :same_priorities::smallint), :state::text, coalesce(trigger, :same_triggers::text),
+           coalesce(tenant, :same_tenants::text)
+    FROM page WHERE NOT has_open
+)
+SELECT p.id::text, EXISTS (SELECT 1 FROM open_runs AS h WHERE h.job = p.job AND h.held OFFSET 0) AS has_held
+FROM page AS p WHERE p.has_open;
+
+-- name: list_decided
+-- The runs whose instant was decided before. Their timers are locked: it stays so.
+SELECT p.id::text FROM unnest(:ids::uuid[], :jobs::uuid[], :scheduled_ats::bigint[]) AS p (id, job, scheduled_at)
+WHERE EXISTS (SELECT 1 FROM executions AS d
+              WHERE d.job = p.job AND d.scheduled_at = p.scheduled_at AND d.extra = 0 OFFSET 0);
 
 -- name: skip_runs
 INSERT INTO executions (scheduled_at, id, job, endpoint, extra, priority, trigger, tenant, due_at, state, reason, ended_at)
@@ -191,7 +201,92 @@ SELECT EXISTS (SELECT 1 FROM alive) AS is_alive, (
     SELECT json_agg(json_build_array(tenant, was, day, count))::text FROM (
         SELECT tenant, was, scheduled_at / 86400000 AS day, count(*) AS count FROM claimed GROUP BY 1, 2, 3) AS w) AS was;
 
--- name: finish_runs
+-- name: finish_timers
+-- A finish in two statements, this one first: what it writes is also the lock, for which a statement of its own would
+-- write each timer twice. It counts on every row to be accepted, and on nothing else of a job being open; the next one
+-- sees whether that was so. (Nothing is counted for what is to be tried again: `runs` is 0, but its timer is locked.)
+WITH counted AS (
+    UPDATE timers AS t
+    SET runs = t.runs + p.runs, successes = t.successes + p.successes, failures = t.failures + p.failures,
+        busy_ms = t.busy_ms + p.busy_ms, last_run_at = coalesce(p.last_run_at, t.last_run_at),
+        last_state = coalesce(p.last_state, t.last_state),
+        status = CASE WHEN t.due_at IS NULL AND t.status = 'PENDING' AND p.runs > 0 THEN 'COMPLETED' ELSE t.status END
+    FROM (SELECT job, coalesce(runs, :same_runs::integer) AS runs, coalesce(successes, :same_successes::integer) AS successes,
+                 coalesce(failures, :same_failures::integer) AS failures, coalesce(busy_ms, :same_busy_ms::bigint) AS busy_ms,
+                 coalesce(last_run_at, :same_last_run_ats::bigint) AS last_run_at,
+                 coalesce(last_state, :same_last_states::text) AS last_state
+          FROM unnest(:jobs::uuid[], :runs::integer[], :successes::integer[], :failures::integer[], :busy_ms::bigint[],
+                      :last_run_ats::bigint[], :last_states::text[])
+               AS u (job, runs, successes, failures, busy_ms, last_run_at, last_state)
+          ORDER BY job) AS p
+    WHERE t.job = p.job
+    RETURNING t.due_at IS NULL AND t.status = 'COMPLETED' AS is_completed
+)
+SELECT count(*) AS counted, coalesce(bool_or(is_completed), false) AS any_completed FROM counted;
+
+-- name: end_runs
+-- The fence: only the claim that is still the latest may write.
+-- The timers are locked by the statement before: what is seen here of a job's open runs is how it stays.
+WITH gone AS (
+    DELETE FROM open_runs AS o
+    USING unnest(:ids::uuid[], :jobs::uuid[], :attempts::integer[], :tokens::integer[], :states::text[],
+                 :due_ats::bigint[], :started_ats::bigint[], :ended_ats::bigint[], :error_types::text[],
+                 :error_messages::text[], :http_statuses::integer[], :responses::text[], :deads::boolean[])
+          AS p (id, job, attempt, token, state, due_at, started_at, ended_at, error_type, error_message, http_status,
+                response, dead)
+    WHERE o.job = p.job AND o.execution = p.id AND o.state = 'RUNNING'
+      AND o.attempt = coalesce(p.attempt, :same_attempts::integer) AND o.token = coalesce(p.token, :same_tokens::integer)
+    RETURNING p.*, o.scheduled_at, o.started_at AS began_at, o.node, o.attempt AS number, o.token AS fence
+),
+ended AS (
+    UPDATE executions AS e
+    SET state = coalesce(g.state, :same_states::text), due_at = coalesce(g.due_at, :same_due_ats::bigint),
+        started_at = coalesce(g.began_at, g.started_at, :same_started_ats::bigint),
+        ended_at = greatest(coalesce(g.ended_at, :same_ended_ats::bigint), g.began_at),
+        attempt = g.number, token = g.fence, node = g.node, dead = coalesce(g.dead, :same_deads::boolean)
+    FROM gone AS g WHERE e.scheduled_at = g.scheduled_at AND e.id = g.id
+),
+tried AS (
+    INSERT INTO attempts (scheduled_at, execution, started_at, ended_at, attempt, node, http_status, error_type,
+                          error_message, response)
+    SELECT scheduled_at, id, coalesce(started_at, :same_started_ats::bigint), coalesce(ended_at, :same_ended_ats::bigint),
+           number, :node::integer, coalesce(http_status, :same_http_statuses::integer),
+           coalesce(error_type, :same_error_types::text), coalesce(error_message, :same_error_messages::text),
+           coalesce(response, :same_responses::text)
+    FROM gone
+)
+SELECT (SELECT count(*) FROM gone) AS written,
+       :any_completed::boolean AND EXISTS (
+           SELECT 1 FROM gone AS g WHERE EXISTS (
+               SELECT 1 FROM open_runs AS r WHERE r.job = g.job AND r.execution <> g.id AND EXISTS (
+                   SELECT 1 FROM timers AS t WHERE t.job = r.job AND t.status = 'COMPLETED' AND t.due_at IS NULL OFFSET 0)
+               OFFSET 0)) AS goes_on,
+       EXISTS (SELECT 1 FROM open_runs WHERE held) AS has_held;
+
+-- name: retry_runs
+-- The same for what is to be tried again. One that was asked to stop is not.
+WITH again AS (
+    UPDATE open_runs AS o
+    SET state = p.state, due_at = p.due_at, started_at = coalesce(o.started_at, p.started_at)
+    FROM unnest(:ids::uuid[], :jobs::uuid[], :attempts::integer[], :tokens::integer[], :states::text[],
+                :due_ats::bigint[], :started_ats::bigint[], :ended_ats::bigint[], :error_types::text[],
+                :error_messages::text[], :http_statuses::integer[], :responses::text[])
+         AS p (id, job, attempt, token, state, due_at, started_at, ended_at, error_type, error_message, http_status,
+               response)
+    WHERE o.job = p.job AND o.execution = p.id AND o.state = 'RUNNING' AND o.attempt = p.attempt AND o.token = p.token
+      AND NOT o.cancel_requested
+    RETURNING p.*, o.scheduled_at
+),
+tried AS (
+    INSERT INTO attempts (scheduled_at, execution, started_at, ended_at, attempt, node, http_status, error_type,
+                          error_message, response)
+    SELECT scheduled_at, id, started_at, ended_at, attempt, :node::integer, http_status, error_type, error_message, response
+    FROM again
+)
+SELECT count(*) FROM again;
+
+-- name: finish_runs_with_care
+-- A page that did not go as above: which of its rows are good, each by itself.
 -- The fence: only the claim that is still the latest may write. One that was asked to stop is not tried again.
 -- Locks the jobs' timers first, by their ids: what else ends or begins of these jobs waits.
 WITH page AS MATERIALIZED (
@@ -246,14 +341,14 @@ SELECT CASE WHEN written < :expected::bigint THEN
        (SELECT array_agg(id::text) FROM gone WHERE state IN ('QUEUED', 'RETRYING')) AS stopped
 FROM counted;
 
--- name: finish_timers
+-- name: finish_timers_with_care
 -- In a statement of its own: it must see what the one before has ended.
 WITH counted AS (
     UPDATE timers AS t
     SET runs = t.runs + p.runs, successes = t.successes + p.successes, failures = t.failures + p.failures,
         busy_ms = t.busy_ms + p.busy_ms, last_run_at = p.last_run_at, last_state = p.last_state,
         status = CASE WHEN t.due_at IS NULL AND t.status = 'PENDING'
-                           AND NOT EXISTS (SELECT 1 FROM open_runs AS o WHERE o.job = t.job)
+                           AND NOT EXISTS (SELECT 1 FROM open_runs AS o WHERE o.job = t.job OFFSET 0)
                       THEN 'COMPLETED' ELSE t.status END
     FROM unnest(:jobs::uuid[], :runs::integer[], :successes::integer[], :failures::integer[], :busy_ms::bigint[],
                 :last_run_ats::bigint[], :last_states::text[])

@@ -1,0 +1,176 @@
+"""Pages of fires and finishes: the way that nearly all go, and the one for those with a row that is different."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import asyncpg
+import msgspec
+import pytest
+
+from duetime.domain import commands as c
+from duetime.domain.execution import Outcome
+from duetime.domain.instants import MINUTE
+from duetime.domain.job import JobStatus, RetryPolicy
+from duetime.domain.states import ErrorType, State
+from duetime.store.postgres import PostgresStore
+from duetime.store.postgres.apply import Applier
+from duetime.store.postgres.blocks import load_blocks
+from duetime.store.postgres.columns import columns
+from duetime.store.postgres.connections import PLANS
+from samples import (
+    NOW,
+    add_job,
+    decide,
+    due_timers,
+    ended,
+    execution,
+    executions_of,
+    finish,
+    fire,
+    job_of,
+    new_job,
+    one,
+    spec,
+)
+from snapshot import recount, totals
+
+DUE = NOW + MINUTE
+FAILED = Outcome(ErrorType.HTTP_ERROR, "no", http_status=503)
+PLAIN = ("fire_timers", "fire_runs", "finish_timers", "end_runs", "retry_runs", "list_decided")
+
+
+@pytest.fixture
+def careful(monkeypatch: pytest.MonkeyPatch) -> list[type[c.Command]]:
+    """The commands that were carried out with care."""
+    seen: list[type[c.Command]] = []
+    with_care = Applier._with_care
+
+    async def noted(self: Applier, command: c.Command, to_undo: str) -> Any:
+        seen.append(type(command))
+        return await with_care(self, command, to_undo)
+
+    monkeypatch.setattr(Applier, "_with_care", noted)
+    return seen
+
+
+def test_a_column_that_is_the_same_in_all_rows_goes_alone():
+    assert columns(a=[1, 1], b=[None, None], c=[None, 1]) == {
+        "a": None, "same_a": 1, "b": None, "same_b": None, "c": [None, 1], "same_c": None,
+    }  # fmt: skip
+
+
+async def test_a_page_of_ends_and_retries_is_written_at_once(store: PostgresStore, node: int, careful: list[Any]):
+    jobs = [await add_job(store, spec(retry_policy=RetryPolicy(max_retries=n - 1))) for n in (1, 2, 3, 1)]
+    _, runs = await fire(store, node, DUE)
+    by_job = {run.job_id: run for run in runs}
+    last, again, later, good = (by_job[job_id] for job_id in jobs)
+    results = [ended(last, FAILED, now=DUE), ended(again, FAILED, now=DUE + 1), ended(later, FAILED, now=DUE + 2)]
+    assert await finish(store, node, DUE, *results, ended(good, now=DUE + 3)) == []
+    assert careful == []
+    states = [(await execution(store, run.execution_id)).state for run in (last, again, later, good)]
+    assert states == [State.FAILED, State.RETRYING, State.RETRYING, State.COMPLETED]
+    found = [await job_of(store, job_id) for job_id in jobs]
+    counts = [(job.runs, job.successes, job.failures, job.last_run_at) for job in found]
+    assert counts == [(1, 0, 1, DUE), (0, 0, 0, None), (0, 0, 0, None), (1, 1, 0, DUE + 3)]
+    assert await totals(store) == await recount(store)
+
+
+@pytest.mark.parametrize("beside", [False, True])
+async def test_a_page_with_a_stale_result_writes_the_others(
+    store: PostgresStore, node: int, careful: list[Any], beside: bool
+):
+    for _ in range(3):
+        await add_job(store, spec("immediate"))
+    _, runs = await fire(store, node, NOW)
+    stale = msgspec.structs.replace(ended(runs[1]), token=7)
+    command = c.Finish(node, NOW, (ended(runs[0]), stale, ended(runs[2])))
+    if beside:  # not alone in its commit: only what it did is undone
+        made = new_job()
+        assert await store.apply([c.CreateJobs(NOW, (made,)), command]) == [None, [stale.execution_id]]
+        assert (await job_of(store, made.job_id)).status is JobStatus.PENDING
+    else:
+        assert await one(store, command) == [stale.execution_id]
+    assert careful == [c.Finish]
+    found = {run.job_id: await job_of(store, run.job_id) for run in runs}
+    assert [(found[run.job_id].status, found[run.job_id].runs) for run in runs] == [
+        (JobStatus.COMPLETED, 1), (JobStatus.PENDING, 0), (JobStatus.COMPLETED, 1),
+    ]  # fmt: skip
+    assert await totals(store) == await recount(store)
+
+
+async def test_a_page_with_an_instant_that_was_decided_fires_the_others(
+    store: PostgresStore, node: int, session: asyncpg.Connection, careful: list[Any]
+):
+    first, second = [await add_job(store, spec(overlap="allow")) for _ in range(2)]
+    await fire(store, node, DUE)
+    # The first one's timer is where it was: as after a restore of timers alone.
+    await session.execute("UPDATE timers SET due_at = $1 WHERE job = $2", DUE, first)
+    page = decide(await due_timers(store, DUE + MINUTE), DUE)
+    again = [msgspec.structs.replace(run, execution_id=run.execution_id[:-4] + "ffff") for run in page.runs]
+    moves = tuple(move for move in page.moves if move.job_id == first)
+    fired = await one(store, c.Fire(node, DUE, True, moves, tuple(run for run in again if run.job_id == first)))
+    assert careful == [c.Fire]
+    assert fired.stale_jobs == frozenset()
+    assert [(await job_of(store, job_id)).fired for job_id in (first, second)] == [1, 1]
+    assert await totals(store) == await recount(store)
+
+
+async def test_an_instant_that_a_page_has_twice_is_fired_once(store: PostgresStore, node: int, careful: list[Any]):
+    job_id = await add_job(store, spec(overlap="allow"))
+    page = decide(await due_timers(store, DUE), DUE)
+    (run,) = page.runs
+    twin = msgspec.structs.replace(run, execution_id=run.execution_id[:-4] + "ffff")
+    fired = await one(store, c.Fire(node, DUE, True, tuple(page.moves), (run, twin)))
+    assert isinstance(fired, c.Fired), fired
+    assert careful == [c.Fire]
+    assert [found.execution_id for found in await executions_of(store, job_id)] == [run.execution_id]
+    assert await totals(store) == await recount(store)
+
+
+async def test_a_run_whose_timer_is_gone_is_refused(
+    store: PostgresStore, node: int, session: asyncpg.Connection, careful: list[Any]
+):
+    job_id = await add_job(store)
+    _, (run,) = await fire(store, node, DUE)
+    await session.execute("DELETE FROM timers WHERE job = $1", job_id)
+    assert await finish(store, node, DUE, ended(run, now=DUE)) == [run.execution_id]
+    assert careful == [c.Finish]
+
+
+async def test_a_second_result_of_an_attempt_that_is_to_be_tried_again_is_refused(store: PostgresStore, node: int):
+    await add_job(store, spec(retry_policy=RetryPolicy(max_retries=1)))
+    _, (run,) = await fire(store, node, DUE)
+    assert await finish(store, node, DUE, ended(run, FAILED, now=DUE)) == []
+    assert await finish(store, node, DUE, ended(run, now=DUE)) == [run.execution_id]
+    assert (await execution(store, run.execution_id)).state is State.RETRYING
+
+
+async def test_what_a_first_try_counted_does_not_count_when_it_is_done_again(
+    store: PostgresStore, node: int, careful: list[Any]
+):
+    other = await add_job(store, spec(overlap="allow"))
+    replaced = await add_job(store, spec(overlap="cancel_running"))
+    await fire(store, node, DUE)
+    page = decide(await due_timers(store, DUE + MINUTE), DUE + MINUTE)
+    (run,) = [run for run in page.runs if run.job_id == replaced]
+    twin = msgspec.structs.replace(run, execution_id=run.execution_id[:-4] + "ffff")
+    # The others are written and counted before the two that replace one another's instant are refused.
+    fired = await one(store, c.Fire(node, DUE + MINUTE, True, tuple(page.moves), (*page.runs, twin)))
+    assert isinstance(fired, c.Fired), fired
+    assert careful == [c.Fire]
+    assert len(await executions_of(store, other)) == len(await executions_of(store, replaced)) == 2
+    assert await totals(store) == await recount(store)
+
+
+@pytest.mark.parametrize("block", PLAIN)
+async def test_no_page_reads_a_table_to_find_its_rows(store: PostgresStore, session: asyncpg.Connection, block: str):
+    """One probe a row, whatever the planner knows: a table read into a hash would be all that waits, or all history."""
+    await session.execute("; ".join(f"SET {name} = '{value}'" for name, value in PLANS.items()))
+    statement = load_blocks("runs.sql")[block]
+    await session.execute(f"PREPARE page AS {statement.sql}")
+    nulls = ", ".join("NULL" for _ in statement.names)
+    plan = "\n".join(row[0] for row in await session.fetch(f"EXPLAIN EXECUTE page ({nulls})"))
+    assert "hashed" not in plan
+    assert "Seq Scan" not in plan
+    assert "Bitmap" not in plan
