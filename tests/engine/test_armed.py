@@ -136,14 +136,14 @@ async def test_a_page_that_is_short_because_its_jobs_are_large_is_not_the_last(t
 
 
 async def test_what_is_held_is_bounded_and_the_rest_is_read_while_it_is_fired(timers: Timers, arms: Armed):
-    timers.add(SOON, (armed.MOST_PAGES + 5) * armed.READ_PAGE)
+    timers.add(SOON, armed.MOST_HELD + 5000)
     await read_all(arms, NOW)
-    assert len(timers.readings) == armed.MOST_PAGES
+    assert sum(timers.readings) == armed.MOST_HELD
     fired = 0
     while timers.rows:
         fired += len(timers.fire(arms.take(SOON, armed.READ_PAGE)))
         await read_all(arms, SOON)
-    assert fired == (armed.MOST_PAGES + 5) * armed.READ_PAGE
+    assert fired == armed.MOST_HELD + 5000
 
 
 async def test_no_reading_begins_right_before_an_instant(timers: Timers, arms: Armed):
@@ -179,7 +179,8 @@ async def test_whatever_comes_in_whatever_order_is_taken_once(
 ):
     """Small pages, a wild mix: every timer is taken, and none twice; on time, where there is time to."""
     monkeypatch.setattr(armed, "READ_PAGE", 3)
-    monkeypatch.setattr(armed, "MOST_PAGES", 4)
+    monkeypatch.setattr(armed, "BURST_PAGE", 5)
+    monkeypatch.setattr(armed, "MOST_HELD", 12)
     chance = random.Random(seed)
     now, late_by, added = NOW, [0], 0
     taken: list[str] = []

@@ -21,7 +21,8 @@ from duetime.ports.store import Store
 
 ARM_AHEAD = SECOND // 2  # how far ahead of now timers are read; the reading goes on when half of that is left
 READ_PAGE = 512  # timers: decoded and planned in a few milliseconds, and nobody waits for longer
-MOST_PAGES = 64  # are held of a burst; the rest is read while these are fired
+BURST_PAGE = 2048  # of those that are due already: what is read now is written next, and larger pages cost less each
+MOST_HELD = 32_768  # timers of a burst; the rest is read while these are fired
 MISSED_PAGE = 64  # recurring jobs that were missed take long to decide: others get their turn in between
 QUIET = 15  # ms before an instant in which no reading begins: it might still be decoded when the instant comes
 
@@ -101,6 +102,9 @@ class Armed:
             del self._pages[0]
         return None
 
+    def _held(self) -> int:
+        return sum(len(page.timers) - page.position for page in self._pages)
+
     def take(self, now: int, most: int) -> Due | None:
         """The next timers whose instant has come, if any."""
         timers: list[DueTimer] = []
@@ -131,16 +135,17 @@ class Armed:
             self._open_gap()
             if self._gap is not None:
                 place, until = self._gap
-                self._reading = self._read(until, place)
+                self._reading = self._read(until, READ_PAGE, place)
             elif self._wants_more(now):
                 if not self._more:
                     self._place = (self._until, _LAST_ID)
                 self._until = now + ARM_AHEAD
-                self._reading = self._read(self._until, self._place)
+                is_behind = self._place is not None and self._place[0] <= now
+                self._reading = self._read(self._until, BURST_PAGE if is_behind else READ_PAGE, self._place)
         return self._reading is not None
 
-    def _read(self, until: int, after: Place | None) -> asyncio.Task[list[DueTimer]]:
-        task = asyncio.ensure_future(self._store.list_due_timers(until, READ_PAGE, after, self._shards))
+    def _read(self, until: int, limit: int, after: Place | None) -> asyncio.Task[list[DueTimer]]:
+        task = asyncio.ensure_future(self._store.list_due_timers(until, limit, after, self._shards))
         task.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may be dropped
         return task
 
@@ -162,7 +167,7 @@ class Armed:
                 self._gap = ((-1, _LAST_ID), first_due_at - 1)
 
     def _wants_more(self, now: int) -> bool:
-        if len(self._pages) >= MOST_PAGES:
+        if self._held() >= MOST_HELD:
             return False
         first_due_at = self.first_due_at()
         if first_due_at is not None and 0 < first_due_at - now <= QUIET:
@@ -205,7 +210,7 @@ class Armed:
             position = sum(page.timers[-1].due_at <= until for page in self._pages)
         if timers:
             self._pages.insert(position, _Page(timers, self._plan(timers)))
-        if self._gap is not None and len(self._pages) >= MOST_PAGES:  # too wide to keep what comes after it
+        if self._gap is not None and self._held() >= MOST_HELD:  # too wide to keep what comes after it
             del self._pages[position + 1 :]
             self._place, self._more, self._gap = last, True, None
 

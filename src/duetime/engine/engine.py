@@ -13,6 +13,7 @@ import msgspec
 import structlog
 
 from duetime.domain.commands import Release, StartNode, StopNode
+from duetime.domain.errors import StaleWrite
 from duetime.domain.hint import Hint
 from duetime.domain.instants import LATEST, SECOND
 from duetime.domain.lease import TIMER, Standing, runs_chores
@@ -92,8 +93,12 @@ class Engine:
         settings, roles = self._settings, self._settings.roles
         (node,) = await self._store.apply([StartNode(self._clock.now(), settings.node_name)])
         self.node = int(node)
+        self._lost.clear()
         self.membership = Membership(self._registry, self._clock, self.node, settings.node_name, roles)
+        self.membership.on_ended = self._lost.set
         await self.membership.run_once()
+        if self._lost.is_set():
+            raise StaleWrite(f"a newer node is named {settings.node_name} too: give each its own NODE_NAME")
         recorder = Recorder(self._store, self._clock, self.node, self._events)
         limits = settings.limits if WORKER in roles else msgspec.structs.replace(settings.limits, capacity=0)
         self.dispatcher = Dispatcher(limits, lambda run: worker.attempt(run), lambda run: worker.drop(run))
@@ -120,8 +125,6 @@ class Engine:
         self.dispatcher.waiting_hint = self.waiting_hint
         self.membership.on_gained = self._gain
         self.membership.on_lost = lambda shards: self.timer.wake()
-        self.membership.on_ended = self._lost.set
-        self._lost.clear()
         self.services = [self.membership, recorder, self.reconciler]
         self.services += [self.claimer] if WORKER in roles else []
         self.services += [self.stopper] if WORKER in roles and fenced else []
@@ -141,9 +144,8 @@ class Engine:
             log.warning("the lease was lost: dropping what was held, and joining anew", node=self.node)
             await self._try(self._wind_down(0))
             await self.membership.stop()
-            while self._lost.is_set():
-                if not await self._try(self._begin()):
-                    await asyncio.sleep(REJOIN_SECONDS)
+            while not await self._try(self._begin()):  # noqa: ASYNC110 (no event says that the database is back)
+                await asyncio.sleep(REJOIN_SECONDS)
 
     async def stop(self) -> None:
         """Stop timers, stop the reconciler, drain; what is not drained is released, not lost.
