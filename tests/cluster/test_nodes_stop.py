@@ -55,7 +55,11 @@ class TestAStoppedOwner:
         cluster.go_on("a")
         cluster.wait_for_shares("a", "b")
         cluster.wait_for_quiet()
-        cluster.assert_green()
+        report = cluster.check()
+        # What was on its way to a socket in that very moment still arrives: a request or two, not the queue.
+        assert len(report.faults["STALE"]) <= 4, report
+        assert not cluster.database.stale_writes()
+        assert report.verdicts <= {"STALE"}, report
 
 
 # Stopped between its look at the lease and its write: the worst moment there is.

@@ -163,9 +163,9 @@ async def test_jobs_that_were_promoted_are_late_here_no_more(doctor: Doctor, fol
     await add_job(store, now=now(), due_at=now() - 3_600_000)
     await store.stop()
     with closing(apsw.Connection(str(folder / "duetime.db"))) as connection:
-        set_mark(connection, "db/duetime", 1)
+        mark = set_mark(connection, "db/duetime", 1)
         assert (await doctor())["due timers"].status is PROBLEM  # on its way: nobody runs it yet
-        end_mark(connection, 2)
+        end_mark(connection, mark, 2)
     checks = await doctor()
     assert not_ok(checks) == {"node": WARNING}
     assert "have moved to db/duetime" in checks["node"].found
