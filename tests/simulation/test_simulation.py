@@ -27,7 +27,7 @@ from simulation.world import STEP, TTL, World
 
 SECONDS = 30.0  # of trouble
 SOAK = int(os.environ.get("DUETIME_SIMULATIONS", "100"))
-FIXED = [1, 2]
+FIXED = [1, 2, 3, 4]
 
 
 def seeds(count: int) -> list[int]:
@@ -90,7 +90,7 @@ async def run_and_judge(seed: int, folder: Path, allowed: Collection[str] = (), 
 
 @pytest.mark.slow
 async def test_every_instant_has_one_decision_whatever_happens_to_the_machines(tmp_path: Path) -> None:
-    worlds = [await run_and_judge(seed, tmp_path) for seed in seeds(3)]
+    worlds = [await run_and_judge(seed, tmp_path) for seed in seeds(0)]
     assert sum(len(world.diary.lines) for world in worlds) > 50
     assert sum(world.refused_fires for world in worlds) > 0, "no fence was ever put to the test"
 
