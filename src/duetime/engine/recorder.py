@@ -29,7 +29,7 @@ log = structlog.get_logger()
 # While runs are under way more results are about to come: a short wait makes few large commits of many small ones,
 # which cost the runs themselves their time. What a crash loses meanwhile is tried again, as ever.
 GATHER_SECONDS = 0.1
-ENOUGH = 1000  # results: these are written at once
+ENOUGH = 2048  # results: these are written at once. A page as large as a page of fires: fewer commits to wait for
 
 _MAY_RELEASE_ANOTHER = frozenset({Overlap.QUEUE_ONE, Overlap.QUEUE_ALL})
 
