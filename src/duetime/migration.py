@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
-import asyncpg
 import msgspec
 
 from duetime.domain.checkup import reason
+from duetime.postgres import TROUBLE
 from duetime.registry.checkup import read_view
 from duetime.registry.postgres import PostgresRegistry
 from duetime.settings import Setting
@@ -61,7 +61,7 @@ async def _migrate_postgres(url: str) -> Migrated:
             await registry.start()
         finally:
             await registry.stop()
-    except (OSError, RuntimeError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+    except (*TROUBLE, RuntimeError) as error:
         raise StoreUnusable(
             f"the database {address.shown} can't be used: {reason(error)}. "
             "Is the server running, is the URL right, and may this user create tables there?"

@@ -19,6 +19,7 @@ class Proxy:
         self.swallow_answer_to: bytes | None = None
         self.swallow_before: bytes | None = None  # the command itself never arrives
         self.is_deaf = False  # nothing passes any more, in either direction, and nobody is told
+        self.hides_hanging_up = False  # what the server says last arrives; that it closed the connection does not
         self.cuts = 0
         self.commits = 0
 
@@ -61,7 +62,8 @@ class Proxy:
                     return
                 if not self.is_deaf:
                     writer.write(data)
-            writer.close()
+            if not self.hides_hanging_up:
+                writer.close()
 
         for pump in (to_server(), to_client()):
             task = asyncio.create_task(_quietly(pump))

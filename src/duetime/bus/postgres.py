@@ -18,6 +18,7 @@ import msgspec
 import structlog
 
 from duetime.domain.hint import Hint
+from duetime.postgres import TROUBLE
 
 CHANNEL = "duetime_hints"
 PAUSE_SECONDS = 0.02  # between two hints: what comes meanwhile goes with the next
@@ -25,8 +26,6 @@ CALL_SECONDS = 2.0
 RECONNECT_SECONDS = 1.0
 
 log = structlog.get_logger()
-
-_NETWORK = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
 
 
 class PostgresBus:
@@ -68,7 +67,7 @@ class PostgresBus:
                     await connection.add_listener(CHANNEL, self._hear)
                 trouble = ""
                 await self._serve(connection)
-            except _NETWORK as error:  # TimeoutError is an OSError
+            except TROUBLE as error:
                 if not trouble:
                     log.warning("no hints from other nodes: they are found once a second", error=_sentence(error))
                 trouble = _sentence(error)

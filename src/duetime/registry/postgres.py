@@ -20,6 +20,7 @@ import msgspec
 from duetime.domain.errors import StaleWrite
 from duetime.domain.ids import SHARDS
 from duetime.domain.lease import NODE_LEASE_SECONDS, View
+from duetime.postgres import TROUBLE
 
 __all__ = ["PostgresRegistry"]
 
@@ -54,7 +55,7 @@ class PostgresRegistry:
             if connection is not None:
                 try:
                     await connection.close(timeout=self._call_seconds)
-                except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                except TROUBLE:
                     connection.terminate()
 
     async def join(self, node: int, name: str, roles: Collection[str]) -> View:
@@ -130,7 +131,7 @@ class PostgresRegistry:
             try:
                 # No statement is kept: behind PgBouncer the next call may meet another server connection.
                 return await asyncpg.connect(self._url, statement_cache_size=0)
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            except TROUBLE as error:
                 self._trouble = error
             await asyncio.sleep(random.uniform(pause / 2, pause))  # all nodes come back at once
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)

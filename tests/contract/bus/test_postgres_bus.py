@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -12,11 +13,12 @@ from duetime.bus.postgres import CHANNEL, PostgresBus
 from duetime.domain.hint import MOST_CANCELS, Hint
 from samples import NOW
 from store.postgres_server import connected, server_url
+from store.proxy import Proxy
 
 
 class Listener:
-    def __init__(self) -> None:
-        self.bus = PostgresBus(server_url())
+    def __init__(self, url: str = "") -> None:
+        self.bus = PostgresBus(url or server_url())
         self.heard: list[Hint] = []
         self._news = asyncio.Event()
 
@@ -31,16 +33,23 @@ class Listener:
                 await self._news.wait()
 
 
-@pytest.fixture
-async def two() -> AsyncIterator[tuple[Listener, Listener]]:
+@asynccontextmanager
+async def listening(one: Listener, other: Listener) -> AsyncIterator[tuple[Listener, Listener]]:
     """Two nodes that hear each other."""
-    one, other = Listener(), Listener()
     for listener in (one, other):
         await listener.bus.start(listener.hear)
-    await _acquaint(one, other)
-    yield one, other
-    for listener in (one, other):
-        await listener.bus.stop()
+    try:
+        await _acquaint(one, other)
+        yield one, other
+    finally:
+        for listener in (one, other):
+            await listener.bus.stop()
+
+
+@pytest.fixture
+async def two() -> AsyncIterator[tuple[Listener, Listener]]:
+    async with listening(Listener(), Listener()) as both:
+        yield both
 
 
 async def _acquaint(one: Listener, other: Listener) -> None:
@@ -85,6 +94,19 @@ async def test_a_bus_whose_connection_was_lost_comes_back(two: tuple[Listener, L
     await _acquaint(one, other)
     one.bus.send(Hint(waiting_at=7))
     await other.until(lambda: Hint(waiting_at=7) in other.heard)
+
+
+async def test_a_server_that_said_goodbye_and_did_not_hang_up_is_left():
+    """As it is for a moment whenever a server ends a connection: what is sent then is refused by the driver itself."""
+    proxy = Proxy(server_url())
+    proxy.hides_hanging_up = True
+    async with proxy.serving() as url, listening(Listener(url), Listener()) as (one, other):
+        async with connected(server_url()) as admin:
+            assert await admin.fetchval(
+                "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity "
+                "WHERE query LIKE '%pg_notify%' AND pid <> pg_backend_pid()"
+            )
+        await _acquaint(one, other)
 
 
 async def test_what_is_no_hint_is_passed_over(two: tuple[Listener, Listener]):

@@ -16,6 +16,7 @@ from duetime.domain import checkup
 from duetime.domain.checkup import COUNTED, Check
 from duetime.domain.ids import SHARDS
 from duetime.domain.instants import DAY
+from duetime.postgres import TROUBLE
 from duetime.store.postgres import verdicts
 from duetime.store.postgres.blocks import load_blocks
 from duetime.store.postgres.connections import Address, close
@@ -46,7 +47,7 @@ class PostgresCheckup:
         begun = time.monotonic()
         try:
             await self._row("read_clock")  # a pooler answers before its server does
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except TROUBLE as error:
             return verdicts.unreachable(self._address.shown, checkup.reason(error))
         return verdicts.connection(self._address.shown, (time.monotonic() - begun) * 1000)
 

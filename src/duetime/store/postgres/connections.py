@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import asyncpg
 
 from duetime.domain.errors import Overloaded
+from duetime.postgres import TROUBLE
 
 # One plan a statement, kept, that probes an index for each row of a page. Planning takes longer than writing a small
 # page; and a planner without figures of a new table, or told how long the arrays are, would rather read all of it.
@@ -120,5 +121,5 @@ class Connections:
 async def close(connection: asyncpg.Connection, timeout_seconds: float) -> None:
     try:
         await connection.close(timeout=timeout_seconds)
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+    except TROUBLE:
         connection.terminate()

@@ -17,6 +17,7 @@ import asyncpg
 
 from duetime.domain import commands as c
 from duetime.domain.errors import Overloaded
+from duetime.postgres import TROUBLE
 from duetime.store.postgres import faults
 from duetime.store.postgres.apply import Applier
 from duetime.store.postgres.blocks import load_blocks
@@ -163,7 +164,7 @@ class Lane:
         try:
             async with asyncio.timeout(self._timeout):
                 await (await self._connect()).execute("ROLLBACK")
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        except TROUBLE:
             self._discard()
 
     def _discard(self) -> None:

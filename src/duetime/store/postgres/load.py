@@ -18,6 +18,7 @@ from asyncpg.pgproto.pgproto import UUID
 
 from duetime.domain.instants import DAY, format_instant
 from duetime.domain.states import State
+from duetime.postgres import TROUBLE
 from duetime.store import StoreUnusable
 from duetime.store.postgres.blocks import load_blocks
 from duetime.store.postgres.connections import Address, close
@@ -98,17 +99,14 @@ class Load:
                 self._address.url, timeout=CONNECT_SECONDS, statement_cache_size=0,
                 server_settings={} if self._address.is_pooled else {"application_name": "duetime promote"},
             )  # fmt: skip
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
+        except (*TROUBLE, ValueError) as error:
             raise StoreUnusable(
                 f"the database {self.shown} can't be used: {error or type(error).__name__}. "
                 "Is the server running, is the URL right, and may this user create tables there?"
             ) from error
 
     async def close(self) -> None:
-        try:
-            await close(self._connection, CONNECT_SECONDS)
-        except asyncpg.InternalClientError:  # it was cut in the middle of a message
-            self._connection.terminate()
+        await close(self._connection, CONNECT_SECONDS)
 
     def cut(self) -> None:
         """At once, whatever is under way: what was not committed is gone."""

@@ -22,6 +22,7 @@ from duetime.ports.store import (
     JobRecord,
     SkippedRecord,
 )
+from duetime.postgres import TROUBLE
 from duetime.store import StoreUnusable
 from duetime.store.decoding import decode, decode_apart, given_up, stand_in
 from duetime.store.postgres import faults, filters
@@ -55,7 +56,7 @@ class PostgresStore:
     async def start(self) -> None:
         try:
             await migrate(self._address)
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
+        except (*TROUBLE, ValueError) as error:
             raise StoreUnusable(
                 f"the database {self._address.shown} can't be used: {error or type(error).__name__}. "
                 "Is the server running, is the URL right, and may this user create tables there?"
