@@ -17,7 +17,7 @@ from duetime.domain.instants import MINUTE
 from duetime.domain.states import State
 from duetime.ports.store import JobQuery, Store
 from duetime.store.postgres import PostgresStore, StoreUnusable
-from duetime.store.postgres.writer import LANES
+from duetime.store.postgres.writer import LANES, MOST_COMMANDS_A_COMMIT
 from samples import NOW, TENANT, add_job, add_run, claim, decide, executions_of, fire, job_of, new_job, one, spec
 from snapshot import recount, totals
 from store.proxy import Proxy
@@ -165,6 +165,19 @@ async def test_a_server_that_falls_silent_is_given_up_within_the_time_for_an_ope
     assert (await job_of(behind, job_id)).job_id == job_id
     assert await one(behind, c.CreateJobs(NOW, (new_job(),))) is None
     assert await behind.check() is None
+
+
+async def test_a_write_that_waits_behind_others_is_answered_in_time_too(behind: PostgresStore, proxy: Proxy):
+    job_id = await add_job(behind)
+    proxy.is_deaf = True
+    began = time.monotonic()
+    more = 4 * LANES * MOST_COMMANDS_A_COMMIT  # than all lanes take at once
+    pauses = (one(behind, c.PauseJob(NOW, TENANT, job_id, "ann", "")) for _ in range(more))
+    told = await asyncio.gather(*pauses, return_exceptions=True)
+    assert time.monotonic() - began < TIMEOUT * 1.5
+    assert {type(answer) for answer in told} == {Overloaded}
+    proxy.is_deaf = False
+    assert await one(behind, c.PauseJob(NOW, TENANT, job_id, "ann", "")) == "PAUSED"
 
 
 async def test_a_statement_that_hangs_ends_on_the_server_too(url: str, session: asyncpg.Connection):

@@ -15,18 +15,20 @@ from typing import Any
 from duetime.domain import commands as c
 from duetime.domain.errors import Overloaded
 from duetime.store.postgres.connections import Connector
-from duetime.store.postgres.lane import Batch, Lane
+from duetime.store.postgres.lane import ENGINE, Batch, Lane
 from duetime.store.postgres.partitions import Days
 
 LANES = 3
 SLOTS = 64  # of totals; see counters in the schema
 MOST_COMMANDS_A_COMMIT = 50  # a savepoint each; PostgreSQL is slow for everyone when one has more than 64
 MOST_ROWS_A_COMMIT = 4000
+GRACE_SECONDS = 0.25  # in which a lane can still say exactly what came of a write that took too long
 MOST_WAITING = 20_000  # batches; beyond, the caller is told to come back: memory stays bounded
 
 
 class Writer:
     def __init__(self, connector: Connector, timeout_seconds: float) -> None:
+        self._timeout = timeout_seconds
         self._waiting: deque[Batch] = deque()
         self._ready = asyncio.Condition()
         self._is_stopping = False
@@ -55,11 +57,19 @@ class Writer:
             raise Overloaded("the node is shutting down; try again in a moment")
         if len(self._waiting) >= MOST_WAITING:
             raise Overloaded("too many writes are waiting for the database; try again in a second")
-        future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[list[Any]] = loop.create_future()
+        expiry: asyncio.TimerHandle | None = None
+        if not isinstance(commands[0], ENGINE):  # whatever keeps the lanes busy, people are answered in time
+            expiry = loop.call_later(self._timeout + GRACE_SECONDS, _expire, future)
         self._waiting.append((commands, future))
         async with self._ready:
             self._ready.notify()
-        return await future
+        try:
+            return await future
+        finally:
+            if expiry is not None:
+                expiry.cancel()
 
     async def _run(self, lane: Lane) -> None:
         while batches := await self._take():
@@ -82,6 +92,13 @@ class Writer:
                     count += not isinstance(command, c.CreateJobs)
                     rows += _rows(command)
             return taken
+
+
+def _expire(future: asyncio.Future[list[Any]]) -> None:
+    if not future.done():
+        future.set_exception(
+            Overloaded("the database did not answer in time; this may be written all the same, so look and try again")
+        )
 
 
 def _rows(command: c.Command) -> int:
