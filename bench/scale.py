@@ -18,6 +18,7 @@ class Scale(msgspec.Struct, frozen=True):
     idle_seconds: int
     decisions: int  # W5
     decisions_on_postgres: int
+    churned: int  # executions that come and go before claims are measured again
 
 
 FULL = Scale(
@@ -33,6 +34,7 @@ FULL = Scale(
     idle_seconds=10,
     decisions=1_000_000,
     decisions_on_postgres=200_000,
+    churned=1_000_000,
 )
 
 QUICK = Scale(
@@ -48,4 +50,5 @@ QUICK = Scale(
     idle_seconds=3,
     decisions=100_000,
     decisions_on_postgres=40_000,
+    churned=100_000,
 )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+import msgspec
+
 from bench import limits, processes
 from bench.duetime_node import DuetimeNode, ndjson, webhook_job
 from bench.postgres import postgres
@@ -27,6 +29,10 @@ def measure(setting: Setting) -> Iterator[Result]:
     yield measured("pg-w5", "Duetime", Kind.US, partial(_engines, 1, decisions))
     yield measured("pg-w5-two", "one node", Kind.LIMIT, partial(_engines, 1, decisions))
     yield measured("pg-w5-two", "Duetime, two nodes", Kind.US, partial(_engines, 2, decisions))
+    claims: dict[str, float] = {}
+    yield measured("pg-claim", "on a fresh table", Kind.LIMIT, lambda: _claims("fresh", claims, scale.churned))
+    after = f"Duetime, after {scale.churned:,} executions"
+    yield measured("pg-claim", after, Kind.US, lambda: _claims("churned", claims, scale.churned))
 
 
 def _bare(what: str, count: int) -> dict[str, float]:
@@ -56,6 +62,15 @@ def _every_second(setting: Setting) -> dict[str, float]:
     with postgres() as url:
         jobs, seconds = setting.scale.jobs_each_second, setting.scale.seconds
         return every_second.duetime(setting.sink, jobs, seconds, jitter_seconds=0, database_url=url)
+
+
+def _claims(when: str, claims: dict[str, float], count: int) -> dict[str, float]:
+    """Both figures are of one run, on one table."""
+    if not claims:
+        with postgres() as url:
+            command = [processes.PYTHON, "-m", "bench.churn", str(count), url]
+            claims |= msgspec.json.decode(processes.run(command, timeout_seconds=900), type=dict[str, float])
+    return {name: claims[f"{when}_{name}"] for name in ("p50_ms", "p99_ms")}
 
 
 def _engines(nodes: int, count: int) -> dict[str, float]:
