@@ -13,11 +13,13 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from typer.main import get_command
 
 from duetime.cli.main import app
+from store.postgres_server import fresh_database
 
 DUETIME = [sys.executable, "-m", "duetime.cli.main"]
 HEAVY = (
@@ -164,3 +166,17 @@ def test_serve_says_where_it_is_and_how_to_create_a_first_job(tmp_path: Path) ->
     assert f"curl {url}/api/v1/jobs" in text
     assert second.returncode == 1
     assert "in use by another Duetime" in second.stderr
+
+
+@pytest.mark.slow
+async def test_serve_on_postgresql_names_the_database_and_no_password(tmp_path: Path) -> None:
+    async with fresh_database() as url:
+        command = [*DUETIME, "serve", "--json", "--port", "0", "--database-url", url]
+        with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            said = json.loads(process.stdout.readline())
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(timeout=20) == 0
+    assert said["data"].startswith("PostgreSQL at ")
+    assert said["data"].endswith(urlsplit(url).path)
+    assert "@" not in said["data"]

@@ -73,13 +73,15 @@ def _run(settings: Mapping[str, Setting], as_json: bool) -> None:
     import uvloop
 
     from duetime.node import Node
-    from duetime.store.sqlite import StoreUnusable
+    from duetime.store import StoreUnusable
+    from duetime.store.postgres.connections import Address
     from duetime.telemetry.logs import configure_logs
 
     configure_logs(settings["LOG_LEVEL"].value)
 
     def ready(url: str) -> None:
-        data = str(settings["DATA"].value)
+        database = settings["DATABASE_URL"].value
+        data = f"PostgreSQL at {Address(database).shown}" if database else str(settings["DATA"].value)
         sys.stdout.write(json.dumps({"url": url, "data": data}) + "\n" if as_json else _welcome(url, data))
         sys.stdout.flush()
 
