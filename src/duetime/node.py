@@ -88,9 +88,10 @@ class Node:
             await self._store.start()
             try:
                 await self._registry.start()
+                asked = self._hear_signals()  # before anything runs that would have to be drained
                 await self._engine.start()
                 try:
-                    await self._serve_api(listener, ready)
+                    await self._serve_api(listener, ready, asked)
                 finally:
                     await self._engine.stop()
                     await self._close_api()
@@ -108,14 +109,16 @@ class Node:
             reason = os.strerror(error.errno) if error.errno else str(error)
             raise OSError(f"can't listen on {host} port {port}: {reason}; choose another with --port") from None
 
-    async def _serve_api(self, listener: socket.socket, ready: Callable[[str], None]) -> None:
+    async def _serve_api(self, listener: socket.socket, ready: Callable[[str], None], asked: asyncio.Event) -> None:
         server = _Server(self._http_config())
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         self._api = (server, serving)
         await server.wait_until_started(serving)
         host, port = listener.getsockname()[:2]
         ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
-        await self._wait_for_signal(serving)
+        waiting = asyncio.create_task(asked.wait())
+        await asyncio.wait({waiting, serving}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
         log.info("stopping: no new runs; what is running has time to end")
 
     async def _close_api(self) -> None:
@@ -155,7 +158,8 @@ class Node:
             limit_concurrency=MOST_CONNECTIONS,
         )
 
-    async def _wait_for_signal(self, serving: asyncio.Task[None]) -> None:
+    def _hear_signals(self) -> asyncio.Event:
+        """Set once the node is asked to stop."""
         asked = asyncio.Event()
 
         def ask() -> None:
@@ -166,9 +170,7 @@ class Node:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, ask)
-        waiting = asyncio.create_task(asked.wait())
-        await asyncio.wait({waiting, serving}, return_when=asyncio.FIRST_COMPLETED)
-        waiting.cancel()
+        return asked
 
 
 def _storage(value: Callable[[str], Any]) -> tuple[Store, Registry, Bus]:

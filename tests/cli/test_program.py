@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -172,11 +173,22 @@ def test_serve_says_where_it_is_and_how_to_create_a_first_job(tmp_path: Path) ->
 async def test_serve_on_postgresql_names_the_database_and_no_password(tmp_path: Path) -> None:
     async with fresh_database() as url:
         command = [*DUETIME, "serve", "--json", "--port", "0", "--database-url", url]
-        with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            said = json.loads(process.stdout.readline())
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(timeout=20) == 0
+        process = await asyncio.create_subprocess_exec(*command, cwd=tmp_path, stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        said = json.loads(await process.stdout.readline())
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 0
     assert said["data"].startswith("PostgreSQL at ")
     assert said["data"].endswith(urlsplit(url).path)
     assert "@" not in said["data"]
+
+
+def test_a_node_that_is_asked_to_stop_as_soon_as_it_says_that_it_serves_stops_in_order(tmp_path: Path) -> None:
+    command = [*DUETIME, "serve", "--json", "--port", "0"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert '"stopped"' in said
