@@ -11,7 +11,7 @@ from duetime.domain.instants import MINUTE, SECOND
 from duetime.domain.job import JobStatus, RetryPolicy
 from duetime.domain.states import ErrorType, State, Trigger
 from duetime.engine.dispatcher import Limits
-from duetime.ports.executor import Task
+from duetime.ports.executor import NotSent, Task
 from duetime.testing import ScriptedExecutor
 from engine.flaky import FlakyStore
 from engine.stage import Stage
@@ -147,6 +147,24 @@ async def test_an_executor_that_raises_is_a_failure_like_any_other(stage: Stage,
     (found,) = await stage.executions(job_id)
     assert (found.state, found.error_type) == (State.RETRYING, ErrorType.INTERNAL_ERROR)
     assert "RuntimeError: a bug" in (found.error_message or "")
+
+
+async def test_a_run_that_was_not_sent_is_no_attempt(stage: Stage, executor: ScriptedExecutor):
+    """The lease came into doubt before its first byte left: it is as if it had never begun."""
+
+    def not_at_first(task: Task) -> Outcome:
+        if len(executor.tasks) == 1:
+            raise NotSent
+        return Outcome(http_status=200)
+
+    executor.answer(not_at_first)
+    await stage.join()
+    job_id = await stage.add_job(spec("immediate"))
+    await stage.tick()
+    first, second = executor.tasks
+    assert (first.attempt, first.token) == (second.attempt, second.token) == (1, 1)
+    (found,) = await stage.executions(job_id)
+    assert (found.state, found.attempt) == (State.COMPLETED, 1)
 
 
 async def test_a_manual_run_runs_at_once(stage: Stage, executor: ScriptedExecutor):

@@ -11,6 +11,7 @@ from duetime.domain.execution import Run
 from duetime.domain.ids import execution_id
 from duetime.domain.states import Trigger
 from duetime.engine.dispatcher import Dispatcher, Limits
+from duetime.ports.executor import NotSent
 from engine.stage import until
 from samples import NOW, TENANT, new_id, spec
 
@@ -33,6 +34,8 @@ class Attempts:
     async def _attempt(self, run: Run) -> None:
         self.begun.append(run)
         await self._go.wait()
+        if not self.dispatcher.is_trusted():
+            raise NotSent
         self.dispatcher.recorded([run])
 
     def let_go(self) -> None:
@@ -87,3 +90,58 @@ async def test_a_drain_that_is_cut_short_gives_back_what_has_not_begun(held: boo
     for lane in lanes:
         lane.cancel()
     await asyncio.gather(*lanes, return_exceptions=True)
+
+
+# The lease in doubt
+
+
+async def test_lanes_that_were_opened_before_the_lease_came_into_doubt_begin_nothing():
+    """A process that is stopped between a claim and its lanes' first turn comes back with all of them."""
+    attempts, runs = Attempts(Limits()), [run_of(number) for number in range(5)]
+    attempts.dispatcher.offer(runs)
+    attempts.dispatcher.is_trusted = lambda: False
+    await all_lanes_end(attempts)
+    assert attempts.begun == []
+    assert attempts.dispatcher.waiting() == 5
+    attempts.dispatcher.is_trusted = lambda: True
+    attempts.dispatcher.resume()
+    await until(lambda: attempts.dispatcher.room() == Limits().capacity)
+    assert {run.execution_id for run in attempts.begun} == {run.execution_id for run in runs}
+
+
+async def test_a_run_that_was_not_sent_waits_and_goes_on_when_the_lease_holds():
+    attempts, run = Attempts(Limits(endpoint=1), hold=True), run_of(1)
+    attempts.dispatcher.offer([run, run_of(2)])
+    await until(lambda: attempts.begun == [run])
+    attempts.dispatcher.is_trusted = lambda: False
+    attempts.let_go()
+    await all_lanes_end(attempts)
+    assert (attempts.begun, attempts.dispatcher.waiting(), attempts.dispatcher.running()) == ([run], 2, 0)
+    attempts.dispatcher.is_trusted = lambda: True
+    attempts.dispatcher.resume()
+    await until(lambda: attempts.dispatcher.room() == Limits().capacity)
+    assert len(attempts.begun) == 3
+
+
+async def test_a_drain_gives_back_what_was_not_sent():
+    attempts, run = Attempts(Limits()), run_of(1)
+    attempts.dispatcher.offer([run])
+    attempts.dispatcher.is_trusted = lambda: False
+    await all_lanes_end(attempts)
+    assert await attempts.dispatcher.drain(0) == ([run], [])
+
+
+async def test_a_run_that_was_asked_to_stop_before_its_lane_began_ends_though_the_lease_is_in_doubt():
+    """Nothing is sent for it; put back, it would be forgotten that it was asked."""
+    attempts, run = Attempts(Limits(), hold=True), run_of(1)
+    attempts.dispatcher.offer([run])
+    attempts.dispatcher.is_trusted = lambda: False
+    assert attempts.dispatcher.cancel(run.execution_id)
+    await until(lambda: attempts.begun == [run])
+    attempts.dispatcher.is_trusted = lambda: True
+    attempts.let_go()
+    await until(lambda: attempts.dispatcher.room() == Limits().capacity)
+
+
+async def all_lanes_end(attempts: Attempts) -> None:
+    await until(lambda: not attempts.dispatcher.running())

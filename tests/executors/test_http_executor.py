@@ -6,14 +6,16 @@ import ssl
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from duetime.domain.execution import ErrorType
 from duetime.executors.guard import parse_target
 from duetime.executors.http import HttpExecutor
 from duetime.executors.pool import ConnectionPool
-from duetime.ports.executor import Outcome, Task
+from duetime.ports.executor import NotSent, Outcome, Task
 from executors.conftest import LOOPBACK
 from executors.hostile import Hostile
 
@@ -73,6 +75,57 @@ async def test_a_kept_connection_that_the_target_cuts_as_we_write_is_replaced_on
     for _ in range(2):
         assert (await executor.execute(task(target.url("/stale")))).http_status == 200
     assert (target.connections, len(target.received)) == (2, 3)
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+async def test_nothing_is_sent_once_the_lease_is_in_doubt(
+    executor: HttpExecutor, target: Hostile, task: MakeTask, is_kept: bool
+):
+    if is_kept:
+        await executor.execute(task(target.url()))
+    connected: list[int] = []
+
+    def may_send() -> bool:
+        connected.append(target.connections)
+        return False
+
+    with pytest.raises(NotSent):
+        await executor.execute(msgspec.structs.replace(task(target.url()), may_send=may_send))
+    assert len(connected) == 1
+    while target.connections_open:
+        target.gone.clear()
+        await asyncio.wait_for(target.gone.wait(), 2)
+    assert (target.connections, len(target.received)) == (1, is_kept)
+
+
+async def test_the_lease_is_looked_at_when_the_connection_stands(
+    executor: HttpExecutor, target: Hostile, task: MakeTask
+):
+    """To connect takes its time, and a process may be stopped meanwhile."""
+    loop = asyncio.get_running_loop()
+    in_doubt = asyncio.Event()
+    connect = loop.create_connection
+
+    async def connect_slowly(*arguments: Any, **options: Any) -> Any:
+        connected = await connect(*arguments, **options)
+        in_doubt.set()
+        return connected
+
+    loop.create_connection = connect_slowly  # type: ignore[method-assign]
+    doubtful = msgspec.structs.replace(task(target.url()), may_send=lambda: not in_doubt.is_set())
+    with pytest.raises(NotSent):
+        await executor.execute(doubtful)
+    assert target.received == []
+
+
+async def test_what_would_be_sent_again_is_not_once_the_lease_is_in_doubt(
+    executor: HttpExecutor, target: Hostile, task: MakeTask
+):
+    await executor.execute(task(target.url("/stale")))
+    answers = iter([True, False])
+    with pytest.raises(NotSent):
+        await executor.execute(msgspec.structs.replace(task(target.url("/stale")), may_send=lambda: next(answers)))
+    assert len(target.received) == 2
 
 
 async def test_a_body_without_a_length_ends_with_its_connection(

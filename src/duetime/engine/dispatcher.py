@@ -16,6 +16,7 @@ from typing import TypeVar
 import msgspec
 
 from duetime.domain.execution import Run
+from duetime.ports.executor import NotSent, always
 
 PRIORITIES = 10
 MOST_WAITS = 4  # for room to open, each as long as the caller says, while a good part of it has opened in the last
@@ -54,7 +55,7 @@ class Dispatcher:
         self._closed = False
         self.cancelled: set[str] = set()  # running executions that were asked to stop
         # While the lease is in doubt nothing begins: what is claimed may be another node's by now (after a stop, say).
-        self.is_trusted: Callable[[], bool] = lambda: True
+        self.is_trusted: Callable[[], bool] = always
         self.waiting_hint: Callable[[int], None] = lambda due_at: None  # somebody may claim at that instant
 
     # What comes in
@@ -148,10 +149,19 @@ class Dispatcher:
         try:
             while run is not None:
                 self._running[run.execution_id] = task
+                is_over = False
                 try:
-                    await self._attempt(run)
+                    # A lane begins a turn of the loop after it was opened, as all that were opened with it: a process
+                    # that is stopped in between would come back with them. (What was asked to stop sends nothing.)
+                    if self.is_trusted() or run.execution_id in self.cancelled:
+                        await self._attempt(run)
+                        is_over = True
+                except NotSent:
+                    pass
                 finally:
                     self._end(run)
+                if not is_over:
+                    self._wait_again(run)
                 run = self._take()
         finally:
             self._lanes.discard(task)  # at once: an offer in the same turn of the loop must not count on this lane
@@ -194,6 +204,11 @@ class Dispatcher:
             unparked = self._unpark(("endpoint", run.endpoint)) + self._unpark(("tenant", run.tenant))
             if unparked > 1:  # this lane goes on with one of them
                 self._open_lanes()
+
+    def _wait_again(self, run: Run) -> None:
+        """Taken, but not sent while the lease was in doubt: `resume` goes on with it, `drain` gives it back."""
+        self._waiting[run.execution_id] = run
+        self._ready[PRIORITIES - 1 - run.priority].appendleft(run)
 
     def _unpark(self, kind: tuple[str, object]) -> int:
         queue = self._parked.get(kind)

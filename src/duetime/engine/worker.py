@@ -11,7 +11,7 @@ from duetime.domain.execution import Outcome, Run, conclude, lapse, pauses_job
 from duetime.domain.states import ErrorType
 from duetime.engine.recorder import Recorder
 from duetime.ports.clock import Clock
-from duetime.ports.executor import Executor, Task
+from duetime.ports.executor import Executor, NotSent, Task, always
 from duetime.telemetry.crash import crash_point
 
 log = structlog.get_logger()
@@ -22,16 +22,20 @@ CANCELLED = Outcome(error_type=ErrorType.CANCELLED, error_message="cancelled on 
 class Worker:
     def __init__(
         self, executor: Executor, recorder: Recorder, clock: Clock, chance: Callable[[], float],
-        is_cancelled: Callable[[str], bool],
+        is_cancelled: Callable[[str], bool], may_send: Callable[[], bool] = always,
     ) -> None:  # fmt: skip
         self._executor = executor
         self._recorder = recorder
         self._clock = clock
         self._chance = chance
         self._is_cancelled = is_cancelled
+        self._may_send = may_send
 
     async def attempt(self, run: Run) -> None:
-        """One attempt, within its deadline. Every end of it is recorded; a shutdown gives the run back."""
+        """One attempt, within its deadline. Every end of it is recorded; a shutdown gives the run back.
+
+        Raises NotSent, and has recorded nothing, if the lease was in doubt when the first byte was to leave.
+        """
         started_at = self._clock.now()
         crash_point("before_attempt")
         try:
@@ -60,10 +64,12 @@ class Worker:
         spec = run.spec
         task = Task(
             run.execution_id, run.job_id, run.tenant, run.scheduled_at, run.attempt, run.token, run.trigger,
-            spec.timeout_seconds, spec.payload,
+            spec.timeout_seconds, spec.payload, self._may_send,
         )  # fmt: skip
         try:
             return await self._executor.execute(task)
+        except NotSent:
+            raise
         except Exception as error:
             log.error("an executor failed", execution_id=run.execution_id, exc_info=True)
             return Outcome(ErrorType.INTERNAL_ERROR, f"the executor failed: {type(error).__name__}: {error}")

@@ -77,7 +77,7 @@ class HttpExecutor:
         except (TypeError, ValueError):
             return _failure(ErrorType.INTERNAL_ERROR, "The job's body can't be written as JSON. Nothing was sent.")
         try:
-            connection = await self._exchange(target, request, deadline, task.payload.method == "HEAD")
+            connection = await self._exchange(task, target, request, deadline)
         except (OSError, DnsError, BlockedTarget, ConnectionLost, BadAnswer) as problem:
             return _network_failure(problem, target, task.timeout_seconds)
         # Nothing awaits between giving the connection back and reading its answer: no other attempt has it yet.
@@ -94,7 +94,8 @@ class HttpExecutor:
         )
         return head.encode("latin-1") + body
 
-    async def _exchange(self, target: Target, request: bytes, deadline: float, head_only: bool) -> Connection:
+    async def _exchange(self, task: Task, target: Target, request: bytes, deadline: float) -> Connection:
+        head_only, may_send = task.payload.method == "HEAD", task.may_send
         addresses = (target.host,) if target.address is not None else self._resolver.cached(target.host)
         if addresses is None:
             async with asyncio.timeout_at(deadline):
@@ -103,7 +104,7 @@ class HttpExecutor:
         if connection is not None:
             sent_at = time.monotonic()
             try:
-                await connection.exchange(request, deadline, head_only=head_only)
+                await connection.exchange(request, deadline, head_only=head_only, may_send=may_send)
             except ConnectionLost as lost:
                 # The target closed a kept connection as we wrote to it. Sending again on a new one is what
                 # HTTP clients do for requests with an Idempotency-Key; every one of ours has it. A target
@@ -114,7 +115,7 @@ class HttpExecutor:
                 self._pool.give_back(target, connection)
                 return connection
         connection = await self._pool.connect(target, addresses, deadline)
-        await connection.exchange(request, deadline, head_only=head_only)
+        await connection.exchange(request, deadline, head_only=head_only, may_send=may_send)
         self._pool.give_back(target, connection)
         return connection
 

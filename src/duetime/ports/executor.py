@@ -2,11 +2,13 @@
 
 An executor gets everything it needs in a `Task` and answers with an `Outcome`. It never raises for what a target
 does: a hang, a refusal or garbage is an outcome. It raises `asyncio.CancelledError` only when it is cancelled, and by
-then has let go of the connection. It does not retry, does not write to the store and knows no policy.
+then has let go of the connection; `NotSent` only when `task.may_send` says no. It does not retry, does not write to the
+store and knows no policy.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -14,7 +16,15 @@ import msgspec
 from duetime.domain.execution import Outcome, Trigger
 from duetime.domain.job import HttpRequest
 
-__all__ = ["Executor", "Outcome", "Task"]
+__all__ = ["Executor", "NotSent", "Outcome", "Task", "always"]
+
+
+class NotSent(Exception):
+    """The lease came into doubt before the first byte left: the run is as it was, and may be another node's by now."""
+
+
+def always() -> bool:
+    return True
 
 
 class Task(msgspec.Struct, frozen=True, gc=False):
@@ -29,6 +39,9 @@ class Task(msgspec.Struct, frozen=True, gc=False):
     trigger: Trigger
     timeout_seconds: float  # the whole attempt: resolve, connect, send, wait, read
     payload: HttpRequest
+    # Asked right before the first byte of a request, and again for a request that is sent anew: a process may have been
+    # stopped since the last look, also while it connected.
+    may_send: Callable[[], bool] = always
 
 
 class Executor(Protocol):
@@ -39,4 +52,4 @@ class Executor(Protocol):
         """Close them. No task is running by then."""
 
     async def execute(self, task: Task) -> Outcome:
-        """Carry out one attempt within `task.timeout_seconds`, measured from the call."""
+        """Carry out one attempt within `task.timeout_seconds`, measured from the call. May raise NotSent."""
