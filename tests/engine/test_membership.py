@@ -146,9 +146,11 @@ async def test_trust_ends_by_the_clock_alone(line: Line, clock: HandClock):
     clock.advance(TTL - MARGIN - 0.001)
     assert len(node.owned) == SHARDS
     assert len(node.owned_now(clock.monotonic())) == SHARDS
+    assert node.is_trusted()
     clock.advance(0.001)
     assert node.owned == node.owned_now(clock.monotonic()) == {}
     assert node.standing is Standing.DOUBTFUL
+    assert not node.is_trusted()
 
 
 async def test_trust_counts_from_the_sending_not_from_the_answer(line: Line, clock: HandClock):
@@ -203,6 +205,21 @@ async def test_who_looked_while_it_was_in_doubt_is_told_anew(line: Line, clock: 
     assert node.owned == {}
     await node.run_once()
     assert (node.lost, node.gained) == ([mine], [mine, mine])
+
+
+async def test_a_node_that_owns_nothing_is_told_that_a_doubt_came_to_nothing(line: Line, clock: HandClock):
+    """A worker has runs that wait for it, and no shards that it could gain anew."""
+    node = Node(line, clock, 1, roles="worker")
+    await node.run_once()
+    told: list[bool] = []
+    node.on_trusted = lambda: told.append(node.is_trusted())
+    clock.advance(1)
+    await node.run_once()
+    assert told == []
+    clock.advance(TTL - MARGIN)
+    assert not node.is_trusted()
+    await node.run_once()
+    assert (told, node.gained) == ([True], [])
 
 
 async def test_a_refused_renewal_is_the_end_of_this_node(line: Line, clock: HandClock):

@@ -10,9 +10,10 @@ from structlog.testing import capture_logs
 from duetime.domain import commands as c
 from duetime.domain.errors import StaleEpoch
 from duetime.domain.hint import Hint
-from duetime.domain.ids import SHARDS, shard_of
+from duetime.domain.ids import SHARDS, execution_id, shard_of
 from duetime.domain.instants import SECOND
-from duetime.domain.states import State
+from duetime.domain.states import State, Trigger
+from duetime.engine.dispatcher import Limits
 from duetime.ports.store import ExecutionQuery, Store
 from duetime.registry.memory import MemoryRegistry
 from duetime.testing import HandClock, ScriptedExecutor
@@ -259,6 +260,22 @@ async def test_a_cancellation_reaches_the_node_that_runs_it(nodes: tuple[Stage, 
     assert [e.state for e in await executions_of(store, task.job_id)] == [State.CANCELLED]
 
 
+async def test_an_attempt_may_send_for_as_long_as_the_lease_is_trusted(nodes: tuple[Stage, Stage], store: Store):
+    """It may take its time to connect, and looks again before the first byte leaves."""
+    a, b = nodes
+    await add_jobs(store, count=1)
+    await beat(a.clock, 3, a, b)
+    for stage in nodes:
+        stage.executor.hold()
+        await stage.tick()
+    (task,) = a.executor.tasks + b.executor.tasks
+    assert task.may_send()
+    await beat(a.clock, 2 * TTL, a, b)
+    assert task.may_send()
+    a.clock.advance(TTL)
+    assert not task.may_send()
+
+
 async def test_a_cancellation_that_nobody_hinted_at_is_found_within_a_second(nodes: tuple[Stage, Stage], store: Store):
     a, b = nodes
     await add_jobs(store, count=1)
@@ -296,6 +313,24 @@ async def test_a_node_whose_lease_was_lost_joins_anew_under_another_id(store: St
     assert await stage.states(job_id) == [State.COMPLETED]
 
 
+async def test_a_node_that_the_store_calls_void_joins_anew_though_its_lease_lives(store: Store, clock: HandClock):
+    """The start of an earlier process of its name arrived late, and that process was gone: nobody else would fire."""
+    stage = Stage(store, clock, ScriptedExecutor())
+    stage.registry = MemoryRegistry(clock, TTL)
+    engine = stage.make_engine(node_name="a")
+    await engine.start()
+    try:
+        before = await stage.add_job(spec("immediate"))
+        await until(lambda: len(stage.executor.finished) == 1)
+        late = await stage.apply(c.StartNode(clock.now(), "a"))
+        after = await stage.add_job(spec("immediate"))
+        await until(lambda: len({task.job_id for task in stage.executor.finished}) == 2)
+        assert engine.node > late
+    finally:
+        await engine.stop()
+    assert await stage.states(before) == await stage.states(after) == [State.COMPLETED]
+
+
 @pytest.mark.parametrize(("roles", "fires", "runs"), [({"timer"}, True, False), ({"worker"}, False, True)])
 async def test_roles_split_who_fires_from_who_runs(
     store: Store, clock: HandClock, roles: set[str], fires: bool, runs: bool
@@ -311,3 +346,25 @@ async def test_roles_split_who_fires_from_who_runs(
         await stage.turn_timer()
         assert await stage.states(job_id) == [State.QUEUED]
         assert stage.executor.tasks == []
+
+
+@pytest.mark.parametrize("roles", [{"timer", "worker"}, {"worker"}])
+async def test_what_waits_while_the_lease_is_in_doubt_goes_on_when_it_is_renewed(
+    store: Store, clock: HandClock, roles: set[str]
+):
+    """Also on a node that owns no shard, and so gains none when the doubt is over."""
+    stage = Stage(store, clock, ScriptedExecutor())
+    stage.registry = MemoryRegistry(clock, TTL)
+    await stage.join(Limits(concurrency=1), node_name="a", roles=frozenset(roles))
+    for number, job_id in enumerate(await add_jobs(store, "2030-01-01T00:00:00Z", count=2)):
+        await stage.apply(c.AddRun(NOW, TENANT, job_id, execution_id(NOW, number), Trigger.MANUAL))
+    stage.executor.hold()
+    await stage.engine.claimer.run_once()
+    await stage.executor.until_started(1)
+    clock.advance(TTL - 0.5)
+    stage.executor.let_go()
+    await stage.let_run()
+    assert (len(stage.executor.tasks), stage.engine.dispatcher.waiting()) == (1, 1)
+    await stage.engine.membership.run_once()
+    await stage.let_run()
+    assert (len(stage.executor.finished), stage.engine.dispatcher.waiting()) == (2, 0)

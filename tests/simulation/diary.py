@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from cluster.checker import AcknowledgedJob, History, instant, shown
-from duetime.domain.commands import NewJob
+from duetime.domain.commands import Claim, Command, Fire, Fired, NewJob
+from duetime.domain.plan import PlannedRun
 from duetime.ports.executor import Task
 from duetime.ports.store import ExecutionRecord, Store
 from duetime.testing import HandClock
@@ -13,14 +14,39 @@ from samples import TENANT, executions_of
 
 
 class Diary:
+    """`wrongs`: what was decided before its instant by the clock of who decided it, and what was sent without a claim.
+
+    An instant that has come does not go away: a machine whose clock is set back after it has decided, while the answer
+    is under way or the run waits in its memory for a place, sends what it has claimed.
+    """
+
     def __init__(self, clock: HandClock) -> None:
         self._clock = clock
         self.lines: list[dict[str, Any]] = []
-        self.early: list[str] = []  # by the clock of the machine that sent it
+        self.wrongs: list[str] = []
+        self._claims: set[tuple[str, int]] = set()  # execution and token
 
-    def begin(self, task: Task, machine_now: int) -> dict[str, Any]:
-        if machine_now < task.scheduled_at:
-            self.early.append(f"{task.execution_id} was sent {task.scheduled_at - machine_now} ms early")
+    def decided(self, command: Command, answer: Any, machine_now: int) -> None:
+        """The store has answered a command that was sent when the sender's clock read `machine_now`."""
+        if isinstance(command, Fire):
+            for move in command.moves:
+                self._look(move.job_id, move.due_at, machine_now)
+            for planned in command.runs:
+                self._look(planned.execution_id, planned.scheduled_at, machine_now)
+                if command.claim and isinstance(answer, Fired) and _is_claimed(planned, answer):
+                    self._claims.add((planned.execution_id, 1))
+        elif isinstance(command, Claim) and isinstance(answer, list):
+            for run in answer:
+                self._look(run.execution_id, run.scheduled_at, machine_now)
+                self._claims.add((run.execution_id, run.token))
+
+    def _look(self, what: str, at: int, machine_now: int) -> None:
+        if machine_now < at:
+            self.wrongs.append(f"{what}: decided {at - machine_now} ms early, for {shown(at)}")
+
+    def begin(self, task: Task) -> dict[str, Any]:
+        if (task.execution_id, task.token) not in self._claims:
+            self.wrongs.append(f"{task.execution_id}: sent with token {task.token}, which nobody has claimed")
         line = {
             "execution_id": task.execution_id, "job_id": task.job_id, "scheduled_at": shown(task.scheduled_at),
             "attempt": task.attempt, "token": task.token, "trigger": task.trigger, "t_start": self._clock.now(),
@@ -31,6 +57,10 @@ class Diary:
 
     def end(self, line: dict[str, Any], status: int | None) -> None:
         line |= {"t_end": self._clock.now(), "status": status}
+
+
+def _is_claimed(planned: PlannedRun, fired: Fired) -> bool:
+    return planned.job_id not in fired.stale_jobs and planned.execution_id not in fired.not_claimed
 
 
 def acknowledged(job: NewJob, now: int) -> AcknowledgedJob:

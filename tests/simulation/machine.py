@@ -77,8 +77,8 @@ class StoreLink:
         return lambda *arguments: self._machine.ask(name, lambda: method(*arguments))
 
     async def apply(self, commands: Sequence[Command]) -> list[Any]:
-        world = self._machine.world
-        return await self._machine.ask("apply", lambda: world.apply(commands))  # type: ignore[no-any-return]
+        world, decided_at = self._machine.world, self._machine.clock.now()
+        return await self._machine.ask("apply", lambda: world.apply(commands, decided_at))  # type: ignore[no-any-return]
 
 
 class RegistryLink:
@@ -118,7 +118,7 @@ class Targets:
 
     async def execute(self, task: Task) -> Outcome:
         clock, diary = self._machine.clock, self._machine.world.diary
-        line = diary.begin(task, clock.now())
+        line = diary.begin(task)
         seconds = self._chance.choice([0.0, 0.0, 0.1, 0.5, 2.0])
         if seconds:
             await clock.wait(asyncio.Event(), clock.now() + round(seconds * 1000))

@@ -28,6 +28,7 @@ STEP = 0.25
 CALL_SECONDS = 1.5  # after which a call to the registry is given up
 OP_SECONDS = 5.0  # after which one to the store is, if nothing was written
 TURNS = 16  # of the event loop: more than any chain of callbacks between two waits
+MOST_CALLS = 2000  # at one instant: many times what there are
 NAMES = ("n0", "n1", "n2", "n3")
 STALLS = 0.02
 REGISTRY = frozenset({"join", "renew", "take", "release", "leave"})
@@ -73,9 +74,10 @@ class World:
         self._calls.append(call)
         return await call.answer
 
-    async def apply(self, commands: Sequence[c.Command]) -> list[Any]:
+    async def apply(self, commands: Sequence[c.Command], decided_at: int) -> list[Any]:
         results = await self.store.apply(commands)
         for command, result in zip(commands, results, strict=True):
+            self.diary.decided(command, result, decided_at)
             if isinstance(command, c.Seal) and result is None:
                 for shard, epoch in command.shards:
                     assert epoch >= self._sealed.get(shard, (0, 0))[0], f"shard {shard} was sealed with an older epoch"
@@ -92,7 +94,7 @@ class World:
         for move in command.moves:
             if move.job_id not in result.stale_jobs:
                 shard = shard_of(move.job_id)
-                mine, latest = (epochs.get(shard), command.node), self._sealed[shard]
+                mine, latest = (epochs.get(shard), command.node), self._sealed.get(shard)
                 assert mine == latest, f"STALE: a fire of shard {shard} at {mine} was accepted, sealed at {latest}"
 
     # How time passes
@@ -112,7 +114,7 @@ class World:
 
     async def settle(self) -> None:
         """Carry out, one after the other, what may be; until nobody has anything to do at this instant."""
-        while True:
+        for _ in range(MOST_CALLS):
             for _ in range(TURNS):
                 await asyncio.sleep(0)
             now = self.clock.now()
@@ -120,6 +122,7 @@ class World:
             if not ready:
                 return
             await self._go_on(self.chance.choice(ready))
+        raise AssertionError(f"after {MOST_CALLS} calls at one instant still more: a machine asks in a circle")
 
     def _may_go_on(self, call: Call) -> bool:
         """An answer waits for a machine that is stopped. A question of one that is, or is dead, had left it, or not."""

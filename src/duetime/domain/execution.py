@@ -85,14 +85,15 @@ class Attempted(msgspec.Struct, frozen=True, gc=False, array_like=True):
 def conclude(run: Run, outcome: Outcome, started_at: int, ended_at: int, chance: float) -> Attempted:
     """Decide what an attempt's outcome makes of its execution.
 
-    The wall clock may have been set back meanwhile: no attempt ends before it began.
+    The wall clock may have been set back meanwhile: no attempt ends before it began, and no other one is due before
+    the instant has come.
     """
     ended_at = max(started_at, ended_at)
     state, due_at, dead = State.COMPLETED, ended_at, False
     error_type = outcome.error_type
     if error_type is not None:
         state, delay = _after_failure(run, error_type, outcome, chance)
-        due_at += delay
+        due_at = max(ended_at, run.scheduled_at) + delay
         dead = state in (State.FAILED, State.TIMEOUT)
     return Attempted(
         run.execution_id,

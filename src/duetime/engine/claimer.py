@@ -40,7 +40,8 @@ class Claimer(Service):
         if limit <= 0:
             return now + SHORTEST_PAUSE
         full = self._dispatcher.full_endpoints()
-        (claimed,) = await self._store.apply([Claim(self._node, now, limit, full)])
+        # By the clock as it is now: it may have been set back while the store was asked.
+        (claimed,) = await self._store.apply([Claim(self._node, self._clock.now(), limit, full)])
         if isinstance(claimed, DuetimeError):
             raise claimed
         self._dispatcher.offer(claimed)

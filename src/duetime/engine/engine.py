@@ -6,7 +6,8 @@ import asyncio
 import math
 import os
 import random
-from collections.abc import Callable, Coroutine, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
 import msgspec
@@ -14,9 +15,10 @@ import structlog
 
 from duetime.domain.commands import Release, StartNode, StopNode
 from duetime.domain.errors import StaleWrite
+from duetime.domain.execution import Run
 from duetime.domain.hint import Hint
 from duetime.domain.instants import LATEST, SECOND
-from duetime.domain.lease import TIMER, Standing, runs_chores
+from duetime.domain.lease import TIMER, runs_chores
 from duetime.engine.claimer import Claimer
 from duetime.engine.dispatcher import Dispatcher, Limits
 from duetime.engine.membership import Membership
@@ -102,11 +104,13 @@ class Engine:
         recorder = Recorder(self._store, self._clock, self.node, self._events)
         limits = settings.limits if WORKER in roles else msgspec.structs.replace(settings.limits, capacity=0)
         self.dispatcher = Dispatcher(limits, lambda run: worker.attempt(run), lambda run: worker.drop(run))
-        worker = Worker(self._executor, recorder, self._clock, self._chance, lambda id: id in self.dispatcher.cancelled)
         fenced = not math.isinf(self._registry.ttl_seconds)
-        membership = self.membership
         if fenced:
-            self.dispatcher.is_trusted = lambda: membership.standing is Standing.TRUSTED
+            self.dispatcher.is_trusted = self.membership.is_trusted
+        worker = Worker(
+            self._executor, recorder, self._clock, self._chance, lambda id: id in self.dispatcher.cancelled,
+            self.dispatcher.is_trusted,
+        )  # fmt: skip
         ownership = Ownership(self._store, self._clock, self.node, self.membership.owned_now, fenced=fenced)
         self.timer = Timer(self._store, self._clock, self.node, self.dispatcher, self._entropy, ownership)
         self.claimer = Claimer(self._store, self._clock, self.node, self.dispatcher)
@@ -123,16 +127,16 @@ class Engine:
         recorder.is_busy = lambda: self.dispatcher.running() > 0
         recorder.waiting_hint = self.claimer.hint
         self.dispatcher.waiting_hint = self.waiting_hint
-        self.membership.on_gained = self._gain
+        self.membership.on_trusted = self.dispatcher.resume
+        self.membership.on_gained = lambda shards: self.timer.wake()
         self.membership.on_lost = lambda shards: self.timer.wake()
         self.services = [self.membership, recorder, self.reconciler]
         self.services += [self.claimer] if WORKER in roles else []
         self.services += [self.stopper] if WORKER in roles and fenced else []
         self.services += [self.timer, self.retention] if TIMER in roles else []
-
-    def _gain(self, shards: Mapping[int, int]) -> None:
-        self.timer.wake()
-        self.dispatcher.resume()  # after a doubt that came to nothing
+        if fenced:  # else this node is alone, and whoever took its place is another process on the same files
+            for service in self.services:
+                service.on_void = self.membership.lose
 
     def _runs_chores(self) -> bool:
         return runs_chores(self.membership.owned)
@@ -173,8 +177,15 @@ class Engine:
         await asyncio.gather(*lanes, return_exceptions=True)
         if never_started:
             log.warning("runs were given back unstarted", count=len(never_started))
-            await self._try(self._store.apply([Release(self.node, self._clock.now(), tuple(never_started))]))
+            await self._try(self._give_back(never_started))
         await self._try(self.recorder.stop())
+
+    async def _give_back(self, runs: Collection[Run]) -> None:
+        """The clock may have been set back since they were claimed: by now, the instant of some may be yet to come."""
+        now, by_instant = self._clock.now(), defaultdict[int, list[Run]](list)
+        for run in runs:
+            by_instant[max(now, run.scheduled_at)].append(run)
+        await self._store.apply([Release(self.node, at, tuple(page)) for at, page in by_instant.items()])
 
     async def _try(self, step: Coroutine[Any, Any, object]) -> bool:
         try:

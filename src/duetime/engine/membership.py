@@ -42,6 +42,7 @@ def _ignore(*_: object) -> None:
 
 class Membership(Service):
     """`on_gained(shards)` and `on_lost(shards)` get shard: epoch; `on_ended()` says that this node id is done for.
+    `on_trusted()`: a doubt came to nothing. It has its own word: a node that owns no shard gains none by it.
 
     They are called inside a turn, after `owned` has changed, and must neither wait nor raise.
     """
@@ -55,6 +56,7 @@ class Membership(Service):
         self.on_gained: Callable[[Mapping[int, int]], None] = _ignore
         self.on_lost: Callable[[Mapping[int, int]], None] = _ignore
         self.on_ended: Callable[[], None] = _ignore
+        self.on_trusted: Callable[[], None] = _ignore
         self.view: View | None = None  # the latest; for the health page, and for what asks who else lives
         self.node = node
         self._registry = registry
@@ -83,6 +85,11 @@ class Membership(Service):
     def standing(self) -> Standing:
         return standing(self._trust, self._over, self._clock.monotonic())
 
+    def is_trusted(self) -> bool:
+        """The same as standing TRUSTED, for those who ask before each request."""
+        trust = self._trust
+        return trust is not None and self._clock.monotonic() < trust.until and not self._over
+
     @property
     def owned(self) -> Mapping[int, int]:
         """Shard: epoch, as of now."""
@@ -104,7 +111,7 @@ class Membership(Service):
             view = await self._renew()
             got_all = self._over or await self._spread(view)
         except StaleWrite as error:
-            self._lose(error)
+            self.lose(error)
             return LATEST
         except Exception as error:  # noqa: BLE001 (whatever it was: the next beat must come in time)
             self._doubt(error)
@@ -113,6 +120,13 @@ class Membership(Service):
         if math.isinf(self._registry.ttl_seconds):
             return LATEST  # where nothing lapses there is nothing to renew, and nobody to move shards to
         return self._clock.now() + (next_look_in(view, self.node, self._beat) if got_all else self._retry)
+
+    def lose(self, error: StaleWrite) -> None:
+        """The registry or the store says that this node is gone: it is, even if the other one knows nothing of it."""
+        if not self._over:  # else it is leaving, and nobody need start anew
+            log.error("the lease is lost: this node must start anew", node=self.node, error=error.message)
+            self._end()
+            self.on_ended()
 
     async def retire(self) -> None:
         """A graceful stop begins: own nothing, and let others take it. The lease lives on for what still runs."""
@@ -141,11 +155,14 @@ class Membership(Service):
             view = await self._registry.join(self.node, self._name, self._roles)
         else:
             view = await self._registry.renew(self.node)
-        if before is not None and not before.holds(self._clock.monotonic()):
+        was_trusted = before is not None and before.holds(self._clock.monotonic())
+        if not was_trusted:
             self._become({})  # whoever looked meanwhile saw nothing, and dropped what it had: it is gained anew
         self._trust = Trust(sent_at, self._registry.ttl_seconds, self._margin)
         self.view = view
         self._become(believed(view, self.node, self._given_up))
+        if not was_trusted:
+            self.on_trusted()
         return view
 
     async def _spread(self, view: View) -> bool:
@@ -186,12 +203,6 @@ class Membership(Service):
         if self._held and self.standing is Standing.DOUBTFUL:
             log.error("the lease is in doubt: nothing fires until it is renewed", node=self.node, error=trouble)
             self._become({})
-
-    def _lose(self, error: StaleWrite) -> None:
-        if not self._over:  # else it is leaving, and nobody need start anew
-            log.error("the lease is lost: this node must start anew", node=self.node, error=error.message)
-            self._end()
-            self.on_ended()
 
     def _end(self) -> None:
         self._over = True

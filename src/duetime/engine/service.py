@@ -7,9 +7,11 @@ is logged and tried again after a pause: no loop dies of an error.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import structlog
 
+from duetime.domain.errors import StaleEpoch, StaleWrite
 from duetime.domain.instants import SECOND
 from duetime.ports.clock import Clock
 
@@ -26,6 +28,7 @@ class Service:
         self._task: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
         self.failure: str | None = None  # of the last turn, for the health page
+        self.on_void: Callable[[StaleWrite], None] = lambda error: None  # the store takes no more writes of this node
 
     async def run_once(self) -> int:
         """One turn. Answers the instant at which the next is due, if nothing wakes it before."""
@@ -51,9 +54,12 @@ class Service:
         pause = SECOND
         while not self._stop.is_set():
             self._wake.clear()
+            began_at = self._clock.now()
             try:
                 until, waker = await self.run_once(), self._wake
                 self.failure, pause = None, SECOND
+                if self._clock.now() < began_at:
+                    until = 0  # the clock was set back meanwhile: the turn may have named an instant of the old one
             except Exception as error:
                 again, self.failure = self.failure is not None, f"{type(error).__name__}: {error}"
                 log.error(
@@ -62,6 +68,8 @@ class Service:
                 # Nothing but a stop ends this pause: what wakes a service would only make it fail faster.
                 until, waker = self._clock.now() + pause, self._stop
                 pause = min(2 * pause, LONGEST_PAUSE)
+                if isinstance(error, StaleWrite) and not isinstance(error, StaleEpoch):
+                    self.on_void(error)
             await asyncio.sleep(0)  # a turn that waited for nothing, and is due again at once, must not hold the loop
             if not self._stop.is_set():
                 await self._clock.wait(waker, until)

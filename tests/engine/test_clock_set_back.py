@@ -1,0 +1,121 @@
+"""A clock that was ahead and is set right: what it had decided stands, and nothing else begins before its instant."""
+
+from __future__ import annotations
+
+import pytest
+
+from duetime.domain.execution import ErrorType, Outcome
+from duetime.domain.instants import SECOND
+from duetime.domain.states import State
+from duetime.engine.dispatcher import Limits
+from duetime.engine.service import Service
+from duetime.ports.store import Store
+from duetime.testing import SUCCESS, HandClock, ScriptedExecutor
+from engine.stage import Stage, until
+from samples import NOW, spec
+
+HALF_PAST = "2026-01-01T00:30:00Z"
+URL = "https://later.example/run"
+FAILURE = Outcome(ErrorType.HTTP_ERROR, "the target answered 500", 500)
+
+
+class Interrupted:
+    """A store at which something happens while the next waiting instant is read."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.jump: float = 0.0
+        self.clock: HandClock
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+    async def next_waiting_at(self) -> int | None:
+        waiting_at = await self._store.next_waiting_at()
+        self.clock.jump(self.jump)
+        return waiting_at
+
+
+@pytest.fixture
+async def waiting(stage: Stage, executor: ScriptedExecutor) -> str:
+    """The job of a run that waits for its place. It is due at half past; the clock was an hour ahead, until now."""
+    executor.hold()
+    await stage.join(Limits(concurrency=1), drain_seconds=0.01)
+    await stage.add_job(spec("immediate", priority=9))
+    await stage.tick()
+    job_id = await stage.add_job(spec(HALF_PAST, url=URL))
+    stage.clock.jump(3600)
+    await stage.turn_timer()
+    assert (stage.engine.dispatcher.running(), stage.engine.dispatcher.waiting()) == (1, 1)
+    stage.clock.jump(-3600)
+    return job_id
+
+
+async def test_what_was_claimed_when_its_instant_had_come_runs_though_the_clock_was_set_back(
+    stage: Stage, executor: ScriptedExecutor, waiting: str
+):
+    executor.let_go()
+    await stage.tick()
+    assert await stage.states(waiting) == [State.COMPLETED]
+    await stage.pass_time(3600, step=60)
+    assert len(executor.tasks) == 2
+
+
+async def test_what_is_given_back_waits_for_its_instant(stage: Stage, executor: ScriptedExecutor, waiting: str):
+    await stage.engine.stop()
+    executor.let_go()
+    await stage.join()
+    await stage.engine.reconciler.run_once()
+    await stage.pass_time(1799, step=60)
+    assert await stage.states(waiting) == [State.QUEUED]
+    await stage.pass_time(1)
+    assert await stage.states(waiting) == [State.COMPLETED]
+
+
+async def test_a_retry_is_not_before_the_instant(stage: Stage, executor: ScriptedExecutor, waiting: str):
+    executor.answer([FAILURE, SUCCESS], URL)
+    executor.let_go()
+    await stage.pass_time(1800, step=60)
+    (execution,) = await stage.executions(waiting)
+    assert (execution.state, execution.attempt) == (State.RETRYING, 1)
+    await stage.pass_time(60)
+    assert await stage.states(waiting) == [State.COMPLETED]
+
+
+async def test_a_claim_goes_by_the_clock_as_it_is_when_the_claim_is_made(
+    stage: Stage, clock: HandClock, executor: ScriptedExecutor, waiting: str
+):
+    await stage.engine.stop()  # what it held is to be claimed at half past
+    executor.let_go()
+    store = Interrupted(stage.store)
+    store.clock = clock
+    await stage.join(store=store)  # type: ignore[arg-type]
+    clock.jump(3600)
+    store.jump = -3600.0
+    await stage.engine.claimer.run_once()
+    await stage.settle()
+    assert (clock.now(), await stage.states(waiting)) == (NOW, [State.QUEUED])
+
+
+class Asleep(Service):
+    """Its turn reads the clock, which is set back before the turn is over."""
+
+    def __init__(self, clock: HandClock) -> None:
+        super().__init__("asleep", clock)
+        self.turns = 0
+
+    async def run_once(self) -> int:
+        now = self._clock.now()
+        self.turns += 1
+        if self.turns == 1:
+            self._clock.jump(-3600)  # type: ignore[attr-defined]
+        return now + SECOND
+
+
+async def test_a_clock_set_back_during_a_turn_does_not_make_a_sleep_of_a_second_one_of_an_hour(clock: HandClock):
+    service = Asleep(clock)
+    await service.start()
+    await until(lambda: clock.waiting() == 1)
+    clock.advance(1)
+    await until(lambda: service.turns >= 2)
+    await service.stop()
