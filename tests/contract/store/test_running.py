@@ -392,9 +392,11 @@ async def test_after_a_release_the_earlier_claim_is_worth_nothing(store: Store, 
     assert await finish(store, node, LATER, ended(again)) == []
 
 
-async def test_releasing_what_has_ended_changes_nothing(store: Store, node: int):
+@pytest.mark.parametrize("outcome", [Outcome(), FAILURE])
+async def test_releasing_what_is_not_running_changes_nothing(store: Store, node: int, outcome: Outcome):
+    """Ended, or about to be tried again: that attempt is counted."""
     run = await running(store, node)
-    await finish(store, node, NOW, ended(run))
+    await finish(store, node, NOW, ended(run, outcome))
     before = await snapshot(store)
     assert await one(store, c.Release(node, LATER, (run,))) is None
     assert await snapshot(store) == before

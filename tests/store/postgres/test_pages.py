@@ -99,6 +99,20 @@ async def test_a_page_with_a_stale_result_writes_the_others(
     assert await totals(store) == await recount(store)
 
 
+@pytest.mark.parametrize("outcome", [Outcome(), FAILED])
+async def test_a_result_of_what_is_not_running_is_refused_though_history_has_no_attempt_of_it(
+    store: PostgresStore, node: int, session: asyncpg.Connection, outcome: Outcome
+):
+    """The key of `attempts` refuses it as well. But the fence is in `open_runs`: history may be cut or lost."""
+    await add_job(store, spec("immediate", retry_policy=RetryPolicy(max_retries=3)))
+    _, (run,) = await fire(store, node, NOW)
+    await finish(store, node, NOW, ended(run, FAILED))
+    await session.execute("DELETE FROM attempts")
+    assert await finish(store, node, DUE, ended(run, outcome)) == [run.execution_id]
+    assert (await execution(store, run.execution_id)).state is State.RETRYING
+    assert await totals(store) == await recount(store)
+
+
 async def test_a_page_with_an_instant_that_was_decided_fires_the_others(
     store: PostgresStore, node: int, session: asyncpg.Connection, careful: list[Any]
 ):
