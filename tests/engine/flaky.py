@@ -1,7 +1,8 @@
-"""A store that fails when told to; all else goes to the real one."""
+"""A store that fails when told to, or takes its time; all else goes to the real one."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,9 +16,15 @@ class FlakyStore:
         self._store = store
         self._failures: dict[type[Command], int] = {}
         self.failed = 0
+        self._gates: dict[type[Command], asyncio.Event] = {}
+        self.held: list[Command] = []  # asked for, and waiting at a gate
 
     def fail_next(self, kind: type[Command], times: int = 1) -> None:
         self._failures[kind] = times
+
+    def hold(self, kind: type[Command]) -> asyncio.Event:
+        """Commands of this kind are not written until the event that this answers is set."""
+        return self._gates.setdefault(kind, asyncio.Event())
 
     async def apply(self, commands: Sequence[Command]) -> list[Any]:
         for command in commands:
@@ -25,6 +32,11 @@ class FlakyStore:
                 self._failures[type(command)] -= 1
                 self.failed += 1
                 raise Overloaded("the disk is full, nothing was written; free some space and try again")
+        for command in commands:
+            if (gate := self._gates.get(type(command))) is not None and not gate.is_set():
+                self.held.append(command)
+                await gate.wait()
+                self.held.remove(command)
         return await self._store.apply(commands)
 
     def __getattr__(self, name: str) -> Any:

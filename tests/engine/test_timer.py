@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -17,11 +20,11 @@ from duetime.domain.plan import DueTimer
 from duetime.domain.states import State, Trigger
 from duetime.engine.armed import ARM_AHEAD
 from duetime.engine.dispatcher import Limits
-from duetime.engine.timer import PAGE
+from duetime.engine.timer import BURST, FIRST_PAGE, PAGE
 from duetime.ports.store import Store
 from duetime.testing import HandClock, ScriptedExecutor
 from engine.flaky import FlakyStore
-from engine.stage import Stage
+from engine.stage import Stage, until
 from samples import NOW, TENANT, new_job, spec
 
 
@@ -243,6 +246,94 @@ async def test_a_fire_that_fails_is_tried_again_and_nothing_is_lost(stage: Stage
     assert executor.tasks == []
     await stage.tick()
     assert [task.scheduled_at for task in executor.tasks] == [NOW + MINUTE]
+
+
+async def burst_of(stage: Stage, count: int) -> tuple[c.NewJob, ...]:
+    jobs = tuple(new_job(spec("2026-01-01T00:01:00Z")) for _ in range(count))
+    await stage.apply(c.CreateJobs(NOW, jobs))
+    stage.clock.set(NOW + MINUTE)
+    return jobs
+
+
+async def run_at_least(stage: Stage, count: int) -> None:
+    while len(stage.executor.tasks) < count:
+        await stage.engine.timer.run_once()
+        await stage.let_run()
+
+
+async def turn_until(stage: Stage, condition: Callable[[], bool]) -> asyncio.Task[int]:
+    """Turn the timer until this holds; answers the turn that is under way then."""
+    turn = asyncio.ensure_future(stage.engine.timer.run_once())
+    async with asyncio.timeout(10):
+        while not condition():
+            if turn.done():
+                turn = asyncio.ensure_future(stage.engine.timer.run_once())
+            await asyncio.sleep(0)
+    return turn
+
+
+async def test_in_a_burst_the_next_page_is_made_while_one_is_written_and_no_more_than_that(stage: Stage):
+    flaky = FlakyStore(stage.store)
+    await stage.join(store=flaky)
+    jobs = await burst_of(stage, 3 * PAGE)
+    await run_at_least(stage, BURST)
+    gate = flaky.hold(c.Fire)
+    turn = await turn_until(stage, lambda: len(flaky.held) == 2)
+    await stage.let_run()
+    first, second = (command for command in flaky.held if isinstance(command, c.Fire))
+    assert not {move.job_id for move in first.moves} & {move.job_id for move in second.moves}
+    gate.set()
+    await turn
+    await stage.tick()
+    runs = Counter(task.job_id for task in stage.executor.tasks)
+    assert (len(runs), max(runs.values())) == (len(jobs), 1)
+
+
+async def test_small_pages_are_waited_for(stage: Stage):
+    flaky = FlakyStore(stage.store)
+    await stage.join(store=flaky)
+    await burst_of(stage, PAGE)
+    gate = flaky.hold(c.Fire)
+    turn = await turn_until(stage, lambda: bool(flaky.held))
+    await stage.let_run()
+    assert [len(command.runs) for command in flaky.held if isinstance(command, c.Fire)] == [FIRST_PAGE]
+    gate.set()
+    await turn
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+async def test_pages_that_were_under_way_when_one_failed_are_fired_once_all_the_same(stage: Stage, failing: int):
+    flaky = FlakyStore(stage.store)
+    await stage.join(store=flaky)
+    jobs = await burst_of(stage, 3 * PAGE)
+    await run_at_least(stage, PAGE)
+    flaky.fail_next(c.Fire, failing)
+    for _ in range(failing):
+        with suppress(Overloaded):  # one turn for both, if both were under way
+            await stage.tick()
+    await stage.tick()
+    assert flaky.failed == failing
+    runs = Counter(task.job_id for task in stage.executor.tasks)
+    assert (len(runs), max(runs.values())) == (len(jobs), 1)
+
+
+async def test_a_page_that_is_being_written_at_a_stop_is_run(stage: Stage):
+    flaky = FlakyStore(stage.store)
+    await stage.join(store=flaky)
+    await burst_of(stage, 3 * PAGE)
+    await run_at_least(stage, BURST)
+    before = len(stage.executor.tasks)
+    gate = flaky.hold(c.Fire)
+    turn = asyncio.ensure_future(stage.engine.timer.run_once())
+    await until(lambda: bool(flaky.held))
+    stopping = asyncio.ensure_future(stage.engine.timer.stop())
+    await stage.let_run()
+    assert not stopping.done()
+    gate.set()
+    await asyncio.gather(turn, stopping)
+    await stage.settle()
+    assert len(stage.executor.tasks) > before
+    assert not flaky.held
 
 
 async def test_a_void_node_fires_nothing(stage: Stage, executor: ScriptedExecutor):
