@@ -48,10 +48,20 @@ def look(disturbed: float) -> Machine:
 
 def busy_share(seconds: float = 0.5) -> float:
     """How much of the machine is in use while this harness rests, 0 to 1."""
-    before, started = _busy_ticks(), time.perf_counter()
+    busy = Busy()
     time.sleep(seconds)
-    spent = (_busy_ticks() - before) / os.sysconf("SC_CLK_TCK")
-    return spent / (time.perf_counter() - started) / (os.cpu_count() or 1)
+    return busy.share()
+
+
+class Busy:
+    """How much of the machine is in use from here on."""
+
+    def __init__(self) -> None:
+        self._ticks, self._started = _busy_ticks(), time.perf_counter()
+
+    def share(self) -> float:
+        spent = (_busy_ticks() - self._ticks) / os.sysconf("SC_CLK_TCK")
+        return spent / (time.perf_counter() - self._started) / (os.cpu_count() or 1)
 
 
 def _busy_ticks() -> int:

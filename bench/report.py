@@ -64,6 +64,7 @@ HEADINGS = {
     "missing": "missing",
     "repeated": "repeated",
     "cpu_percent": "CPU, % of a core",
+    "machine_percent": "% of the machine's cores in use",
     "rss_mb": "RSS, MB",
     "rss_restarted_mb": "RSS after a restart, MB",
     "idle_cpu_percent": "idle CPU, % of a core",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Iterator
 
 from bench import limits, processes
+from bench.machine import Busy
 from bench.results import Kind, Result, measured
 from bench.workloads import Setting
 
@@ -33,11 +35,14 @@ def engines(nodes: int, count: int, where: str) -> dict[str, float]:
         processes.start([*command, "run", str(count), where, due_at], stdout=subprocess.PIPE) for _ in range(nodes)
     ]
     try:
+        time.sleep(max(0.0, int(due_at) / 1000 - time.time()))
+        busy = Busy()
         answers = [child.communicate(timeout=600)[0] for child in children]
+        used = busy.share()
     finally:
         for child in children:
             processes.kill(child)
     if any(child.returncode for child in children):
         raise RuntimeError("an engine failed: see above")
     seconds = max(float(answer) for answer in answers)
-    return {"per_second": count / seconds, "seconds": seconds}
+    return {"per_second": count / seconds, "seconds": seconds, "machine_percent": used * 100}
