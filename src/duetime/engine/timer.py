@@ -31,7 +31,7 @@ FIRST_PAGE = 8  # a burst begins with a small page, so that its first requests l
 # Runs: once pages may have this size, the next one is made and sent while one is being written. The store would have
 # nothing to do otherwise while this process makes a page, nor this process while the store writes one: twice the pages
 # on PostgreSQL, measured. Small ones are waited for, so that the first requests of a burst leave before all else.
-BURST = 256
+BURST = 24
 PAGE_GROWTH = 3  # a page is planned and written in about the time that the one before it takes to run
 ROOM_WAIT_SECONDS = 0.25  # how long a page waits to be born claimed before it is written as QUEUED
 CLOCK_JUMP_SECONDS = 2.0

@@ -36,6 +36,10 @@ ALL_CHECKS = [
 Doctor = Callable[[], Awaitable[dict[str, Check]]]
 
 
+def now() -> int:
+    return time.time_ns() // 1_000_000
+
+
 @pytest.fixture
 async def url() -> AsyncIterator[str]:
     async with fresh_database() as made:
@@ -67,7 +71,7 @@ async def cluster(url: str) -> AsyncIterator[tuple[PostgresStore, PostgresRegist
     store, registry = PostgresStore(url), PostgresRegistry(url, ttl_seconds=60)
     await store.start()
     await registry.start()
-    node = int(await one(store, StartNode(0, "a")))
+    node = int(await one(store, StartNode(now(), "a")))
     await registry.join(node, "a", ROLES)
     taken = await registry.take(node, range(SHARDS))
     await one(store, Seal(node, tuple(taken.items())))
@@ -128,7 +132,7 @@ async def test_a_registry_that_fell_behind_the_store_is_a_problem_that_its_advic
     assert not_ok(checks) == {"epochs": PROBLEM}
     await registry.leave(node)  # "Stop all nodes"
     await session.execute(checks["epochs"].advice.split("; ")[1])
-    later = int(await one(store, StartNode(0, "a")))
+    later = int(await one(store, StartNode(now(), "a")))
     await registry.join(later, "a", ROLES)
     taken = await registry.take(later, range(SHARDS))
     assert await one(store, Seal(later, tuple(taken.items()))) is None
@@ -184,7 +188,9 @@ async def test_runs_of_nodes_that_ended_are_found_also_if_only_their_lease_did(
     store, _, node = cluster
     await session.execute(OPEN_RUN, 0, node, False, "RUNNING")
     assert not_ok(await doctor()) == {}
-    lapsed = int(await one(store, StartNode(0, "b")))  # its lease is nowhere, and the store has not heard of its end
+    lapsed = int(
+        await one(store, StartNode(now(), "b"))
+    )  # its lease is nowhere, and the store has not heard of its end
     await session.execute(OPEN_RUN, 0, lapsed, False, "RUNNING")
     checks = await doctor()
     assert not_ok(checks) == {"lost executions": WARNING}

@@ -202,13 +202,18 @@ async def test_a_server_without_a_connection_to_spare_is_told_as_overload_and_no
     session: asyncpg.Connection, url: str
 ):
     await session.execute("""
-        DO $$ BEGIN CREATE ROLE visitor LOGIN PASSWORD 'visitor' CONNECTION LIMIT 1;
+        DO $$ BEGIN CREATE ROLE visitor LOGIN PASSWORD 'visitor' CONNECTION LIMIT 10;
         EXCEPTION WHEN duplicate_object THEN END $$;
         GRANT ALL ON ALL TABLES IN SCHEMA public TO visitor""")
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     store = PostgresStore(urlunsplit(parts._replace(netloc=f"visitor:visitor@{host}")), op_timeout_seconds=TIMEOUT)
     await store.start()
+    assert await one(store, c.StartNode(NOW, "node-1"))
+    await session.execute(
+        "ALTER ROLE visitor CONNECTION LIMIT 1; "
+        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE usename = 'visitor'"
+    )
     assert await store.count_jobs(JobQuery(TENANT)) == 0  # with the one connection there is
     with pytest.raises(Overloaded, match="has no connection left, nothing was changed") as told:
         await one(store, c.CreateJobs(NOW, (new_job(),)))
@@ -216,7 +221,6 @@ async def test_a_server_without_a_connection_to_spare_is_told_as_overload_and_no
     await session.execute("ALTER ROLE visitor CONNECTION LIMIT 10")
     assert await one(store, c.CreateJobs(NOW, (new_job(),))) is None
     await store.stop()
-    await session.execute("ALTER ROLE visitor CONNECTION LIMIT 1")
 
 
 # Locks

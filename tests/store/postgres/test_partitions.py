@@ -48,6 +48,14 @@ async def test_a_day_is_made_when_it_is_needed_and_the_next_one_ahead(
     assert await in_rest(session) == 0
 
 
+async def test_a_node_that_starts_has_its_days_before_anything_is_due(
+    store: PostgresStore, session: asyncpg.Connection
+):
+    await drop_far(session)
+    await one(store, c.StartNode(FAR, "node-1"))
+    assert {TODAY, TODAY + 1} <= set(await list_days(session))
+
+
 async def test_stores_that_need_a_day_at_once_make_it_once(
     store: PostgresStore, other: PostgresStore, session: asyncpg.Connection
 ):

@@ -12,6 +12,8 @@ from duetime.domain.commands import StartNode
 from duetime.store.postgres import PostgresStore, StoreUnusable
 from duetime.store.postgres.blocks import load_blocks, load_migrations
 from duetime.store.postgres.connections import Address
+from duetime.store.postgres.lane import OF_A_BURST, Lane
+from duetime.store.postgres.partitions import Days
 from duetime.store.postgres.schema import LOCK, get_versions, migrate
 from samples import NOW, add_job, one
 from store.postgres_server import connected, fresh_database
@@ -110,6 +112,16 @@ async def test_the_schema_itself_allows_one_execution_for_a_job_and_an_instant(s
         await session.execute(insert, at)
         with pytest.raises(asyncpg.UniqueViolationError):
             await session.execute(insert, at)
+
+
+async def test_what_a_burst_is_written_with_is_planned_before_the_first_one(store: PostgresStore):
+    lane = Lane(store._writer._lanes[0]._connector, Days(), 5.0, 0, lambda error: None)
+    await lane.open()
+    assert lane._connection is not None
+    planned = await lane._connection.fetch("SELECT statement FROM pg_prepared_statements WHERE generic_plans > 0")
+    blocks = load_blocks("runs.sql")
+    assert {blocks[name].sql for name in OF_A_BURST} <= {row["statement"] for row in planned}
+    await lane.close()
 
 
 @pytest.mark.parametrize("is_pooled", [True, False])

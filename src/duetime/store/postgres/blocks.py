@@ -20,6 +20,11 @@ class Statement(NamedTuple):
     def arguments(self, values: Mapping[str, Any]) -> list[Any]:
         return [values[name] for name in self.names]
 
+    def nothing(self) -> list[Any]:
+        """Arguments with which a statement of pages does nothing: empty columns."""
+        numbers = range(1, len(self.names) + 1)
+        return [[] if re.search(rf"\${number}::\w+\[\]", self.sql) else None for number in numbers]
+
 
 @lru_cache(maxsize=512)
 def statement(sql: str) -> Statement:

@@ -28,6 +28,9 @@ from duetime.telemetry.crash import crash_point
 
 MOST_TRIES = 8  # of a batch that meets deadlocks; they are rare, for locks are taken in one order
 PAUSE_IN_DOUBT_SECONDS = 0.25
+# What a burst is written with. A new connection runs them once on nothing, so that they are parsed and planned before
+# an instant comes, and not at it.
+OF_A_BURST = ("get_node", "list_epochs", "fire_timers", "fire_runs", "finish_timers", "end_runs")
 
 Batch = tuple[Sequence[c.Command], "asyncio.Future[list[Any]]"]
 # The node's own: nobody waits for them at the other end of a request, and what they hold must not be left unknown.
@@ -47,9 +50,18 @@ class Lane:
         self._connection: asyncpg.Connection | None = None
         self._is_committing = False
         self._results: list[Any] = []
-        self._sql = load_blocks("nodes.sql")
+        self._sql = load_blocks("nodes.sql", "runs.sql")
         self._report = report  # told how the last write went: None, or what was wrong
         self.is_stopping = False
+
+    async def open(self) -> None:
+        """Connect before anybody waits for it. If that can't be done, whoever writes will be told."""
+        try:
+            async with asyncio.timeout(self._timeout):
+                await self._connect()
+        except TROUBLE as error:
+            self._discard()
+            self._report(f"{type(error).__name__}: {error}")
 
     async def close(self) -> None:
         if self._connection is not None:
@@ -158,6 +170,9 @@ class Lane:
     async def _connect(self) -> asyncpg.Connection:
         if self._connection is None or self._connection.is_closed():
             self._connection = await self._connector.open()
+            if not self._connector.is_pooled:  # else it may be another connection by then
+                for block in (self._sql[name] for name in OF_A_BURST):
+                    await self._connection.fetch(block.sql, *block.nothing())
         return self._connection
 
     async def _roll_back(self) -> None:

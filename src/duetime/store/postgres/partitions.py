@@ -34,7 +34,7 @@ def days_of(commands: Iterable[c.Command]) -> set[int]:
     """The days that these commands need, seen from their own instants: near ones only."""
     days: set[int] = set()
     for command in commands:
-        if isinstance(command, (c.Fire, c.AddRun, c.Redrive)):
+        if isinstance(command, (c.Fire, c.AddRun, c.Redrive, c.StartNode)):  # a start: so that no fire waits for it
             today = command.now // DAY
             days.update(range(today, today + AHEAD + 1))
             if isinstance(command, c.Fire):

@@ -72,6 +72,7 @@ class Writer:
                 expiry.cancel()
 
     async def _run(self, lane: Lane) -> None:
+        await lane.open()
         while batches := await self._take():
             await lane.write(batches)
         await lane.close()
