@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from duetime.domain import commands as c
 from duetime.domain.execution import ErrorType, Outcome
-from duetime.domain.instants import SECOND
+from duetime.domain.instants import SECOND, format_instant
 from duetime.domain.states import State
 from duetime.engine.dispatcher import Limits
 from duetime.engine.service import Service
 from duetime.ports.store import Store
 from duetime.testing import SUCCESS, HandClock, ScriptedExecutor
 from engine.stage import Stage, until
-from samples import NOW, spec
+from samples import NOW, new_job, spec
 
 HALF_PAST = "2026-01-01T00:30:00Z"
 URL = "https://later.example/run"
@@ -119,3 +120,37 @@ async def test_a_clock_set_back_during_a_turn_does_not_make_a_sleep_of_a_second_
     clock.advance(1)
     await until(lambda: service.turns >= 2)
     await service.stop()
+
+
+async def test_timers_that_nobody_hinted_at_are_looked_for_though_the_clock_was_set_back(
+    stage: Stage, executor: ScriptedExecutor
+):
+    await stage.join()
+    stage.clock.jump(3600)
+    await stage.turn_timer()
+    stage.clock.jump(-3600)
+    for number in range(1, 21):  # something is armed at all times
+        await stage.add_job(spec(format_instant(NOW + 100 * number)))
+    forgotten = new_job(spec(format_instant(NOW + 550)))
+    for late in range(0, 1400, 50):
+        if late == 300:
+            await stage.apply(c.CreateJobs(NOW, (forgotten,)))
+        stage.clock.set(NOW + late)
+        await stage.tick()
+    assert forgotten.job_id in {task.job_id for task in executor.tasks}
+
+
+async def test_runs_of_a_lost_node_are_looked_for_though_the_clock_was_set_back(
+    stage: Stage, executor: ScriptedExecutor
+):
+    executor.hold()
+    await stage.join(node_name="node-1")
+    job_id = await stage.add_job(spec("immediate"))
+    await stage.tick()
+    other = await stage.join(node_name="node-2", reconcile_interval_seconds=60)
+    stage.clock.jump(3600)
+    await other.reconciler.run_once()
+    stage.clock.jump(-3600)
+    await stage.apply(c.StartNode(NOW, "node-1"))  # whoever was node-1 is gone
+    await other.reconciler.run_once()
+    assert await stage.states(job_id) == [State.QUEUED]

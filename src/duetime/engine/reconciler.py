@@ -39,6 +39,8 @@ class Reconciler(Service):
     async def run_once(self) -> int:
         now = self._clock.now()
         is_first = self._next_at == 0
+        if self._next_at > now + self._interval:  # the clock was set back
+            self._next_at = now
         if (is_first or self._runs_chores()) and (await self._end_nodes(now) or now >= self._next_at):
             await self._take_over()
             self._next_at = self._clock.now() + self._interval

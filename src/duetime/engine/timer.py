@@ -76,7 +76,7 @@ class Timer(Service):
             armed.read_only(ownership.shards())
         if ownership.shards() == ():
             return now + SECOND
-        if now - self._looked_back_at >= SECOND:
+        if abs(now - self._looked_back_at) >= SECOND:  # or the clock was set back
             self._looked_back_at = now
             armed.look_back()
         if armed.is_read():
