@@ -29,7 +29,7 @@ test: setup      ## Everything that must hold: style, types, layers, and all tes
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest $(ARGS)
 
-check: setup     ## The same without the slow tests: under a minute
+check: setup     ## The same without the slow tests: a few minutes
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
