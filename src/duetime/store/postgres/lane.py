@@ -59,7 +59,7 @@ class Lane:
         try:
             async with asyncio.timeout(self._timeout):
                 await self._connect()
-        except TROUBLE as error:
+        except Exception as error:  # noqa: BLE001 (no lane dies of it, and whoever writes is told)
             self._discard()
             self._report(f"{type(error).__name__}: {error}")
 
