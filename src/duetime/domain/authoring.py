@@ -30,7 +30,7 @@ def change_job(
     `due_at` is when it is next due, or would be if it were not paused. Instants that passed unfired go to the ledger.
     Another schedule is another timetable, whose runs are counted from zero; whatever else changes, the count goes on.
     """
-    check_spec(new)
+    check_spec(new, old)
     if status is JobStatus.CANCELLED:
         raise Conflict(f"job {job_id} is CANCELLED and can't be changed; create a new one")
     table = timetable(new, job_id, created_at)

@@ -1,15 +1,19 @@
 """Every write there is, as data. Applying a command reads no clock and no random source: all it needs is in it.
 
 A command is atomic and fails alone; commands applied together are committed together. What a command answers is in
-its docstring. Rows are `array_like` structs: they go to the store's SQL as one JSON page, in their fields' order.
+its docstring. Where it has an `audit` entry, that is written if, and only if, the command changes something.
+Rows are `array_like` structs: they go to the store's SQL as one JSON page, in their fields' order.
 """
 
 from __future__ import annotations
 
 import msgspec
 
+from duetime.domain.audit import Entry
 from duetime.domain.execution import Attempted, Run
+from duetime.domain.identity import Role, Tier
 from duetime.domain.job import JobSpec
+from duetime.domain.limits import Quota
 from duetime.domain.plan import PlannedRun, Skipped, TimerMove
 from duetime.domain.states import Trigger
 
@@ -45,11 +49,14 @@ class CreateJobs(Command, frozen=True):
 
     Refused with Conflict when a key is taken in the tenant. With `idempotency`: answers the stored response (str) if
     the key is known with the same fingerprint, and refuses IdempotencyKeyReused if with another.
+    Refused: QuotaExceeded if `quota` has not so many left; InsufficientStorage if the store is full.
     """
 
     now: int
     jobs: tuple[NewJob, ...]
     idempotency: IdempotencyRecord | None = None
+    quota: Quota | None = None
+    audit: tuple[Entry, ...] = ()
 
 
 class ChangeJob(Command, frozen=True):
@@ -58,7 +65,8 @@ class ChangeJob(Command, frozen=True):
     With `replan` it is next due at `due_at`, its runs counted from zero if `restart`; if it has no run left and nothing
     open, it is COMPLETED, and a COMPLETED one that has is PENDING again. Without, it stays due as it is: a fire since
     the job was read is not undone. Of `skipped`, what the timer has moved past meanwhile is left out.
-    Refused: NotFound; PreconditionFailed if `version` is another; Conflict if the key is taken or the job is CANCELLED.
+    Refused: NotFound; PreconditionFailed if `version` is another; Conflict if the key is taken or the job is CANCELLED;
+    InsufficientStorage if it grows and the store is full.
     """
 
     now: int
@@ -74,6 +82,7 @@ class ChangeJob(Command, frozen=True):
     replan: bool = True
     restart: bool = False
     skipped: tuple[Skipped, ...] = ()
+    audit: Entry | None = None
 
 
 class PauseJob(Command, frozen=True):
@@ -87,6 +96,7 @@ class PauseJob(Command, frozen=True):
     job_id: str
     by: str
     reason: str
+    audit: Entry | None = None
 
 
 class ResumeJob(Command, frozen=True):
@@ -101,6 +111,7 @@ class ResumeJob(Command, frozen=True):
     version: int
     due_at: int | None
     skipped: Skipped | None
+    audit: Entry | None = None
 
 
 class CancelJob(Command, frozen=True):
@@ -114,6 +125,7 @@ class CancelJob(Command, frozen=True):
     tenant: str
     job_id: str
     skipped: tuple[Skipped, ...] = ()
+    audit: Entry | None = None
 
 
 class PurgeJob(Command, frozen=True):
@@ -126,6 +138,7 @@ class PurgeJob(Command, frozen=True):
     tenant: str
     job_id: str
     limit: int = 2000
+    audit: Entry | None = None
 
 
 class Fire(Command, frozen=True):
@@ -167,6 +180,7 @@ class AddRun(Command, frozen=True):
     job_id: str
     execution_id: str
     trigger: Trigger
+    audit: Entry | None = None
 
 
 class Claim(Command, frozen=True):
@@ -211,6 +225,7 @@ class CancelExecution(Command, frozen=True):
     now: int
     tenant: str
     execution_id: str
+    audit: Entry | None = None
 
 
 class Redrive(Command, frozen=True):
@@ -223,6 +238,71 @@ class Redrive(Command, frozen=True):
     now: int
     tenant: str
     pairs: tuple[tuple[str, str], ...]
+    audit: Entry | None = None
+
+
+class TakeRequests(Command, frozen=True):
+    """Take `wanted` of a user's requests, or as many as are left; `given_back` were taken before and not used.
+
+    Answers (how many were taken, when the bucket is full again in µs).
+    """
+
+    now: int
+    quota: Quota
+    wanted: int
+    given_back: int = 0
+
+
+class NewKey(msgspec.Struct, frozen=True):
+    """An API key, without its secret: only a hash of that is kept."""
+
+    key_id: str
+    tenant: str
+    user_id: str
+    name: str
+    role: Role
+    tier: Tier
+    scopes: tuple[str, ...]
+    secret_hash: str
+    created_by: str
+    expires_at: int | None = None
+
+
+class AddKey(Command, frozen=True):
+    """Answers None."""
+
+    now: int
+    key: NewKey
+    audit: Entry | None = None
+
+
+class RevokeKey(Command, frozen=True):
+    """No request with this key is taken from here on. Answers None; revoking again changes nothing.
+
+    Refused: NotFound.
+    """
+
+    now: int
+    tenant: str
+    key_id: str
+    audit: Entry | None = None
+
+
+class TouchKeys(Command, frozen=True):
+    """These keys were used at `now`. Answers None."""
+
+    now: int
+    key_ids: tuple[str, ...]
+
+
+class Reseal(Command, frozen=True):
+    """Put definitions whose secrets were sealed anew in place of those that were read. Answers how many were.
+
+    `changes` names (job id, version, definition): a job that has another version meanwhile is left alone. It stays the
+    same job, of the same version.
+    """
+
+    changes: tuple[tuple[str, int, JobSpec], ...]
 
 
 class StartNode(Command, frozen=True):

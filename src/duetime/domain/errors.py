@@ -3,12 +3,18 @@
 DuetimeError
 ├── InvalidRequest          400  a field is missing, unknown, of the wrong type or out of bounds
 │   └── InvalidSchedule     400  the schedule, zone or DST choice cannot be understood or never fires
-├── NotFound                404
+├── Unauthorized            401  nobody, or nobody we know
+├── Forbidden               403  somebody, who may not
+├── NotFound                404  also what is another tenant's
 ├── Conflict                409  the thing is in a state that does not allow this
 ├── PreconditionFailed      412  If-Match names another version
 ├── PayloadTooLarge         413
 ├── IdempotencyKeyReused    422  the same key with another body
-├── Overloaded              503  try again after `retry_after` seconds
+├── ComeBack                     after `retry_after` seconds
+│   ├── RateLimited         429  too many requests
+│   ├── QuotaExceeded       429  too many new jobs
+│   └── Overloaded          503
+├── InsufficientStorage     507  the store is as full as it may be
 └── StaleWrite              –    a write that carries an old token or comes from a void node: refused, logged
     └── StaleEpoch          –    a write for a shard that another owner has taken since
 """
@@ -64,6 +70,16 @@ class InvalidSchedule(InvalidRequest):
     code = "INVALID_SCHEDULE"
 
 
+class Unauthorized(DuetimeError):
+    code = "UNAUTHORIZED"
+    status = 401
+
+
+class Forbidden(DuetimeError):
+    code = "FORBIDDEN"
+    status = 403
+
+
 class NotFound(DuetimeError):
     code = "NOT_FOUND"
     status = 404
@@ -89,13 +105,45 @@ class IdempotencyKeyReused(DuetimeError):
     status = 422
 
 
-class Overloaded(DuetimeError):
-    code = "OVERLOADED"
-    status = 503
+class ComeBack(DuetimeError):
+    """Not now, but after `retry_after` seconds."""
 
     def __init__(self, message: str, retry_after: int = 1) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class RateLimited(ComeBack):
+    code = "RATE_LIMIT_EXCEEDED"
+    status = 429
+
+
+class QuotaExceeded(ComeBack):
+    code = "QUOTA_EXCEEDED"
+    status = 429
+
+
+class Overloaded(ComeBack):
+    code = "OVERLOADED"
+    status = 503
+
+
+class InsufficientStorage(DuetimeError):
+    """`kind` is memory or job_count."""
+
+    code = "INSUFFICIENT_STORAGE"
+    status = 507
+
+    def __init__(self, kind: str, current: int, limit: int, requested: int) -> None:
+        unit = " bytes" if kind == "memory" else ""
+        super().__init__(
+            f"the store holds {current:,} of {limit:,}{unit or ' jobs'} and can't take {requested:,}{unit} more; "
+            "remove jobs that are done (DELETE /api/v1/jobs/{id}?purge=true), or raise the limit"
+        )
+        self.kind = kind
+        self.current = current
+        self.limit = limit
+        self.requested = requested
 
 
 class StaleWrite(DuetimeError):

@@ -36,13 +36,17 @@ HttpStatus = Annotated[int, Meta(ge=100, le=599)]
 
 
 class HttpRequest(Fields, frozen=True, omit_defaults=True):
-    """`body`: a string is sent as it is, any other JSON value as JSON, null not at all."""
+    """`body`: a string is sent as it is, any other JSON value as JSON, null not at all.
+
+    `secret`: JSON pointers such as /body/token to what is secret beside all header values (`secrets.py`).
+    """
 
     url: Annotated[str, Meta(min_length=1, max_length=2048)]
     method: Method = "POST"
-    headers: dict[str, Annotated[str, Meta(max_length=8192)]] = {}
+    headers: dict[str, Annotated[str, Meta(max_length=24_000)]] = {}  # sealed; what people send has its own bound
     body: Any = None
     expect_status: Annotated[tuple[HttpStatus, ...], Meta(max_length=50)] = ()  # empty: any 2xx
+    secret: Annotated[tuple[Annotated[str, Meta(max_length=255)], ...], Meta(max_length=20)] = ()
 
 
 class RetryPolicy(Fields, frozen=True):

@@ -13,8 +13,11 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
+from duetime.domain.audit import Entry
+from duetime.domain.capacity import Load
 from duetime.domain.commands import Command
 from duetime.domain.execution import Run
+from duetime.domain.identity import Role, Tier
 from duetime.domain.job import JobSpec, JobStatus
 from duetime.domain.plan import DueTimer
 from duetime.domain.states import ErrorType, State, Trigger
@@ -90,6 +93,51 @@ class SkippedRecord(msgspec.Struct, frozen=True, array_like=True):
     decided_at: int
 
 
+class KeyRecord(msgspec.Struct, frozen=True, array_like=True):
+    """An API key as it stands."""
+
+    key_id: str
+    tenant: str
+    user_id: str
+    name: str
+    role: Role
+    tier: Tier
+    scopes: tuple[str, ...]
+    secret_hash: str
+    created_at: int
+    created_by: str
+    expires_at: int | None
+    last_used_at: int | None
+    revoked_at: int | None
+
+
+class AuditRecord(msgspec.Struct, frozen=True, array_like=True):
+    number: int  # grows in the order in which they were written
+    entry: Entry
+
+
+class AuditPage(msgspec.Struct, frozen=True, array_like=True):
+    """The entries of one commit as they are stored, and the link that they should give."""
+
+    chain: int
+    link: int
+    hash: str  # hex
+    rows: list[tuple[str, str, str]]  # tenant, resource, entry
+
+
+class AuditQuery(msgspec.Struct, frozen=True):
+    """Latest first."""
+
+    tenant: str
+    actor: str | None = None
+    action: str | None = None
+    resource: str | None = None  # also a job that was created in a batch
+    since: int | None = None
+    until: int | None = None
+    limit: int = 20
+    before: int | None = None  # the number of the last row of the page before
+
+
 class JobQuery(msgspec.Struct, frozen=True):
     tenant: str
     status: str | None = None  # a job's status, or the state of its last execution
@@ -109,6 +157,7 @@ class ExecutionQuery(msgspec.Struct, frozen=True):
     job_id: str | None = None
     state: State | None = None
     dead: bool = False
+    owner: str | None = None  # of its job
     since: int | None = None  # scheduled_at >= since
     until: int | None = None  # scheduled_at < until
     limit: int = 20
@@ -186,6 +235,26 @@ class Store(Protocol):
 
     async def get_response(self, tenant: str, idempotency_key: str) -> tuple[str, str] | None:
         """(fingerprint, response) of an idempotent create that was answered."""
+
+    async def get_load(self) -> Load:
+        """How much it holds, of all tenants."""
+
+    async def get_key(self, key_id: str) -> KeyRecord | None:
+        """Of any tenant: who has its secret is who it says."""
+
+    async def list_keys(self, tenant: str, limit: int) -> list[KeyRecord]:
+        """Latest first."""
+
+    async def list_audit(self, query: AuditQuery) -> list[AuditRecord]: ...
+
+    async def list_audit_pages(self, after: tuple[int, int], limit: int) -> list[AuditPage]:
+        """Of all chains, in order of (chain, link), `after` one; to verify them."""
+
+    async def list_specs(self, after: str, limit: int) -> list[tuple[str, str, int, JobSpec]]:
+        """(job id, tenant, version, definition) of all jobs, in the order of their ids, from the one after `after` on.
+
+        What this version can't read is left out.
+        """
 
     async def check(self) -> str | None:
         """None if a read and the last write went well; else what is wrong, in a sentence."""

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import groupby
-from operator import attrgetter
-from typing import Any
+from typing import Any, cast
 
 import asyncpg
 
 from duetime.domain import commands as c
+from duetime.domain.capacity import UNBOUNDED, Capacity
 from duetime.domain.errors import Conflict, DuetimeError
 from duetime.domain.ids import is_id
+from duetime.domain.limits import Quota
+from duetime.store.merging import merged
 from duetime.store.postgres import faults
 from duetime.store.postgres.on_due import DueCommands
+from duetime.store.postgres.on_identity import IdentityCommands
 from duetime.store.postgres.on_jobs import JobCommands
 from duetime.store.postgres.on_nodes import NodeCommands
 from duetime.store.postgres.on_runs import RunCommands
@@ -23,11 +26,12 @@ from duetime.store.postgres.statements import Statements, TakeCare
 class Applier:
     """Applies the commands of one transaction."""
 
-    def __init__(self, connection: asyncpg.Connection, begin: str) -> None:
-        self.statements = Statements(connection)
+    def __init__(self, connection: asyncpg.Connection, begin: str, capacity: Capacity = UNBOUNDED) -> None:
+        self.statements = Statements(connection, capacity)
         self._begin = begin
         jobs, due = JobCommands(self.statements), DueCommands(self.statements)
         runs, nodes = RunCommands(self.statements), NodeCommands(self.statements)
+        identity = IdentityCommands(self.statements)
         self._create_jobs = jobs.create_jobs
         self._apply: dict[type[c.Command], Callable[[Any], Awaitable[Any]]] = {
             c.CreateJobs: jobs.create_jobs,
@@ -36,6 +40,11 @@ class Applier:
             c.ResumeJob: jobs.resume_job,
             c.CancelJob: jobs.cancel_job,
             c.PurgeJob: jobs.purge_job,
+            c.Reseal: jobs.reseal,
+            c.TakeRequests: identity.take_requests,
+            c.AddKey: identity.add_key,
+            c.RevokeKey: identity.revoke_key,
+            c.TouchKeys: identity.touch_keys,
             c.Fire: due.fire,
             c.AddRun: due.add_run,
             c.Redrive: due.redrive,
@@ -50,11 +59,15 @@ class Applier:
             c.Prune: nodes.prune,
         }
 
-    async def apply(self, commands: Sequence[c.Command]) -> tuple[list[Any], bool]:
-        """Their answers, and whether there is anything to commit.
+    async def apply(self, commands: Sequence[c.Command], *, takes_turns: bool = False) -> tuple[list[Any], bool]:
+        """Their answers, and whether there is anything to commit. `takes_turns`: those who add jobs, one by one.
 
         A command that is refused while alone spoils its transaction: that is to be rolled back, and nothing was lost.
         """
+        if takes_turns:
+            await self.statements.lock_room()
+        if keys := {quota.key for command in commands if (quota := _quota_of(command)) is not None}:
+            await self.statements.lock_limits(keys)
         if len(commands) == 1:
             answer, is_good = await self._alone(commands[0], f"ROLLBACK; {self._begin}")
             return [answer], is_good
@@ -68,12 +81,12 @@ class Applier:
         return results, True
 
     async def _alone(self, command: c.Command, to_undo: str) -> tuple[Any, bool]:
-        moved = self.statements.moved.copy()
+        pending = self.statements.pending.copy()
         try:
             try:
                 return await self._apply[type(command)](command), True
             except TakeCare:
-                self.statements.moved = moved
+                self.statements.pending = pending
                 return await self._with_care(command, to_undo), True
         except (DuetimeError, *faults.REFUSED) as error:
             return _refusal(error), False
@@ -87,26 +100,24 @@ class Applier:
             self.statements.is_careful = False
 
     async def _beside_others(self, command: c.Command) -> Any:
-        connection, moved = self.statements.connection, self.statements.moved.copy()
+        connection, pending = self.statements.connection, self.statements.pending.copy()
         await connection.execute("SAVEPOINT command")
         answer, is_good = await self._alone(command, "ROLLBACK TO SAVEPOINT command")
         if not is_good:
-            self.statements.moved = moved
+            self.statements.pending = pending
             await connection.execute("ROLLBACK TO SAVEPOINT command")
         await connection.execute("RELEASE SAVEPOINT command")
         return answer
 
     async def _create_together(self, creates: Sequence[c.Command]) -> bool:
         """Many creates as few pages; False, and nothing changed, if one of them can't be written."""
-        connection, moved = self.statements.connection, self.statements.moved.copy()
+        connection, pending = self.statements.connection, self.statements.pending.copy()
         await connection.execute("SAVEPOINT command")
         try:
-            # A page for each instant: what a job is must not depend on who shared its commit.
-            for now, page_of in groupby(creates, key=attrgetter("now")):
-                jobs = tuple(job for create in page_of if isinstance(create, c.CreateJobs) for job in create.jobs)
-                await self._create_jobs(c.CreateJobs(now, jobs))
+            for create in merged(cast("Sequence[c.CreateJobs]", creates)):
+                await self._create_jobs(create)
         except (DuetimeError, *faults.REFUSED):
-            self.statements.moved = moved
+            self.statements.pending = pending
             await connection.execute("ROLLBACK TO SAVEPOINT command; RELEASE SAVEPOINT command")
             return False
         await connection.execute("RELEASE SAVEPOINT command")
@@ -118,6 +129,15 @@ class Applier:
         if len(locking) > 1:
             jobs = sorted({job for jobs in locking for job in jobs if is_id(job)})
             await self.statements.run("lock_timers", jobs=jobs)
+
+
+def adds(command: c.Command) -> bool:
+    """Whether it may need room."""
+    return isinstance(command, (c.CreateJobs, c.ChangeJob))
+
+
+def _quota_of(command: c.Command) -> Quota | None:
+    return command.quota if isinstance(command, (c.CreateJobs, c.TakeRequests)) else None
 
 
 def _jobs_of(command: c.Command) -> list[str]:

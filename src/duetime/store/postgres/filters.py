@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from duetime.domain.ids import instant_of
+from duetime.domain.ids import instant_of, is_id
 from duetime.domain.job import JobStatus
 from duetime.domain.states import OPEN, State
-from duetime.ports.store import ExecutionQuery, JobQuery
+from duetime.ports.store import AuditQuery, ExecutionQuery, JobQuery
 
 JOB_ROW = """
 SELECT rtrim(json_build_array(j.id, j.tenant, j.owner, t.version, t.status, j.created_at, j.updated_at, t.due_at,
@@ -42,10 +42,12 @@ def get_job(where: str) -> str:
 
 
 def jobs_where(query: JobQuery) -> Sql:
-    where, values = ["j.tenant = :tenant::text"], {"tenant": query.tenant}
+    where: list[str] = ["j.tenant = :tenant::text"]
+    values: dict[str, Any] = {"tenant": query.tenant}
     if query.status is not None:
         where.append(_status(query.status))
         values["status"] = query.status
+    where += _partial("j", query.tenant, query.owner)
     for column in ("type", "owner"):
         if (value := getattr(query, column)) is not None:
             where.append(f"j.{column} = :{column}::text")
@@ -58,6 +60,12 @@ def jobs_where(query: JobQuery) -> Sql:
         where.append("j.tags ? :tag_key::text" if value is None else "j.tags ->> :tag_key::text = :tag_value::text")
         values |= {"tag_key": key} | ({} if value is None else {"tag_value": value})
     return " AND ".join(where), values
+
+
+def _partial(row: str, tenant: str, owner: str | None) -> list[str]:
+    """What a partial index holds for, where one does: then the planner may use it."""
+    found = [f"{row}.tenant <> 'default'"] if tenant != "default" else []
+    return found + ([f"{row}.owner <> 'local'"] if owner not in (None, "local") else [])
 
 
 def _status(status: str) -> str:
@@ -106,6 +114,13 @@ def executions_where(query: ExecutionQuery) -> Sql:
     if query.state is not None:
         where.append("o.state = :state::text" if query.state in OPEN else "e.state = :state::text")
         values["state"] = query.state
+    where += _partial("e", query.tenant, None)
+    if query.owner is not None:
+        owned = " AND ".join(
+            ["j.tenant = :tenant::text", "j.owner = :owner::text", *_partial("j", "default", query.owner)]
+        )
+        where.append(f"e.job IN (SELECT j.id FROM jobs AS j WHERE {owned})")
+        values["owner"] = query.owner
     if query.dead:
         where.append("e.dead")
     for name, at, sign in (("since", query.since, ">="), ("until", query.until, "<")):
@@ -143,6 +158,36 @@ def count_executions(query: ExecutionQuery) -> Sql:
 
 def counter_for(query: ExecutionQuery) -> list[str] | None:
     """The counters that answer `count_executions` at once, if the filter allows it."""
-    if query.job_id is None and not query.dead and query.since is None and query.until is None:
+    if query.job_id is None and query.owner is None and not query.dead and query.since is None and query.until is None:
         return [query.state] if query.state else [str(state) for state in State]
     return None
+
+
+# As JSON of which PostgreSQL can take any part out: it refuses all of a text that holds a NUL.
+_ENTRY = r"replace(a.entry, '\u0000', '\ufffd')::json"
+
+
+def list_audit(query: AuditQuery) -> Sql:
+    where, values = ["a.tenant = :tenant::text"], {"tenant": query.tenant, "limit": query.limit}
+    if query.resource is not None:
+        # Jobs that were created in a batch stand in one entry, whose instant their ids begin with.
+        batch = f"a.resource = '' AND ({_ENTRY} ->> 0)::bigint = :created_at::bigint"
+        where.append(f"(a.resource = :resource::text OR ({batch} AND strpos(a.entry, :resource::text) > 0))")
+        values |= {
+            "resource": query.resource,
+            "created_at": instant_of(query.resource) if is_id(query.resource) else -1,
+        }
+    for name, place, kind, sign in (
+        ("actor", 2, "text", "="), ("action", 5, "text", "="), ("since", 0, "bigint", ">="), ("until", 0, "bigint", "<")
+    ):  # fmt: skip
+        if (value := getattr(query, name)) is not None:
+            where.append(f"({_ENTRY} ->> {place})::{kind} {sign} :{name}::{kind}")
+            values[name] = value
+    if query.before is not None:
+        where.append("a.number < :before::bigint")
+        values["before"] = query.before
+    return (
+        "SELECT '[' || a.number || ',' || a.entry || ']' AS row FROM audit AS a"
+        f" WHERE {' AND '.join(where)} ORDER BY a.number DESC LIMIT :limit::bigint",
+        values,
+    )

@@ -15,11 +15,13 @@ from typing import Any
 
 import asyncpg
 
+from duetime.domain import audit
 from duetime.domain import commands as c
+from duetime.domain.capacity import UNBOUNDED, Capacity, Load
 from duetime.domain.errors import Overloaded
 from duetime.postgres import TROUBLE
 from duetime.store.postgres import faults
-from duetime.store.postgres.apply import Applier
+from duetime.store.postgres.apply import Applier, adds
 from duetime.store.postgres.blocks import load_blocks
 from duetime.store.postgres.connections import Connector, close
 from duetime.store.postgres.partitions import Days
@@ -39,8 +41,9 @@ ENGINE = (c.Fire, c.Claim, c.Finish, c.Release, c.Seal, c.StartNode, c.StopNode,
 
 class Lane:
     def __init__(
-        self, connector: Connector, days: Days, timeout_seconds: float, slot: int, report: Callable[[str | None], None]
-    ) -> None:
+        self, connector: Connector, days: Days, timeout_seconds: float, slot: int,
+        report: Callable[[str | None], None], capacity: Capacity,
+    ) -> None:  # fmt: skip
         self._connector = connector
         self._days = days
         self._timeout = timeout_seconds
@@ -51,6 +54,8 @@ class Lane:
         self._is_committing = False
         self._results: list[Any] = []
         self._sql = load_blocks("nodes.sql", "runs.sql")
+        self._capacity = capacity
+        self._is_near = capacity != UNBOUNDED  # a limit, as far as is known
         self._report = report  # told how the last write went: None, or what was wrong
         self.is_stopping = False
 
@@ -110,13 +115,18 @@ class Lane:
         connection = await self._connect()
         await self._prepare_days(connection, commands)
         await connection.execute(self._connector.begin)
-        applier = Applier(connection, self._connector.begin)
-        self._results, is_good = await applier.apply(commands)
+        takes_turns = self._is_near and any(map(adds, commands))
+        applier = Applier(connection, self._connector.begin, self._capacity)
+        self._results, is_good = await applier.apply(commands, takes_turns=takes_turns)
         if not is_good or _is_idle(commands, self._results):
             await connection.execute("ROLLBACK")
             return
         crash_point("before_commit")
         await self._end_batch(applier.statements)
+        if self._is_near and not takes_turns and any(applier.statements.added):
+            await connection.execute("ROLLBACK")
+            await self._transact(commands)  # in turns, this time
+            return
         self._is_committing = True
         status = await connection.execute("COMMIT")
         if status != "COMMIT":
@@ -126,12 +136,27 @@ class Lane:
 
     async def _end_batch(self, statements: Statements) -> None:
         self._batch += 1
-        moved = [(*key, delta) for key, delta in sorted(statements.moved.items()) if delta]
+        pending = statements.pending
+        moved = [(*key, delta) for key, delta in sorted(pending.moved.items()) if delta]
         tenants, names, days, deltas = zip(*moved, strict=True) if moved else ((), (), (), ())
-        await statements.run(
-            "end_batch", tenants=tenants, names=names, days=days, deltas=deltas, slot=self._slot,
-            writer=self._writer, batch=self._batch,
+        values: dict[str, Any] = {
+            "tenants": tenants, "names": names, "days": days, "deltas": deltas, "slot": self._slot,
+            "writer": self._writer, "batch": self._batch,
+        }  # fmt: skip
+        if not (pending.entries or pending.full_at or any(statements.added)):
+            await statements.run("end_batch", **values)
+            return
+        texts = [entry.text for entry in pending.entries]
+        row = await statements.row(
+            "end_batch_of_people", **values,
+            limit_tenants=[key[0] for key in pending.full_at], limit_users=[key[1] for key in pending.full_at],
+            limit_names=[key[2] for key in pending.full_at], full_ats=list(pending.full_at.values()),
+            first=audit.FIRST_LINK, digest=audit.digest(texts) if texts else None,
+            entry_tenants=[entry.tenant for entry in pending.entries],
+            resources=[entry.resource for entry in pending.entries], entries=texts,
         )  # fmt: skip
+        assert row is not None
+        self._is_near = self._capacity.is_near(Load(*row).plus(*statements.added))
 
     async def _prepare_days(self, connection: asyncpg.Connection, commands: Sequence[c.Command]) -> None:
         try:

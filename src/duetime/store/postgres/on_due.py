@@ -190,6 +190,7 @@ class DueCommands:
             raise Conflict(f"job {command.job_id} is CANCELLED; create a new one to run it")
         run = (command.execution_id, command.job_id, row["spec"])
         await self._add_runs(command.now, command.tenant, command.trigger, [run])
+        self._db.note(command.audit)
         return command.execution_id
 
     async def redrive(self, command: c.Redrive) -> int:
@@ -204,6 +205,8 @@ class DueCommands:
             await self._add_runs(command.now, command.tenant, Trigger.RETRY, runs)
             dead_ids = [row["dead_id"] for row in rows]
             await self._db.run("clear_dead", ids=dead_ids, ats=[instant_of(dead_id) for dead_id in dead_ids])
+            driven = [{"dead": row["dead_id"], "new": row["new_id"]} for row in rows]
+            self._db.note(command.audit, None, {"executions": driven})
         return len(rows)
 
     async def _add_runs(self, now: int, tenant: str, trigger: Trigger, runs: Sequence[tuple[str, str, str]]) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import asyncpg
 import msgspec
 
 from duetime.domain import commands as c
+from duetime.domain.audit import own_entry
 from duetime.domain.errors import Conflict, IdempotencyKeyReused, PreconditionFailed
 from duetime.domain.job import JobStatus
 from duetime.domain.plan import Skipped
 from duetime.domain.states import State
-from duetime.store.postgres.statements import JOBS, Statements, tags_of, text_of
+from duetime.store.postgres.statements import ALL, BYTES, Statements, tags_of, text_of
 
 
 class JobCommands:
@@ -24,17 +26,21 @@ class JobCommands:
         if record is not None and (answered := await self._answered(record, command.now)) is not None:
             return answered
         jobs = command.jobs
+        if command.quota is not None:
+            self._db.take_quota(command.quota, len(jobs), command.now)
+        specs, sizes = zip(*[text_of(job.spec) for job in jobs], strict=True)
+        self._db.make_room(Counter(job.tenant for job in jobs), sum(sizes))
         try:
             await self._db.run(
                 "create_jobs", now=command.now, ids=[job.job_id for job in jobs], tenants=[job.tenant for job in jobs],
                 keys=[job.key for job in jobs], names=[job.name for job in jobs], types=[job.type for job in jobs],
                 owners=[job.owner for job in jobs], shards=[job.shard for job in jobs],
                 recurs=[job.recurs for job in jobs], due_ats=[job.due_at for job in jobs],
-                tags=[tags_of(job.spec) for job in jobs], specs=[text_of(job.spec) for job in jobs],
+                tags=[tags_of(job.spec) for job in jobs], sizes=sizes, specs=specs,
             )  # fmt: skip
         except asyncpg.UniqueViolationError:
             raise _key_taken(jobs[0].key if len(jobs) == 1 else None) from None
-        self._db.moved.update((job.tenant, JOBS, 0) for job in jobs)
+        self._db.pending.entries.extend(command.audit)
         return None
 
     async def _answered(self, record: c.IdempotencyRecord, now: int) -> str | None:
@@ -61,13 +67,16 @@ class JobCommands:
             )
         if status == JobStatus.CANCELLED:
             raise Conflict(f"job {command.job_id} is CANCELLED and can't be changed; create a new one")
+        spec, size = text_of(command.spec)
         try:
-            await self._db.run(
+            old_size = await self._db.value(
                 "change_job", job=command.job_id, key=command.key, name=command.name, type=command.type,
-                now=command.now, tags=tags_of(command.spec), spec=text_of(command.spec),
+                now=command.now, tags=tags_of(command.spec), size=size, spec=spec,
             )  # fmt: skip
         except asyncpg.UniqueViolationError:
             raise _key_taken(command.key) from None
+        self._db.make_room({}, size - int(old_size))
+        self._db.note(command.audit)
         if not command.replan:
             await self._db.run("keep_timer", job=command.job_id)
             return int(version) + 1
@@ -101,6 +110,9 @@ class JobCommands:
         await self._db.run(
             "set_pause", job=command.job_id, by=command.by, at=command.now, reason=command.reason, now=command.now
         )
+        after = {"status": JobStatus.PAUSED, "reason": command.reason}
+        own = own_entry(command.now, command.tenant, "job.pause", command.job_id, after)
+        self._db.note(command.audit or own, {"status": status}, after)
         return JobStatus.PAUSED
 
     async def resume_job(self, command: c.ResumeJob) -> JobStatus:
@@ -116,7 +128,9 @@ class JobCommands:
         if command.skipped is not None:
             await self._db.add_skips([command.skipped], command.now)
         await self._db.complete_jobs([command.job_id])
-        return JobStatus((await self._db.timer(command.tenant, command.job_id))[0])
+        now_is = JobStatus((await self._db.timer(command.tenant, command.job_id))[0])
+        self._db.note(command.audit, {"status": status}, {"status": now_is})
+        return now_is
 
     async def cancel_job(self, command: c.CancelJob) -> list[str]:
         status, _, due_at, resume_at = await self._db.timer(command.tenant, command.job_id)
@@ -126,6 +140,8 @@ class JobCommands:
         running = [execution_id for execution_id, state in opened if state == State.RUNNING]
         if running:
             await self._db.run("request_cancel", jobs=[command.job_id] * len(running), ids=running)
+        if status != JobStatus.CANCELLED:
+            self._db.note(command.audit, {"status": status}, {"status": JobStatus.CANCELLED})
         return running
 
     async def _end(self, job_id: str, status: str, opened: Sequence[asyncpg.Record], now: int | None) -> None:
@@ -149,9 +165,20 @@ class JobCommands:
         if removed == command.limit:
             await self._end(command.job_id, status, opened, None)
             return True
-        await self._db.run("purge_job", job=command.job_id)
-        self._db.moved[command.tenant, JOBS, 0] -= 1
+        size = await self._db.value("purge_job", job=command.job_id)
+        self._db.make_room({command.tenant: -1}, -int(size))
+        self._db.note(command.audit)
         return False
+
+    async def reseal(self, command: c.Reseal) -> int:
+        jobs = sorted(command.changes)  # whoever else locks several does so in this order
+        texts = [text_of(spec) for _, _, spec in jobs]
+        rows = await self._db.rows(
+            "reseal", jobs=[job_id for job_id, _, _ in jobs], versions=[version for _, version, _ in jobs],
+            sizes=[size for _, size in texts], specs=[text for text, _ in texts],
+        )  # fmt: skip
+        self._db.moved[ALL, BYTES, 0] += sum(row[0] for row in rows)
+        return len(rows)
 
 
 def _key_taken(key: str | None) -> Conflict:

@@ -156,10 +156,12 @@ class RunCommands:
             raise Conflict(f"execution {execution_id} is {ended}; what has ended can't be cancelled")
         if state == State.RUNNING:
             await self._db.run("request_cancel", jobs=[job_id], ids=[execution_id])
+            self._db.note(command.audit, {"state": state}, {"state": state, "cancel_requested": True})
             return State.RUNNING
         await self._db.cancel_waiting([job_id], [execution_id], "cancelled", command.now)
         await self._db.release_held([job_id])
         await self._db.complete_jobs([job_id])
+        self._db.note(command.audit, {"state": state}, {"state": State.CANCELLED})
         return State.CANCELLED
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import asyncpg
 import msgspec
 
-from duetime.domain.errors import NotFound, StaleWrite
+from duetime.domain import limits
+from duetime.domain.audit import Entry
+from duetime.domain.capacity import UNBOUNDED, Capacity, Load, size_of
+from duetime.domain.errors import NotFound, QuotaExceeded, StaleWrite
 from duetime.domain.ids import instant_of
 from duetime.domain.instants import DAY
 from duetime.domain.job import JobSpec
@@ -19,11 +22,15 @@ from duetime.store.postgres.blocks import load_blocks
 _encode = msgspec.json.Encoder().encode
 
 Tally = dict[tuple[str, str, int], int]  # by tenant, state and day
-JOBS = "jobs"  # the name that jobs are counted under
+JOBS, BYTES = "jobs", "bytes"  # the names that jobs and their sizes are counted under
+ALL = ""  # the tenant that the totals of all are counted under
+LimitKey = tuple[str, str, str]  # tenant, user, limit
 
 
-def text_of(spec: JobSpec) -> str:
-    return _encode(spec).decode()
+def text_of(spec: JobSpec) -> tuple[str, int]:
+    """The definition as it is stored, and what it counts for."""
+    text = _encode(spec)
+    return text.decode(), size_of(text)
 
 
 def tags_of(spec: JobSpec) -> str | None:
@@ -42,15 +49,41 @@ class TakeCare(Exception):
     """A page did not go the way that nearly all go. Roll back, and look at each of its rows (`is_careful`)."""
 
 
+class Pending:
+    """What a transaction writes with its last statement, so that nobody waits for it longer than that."""
+
+    def __init__(self) -> None:
+        self.moved: Counter[tuple[str, str, int]] = Counter()  # totals
+        self.entries: list[Entry] = []  # of the audit
+        self.full_at: dict[LimitKey, int] = {}  # limits that were taken from
+
+    def copy(self) -> Pending:
+        copy = Pending()
+        copy.moved, copy.entries, copy.full_at = self.moved.copy(), self.entries.copy(), self.full_at.copy()
+        return copy
+
+
 class Statements:
-    """The statements of one transaction, and the totals that it moves."""
+    """The statements of one transaction, and what it will have written at its end."""
 
     is_careful = False
+    load: Load | None = None  # what there was when the transaction began; None: there is room enough not to look
 
-    def __init__(self, connection: asyncpg.Connection) -> None:
+    def __init__(self, connection: asyncpg.Connection, capacity: Capacity = UNBOUNDED) -> None:
         self.connection = connection
-        self._sql = load_blocks("jobs.sql", "runs.sql", "nodes.sql")
-        self.moved: Counter[tuple[str, str, int]] = Counter()
+        self.capacity = capacity
+        self._sql = load_blocks("jobs.sql", "runs.sql", "nodes.sql", "identity.sql")
+        self.pending = Pending()
+        self.taken: dict[LimitKey, int] = {}  # limits as they were when they were locked
+
+    @property
+    def moved(self) -> Counter[tuple[str, str, int]]:
+        return self.pending.moved
+
+    @property
+    def added(self) -> tuple[int, int]:
+        """Jobs and bytes that this transaction adds."""
+        return self.moved[ALL, JOBS, 0], self.moved[ALL, BYTES, 0]
 
     async def rows(self, block: str, **values: Any) -> list[asyncpg.Record]:
         sql = self._sql[block]
@@ -75,6 +108,49 @@ class Statements:
         if row is None:
             raise no_job(job_id)
         return row
+
+    async def lock_room(self) -> None:
+        """Near a limit, those who add jobs take turns: from here to the commit, what there is only changes by us."""
+        await self.run("lock_room")
+        row = await self.row("get_load")
+        assert row is not None
+        self.load = Load(*row)
+
+    def make_room(self, tenants: Mapping[str, int], size: int) -> None:
+        """Count jobs by tenant in, or out, and their bytes. Raises InsufficientStorage if there is no room."""
+        jobs = sum(tenants.values())
+        if self.load is not None:
+            self.capacity.check(self.load.plus(*self.added), jobs, size)
+        for tenant, number in tenants.items():
+            self.moved[tenant, JOBS, 0] += number
+        self.moved[ALL, JOBS, 0] += jobs
+        self.moved[ALL, BYTES, 0] += size
+
+    async def lock_limits(self, keys: Iterable[LimitKey]) -> None:
+        """Nobody else takes from these until the commit."""
+        wanted = sorted(set(keys))
+        columns = {name: [key[place] for key in wanted] for place, name in enumerate(("tenants", "user_ids", "names"))}
+        rows = await self.rows("lock_limits", **columns)
+        if len(rows) < len(wanted):  # the first time
+            await self.run("add_limits", **columns)
+            rows = await self.rows("lock_limits", **columns)
+        self.taken = {(tenant, user_id, name): full_at for tenant, user_id, name, full_at in rows}
+
+    def full_at(self, key: LimitKey) -> int:
+        return self.pending.full_at.get(key, self.taken[key])
+
+    def take_quota(self, quota: limits.Quota, count: int, now: int) -> None:
+        """Raises QuotaExceeded."""
+        full_at = self.full_at(quota.key)
+        moved = limits.take(quota.limit, full_at, now, count)
+        if moved is None:
+            raise QuotaExceeded(*limits.refusal(quota.limit, full_at, now, count))
+        self.pending.full_at[quota.key] = moved
+
+    def note(self, entry: Entry | None, before: object = None, after: object = None) -> None:
+        """For the audit, with this commit. `before` and `after` where the entry does not have them."""
+        if entry is not None:
+            self.pending.entries.append(entry.filled(before, after))
 
     async def check_node(self, node: int) -> None:
         if not await self.value("get_node", node=node):

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import asyncpg
 import msgspec
 
+from duetime.domain.capacity import UNBOUNDED, Capacity, Load
 from duetime.domain.commands import Command, Finish, PauseJob
 from duetime.domain.errors import Conflict, Overloaded
 from duetime.domain.execution import Run
 from duetime.domain.ids import SHARDS, instant_of, is_id
+from duetime.domain.job import JobSpec
 from duetime.domain.plan import DueTimer
 from duetime.ports.store import (
     AttemptRecord,
+    AuditPage,
+    AuditQuery,
+    AuditRecord,
     ExecutionQuery,
     ExecutionRecord,
     JobQuery,
     JobRecord,
+    KeyRecord,
     SkippedRecord,
 )
 from duetime.postgres import TROUBLE
@@ -41,13 +47,15 @@ FIRST_ID = "00000000-0000-0000-0000-000000000000"
 class PostgresStore:
     """`url`: postgresql://…; with `?pgbouncer=true` nothing is kept between transactions."""
 
-    def __init__(self, url: str, *, max_connections: int = 25, op_timeout_seconds: float = 5.0) -> None:
+    def __init__(
+        self, url: str, *, max_connections: int = 25, op_timeout_seconds: float = 5.0, capacity: Capacity = UNBOUNDED
+    ) -> None:
         people = max_connections - LANES - ENGINE_CONNECTIONS
         if people < 1:
             raise ValueError(f"a node needs {LANES + ENGINE_CONNECTIONS + 1} connections at least")
         self._address = Address(url)
         engine = Connector(self._address, op_timeout_seconds, PLANS)
-        self._writer = Writer(engine, op_timeout_seconds)
+        self._writer = Writer(engine, op_timeout_seconds, capacity)
         self._engine_reads = Connections(engine, ENGINE_CONNECTIONS, op_timeout_seconds)
         readers = Connector(self._address, op_timeout_seconds, {"jit": "off"})
         self._people_reads = Connections(readers, people, op_timeout_seconds)
@@ -181,6 +189,28 @@ class PostgresStore:
     async def get_response(self, tenant: str, idempotency_key: str) -> tuple[str, str] | None:
         values = {"tenant": tenant, "key": idempotency_key}
         return _only(await self._read(self._people_reads, self._sql["get_response"], tuple[str, str], values))
+
+    async def get_load(self) -> Load:
+        (load,) = await self._read(self._people_reads, self._sql["get_load"], Load, {})
+        return cast(Load, load)
+
+    async def get_key(self, key_id: str) -> KeyRecord | None:
+        return _only(await self._read(self._people_reads, self._sql["get_key"], KeyRecord, {"id": key_id}))
+
+    async def list_keys(self, tenant: str, limit: int) -> list[KeyRecord]:
+        values = {"tenant": tenant, "limit": limit}
+        return await self._read(self._people_reads, self._sql["list_keys"], KeyRecord, values)
+
+    async def list_audit(self, query: AuditQuery) -> list[AuditRecord]:
+        return await self._ask(filters.list_audit(query), AuditRecord)
+
+    async def list_audit_pages(self, after: tuple[int, int], limit: int) -> list[AuditPage]:
+        values = {"chain": after[0], "link": after[1], "limit": limit}
+        return await self._read(self._people_reads, self._sql["list_audit_pages"], AuditPage, values)
+
+    async def list_specs(self, after: str, limit: int) -> list[tuple[str, str, int, JobSpec]]:
+        text = await self._text(self._people_reads, self._sql["list_specs"], {"after": after, "limit": limit})
+        return decode_apart(tuple[str, str, int, JobSpec], text)[0]
 
     async def check(self) -> str | None:
         if (error := self._writer.last_error) is not None:

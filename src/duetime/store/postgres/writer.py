@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from duetime.domain import commands as c
+from duetime.domain.capacity import Capacity
 from duetime.domain.errors import Overloaded
 from duetime.store.postgres.connections import Connector
 from duetime.store.postgres.lane import ENGINE, Batch, Lane
@@ -27,14 +28,14 @@ MOST_WAITING = 20_000  # batches; beyond, the caller is told to come back: memor
 
 
 class Writer:
-    def __init__(self, connector: Connector, timeout_seconds: float) -> None:
+    def __init__(self, connector: Connector, timeout_seconds: float, capacity: Capacity) -> None:
         self._timeout = timeout_seconds
         self._waiting: deque[Batch] = deque()
         self._ready = asyncio.Condition()
         self._is_stopping = False
         slots = random.sample(range(SLOTS), LANES)
         days = Days()
-        self._lanes = [Lane(connector, days, timeout_seconds, slot, self._note) for slot in slots]
+        self._lanes = [Lane(connector, days, timeout_seconds, slot, self._note, capacity) for slot in slots]
         self.last_error: str | None = None
         self._tasks: list[asyncio.Task[None]] = []
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import groupby
-from operator import attrgetter
 from typing import Any, cast
 
 import apsw
 
 from duetime.domain import commands as c
+from duetime.domain.capacity import Capacity
 from duetime.domain.errors import Conflict, DuetimeError
+from duetime.store.merging import merged
 from duetime.store.sqlite.on_due import DueCommands
+from duetime.store.sqlite.on_identity import IdentityCommands
 from duetime.store.sqlite.on_jobs import JobCommands
 from duetime.store.sqlite.on_nodes import NodeCommands
 from duetime.store.sqlite.on_runs import RunCommands
@@ -19,10 +20,11 @@ from duetime.store.sqlite.statements import Statements
 
 
 class Applier:
-    def __init__(self, connection: apsw.Connection) -> None:
+    def __init__(self, connection: apsw.Connection, capacity: Capacity) -> None:
         self._connection = connection
-        statements = Statements(connection)
+        self._statements = statements = Statements(connection, capacity)
         self._jobs = JobCommands(statements)
+        identity = IdentityCommands(statements)
         due, runs, nodes = DueCommands(statements), RunCommands(statements), NodeCommands(statements)
         self._apply: dict[type[c.Command], Callable[[Any], Any]] = {
             c.CreateJobs: self._jobs.create_jobs,
@@ -31,6 +33,11 @@ class Applier:
             c.ResumeJob: self._jobs.resume_job,
             c.CancelJob: self._jobs.cancel_job,
             c.PurgeJob: self._jobs.purge_job,
+            c.Reseal: self._jobs.reseal,
+            c.TakeRequests: identity.take_requests,
+            c.AddKey: identity.add_key,
+            c.RevokeKey: identity.revoke_key,
+            c.TouchKeys: identity.touch_keys,
             c.Fire: due.fire,
             c.AddRun: due.add_run,
             c.Redrive: due.redrive,
@@ -48,27 +55,40 @@ class Applier:
     def apply(self, command: c.Command) -> Any:
         """The command's answer, or the error that refuses it; then it has changed nothing."""
         self._connection.execute("SAVEPOINT command")
+        noted = len(self._statements.entries)
         try:
             answer = self._apply[type(command)](command)
         except DuetimeError as error:
-            self._connection.execute("ROLLBACK TO command")
+            self._undo(noted)
             answer = error
         except (apsw.ConstraintError, ValueError, OverflowError) as error:
             # What is wrong is this command, not the database: whoever shares its commit is not to suffer for it.
-            self._connection.execute("ROLLBACK TO command")
+            self._undo(noted)
             answer = Conflict(f"this can't be written as it is: {error}")
         self._connection.execute("RELEASE command")
         return answer
 
+    def begin(self) -> None:
+        """Of a commit. (Of the one before, something may be left that was rolled back.)"""
+        self._statements.entries.clear()
+
+    def end(self) -> None:
+        """The last before a commit."""
+        self._statements.write_audit()
+
+    def _undo(self, noted: int) -> None:
+        self._connection.execute("ROLLBACK TO command")
+        del self._statements.entries[noted:]
+
     def create_together(self, creates: Sequence[c.Command]) -> bool:
         """Many creates as few pages; False, and nothing changed, if one of them can't be written."""
         self._connection.execute("SAVEPOINT command")
+        noted = len(self._statements.entries)
         try:
-            # A page for each instant: what a job is must not depend on who shared its commit.
-            for now, page_of in groupby(cast("Sequence[c.CreateJobs]", creates), key=attrgetter("now")):
-                self._jobs.create_jobs(c.CreateJobs(now, tuple(job for create in page_of for job in create.jobs)))
+            for create in merged(cast("Sequence[c.CreateJobs]", creates)):
+                self._jobs.create_jobs(create)
         except (DuetimeError, ValueError, OverflowError):
-            self._connection.execute("ROLLBACK TO command")
+            self._undo(noted)
             self._connection.execute("RELEASE command")
             return False
         self._connection.execute("RELEASE command")

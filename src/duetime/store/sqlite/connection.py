@@ -104,7 +104,7 @@ def check_integrity(connection: apsw.Connection, table: str | None = None) -> No
 
 def damaged(what: str) -> StoreUnusable:
     return StoreUnusable(
-        f"the database is damaged: {what}. Nothing was changed. Restore {FILE_NAME} from a backup, "
+        f"the database is damaged: {' '.join(what.split())}. Nothing was changed. Restore {FILE_NAME} from a backup, "
         f"or recover what can be read with: sqlite3 {FILE_NAME} .recover"
     )
 

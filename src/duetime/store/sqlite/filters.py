@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from duetime.domain.ids import instant_of, make_id
+from duetime.domain.ids import instant_of, is_id, make_id
 from duetime.domain.job import JobStatus
 from duetime.domain.states import OPEN, State
-from duetime.ports.store import ExecutionQuery, JobQuery
+from duetime.ports.store import AuditQuery, ExecutionQuery, JobQuery
 from duetime.store.sqlite.blocks import expand
 
 JOB_ROW = expand("""
@@ -36,6 +36,8 @@ def jobs_where(query: JobQuery) -> Sql:
     if query.status is not None:
         where.append(_status(query.status))
         values["status"] = query.status
+    if is_narrow(query):  # for SQLite to use a partial index, its condition must stand here
+        where.append("j.tenant <> 'default'" if query.owner is None else "j.owner <> 'local'")
     for column in ("type", "owner"):
         if (value := getattr(query, column)) is not None:
             where.append(f"j.{column} = :{column}")
@@ -49,6 +51,11 @@ def jobs_where(query: JobQuery) -> Sql:
         where.append(f"EXISTS (SELECT 1 FROM json_each(j.spec, '$.tags') AS tag WHERE {condition})")
         values |= {"tag_key": key} | ({} if value is None else {"tag_value": value})
     return " AND ".join(where), values
+
+
+def is_narrow(query: JobQuery) -> bool:
+    """Whether there is an index of just those jobs, or nearly: they may be few among many."""
+    return query.tenant != "default" if query.owner is None else query.owner != "local"
 
 
 def _status(status: str) -> str:
@@ -67,9 +74,10 @@ def list_jobs(query: JobQuery) -> Sql:
     down = query.order == "desc"
     later = "<" if down else ">"
     direction = "DESC" if down else "ASC"
+    job = "j.id" if is_narrow(query) else "t.job"
     if query.sort == "created_at":  # an id begins with the instant of its creation
-        order = f"t.job {direction}"
-        after = f"t.job {later} unhex(:after_id, '-')"
+        order = f"{job} {direction}"
+        after = f"{job} {later} unhex(:after_id, '-')"
     elif query.sort == "name":
         order = f"j.name {direction}, j.id {direction}"
         after = f"(j.name, j.id) {later} (:after_value, unhex(:after_id, '-'))"
@@ -83,7 +91,9 @@ def list_jobs(query: JobQuery) -> Sql:
         values |= {"after_value": query.after[0], "after_id": query.after[1]}
     values |= {"limit": query.limit, "offset": query.offset}
     rows = JOB_ROW
-    if query.sort == "name":  # CROSS JOIN fixes which table leads, and so whose index gives the order
+    if query.sort == "name" or is_narrow(
+        query
+    ):  # CROSS JOIN fixes which table leads, and so whose index gives the order
         rows = rows.replace("FROM timers AS t CROSS JOIN jobs AS j", "FROM jobs AS j CROSS JOIN timers AS t")
     return f"{rows} WHERE {where} ORDER BY {order} LIMIT :limit OFFSET :offset", values
 
@@ -116,6 +126,12 @@ def executions_where(query: ExecutionQuery) -> Sql:
         values["state"] = query.state
         if query.state in OPEN and query.job_id is not None:
             where.append("e.state IN ('QUEUED', 'RUNNING', 'RETRYING')")
+    if query.tenant != "default":
+        where.append("e.tenant <> 'default'")
+    if query.owner is not None:
+        narrow = " AND owner <> 'local'" if query.owner != "local" else ""
+        where.append(f"e.job IN (SELECT id FROM jobs WHERE tenant = :tenant AND owner = :owner{narrow})")
+        values["owner"] = query.owner
     if query.dead:
         where.append("e.dead = 1")
     # Ids begin with the instant that they are scheduled for: a span of time is a range of the primary key.
@@ -148,6 +164,33 @@ def count_executions(query: ExecutionQuery) -> Sql:
 
 def counter_for(query: ExecutionQuery) -> list[str] | None:
     """The counters that answer `count_executions` at once, if the filter allows it."""
-    if query.job_id is None and not query.dead and query.since is None and query.until is None:
+    if query.job_id is None and query.owner is None and not query.dead and query.since is None and query.until is None:
         return [query.state] if query.state else [str(state) for state in State]
     return None
+
+
+def list_audit(query: AuditQuery) -> Sql:
+    where, values = ["tenant = :tenant"], {"tenant": query.tenant, "limit": query.limit}
+    if query.resource is not None:
+        # Jobs that were created in a batch stand in one entry, whose instant their ids begin with.
+        batch = "resource = '' AND entry ->> 0 = :created_at AND instr(entry, :resource) > 0"
+        where.append(f"(resource = :resource OR ({batch}))")
+        values |= {
+            "resource": query.resource,
+            "created_at": instant_of(query.resource) if is_id(query.resource) else -1,
+        }
+    for place, value, sign in (
+        (2, query.actor, "="), (5, query.action, "="), (0, query.since, ">="), (0, query.until, "<")
+    ):  # fmt: skip
+        if value is not None:
+            name = f"value{len(values)}"
+            where.append(f"entry ->> {place} {sign} :{name}")
+            values[name] = value
+    if query.before is not None:
+        where.append("number < :before")
+        values["before"] = query.before
+    return (
+        f"SELECT json_array(number, json(entry)) AS row FROM audit WHERE {' AND '.join(where)}"
+        " ORDER BY number DESC LIMIT :limit",
+        values,
+    )

@@ -138,6 +138,7 @@ class DueCommands:
             trigger=command.trigger, priority=5 if priority is None else priority, endpoint=endpoint_of(url),
         )  # fmt: skip
         self._db.count({(command.tenant, State.QUEUED): 1})
+        self._db.note(command.audit)
         return command.execution_id
 
     def redrive(self, command: c.Redrive) -> int:
@@ -146,4 +147,8 @@ class DueCommands:
         for job_id, dead_id, new_id in rows:
             self.add_run(c.AddRun(command.now, command.tenant, job_id, new_id, Trigger.RETRY))
             self._db.run("clear_dead", id=dead_id)
+        if rows:
+            self._db.note(
+                command.audit, None, {"executions": [{"dead": dead_id, "new": new_id} for _, dead_id, new_id in rows]}
+            )
         return len(rows)

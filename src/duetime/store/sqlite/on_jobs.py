@@ -10,13 +10,13 @@ import apsw
 import msgspec
 
 from duetime.domain import commands as c
+from duetime.domain.audit import own_entry
+from duetime.domain.capacity import size_of
 from duetime.domain.errors import Conflict, IdempotencyKeyReused, PreconditionFailed
 from duetime.domain.job import JobStatus
 from duetime.domain.plan import Skipped
 from duetime.domain.states import State
-from duetime.store.sqlite.statements import Statements, page
-
-_JOBS = "jobs"
+from duetime.store.sqlite.statements import ALL, BYTES, Statements, encoded, page
 
 
 class JobCommands:
@@ -33,15 +33,23 @@ class JobCommands:
                         f"Idempotency-Key '{record.key}' was used with another body; send a new key for a new request"
                     )
                 return cast(str, stored[1])
-        jobs = page(command.jobs)
+        specs = [encoded(job.spec) for job in command.jobs]
+        sizes = [size_of(spec) for spec in specs]
+        if command.quota is not None:
+            self._db.take_quota(command.quota, len(specs), command.now)
+        self._db.make_room(Counter(job.tenant for job in command.jobs), sum(sizes))
+        jobs = [
+            (job.job_id, job.tenant, job.key, job.name, job.type, job.owner, size, msgspec.Raw(spec))
+            for job, size, spec in zip(command.jobs, sizes, specs, strict=True)
+        ]
         try:
-            self._db.run("create_jobs", jobs=jobs, now=command.now)
+            self._db.run("create_jobs", jobs=page(jobs), now=command.now)
         except apsw.ConstraintError:
             raise _key_taken(command.jobs[0].key if len(command.jobs) == 1 else None) from None
         # A page of its own, without the specs: the wide rows would be parsed a second time.
         timers = [(job.job_id, job.tenant, job.shard, job.recurs, job.due_at) for job in command.jobs]
         self._db.run("create_timers", timers=page(timers))
-        self._db.count(Counter((job.tenant, _JOBS) for job in command.jobs))
+        self._db.entries.extend(command.audit)
         if record is not None:
             self._db.run(
                 "add_idempotency_key", tenant=record.tenant, key=record.key, fingerprint=record.fingerprint,
@@ -57,13 +65,19 @@ class JobCommands:
             )
         if status == JobStatus.CANCELLED:
             raise Conflict(f"job {command.job_id} is CANCELLED and can't be changed; create a new one")
+        spec = page(command.spec)
+        size = size_of(spec.encode())
+        row = self._db.row("get_size", job=command.job_id)
+        assert row is not None
+        self._db.make_room({}, size - row[0])
         try:
             self._db.run(
                 "change_job", job=command.job_id, key=command.key, name=command.name, type=command.type,
-                now=command.now, spec=page(command.spec),
+                now=command.now, spec=spec, size=size,
             )  # fmt: skip
         except apsw.ConstraintError:
             raise _key_taken(command.key) from None
+        self._db.note(command.audit)
         if not command.replan:
             self._db.run("keep_timer", job=command.job_id)
             return cast(int, version) + 1
@@ -102,6 +116,9 @@ class JobCommands:
             reason=command.reason,
             now=command.now,
         )
+        after = {"status": JobStatus.PAUSED, "reason": command.reason}
+        own = own_entry(command.now, command.tenant, "job.pause", command.job_id, after)
+        self._db.note(command.audit or own, {"status": status}, after)
         return JobStatus.PAUSED
 
     def resume_job(self, command: c.ResumeJob) -> JobStatus:
@@ -115,13 +132,17 @@ class JobCommands:
         if command.skipped is not None:
             self._db.run("add_skips", skips=page([command.skipped]), now=command.now)
         self._db.run("complete_jobs", jobs=page([command.job_id]))
-        return JobStatus(self._db.timer(command.tenant, command.job_id)[0])
+        now_is = JobStatus(self._db.timer(command.tenant, command.job_id)[0])
+        self._db.note(command.audit, {"status": status}, {"status": now_is})
+        return now_is
 
     def cancel_job(self, command: c.CancelJob) -> list[str]:
         status, _, due_at, resume_at = self._db.timer(command.tenant, command.job_id)
         self._end(command.tenant, command.job_id, status, command.now)
         self._write_off(command.skipped, resume_at if status == JobStatus.PAUSED else due_at, command.now)
         self._db.run("request_cancel_of_running", job=command.job_id)
+        if status != JobStatus.CANCELLED:
+            self._db.note(command.audit, {"status": status}, {"status": JobStatus.CANCELLED})
         return [row[0] for row in self._db.rows("list_running_of_job", job=command.job_id)]
 
     def _end(self, tenant: str, job_id: str, status: str, now: int | None) -> None:
@@ -143,10 +164,25 @@ class JobCommands:
             if removed == command.limit:
                 self._end(command.tenant, command.job_id, status, None)
                 return True
+        size = self._db.row("get_size", job=command.job_id)
+        assert size is not None
         for name in ("purge_skips", "purge_timer", "purge_job"):
             self._db.run(name, job=command.job_id)
-        self._db.count({(command.tenant, _JOBS): -1})
+        self._db.make_room({command.tenant: -1}, -size[0])
+        self._db.note(command.audit)
         return False
+
+    def reseal(self, command: c.Reseal) -> int:
+        done = 0
+        for job_id, version, new in command.changes:
+            spec = page(new)
+            row = self._db.row("get_sealed", job=job_id, version=version)
+            if row is not None:
+                size = size_of(spec.encode())
+                self._db.run("reseal", job=job_id, spec=spec, size=size)
+                self._db.count({(ALL, BYTES): size - row[0]})
+                done += 1
+        return done
 
 
 def _key_taken(key: str | None) -> Conflict:

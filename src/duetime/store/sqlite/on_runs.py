@@ -99,9 +99,11 @@ class RunCommands:
         ids = page([command.execution_id])
         if state is State.RUNNING:
             self._db.run("request_cancel", ids=ids)
+            self._db.note(command.audit, {"state": state}, {"state": state, "cancel_requested": True})
             return State.RUNNING
         self._db.run("cancel_waiting_by_id", ids=ids, reason="cancelled", now=command.now)
         self._db.count({(command.tenant, state): -1, (command.tenant, State.CANCELLED): 1})
         self._db.release_held([job_id])
         self._db.run("complete_jobs", jobs=page([job_id]))
+        self._db.note(command.audit, {"state": state}, {"state": State.CANCELLED})
         return State.CANCELLED

@@ -1,15 +1,17 @@
-"""What all commands are made of: named statements, pages of rows, counters, and the fence of a void node."""
+"""What all commands are made of: named statements, pages of rows, counters, room, quotas, the audit, and the fence."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 import apsw
 import msgspec
 
-from duetime.domain.errors import NotFound, StaleEpoch, StaleWrite
+from duetime.domain import audit, limits
+from duetime.domain.capacity import Capacity, Load
+from duetime.domain.errors import NotFound, QuotaExceeded, StaleEpoch, StaleWrite
 from duetime.store.sqlite.blocks import load_blocks
 
 _encode = msgspec.json.Encoder().encode
@@ -20,14 +22,24 @@ def page(rows: object) -> str:
     return _encode(rows).decode()
 
 
+def encoded(value: object) -> bytes:
+    return _encode(value)
+
+
 def no_job(job_id: str) -> NotFound:
     return NotFound(f"there is no job {job_id}")
 
 
+JOBS, BYTES = "jobs", "bytes"  # the names that jobs and their sizes are counted under
+ALL = ""  # the tenant that the totals of all are counted under
+
+
 class Statements:
-    def __init__(self, connection: apsw.Connection) -> None:
+    def __init__(self, connection: apsw.Connection, capacity: Capacity) -> None:
         self.connection = connection
+        self._capacity = capacity
         self._sql = load_blocks("commands.sql")
+        self.entries: list[audit.Entry] = []  # of the commit that is under way
 
     def run(self, block: str, **values: Any) -> None:
         self.connection.execute(self._sql[block], values)
@@ -82,3 +94,45 @@ class Statements:
         for (tenant, name), delta in deltas.items():
             if delta:
                 self.run("add_to_counter", tenant=tenant, name=name, delta=delta)
+
+    def make_room(self, tenants: Mapping[str, int], size: int) -> None:
+        """Count jobs by tenant in, or out, and their bytes. Raises InsufficientStorage if there is no room."""
+        jobs = sum(tenants.values())
+        found = dict(self.rows("get_counters", tenant=ALL))
+        self._capacity.check(Load(found.get(JOBS, 0), found.get(BYTES, 0)), jobs, size)
+        self.count({(tenant, JOBS): number for tenant, number in tenants.items()})
+        self.count({(ALL, JOBS): jobs, (ALL, BYTES): size})
+
+    def take_quota(self, quota: limits.Quota, count: int, now: int) -> None:
+        """Raises QuotaExceeded."""
+        full_at = self.full_at(quota)
+        moved = limits.take(quota.limit, full_at, now, count)
+        if moved is None:
+            raise QuotaExceeded(*limits.refusal(quota.limit, full_at, now, count))
+        self.set_full_at(quota, moved)
+
+    def full_at(self, quota: limits.Quota) -> int:
+        tenant, user_id, name = quota.key
+        row = self.row("get_limit", tenant=tenant, user_id=user_id, name=name)
+        return 0 if row is None else cast(int, row[0])
+
+    def set_full_at(self, quota: limits.Quota, full_at: int) -> None:
+        tenant, user_id, name = quota.key
+        self.run("set_limit", tenant=tenant, user_id=user_id, name=name, full_at=full_at)
+
+    def note(self, entry: audit.Entry | None, before: object = None, after: object = None) -> None:
+        """For the audit, with this commit. `before` and `after` where the entry does not have them."""
+        if entry is not None:
+            self.entries.append(entry.filled(before, after))
+
+    def write_audit(self) -> None:
+        """The last of a commit: its entries and the link over them."""
+        if not self.entries:
+            return
+        texts = [entry.text for entry in self.entries]
+        row = self.row("get_last_link")
+        last, before = (0, audit.FIRST_LINK) if row is None else row
+        self.run("add_audit_link", link=last + 1, hash=audit.link(before, audit.digest(texts)))
+        rows = [(entry.tenant, entry.resource, text) for entry, text in zip(self.entries, texts, strict=True)]
+        self.run("add_audit", link=last + 1, entries=page(rows))
+        self.entries.clear()

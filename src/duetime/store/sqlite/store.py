@@ -13,16 +13,22 @@ from typing import IO, Any, TypeVar
 import apsw
 import msgspec
 
+from duetime.domain.capacity import UNBOUNDED, Capacity, Load
 from duetime.domain.commands import Command, Finish, PauseJob
 from duetime.domain.errors import Conflict
 from duetime.domain.execution import Run
+from duetime.domain.job import JobSpec
 from duetime.domain.plan import DueTimer
 from duetime.ports.store import (
     AttemptRecord,
+    AuditPage,
+    AuditQuery,
+    AuditRecord,
     ExecutionQuery,
     ExecutionRecord,
     JobQuery,
     JobRecord,
+    KeyRecord,
     SkippedRecord,
 )
 from duetime.store.decoding import decode, decode_apart, given_up, stand_in
@@ -38,11 +44,11 @@ PAGE_BYTES = 4 * 1024 * 1024  # of job definitions, in a page of due timers
 
 
 class SqliteStore:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, capacity: Capacity = UNBOUNDED) -> None:
         self._folder = folder
         self._lock: IO[str] | None = None
         self._was_open = False
-        self._writer = Writer(self._open_writer)
+        self._writer = Writer(self._open_writer, capacity)
         # The engine has a reader of its own: a person's slow list must not make a run late.
         self._engine_reads = ThreadPoolExecutor(1, "duetime-engine-read")
         self._people_reads = ThreadPoolExecutor(2, "duetime-read")
@@ -140,7 +146,7 @@ class SqliteStore:
         return _only(found)
 
     async def list_jobs(self, query: JobQuery) -> list[JobRecord]:
-        if query.sort == "next_run_time" and query.after is None:
+        if query.sort == "next_run_time" and query.after is None and not filters.is_narrow(query):
             found = await self._ask_jobs(filters.soonest_jobs(query))
             if len(found) == query.limit:
                 return found
@@ -188,6 +194,27 @@ class SqliteStore:
     async def get_response(self, tenant: str, idempotency_key: str) -> tuple[str, str] | None:
         values = {"tenant": tenant, "key": idempotency_key}
         return _only(await self._ask(self._sql["get_response"], tuple[str, str], values))
+
+    async def get_load(self) -> Load:
+        return (await self._ask(self._sql["get_load"], Load, {}))[0]
+
+    async def get_key(self, key_id: str) -> KeyRecord | None:
+        return _only(await self._ask(self._sql["get_key"], KeyRecord, {"id": key_id}))
+
+    async def list_keys(self, tenant: str, limit: int) -> list[KeyRecord]:
+        return await self._ask(self._sql["list_keys"], KeyRecord, {"tenant": tenant, "limit": limit})
+
+    async def list_audit(self, query: AuditQuery) -> list[AuditRecord]:
+        return await self._ask(*_typed(filters.list_audit(query), AuditRecord))
+
+    async def list_audit_pages(self, after: tuple[int, int], limit: int) -> list[AuditPage]:
+        chain, link = after  # there is one chain here
+        values = {"after": link if chain >= 0 else -(2**40), "limit": limit}
+        return await self._ask(self._sql["list_audit_pages"], AuditPage, values)
+
+    async def list_specs(self, after: str, limit: int) -> list[tuple[str, str, int, JobSpec]]:
+        text = await self._text(self._people_reads, self._sql["list_specs"], {"after": after, "limit": limit})
+        return decode_apart(tuple[str, str, int, JobSpec], text)[0]
 
     async def check(self) -> str | None:
         if self._writer.last_error is not None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import apsw
 
+from duetime.domain.capacity import Capacity
 from duetime.domain.commands import Command, CreateJobs
 from duetime.domain.errors import DuetimeError, Overloaded
 from duetime.store.sqlite.apply import Applier
@@ -26,8 +27,9 @@ Answer = tuple["asyncio.Future[list[Any]]", list[Any] | Exception]
 
 
 class Writer:
-    def __init__(self, connect: Callable[[], apsw.Connection]) -> None:
+    def __init__(self, connect: Callable[[], apsw.Connection], capacity: Capacity) -> None:
         self._connect = connect
+        self._capacity = capacity
         self._waiting: list[Batch] = []
         self._ready = threading.Condition()
         self._stopping = False
@@ -73,7 +75,7 @@ class Writer:
 
     def _open(self) -> None:
         self._connection = self._connect()
-        self._applier = Applier(self._connection)
+        self._applier = Applier(self._connection, self._capacity)
         self._broken = False
 
     def _take(self) -> list[Batch]:
@@ -94,7 +96,9 @@ class Writer:
             if self._broken:
                 self._open()
             self._connection.execute("BEGIN IMMEDIATE")
+            self._applier.begin()
             results = _apply_all(self._applier, [command for commands, _ in batches for command in commands])
+            self._applier.end()
             crash_point("before_commit")
             self._connection.execute("COMMIT")
             crash_point("after_commit")

@@ -47,7 +47,7 @@ WHERE o.state = 'RUNNING' AND o.node IS NOT NULL
 SELECT shard, epoch, node FROM shard_epochs;
 
 -- name: read_history
-SELECT (SELECT coalesce(sum(value), 0)::bigint FROM counters WHERE name <> 'jobs') AS count,
+SELECT (SELECT coalesce(sum(value), 0)::bigint FROM counters WHERE tenant <> '' AND name <> 'jobs') AS count,
        (SELECT coalesce(sum(pg_total_relation_size(i.inhrelid)), 0)::bigint FROM pg_inherits AS i
         WHERE i.inhparent IN ('executions'::regclass, 'attempts'::regclass)) AS size_bytes,
        floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now;

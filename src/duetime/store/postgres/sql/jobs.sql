@@ -4,12 +4,13 @@
 -- name: create_jobs
 WITH page AS MATERIALIZED (
     SELECT * FROM unnest(:ids::uuid[], :tenants::text[], :keys::text[], :names::text[], :types::text[], :owners::text[],
-                         :shards::smallint[], :recurs::boolean[], :due_ats::bigint[], :tags::text[], :specs::text[])
-        AS p (id, tenant, key, name, type, owner, shard, recurs, due_at, tags, spec)
+                         :shards::smallint[], :recurs::boolean[], :due_ats::bigint[], :tags::text[], :sizes::bigint[],
+                         :specs::text[])
+        AS p (id, tenant, key, name, type, owner, shard, recurs, due_at, tags, size, spec)
 ),
 made AS (
-    INSERT INTO jobs (id, tenant, key, name, type, owner, created_at, updated_at, tags, spec)
-    SELECT id, tenant, key, name, type, owner, :now::bigint, :now::bigint, tags::jsonb, spec FROM page
+    INSERT INTO jobs (id, tenant, key, name, type, owner, created_at, updated_at, tags, size, spec)
+    SELECT id, tenant, key, name, type, owner, :now::bigint, :now::bigint, tags::jsonb, size, spec FROM page
 )
 INSERT INTO timers (job, tenant, shard, status, version, recurs, due_at)
 SELECT id, tenant, shard, 'PENDING', 1, recurs, due_at FROM page;
@@ -33,10 +34,22 @@ FOR NO KEY UPDATE;
 SELECT count(*) FROM (SELECT 1 FROM timers WHERE job = ANY (:jobs::uuid[]) ORDER BY job FOR NO KEY UPDATE) AS locked;
 
 -- name: change_job
+WITH old AS (SELECT size FROM jobs WHERE id = :job::uuid)
 UPDATE jobs
 SET key = :key::text, name = :name::text, type = :type::text, updated_at = :now::bigint, tags = :tags::text::jsonb,
-    spec = :spec::text
-WHERE id = :job::uuid;
+    size = :size::bigint, spec = :spec::text
+WHERE id = :job::uuid
+RETURNING (SELECT size FROM old);
+
+-- name: reseal
+WITH page AS MATERIALIZED (
+    SELECT p.*, j.size AS old_size
+    FROM unnest(:jobs::uuid[], :versions::integer[], :sizes::bigint[], :specs::text[]) AS p (id, version, size, spec)
+    JOIN timers AS t ON t.job = p.id AND t.version = p.version JOIN jobs AS j ON j.id = p.id
+    ORDER BY p.id FOR NO KEY UPDATE OF t
+)
+UPDATE jobs AS j SET size = p.size, spec = p.spec FROM page AS p WHERE j.id = p.id
+RETURNING p.size - p.old_size;
 
 -- name: change_timer
 UPDATE timers
@@ -118,4 +131,4 @@ FROM gone AS g GROUP BY 1, 2, 3;
 -- name: purge_job
 WITH skipped AS (DELETE FROM skips WHERE job = :job::uuid),
      timed AS (DELETE FROM timers WHERE job = :job::uuid)
-DELETE FROM jobs WHERE id = :job::uuid;
+DELETE FROM jobs WHERE id = :job::uuid RETURNING size;

@@ -54,7 +54,7 @@ DELETE FROM commits WHERE writer IN (
     SELECT writer FROM commits WHERE at < now() - interval '1 day' LIMIT :limit::bigint FOR UPDATE SKIP LOCKED);
 
 -- name: drop_counters_of_day
-DELETE FROM counters WHERE day = :day::integer AND name <> 'jobs' RETURNING value;
+DELETE FROM counters WHERE day = :day::integer AND tenant <> '' AND name <> 'jobs' RETURNING value;
 
 -- name: is_open_between
 SELECT EXISTS (SELECT 1 FROM open_runs WHERE scheduled_at >= :since::bigint AND scheduled_at < :before::bigint);

@@ -65,7 +65,7 @@ WHERE b.node <> :node::integer AND NOT EXISTS (SELECT 1 FROM nodes AS n WHERE n.
 LIMIT :limit::bigint;
 
 -- name: count_history
-SELECT coalesce(sum(value), 0)::text AS row FROM counters WHERE name <> 'jobs';
+SELECT coalesce(sum(value), 0)::text AS row FROM counters WHERE tenant <> '' AND name <> 'jobs';
 
 -- name: list_attempts
 SELECT json_build_array(a.attempt, n.name, a.started_at, a.ended_at, a.error_type, a.error_message, a.http_status,
@@ -98,3 +98,37 @@ SELECT count(*)::text AS row FROM nodes WHERE ended_at IS NULL;
 -- name: list_to_stop
 SELECT execution::text FROM open_runs
 WHERE cancel_requested AND node = :node::integer AND state = 'RUNNING' LIMIT :limit::bigint;
+
+-- name: get_load
+SELECT json_build_array(coalesce(sum(value) FILTER (WHERE name = 'jobs'), 0)::bigint,
+                        coalesce(sum(value) FILTER (WHERE name = 'bytes'), 0)::bigint)::text AS row
+FROM counters WHERE tenant = '' AND day = 0;
+
+-- name: get_key
+SELECT json_build_array(id, tenant, user_id, name, role, tier, scopes::json, secret_hash, created_at, created_by,
+                        expires_at, last_used_at, revoked_at)::text AS row
+FROM api_keys WHERE id = :id::text;
+
+-- name: list_keys
+SELECT json_build_array(id, tenant, user_id, name, role, tier, scopes::json, secret_hash, created_at, created_by,
+                        expires_at, last_used_at, revoked_at)::text AS row
+FROM api_keys WHERE tenant = :tenant::text ORDER BY created_at DESC, id DESC LIMIT :limit::bigint;
+
+-- name: list_audit_pages
+-- Of the links and of the entries: entries that no link covers are a page without a hash.
+SELECT json_build_array(p.chain, p.link, coalesce(encode(l.hash, 'hex'), ''), (
+           SELECT coalesce(json_agg(json_build_array(a.tenant, a.resource, a.entry) ORDER BY a.position), '[]')
+           FROM audit AS a WHERE a.chain = p.chain AND a.link = p.link))::text AS row
+FROM (
+    (SELECT chain, link FROM audit_links WHERE (chain, link) > (:chain::smallint, :link::bigint)
+     ORDER BY chain, link LIMIT :limit::bigint)
+    UNION
+    (SELECT DISTINCT chain, link FROM audit WHERE (chain, link) > (:chain::smallint, :link::bigint)
+     ORDER BY chain, link LIMIT :limit::bigint)
+    ORDER BY chain, link LIMIT :limit::bigint) AS p
+LEFT JOIN audit_links AS l ON l.chain = p.chain AND l.link = p.link
+ORDER BY p.chain, p.link;
+
+-- name: list_specs
+SELECT rtrim(json_build_array(j.id, j.tenant, t.version)::text, ']') || ',' || j.spec || ']' AS row
+FROM jobs AS j JOIN timers AS t ON t.job = j.id WHERE j.id > :after::uuid ORDER BY j.id LIMIT :limit::bigint;

@@ -3,8 +3,9 @@
 -- wrote 470 rows/s here, the same rows as one page 76,000. json_each would print each row and parse it again.)
 
 -- name: create_jobs
-INSERT INTO jobs (id, tenant, key, name, type, owner, created_at, updated_at, spec)
-SELECT unhex(value ->> 0, '-'), value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, :now, :now, value -> 9
+INSERT INTO jobs (id, tenant, key, name, type, owner, created_at, updated_at, size, spec)
+SELECT unhex(value ->> 0, '-'), value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, :now, :now, value ->> 6,
+       value -> 7
 FROM jsonb_each(:jobs);
 
 -- name: create_timers
@@ -23,7 +24,17 @@ VALUES (:tenant, :key, :fingerprint, :response, :now);
 SELECT status, version, due_at, resume_at FROM timers WHERE job = unhex(:job, '-') AND tenant = :tenant;
 
 -- name: change_job
-UPDATE jobs SET key = :key, name = :name, type = :type, updated_at = :now, spec = :spec WHERE id = unhex(:job, '-');
+UPDATE jobs SET key = :key, name = :name, type = :type, updated_at = :now, size = :size, spec = :spec
+WHERE id = unhex(:job, '-');
+
+-- name: get_size
+SELECT size FROM jobs WHERE id = unhex(:job, '-');
+
+-- name: get_sealed
+SELECT j.size FROM jobs AS j JOIN timers AS t ON t.job = j.id WHERE j.id = unhex(:job, '-') AND t.version = :version;
+
+-- name: reseal
+UPDATE jobs SET size = :size, spec = :spec WHERE id = unhex(:job, '-');
 
 -- name: change_timer
 UPDATE timers
@@ -378,3 +389,36 @@ WHERE (tenant, key) IN (SELECT tenant, key FROM idempotency_keys WHERE created_a
 -- name: add_to_counter
 INSERT INTO counters (tenant, name, value) VALUES (:tenant, :name, :delta)
 ON CONFLICT DO UPDATE SET value = value + excluded.value;
+
+-- name: get_counters
+SELECT name, value FROM counters WHERE tenant = :tenant;
+
+-- name: get_limit
+SELECT full_at FROM limits WHERE tenant = :tenant AND user_id = :user_id AND name = :name;
+
+-- name: set_limit
+INSERT INTO limits (tenant, user_id, name, full_at) VALUES (:tenant, :user_id, :name, :full_at)
+ON CONFLICT DO UPDATE SET full_at = excluded.full_at;
+
+-- name: add_key
+INSERT INTO api_keys (id, tenant, user_id, name, role, tier, scopes, secret_hash, created_at, created_by, expires_at)
+VALUES (:id, :tenant, :user_id, :name, :role, :tier, :scopes, :secret_hash, :now, :created_by, :expires_at);
+
+-- name: get_revoked
+SELECT revoked_at FROM api_keys WHERE id = :id AND tenant = :tenant;
+
+-- name: revoke_key
+UPDATE api_keys SET revoked_at = :now WHERE id = :id;
+
+-- name: touch_keys
+UPDATE api_keys SET last_used_at = :now WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: get_last_link
+SELECT link, hash FROM audit_links ORDER BY link DESC LIMIT 1;
+
+-- name: add_audit_link
+INSERT INTO audit_links (link, hash) VALUES (:link, :hash);
+
+-- name: add_audit
+INSERT INTO audit (number, tenant, resource, entry)
+SELECT (:link << 20) + key, value ->> 0, value ->> 1, value ->> 2 FROM json_each(:entries);

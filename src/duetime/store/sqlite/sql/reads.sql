@@ -41,7 +41,7 @@ WHERE e.state IN ('QUEUED', 'RUNNING', 'RETRYING') AND e.state = 'RUNNING' AND e
 LIMIT :limit;
 
 -- name: count_history
-SELECT coalesce(sum(value), 0) AS row FROM counters WHERE name <> 'jobs';
+SELECT coalesce(sum(value), 0) AS row FROM counters WHERE tenant <> '' AND name <> 'jobs';
 
 -- name: list_attempts
 SELECT json_array(a.attempt, n.name, a.started_at, a.ended_at, a.error_type, a.error_message, a.http_status, a.response)
@@ -72,3 +72,41 @@ SELECT count(*) AS row FROM nodes WHERE ended_at IS NULL;
 -- name: list_to_stop
 SELECT json_quote(uuid_text(id)) AS row FROM executions
 WHERE state = 'RUNNING' AND node = :node AND cancel_requested = 1 LIMIT :limit;
+
+-- name: get_load
+SELECT json_array(coalesce(sum(value) FILTER (WHERE name = 'jobs'), 0),
+                  coalesce(sum(value) FILTER (WHERE name = 'bytes'), 0)) AS row
+FROM counters WHERE tenant = '';
+
+-- name: get_key
+SELECT json_array(id, tenant, user_id, name, role, tier, json(scopes), secret_hash, created_at, created_by, expires_at,
+                  last_used_at, revoked_at) AS row
+FROM api_keys WHERE id = :id;
+
+-- name: list_keys
+SELECT json_array(id, tenant, user_id, name, role, tier, json(scopes), secret_hash, created_at, created_by, expires_at,
+                  last_used_at, revoked_at) AS row
+FROM api_keys WHERE tenant = :tenant ORDER BY created_at DESC, id DESC LIMIT :limit;
+
+-- name: list_audit_pages
+-- From one page to the next by probes, of the links and of the entries: entries that no link covers are a page without
+-- a hash. (An array out of a subquery is text until json() says otherwise.)
+WITH RECURSIVE pages (link) AS (
+    SELECT min(link) FROM (
+        SELECT min(link) AS link FROM audit_links WHERE link > :after
+        UNION ALL SELECT min(number) >> 20 FROM audit WHERE number >= (:after + 1) << 20)
+    UNION ALL
+    SELECT (SELECT min(link) FROM (
+        SELECT min(link) AS link FROM audit_links WHERE link > p.link
+        UNION ALL SELECT min(number) >> 20 FROM audit WHERE number >= (p.link + 1) << 20))
+    FROM pages AS p WHERE p.link IS NOT NULL
+    LIMIT :limit
+)
+SELECT json_array(0, p.link, coalesce(lower(hex(l.hash)), ''), json((
+           SELECT json_group_array(json_array(a.tenant, a.resource, a.entry)) FROM (
+               SELECT * FROM audit WHERE number >= p.link << 20 AND number < (p.link + 1) << 20 ORDER BY number) AS a))) AS row
+FROM pages AS p LEFT JOIN audit_links AS l ON l.link = p.link WHERE p.link IS NOT NULL ORDER BY p.link;
+
+-- name: list_specs
+SELECT rtrim(json_array(uuid_text(j.id), j.tenant, t.version), ']') || ',' || j.spec || ']' AS row
+FROM jobs AS j JOIN timers AS t ON t.job = j.id WHERE j.id > unhex(:after, '-') ORDER BY j.id LIMIT :limit;

@@ -1,0 +1,131 @@
+"""The audit: who changed what, when, from what to what. Append-only, and chained so that a change of it shows.
+
+The entries of one commit are a page. A page's link is the hash of the link before it and of the page; so whoever alters
+or removes an entry would have to alter every link after it. A store may keep several chains, one a writer: pages of
+different chains don't wait for each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from duetime.domain.identity import Caller
+
+FIRST_LINK = bytes(32)  # before the first page of a chain
+BEFORE_ALL = -(2**15), 0  # a chain and link that comes before any
+
+Head = tuple[int, str]  # the last link of a chain, and its hash in hex
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """One change. Its JSON is what is kept and hashed."""
+
+    at: int
+    tenant: str
+    actor: str
+    via: str
+    request_id: str
+    action: str  # job.create, job.change, …
+    resource: str  # an id; of a batch: empty, the ids are in `after`
+    before: Any = None
+    after: Any = None
+
+    @property
+    def text(self) -> str:
+        return _encode(self).decode()
+
+    def filled(self, before: Any, after: Any) -> Entry:
+        """With what only the store knows, where the entry says nothing itself."""
+        if before is None and after is None:
+            return self
+        return msgspec.structs.replace(
+            self,
+            before=before if self.before is None else self.before,
+            after=after if self.after is None else self.after,
+        )
+
+
+def entry(caller: Caller, at: int, action: str, resource: str, before: Any = None, after: Any = None) -> Entry:
+    return Entry(at, caller.tenant, caller.user_id, caller.via, caller.request_id, action, resource, before, after)
+
+
+def own_entry(at: int, tenant: str, action: str, resource: str, after: Any) -> Entry:
+    """What Duetime does to a job by itself."""
+    return Entry(at, tenant, "duetime", "engine", "", action, resource, None, after)
+
+
+def digest(page: Sequence[str]) -> bytes:
+    """Of a page's entries, in their order. Their lengths are in it: no text can be shifted from one into the next."""
+    sha = sha256()
+    for text in page:
+        data = text.encode()
+        sha.update(b"%d:" % len(data))
+        sha.update(data)
+    return sha.digest()
+
+
+def link(before: bytes, page_digest: bytes) -> bytes:
+    return sha256(before + page_digest).digest()
+
+
+class Verifier:
+    """Works out every link anew, page by page, each chain's in their order, and keeps the first that is not as written.
+
+    `earlier` are the heads of a verification before: each must still be in its chain. Only so it shows when a chain was
+    cut off at its end, or was written anew from some place on.
+    """
+
+    def __init__(self, earlier: Mapping[int, Head] | None = None) -> None:
+        self.entries = 0
+        self.heads: dict[int, Head] = {}  # of what was seen so far
+        self.broken: str | None = None  # a sentence
+        self._earlier = dict(earlier or {})
+
+    def add(self, chain: int, number: int, hash_hex: str, rows: Sequence[tuple[str, str, str]]) -> None:
+        """The next page of a chain: its link's number and hash, and its entries as (tenant, resource, text)."""
+        if self.broken is None and (what := self._compare(chain, number, hash_hex, rows)) is not None:
+            self.broken = f"chain {chain}, link {number}: {what}"
+        self.entries += len(rows)
+        self.heads[chain] = number, hash_hex
+
+    def end(self) -> None:
+        """There are no more pages."""
+        for chain, (number, _) in sorted(self._earlier.items()):
+            last = self.heads.get(chain, _NO_HEAD)[0]
+            if self.broken is None and last < number:
+                self.broken = f"chain {chain}, link {last + 1}: it is gone; the chain went up to link {number} before"
+
+    def _compare(self, chain: int, number: int, hash_hex: str, rows: Sequence[tuple[str, str, str]]) -> str | None:
+        last, before = self.heads.get(chain, _NO_HEAD)
+        if number != last + 1:
+            return f"link {last + 1} is missing before it" if number > last else f"it comes after link {last}"
+        if not hash_hex:
+            return "there are entries, but no link over them"
+        if link(bytes.fromhex(before), digest([text for _, _, text in rows])).hex() != hash_hex:
+            return "its entries, or the link before it, are not those that were written"
+        known = self._earlier.get(chain)
+        if known is not None and known[0] == number and known[1] != hash_hex:
+            return "its hash was another one before: the chain was written anew"
+        return next((what for row in rows if (what := _differing(*row)) is not None), None)
+
+
+def _differing(tenant: str, resource: str, text: str) -> str | None:
+    """Whether the copies to look up by are those of the entry: else nobody would find it, or the wrong people."""
+    try:
+        written = _decode(text)
+    except msgspec.MsgspecError as error:
+        return f"an entry can't be read: {error}"
+    for name, copy, original in (("tenant", tenant, written.tenant), ("resource", resource, written.resource)):
+        if copy != original:
+            return f"an entry's {name} is '{original}', but it is kept under '{copy}'"
+    return None
+
+
+_NO_HEAD: Head = (0, FIRST_LINK.hex())
+_decode = msgspec.json.Decoder(Entry).decode

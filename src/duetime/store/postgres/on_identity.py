@@ -1,0 +1,42 @@
+"""Commands on who may ask: requests taken, API keys made, revoked and used."""
+
+from __future__ import annotations
+
+import msgspec
+
+from duetime.domain import commands as c
+from duetime.domain import limits
+from duetime.domain.errors import NotFound
+from duetime.store.postgres.statements import Statements
+
+
+class IdentityCommands:
+    def __init__(self, statements: Statements) -> None:
+        self._db = statements
+
+    async def take_requests(self, command: c.TakeRequests) -> tuple[int, int]:
+        quota = command.quota
+        full_at = self._db.full_at(quota.key)
+        granted, moved = limits.reserve(quota.limit, full_at, command.now, command.wanted, command.given_back)
+        self._db.pending.full_at[quota.key] = moved
+        return granted, moved
+
+    async def add_key(self, command: c.AddKey) -> None:
+        key = command.key
+        await self._db.run(
+            "add_key", id=key.key_id, tenant=key.tenant, user_id=key.user_id, name=key.name, role=key.role,
+            tier=key.tier, scopes=msgspec.json.encode(key.scopes).decode(), secret_hash=key.secret_hash,
+            now=command.now, created_by=key.created_by, expires_at=key.expires_at,
+        )  # fmt: skip
+        self._db.note(command.audit)
+
+    async def revoke_key(self, command: c.RevokeKey) -> None:
+        row = await self._db.row("lock_key", id=command.key_id, tenant=command.tenant)
+        if row is None:
+            raise NotFound(f"there is no API key {command.key_id}")
+        if row[0] is None:
+            await self._db.run("revoke_key", id=command.key_id, now=command.now)
+            self._db.note(command.audit)
+
+    async def touch_keys(self, command: c.TouchKeys) -> None:
+        await self._db.run("touch_keys", ids=list(command.key_ids), now=command.now)

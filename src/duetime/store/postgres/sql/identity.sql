@@ -1,0 +1,71 @@
+-- Limits, room, API keys and the audit.
+
+-- name: lock_room
+SELECT pg_advisory_xact_lock(hashtextextended('duetime room', 0));
+
+-- name: get_load
+SELECT coalesce(sum(value) FILTER (WHERE name = 'jobs'), 0)::bigint, coalesce(sum(value) FILTER (WHERE name = 'bytes'), 0)::bigint
+FROM counters WHERE tenant = '' AND day = 0;
+
+-- name: lock_limits
+SELECT l.tenant, l.user_id, l.name, l.full_at
+FROM unnest(:tenants::text[], :user_ids::text[], :names::text[]) AS p (tenant, user_id, name)
+JOIN limits AS l ON l.tenant = p.tenant AND l.user_id = p.user_id AND l.name = p.name
+ORDER BY l.tenant, l.user_id, l.name FOR NO KEY UPDATE OF l;
+
+-- name: add_limits
+INSERT INTO limits (tenant, user_id, name, full_at)
+SELECT *, 0 FROM unnest(:tenants::text[], :user_ids::text[], :names::text[]) AS p (tenant, user_id, name) ORDER BY 1, 2, 3
+ON CONFLICT DO NOTHING;
+
+-- name: add_key
+INSERT INTO api_keys (id, tenant, user_id, name, role, tier, scopes, secret_hash, created_at, created_by, expires_at)
+VALUES (:id::text, :tenant::text, :user_id::text, :name::text, :role::text, :tier::text, :scopes::text,
+        :secret_hash::text, :now::bigint, :created_by::text, :expires_at::bigint);
+
+-- name: lock_key
+SELECT revoked_at FROM api_keys WHERE id = :id::text AND tenant = :tenant::text FOR NO KEY UPDATE;
+
+-- name: revoke_key
+UPDATE api_keys SET revoked_at = :now::bigint WHERE id = :id::text;
+
+-- name: touch_keys
+UPDATE api_keys SET last_used_at = :now::bigint WHERE id IN (
+    SELECT id FROM api_keys WHERE id = ANY (:ids::text[]) ORDER BY id FOR NO KEY UPDATE);
+
+-- name: end_batch_of_people
+-- As end_batch, with what people's commands leave: limits that were taken from, and the audit's page. A page's link is
+-- made here, of the last one of this writer's chain: whoever shares the chain waits at its head.
+WITH counted AS (
+    INSERT INTO counters AS c (tenant, name, day, slot, value)
+    SELECT p.tenant, p.name, p.day, :slot::smallint, p.value
+    FROM unnest(:tenants::text[], :names::text[], :days::integer[], :deltas::bigint[]) AS p (tenant, name, day, value)
+    ORDER BY p.tenant, p.name, p.day
+    ON CONFLICT (tenant, name, day, slot) DO UPDATE SET value = c.value + excluded.value
+),
+limited AS (
+    UPDATE limits AS l SET full_at = p.full_at
+    FROM unnest(:limit_tenants::text[], :limit_users::text[], :limit_names::text[], :full_ats::bigint[])
+        AS p (tenant, user_id, name, full_at)
+    WHERE l.tenant = p.tenant AND l.user_id = p.user_id AND l.name = p.name
+),
+head AS (
+    INSERT INTO audit_heads AS h (chain, link, hash)
+    SELECT :slot::smallint, 1, sha256(:first::bytea || :digest::bytea) WHERE :digest::bytea IS NOT NULL
+    ON CONFLICT (chain) DO UPDATE SET link = h.link + 1, hash = sha256(h.hash || :digest::bytea)
+    RETURNING link, hash
+),
+linked AS (
+    INSERT INTO audit_links (chain, link, hash) SELECT :slot::smallint, link, hash FROM head
+),
+noted AS (
+    INSERT INTO audit (chain, link, position, tenant, resource, entry)
+    SELECT :slot::smallint, h.link, p.position, p.tenant, p.resource, p.entry
+    FROM head AS h CROSS JOIN unnest(:entry_tenants::text[], :resources::text[], :entries::text[])
+        WITH ORDINALITY AS p (tenant, resource, entry, position)
+    ORDER BY p.position
+)
+INSERT INTO commits AS c (writer, batch) VALUES (:writer::uuid, :batch::bigint)
+ON CONFLICT (writer) DO UPDATE SET batch = excluded.batch, at = now()
+RETURNING (SELECT coalesce(sum(value) FILTER (WHERE name = 'jobs'), 0)::bigint FROM counters WHERE tenant = '' AND day = 0),
+          (SELECT coalesce(sum(value) FILTER (WHERE name = 'bytes'), 0)::bigint FROM counters WHERE tenant = '' AND day = 0);

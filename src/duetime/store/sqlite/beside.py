@@ -1,0 +1,97 @@
+"""A database that a node may be running on, written to by another process: `duetime keys rotate`.
+
+It takes no lock on the folder and starts no node; SQLite's own lock lets the two write in turns. What it may apply is
+what is right whoever applies it: commands that name the version which they were made for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apsw
+
+from duetime.domain.capacity import UNBOUNDED
+from duetime.domain.commands import Command
+from duetime.domain.job import JobSpec
+from duetime.store import StoreUnusable
+from duetime.store.decoding import decode_apart
+from duetime.store.sqlite.apply import Applier
+from duetime.store.sqlite.blocks import load_blocks
+from duetime.store.sqlite.export import get_versions, open_source
+from duetime.store.sqlite.handover import refuse_promoted
+
+BUSY_MS = 30_000  # a node writes all the time, but never for long
+
+T = TypeVar("T")
+
+
+class SqliteBeside:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._thread = ThreadPoolExecutor(1, "duetime-beside")
+        self._sql = load_blocks("reads.sql")
+        self._connection: apsw.Connection | None = None
+
+    async def start(self) -> None:
+        """Raises StoreUnusable: there is no database, it is of another version, or its jobs are elsewhere."""
+        await self._do(self._open)
+
+    def _open(self) -> None:
+        connection = open_source(self._folder)
+        try:
+            connection.set_busy_timeout(BUSY_MS)
+            found, newest = get_versions(connection)
+            if found != newest:
+                raise StoreUnusable(
+                    f"{self._folder} has schema {found}, and this Duetime works on schema {newest}: bring it up to "
+                    "date with `duetime migrate`, or use the version that runs on it"
+                )
+            refuse_promoted(connection, self._folder)
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+        self._applier = Applier(connection, UNBOUNDED)
+
+    async def stop(self) -> None:
+        if self._connection is not None:
+            await self._do(self._connection.close)
+        self._thread.shutdown()
+
+    async def list_specs(self, after: str, limit: int) -> list[tuple[str, str, int, JobSpec]]:
+        """As `ports.store.Store` says."""
+        return await self._do(lambda: self._list_specs(after, limit))
+
+    def _list_specs(self, after: str, limit: int) -> list[tuple[str, str, int, JobSpec]]:
+        assert self._connection is not None
+        sql = f"SELECT '[' || group_concat(row) || ']' FROM ({self._sql['list_specs']})"
+        ((text,),) = self._connection.execute(sql, {"after": after, "limit": limit}).fetchall()
+        return decode_apart(tuple[str, str, int, JobSpec], None if text is None else str(text))[0]
+
+    async def apply(self, commands: Sequence[Command]) -> list[Any]:
+        """As `ports.store.Store` says, in one commit of its own."""
+        return await self._do(lambda: self._apply(commands))
+
+    def _apply(self, commands: Sequence[Command]) -> list[Any]:
+        assert self._connection is not None
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            self._applier.begin()
+            answers = [self._applier.apply(command) for command in commands]
+            self._applier.end()
+            self._connection.execute("COMMIT")
+        except BaseException:
+            if not self._connection.get_autocommit():
+                self._connection.execute("ROLLBACK")
+            raise
+        return answers
+
+    async def _do(self, deed: Callable[[], T]) -> T:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, deed)
+        except apsw.Error as error:
+            raise StoreUnusable(f"the database in {self._folder} can't be read or written: {error}") from error

@@ -1,0 +1,40 @@
+"""Commands on who may ask: requests taken, API keys made, revoked and used."""
+
+from __future__ import annotations
+
+from duetime.domain import commands as c
+from duetime.domain import limits
+from duetime.domain.errors import NotFound
+from duetime.store.sqlite.statements import Statements, page
+
+
+class IdentityCommands:
+    def __init__(self, statements: Statements) -> None:
+        self._db = statements
+
+    def take_requests(self, command: c.TakeRequests) -> tuple[int, int]:
+        quota = command.quota
+        full_at = self._db.full_at(quota)
+        granted, moved = limits.reserve(quota.limit, full_at, command.now, command.wanted, command.given_back)
+        self._db.set_full_at(quota, moved)
+        return granted, moved
+
+    def add_key(self, command: c.AddKey) -> None:
+        key = command.key
+        self._db.run(
+            "add_key", id=key.key_id, tenant=key.tenant, user_id=key.user_id, name=key.name, role=key.role,
+            tier=key.tier, scopes=page(key.scopes), secret_hash=key.secret_hash, now=command.now,
+            created_by=key.created_by, expires_at=key.expires_at,
+        )  # fmt: skip
+        self._db.note(command.audit)
+
+    def revoke_key(self, command: c.RevokeKey) -> None:
+        row = self._db.row("get_revoked", id=command.key_id, tenant=command.tenant)
+        if row is None:
+            raise NotFound(f"there is no API key {command.key_id}")
+        if row[0] is None:
+            self._db.run("revoke_key", id=command.key_id, now=command.now)
+            self._db.note(command.audit)
+
+    def touch_keys(self, command: c.TouchKeys) -> None:
+        self._db.run("touch_keys", ids=page(command.key_ids), now=command.now)
