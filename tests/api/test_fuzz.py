@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import re
+import socket
+import zlib
 from typing import Any
 from urllib.parse import quote
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +21,8 @@ FUZZ = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )  # fmt: skip
 
+FUZZ_ALL = settings(FUZZ, max_examples=200)
+CODE = re.compile("[A-Z]+(_[A-Z]+)*")
 URL = "http://127.0.0.1:9/nobody"  # refused connections are none of our business here
 NAMES = (
     "name", "schedule", "payload", "type", "description", "key", "timezone", "retry_policy", "timeout_seconds",
@@ -63,6 +71,8 @@ def assert_sane(answer: Answer) -> None:
         problem = answer.json()
         assert problem["status"] == answer.status
         assert problem["message"], problem
+        assert problem["error"] != "INTERNAL", problem
+        assert CODE.fullmatch(problem["error"]), problem
 
 
 @FUZZ
@@ -124,6 +134,234 @@ def test_a_list_with_any_filter(client: Client, path: str, query: dict[str, str]
 @given(part=texts, action=st.sampled_from(["", "/status", "/next", "/why", "/executions"]))
 def test_any_path(client: Client, part: str, action: str) -> None:
     assert_sane(client.get(f"/jobs/{quote(part, safe='')}{action}"))
+
+
+NDJSON = "application/x-ndjson"
+# Every route that takes a body, with a body that it takes.
+ROUTES: dict[str, tuple[str, str, Any]] = {
+    "create": ("POST", "/jobs", good),
+    "create, by the framework": ("POST", "/jobs/", good),
+    "put by key": ("PUT", "/jobs/by-key/fuzz-{job}", good),
+    "put": ("PUT", "/jobs/{job}", {"priority": 3, "tags": {"a": "b"}}),
+    "patch": ("PATCH", "/jobs/{job}", {"description": "x", "payload": {"body": [1, {"a": None}]}}),
+    "batch": ("POST", "/jobs:batch", [good, good]),
+    "preview": ("POST", "/schedules/preview", {"schedule": "0 9 * * *", "timezone": "Europe/Berlin", "count": 3}),
+    "redrive": ("POST", "/dead-letters/redrive", {"ids": ["01970c6e-7b1a-7c3d-8e4f-5a6b7c8d9e0f"], "limit": 3}),
+}
+routes = st.sampled_from(list(ROUTES))
+# What no encoder writes, in place of a value, a name or whatever stands there.
+ODD = [
+    b"NaN", b"Infinity", b"-Infinity", b"1e999", b"-1e999", b"9" * 400, b"0.1" + b"0" * 400, b"01", b"+1", b".5", b"1.",
+    b'"\\ud800"', b'"\\udc00\\ud800"', b'"\xed\xa0\x80"', b'"\\u0000"', b'"\x00"', b"\x00", b'"\xff"', b'"\xc0\x80"',
+    b'"\xf4\x90\x80\x80"', b'"\\x"', b'"\n"', b"'a'", b"undefined", b"None", b"True", b"//", b"/* */ 1", b"", b",",
+    b"[" * 40 + b"]" * 40, b"[" * 2000, b'{"a":' * 40 + b"1" + b"}" * 40, b'{"a":1,"a":2}', b"\xef\xbb\xbf",
+    b'"' + b"x" * 3000 + b'"', b"[" + b"0," * 3000 + b"0]", b"\n", b"{}", b"[]", b"null",
+    b"}", b"]", b":", b"true", b"\xff\xfe",
+]  # fmt: skip
+_TOKEN = re.compile(rb'"[^"]*"|[0-9]+|null|[{}\[\]:,]')
+
+
+@st.composite
+def mangled(draw: st.DrawFn, body: bytes) -> bytes:
+    """A good body after some accidents: tokens replaced or doubled, bytes flipped, the end cut off."""
+    for _ in range(draw(st.integers(1, 3))):
+        spans = [match.span() for match in _TOKEN.finditer(body)] or [(0, len(body))]
+        start, end = draw(st.sampled_from(spans))
+        match draw(st.sampled_from(["replace", "replace", "replace", "insert", "double", "flip", "cut"])):
+            case "replace":
+                body = body[:start] + draw(st.sampled_from(ODD)) + body[end:]
+            case "insert":
+                body = body[:start] + draw(st.sampled_from(ODD) | st.binary(max_size=8)) + body[start:]
+            case "double":
+                body = body[:end] + body[start:]
+            case "flip":
+                body = body[:start] + bytes([draw(st.integers(0, 255))]) + body[start + 1 :]
+            case "cut":
+                body = body[:start]
+    return body
+
+
+class Told:
+    """What a server knows, before and after: a request that is refused changes none of it."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.job = client.post("/jobs", good).json()["job_id"]
+        self._before = self._look()
+
+    def _look(self) -> tuple[Any, ...]:
+        job = self._client.get(f"/jobs/{self.job}")
+        totals = [self._client.get(path).json()["total"] for path in ("/jobs?limit=1", "/executions?limit=1")]
+        return (job.body, job.headers["etag"], *totals)
+
+    def check(self, answer: Answer) -> None:
+        assert_sane(answer)
+        if answer.status >= 400 or (answer.status == 200 and answer.json().get("created_count") == 0):
+            self.check_unchanged()
+        for job in _made(answer):
+            assert_sane(self._client.get(f"/jobs/{job}"))
+            assert self._client.delete(f"/jobs/{job}?purge=true").status == 200
+
+    def check_unchanged(self) -> None:
+        assert self._look() == self._before
+
+
+def _made(answer: Answer) -> list[str]:
+    told = answer.json() if answer.status < 300 else {}
+    return told.get("created") or ([told["job_id"]] if answer.status == 201 else [])
+
+
+@FUZZ_ALL
+@given(route=routes, data=st.data())
+def test_a_good_body_after_some_accidents(client: Client, route: str, data: st.DataObject) -> None:
+    told = Told(client)
+    method, path, body = ROUTES[route]
+    content = data.draw(mangled(json.dumps(body).encode()))
+    told.check(client.request(method, path.replace("{job}", told.job), content, {"content-type": "application/json"}))
+
+
+@FUZZ_ALL
+@given(data=st.data(), count=st.integers(1, 4))
+def test_lines_after_some_accidents(client: Client, data: st.DataObject, count: int) -> None:
+    told = Told(client)
+    line = json.dumps(good).encode()
+    content = b"\n".join(data.draw(mangled(line) | st.just(line) | st.binary(max_size=20)) for _ in range(count))
+    answer = client.post("/jobs:batch", content, content_type=NDJSON)
+    assert answer.status == 200
+    assert answer.json()["created_count"] == len(answer.json()["created"])
+    told.check(answer)
+
+
+@FUZZ_ALL
+@given(route=routes, content=st.binary(max_size=200))
+def test_any_bytes_to_any_route(client: Client, route: str, content: bytes) -> None:
+    told = Told(client)
+    method, path, _ = ROUTES[route]
+    told.check(client.request(method, path.replace("{job}", told.job), content))
+
+
+@pytest.mark.parametrize("depth", [33, 2000, 100_000])
+@pytest.mark.parametrize("route", ROUTES)
+def test_deep_nesting_is_refused_on_every_route(client: Client, route: str, depth: int) -> None:
+    deep = b"[" * depth + b"]" * depth
+    job = json.dumps(good).encode()[:-2] + b', "body": ' + deep + b"}}"
+    for content in (deep, b"[" + job + b"]" if route == "batch" else job):
+        told = Told(client)
+        method, path, _ = ROUTES[route]
+        answer = client.request(method, path.replace("{job}", told.job), content)
+        assert answer.status == 400 or answer.json()["created_count"] == 0, answer
+        told.check(answer)
+
+
+ENCODED = {
+    "gzip": gzip.compress,
+    "deflate": zlib.compress,
+    "br": lambda body: b"\x0b\x02\x80" + body,
+    "utf-16": lambda body: body.decode().encode("utf-16"),
+    "utf-32": lambda body: body.decode().encode("utf-32"),
+    "utf-7": lambda body: body.replace(b"{", b"+AHs-"),
+}
+
+
+@pytest.mark.parametrize("encoding", ENCODED)
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_body_in_another_encoding_is_refused(client: Client, route: str, encoding: str) -> None:
+    told = Told(client)
+    method, path, body = ROUTES[route]
+    named = "content-type" if encoding.startswith("utf") else "content-encoding"
+    headers = {named: f"application/json; charset={encoding}" if encoding.startswith("utf") else encoding}
+    content = ENCODED[encoding](json.dumps(body).encode())
+    answer = client.request(method, path.replace("{job}", told.job), content, headers)
+    assert answer.status == 400, answer
+    told.check(answer)
+
+
+@pytest.mark.parametrize(
+    "kind", ["text/plain", "application/xml", "multipart/form-data; boundary=x", "multipart/form-data", "a", "", "\xff"]
+)
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_body_of_another_type_is_read_as_json_or_refused(client: Client, route: str, kind: str) -> None:
+    for content in (None, b"a=b", b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\nb\r\n--x--\r\n'):
+        told = Told(client)
+        method, path, body = ROUTES[route]
+        body = json.dumps(body).encode() if content is None else content
+        told.check(client.request(method, path.replace("{job}", told.job), body, {"content-type": kind}))
+
+
+def in_chunks(body: bytes) -> bytes:
+    return b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
+
+
+CHUNKED = b"Transfer-Encoding: chunked"
+# The headers, what is written before the body or in place of it, and whether the server takes it.
+FRAMES = {
+    "in chunks": (CHUNKED, in_chunks, True),
+    "gzip in name only": (b"Content-Encoding: gzip\r\n" + CHUNKED, in_chunks, True),
+    "chunks of no length": (CHUNKED, lambda body: b"ZZ\r\n" + body, False),
+    "chunks of a huge length": (CHUNKED, lambda body: b"fffffffffffffffff\r\n" + body, False),
+    "chunked, then not": (b"Transfer-Encoding: chunked, identity", bytes, False),
+    "both lengths": (b"Content-Length: 5\r\n" + CHUNKED, bytes, False),
+    "two lengths": (b"Content-Length: 5\r\nContent-Length: 6", bytes, False),
+    "a negative length": (b"Content-Length: -5", bytes, False),
+    "a length that is no number": (b"Content-Length: 0x10", bytes, False),
+    "a length that is too short": (b"Content-Length: 5", bytes, False),
+}
+UNENDED = {
+    "a chunk": (CHUNKED, lambda body: b"%x\r\n%b" % (len(body) + 1, body)),
+    "chunks": (CHUNKED, lambda body: in_chunks(body)[:-5]),
+    "a length that is too long": (b"Content-Length: 100000", bytes),
+}
+
+
+def send_framed(client: Client, route: str, job: str, header: bytes, content: bytes, end: bool) -> Answer | None:
+    """The answer, or None if there was none. `end`: hang up, once all is written."""
+    method, path, _ = ROUTES[route]
+    head = f"{method} /api/v1{path.replace('{job}', job)} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
+    with socket.create_connection(("127.0.0.1", client.port), timeout=10) as connection:
+        connection.sendall(head.encode() + header + b"\r\n\r\n" + content)
+        if end:
+            connection.shutdown(socket.SHUT_WR)
+        return _read_answer(connection)
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_body_is_taken_in_chunks_and_refused_with_a_length_that_can_not_be(
+    client: Client, route: str, frame: str
+) -> None:
+    told = Told(client)
+    header, framed, taken = FRAMES[frame]
+    content = framed(json.dumps(ROUTES[route][2]).encode())
+    answer = send_framed(client, route, told.job, header, content, end=False)
+    assert answer is not None
+    assert (answer.status < 300) is taken, answer
+    told.check(answer)
+
+
+@pytest.mark.parametrize("frame", UNENDED)
+@pytest.mark.parametrize("route", ROUTES)
+def test_nothing_comes_of_a_body_whose_end_never_comes(client: Client, route: str, frame: str) -> None:
+    told = Told(client)
+    header, framed = UNENDED[frame]
+    content = framed(json.dumps(ROUTES[route][2]).encode())
+    answer = send_framed(client, route, told.job, header, content, end=True)
+    assert answer is None
+    told.check_unchanged()
+
+
+def _read_answer(connection: socket.socket) -> Answer | None:
+    received = b""
+    try:
+        while piece := connection.recv(65536):
+            received += piece
+    except ConnectionResetError:
+        pass
+    if not received:
+        return None
+    head, _, body = received.partition(b"\r\n\r\n")
+    status, *fields = head.decode("latin-1").split("\r\n")
+    headers = {name.lower(): value for name, _, value in (field.partition(": ") for field in fields)}
+    return Answer(int(status.split(" ")[1]), headers, body[: int(headers["content-length"])])
 
 
 def test_none_of_it_was_a_defect(server: Server) -> None:

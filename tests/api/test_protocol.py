@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 from collections.abc import AsyncIterator
 from contextlib import nullcontext
@@ -15,15 +16,34 @@ from duetime.api import protocol
 from duetime.api.protocol import BoundedProtocol
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+PIECE = b"x" * protocol.BODY_BYTES
+LARGE = 32 * 1024 * 1024  # more than the buffers of two sockets hold
 
 
 class Server(uvicorn.Server):
+    port = 0
+
+    def __init__(self) -> None:
+        self.lost = lost = asyncio.Event()  # set when a connection has ended
+
+        class Watched(BoundedProtocol):
+            def connection_lost(self, exc: Exception | None) -> None:
+                super().connection_lost(exc)
+                lost.set()
+
+        super().__init__(uvicorn.Config(echo, http=Watched, lifespan="off", log_config=None))
+
     def capture_signals(self) -> Any:
         return nullcontext()
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:
-    body, more = b"", True
+    body, more = b"", scope["path"] != "/early"
+    if scope["path"] == "/endless":
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while (await receive())["type"] == "http.request":
+            await send({"type": "http.response.body", "body": bytes(LARGE), "more_body": True})
+        return
     while more:
         message = await receive()
         if message["type"] != "http.request":
@@ -31,23 +51,31 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
         body, more = body + message["body"], message["more_body"]
     if scope["path"] == "/slow":
         await asyncio.sleep(0.5)
+    elif scope["path"] == "/large":
+        body = bytes(LARGE)
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
     await send({"type": "http.response.body", "body": body})
 
 
 @pytest.fixture
-async def streams(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Streams]:
+async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Server]:
     monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.2)
     monkeypatch.setattr(protocol, "BODY_SECONDS", 0.2)
     monkeypatch.setattr(protocol, "LOOK_SECONDS", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = Server(uvicorn.Config(echo, http=BoundedProtocol, lifespan="off", log_config=None))
+        server = Server()
+        server.port = listener.getsockname()[1]
         serving = asyncio.create_task(server.serve(sockets=[listener]))
-        reader, writer = await asyncio.open_connection(*listener.getsockname())
-        yield reader, writer
-        writer.close()
+        yield server
         server.should_exit = True
         await serving
+
+
+@pytest.fixture
+async def streams(server: Server) -> AsyncIterator[Streams]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    yield reader, writer
+    writer.close()
 
 
 async def ended(reader: asyncio.StreamReader) -> bytes:
@@ -84,11 +112,90 @@ async def test_a_body_that_falls_silent_is_not_waited_for(streams: Streams) -> N
 
 async def test_a_body_that_comes_slowly_is(streams: Streams) -> None:
     reader, writer = streams
-    writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 10\r\n\r\n")
+    head = b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+    writer.write(head % len(PIECE * 10))
     for _ in range(10):
-        writer.write(b"x")
+        writer.write(PIECE)
         await asyncio.sleep(0.06)
-    assert (await ended(reader)).endswith(b"\r\n\r\nxxxxxxxxxx")
+    assert (await ended(reader)).endswith(b"\r\n\r\n" + PIECE * 10)
+
+
+async def drip(streams: Streams) -> bytes:
+    """Writes a byte every 20 ms until the server has closed the connection; what it had said."""
+    reader, writer = streams
+    ending = asyncio.create_task(ended(reader))
+    while not ending.done():
+        writer.write(b"x")
+        await asyncio.wait({ending}, timeout=0.02)
+    return ending.result()
+
+
+async def test_a_body_that_drips_is_not_waited_for(streams: Streams) -> None:
+    streams[1].write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n")
+    assert await drip(streams) == b""
+
+
+async def test_a_body_that_drips_in_chunks_is_not_waited_for(streams: Streams) -> None:
+    reader, writer = streams
+    writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+    ending = asyncio.create_task(ended(reader))
+    while not ending.done():
+        writer.write(b"1\r\nx\r\n")
+        await asyncio.wait({ending}, timeout=0.02)
+    assert ending.result() == b""
+
+
+async def test_what_drips_in_after_the_answer_is_not_waited_for(streams: Streams) -> None:
+    streams[1].write(b"POST /early HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n")
+    assert (await drip(streams)).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("path", ["/large", "/endless"])
+@pytest.mark.parametrize("connection", ["keep-alive", "close"])
+async def test_an_answer_that_nobody_reads_is_not_waited_for(server: Server, path: str, connection: str) -> None:
+    loop = asyncio.get_running_loop()
+    with socket.socket() as client:  # a stream would read by itself
+        client.setblocking(False)
+        await loop.sock_connect(client, ("127.0.0.1", server.port))
+        await loop.sock_sendall(client, f"GET {path} HTTP/1.1\r\nHost: a\r\nConnection: {connection}\r\n\r\n".encode())
+        assert await loop.sock_recv(client, 12) == b"HTTP/1.1 200"
+        await asyncio.wait_for(server.lost.wait(), 5)
+
+
+async def test_an_answer_that_is_read_slowly_is(streams: Streams) -> None:
+    reader, writer = streams
+    writer.write(b"GET /large HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+    await reader.readuntil(b"\r\n\r\n")
+    for _ in range(32):
+        await reader.readexactly(LARGE // 32)
+        await asyncio.sleep(0.02)
+    assert await ended(reader) == b""
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"BREW / HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: ten\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999999999999999\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nX\x00Y: z\r\n\r\n",
+    ],
+)
+async def test_what_is_no_http_is_answered_with_a_problem(streams: Streams, nonsense: bytes) -> None:
+    reader, writer = streams
+    writer.write(nonsense)
+    head, _, body = (await ended(reader)).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert b"content-type: application/problem+json" in head
+    problem = json.loads(body)
+    assert (problem["status"], problem["error"]) == (400, "INVALID_REQUEST")
+    assert b"content-length: %d" % len(body) in head
 
 
 async def test_an_answer_may_take_its_time_and_the_connection_is_kept(streams: Streams) -> None:

@@ -3,7 +3,8 @@
 uvicorn closes a connection that is idle between requests (`timeout_keep_alive`) and bounds how many there are
 (`limit_concurrency`). It waits without end for a request's head and for the rest of its body, and takes a head of any
 size: `h11_max_incomplete_event_size` is for its other protocol. So here a head must come whole within some seconds and
-some kilobytes, and a body must not fall silent. A body that comes slowly may: a batch is read as it comes.
+some kilobytes, a body must not fall silent or come byte by byte, and an answer must be read. A body that comes slowly
+may: a batch is read as it comes.
 """
 
 from __future__ import annotations
@@ -17,18 +18,27 @@ from duetime.api.problems import MEDIA_TYPE, Problem
 
 MAX_HEAD_BYTES = 64 * 1024
 HEAD_SECONDS = 10.0  # from the connection, or from a request's first byte
-BODY_SECONDS = 60.0  # between two pieces of a body
+BODY_SECONDS = 60.0  # between two pieces of a body, or of an answer as it is read
+BODY_BYTES = 256  # what counts as a piece: a line of a batch or two, not a byte a second
 LOOK_SECONDS = 2.0  # how often a connection is looked at
 
-_GIANT_HEAD = msgspec.json.encode(
-    Problem(
-        "urn:duetime:problem:invalid-request",
-        "The request is not valid",
-        431,
-        "INVALID_REQUEST",
-        f"the request's headers have more than {MAX_HEAD_BYTES} bytes; send less",
+
+def _refusal(status: int, reason: str, message: str) -> bytes:
+    """A whole answer, for what never gets as far as the application."""
+    title = "The request is not valid"
+    body = msgspec.json.encode(
+        Problem("urn:duetime:problem:invalid-request", title, status, "INVALID_REQUEST", message)
     )
+    head = f"HTTP/1.1 {status} {reason}\r\ncontent-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\n"
+    return head.encode() + b"connection: close\r\n\r\n" + body
+
+
+_GIANT_HEAD = _refusal(
+    431,
+    "Request Header Fields Too Large",
+    f"the request's headers have more than {MAX_HEAD_BYTES} bytes; send less",
 )
+_NO_HTTP = _refusal(400, "Bad Request", "this is not a valid HTTP/1.1 request; check its method, headers and framing")
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -36,6 +46,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     _since = 0.0  # the last sign of progress
     _head_bytes = 0
+    _body_bytes = 0  # since then
+    _unread = 0  # of our answer, when last looked at
     _in_head = True  # or before one
     _look: asyncio.TimerHandle | None = None
 
@@ -52,15 +64,23 @@ class BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._in_head:
             self._head_bytes += len(data)
-        else:
-            self._since = self.loop.time()
+        elif self.cycle is not None and not self.cycle.response_complete:  # else nobody waits for the rest of it
+            self._body_bytes += len(data)
+            if self._body_bytes >= BODY_BYTES:
+                self._body_bytes = 0
+                self._since = self.loop.time()
         HttpToolsProtocol.data_received(self, data)
         if self._in_head and self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
-            self.transport.write(
-                b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: %b\r\ncontent-length: %d\r\n"
-                b"connection: close\r\n\r\n%b" % (MEDIA_TYPE.encode(), len(_GIANT_HEAD), _GIANT_HEAD)
-            )
+            self.transport.write(_GIANT_HEAD)
             self.transport.close()
+
+    def send_400_response(self, msg: str) -> None:
+        self.transport.write(_NO_HTTP)
+        self.transport.close()
+
+    def resume_writing(self) -> None:
+        self._since = self.loop.time()
+        super().resume_writing()
 
     def on_message_begin(self) -> None:
         HttpToolsProtocol.on_message_begin(self)
@@ -69,7 +89,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head = False
-        self._head_bytes = 0
+        self._head_bytes = self._body_bytes = 0
         HttpToolsProtocol.on_headers_complete(self)
 
     def on_message_complete(self) -> None:
@@ -77,14 +97,19 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_head = True  # the next one's
 
     def _look_after(self) -> None:
-        silent = self.loop.time() - self._since
-        if silent > self._patience():
+        unread = self.transport.get_write_buffer_size()
+        if unread < self._unread:
+            self._since = self.loop.time()
+        self._unread = unread
+        if self.loop.time() - self._since > self._patience():
             self.transport.abort()
-        elif not self.transport.is_closing():
+        else:  # also while it closes: it stays open as long as nobody reads what is left
             self._look = self.loop.call_later(LOOK_SECONDS, self._look_after)
 
     def _patience(self) -> float:
         """How long the client may be silent as things stand."""
+        if self._unread:
+            return BODY_SECONDS
         cycle = self.cycle
         if cycle is None or cycle.response_complete:
             return HEAD_SECONDS

@@ -1,0 +1,93 @@
+"""Slow-loris: hundreds of connections that drip or fall silent. Others are answered meanwhile, and they are let go."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from api.person import FAR
+from cluster.processes import Client, Server
+from duetime.api import protocol
+
+_POST = (
+    b"POST /api/v1/%b HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+    b"Content-Type: application/x-ndjson\r\nContent-Length: 100000\r\n\r\n"
+)
+# What comes at first, and what drips in from then on; nothing: it falls silent.
+HEAD = (b"GET /api/v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nX-A: ", b"x")
+LINES = (b"GET /api/v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\n", b"X-A: x\r\n")
+SILENT = (b"", b"")
+BODY = (_POST % b"jobs" + b'{"name"', b" ")
+SILENT_BODY = (_POST % b"jobs" + b'{"name"', b"")
+BATCH = (_POST % b"jobs:batch" + b'{"name"', b" ")
+NOWHERE = (_POST % b"nowhere", b"x")  # answered before its body has come
+CROWD = [HEAD] * 100 + [LINES] * 40 + [SILENT] * 20 + [BODY] * 40 + [SILENT_BODY] * 40 + [BATCH] * 40 + [NOWHERE] * 20
+PATIENCE_SECONDS = 2.0  # of the server: see hasty/sitecustomize.py
+DRIP_SECONDS = 0.3
+
+
+@pytest.fixture
+def hasty(tmp_path: Path) -> Iterator[Server]:
+    path = os.pathsep.join(filter(None, [str(Path(__file__).with_name("hasty")), os.environ.get("PYTHONPATH")]))
+    server = Server(tmp_path / "node").start({"PYTHONPATH": path})
+    yield server
+    server.close()
+
+
+async def dawdle(port: int, first: bytes, drop: bytes) -> float:
+    """How long the server put up with it."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    began = time.monotonic()
+    writer.write(first)
+    gone = asyncio.create_task(_read_to_the_end(reader))
+    while not gone.done():
+        await asyncio.wait({gone}, timeout=DRIP_SECONDS)
+        writer.write(drop)
+    writer.close()
+    return time.monotonic() - began
+
+
+async def _read_to_the_end(reader: asyncio.StreamReader) -> None:
+    try:
+        await reader.read()
+    except ConnectionError:
+        return
+
+
+async def ask_until(ended: asyncio.Event, client: Client) -> list[float]:
+    """Ordinary requests, one after the other; how long each took."""
+    took = []
+    job = {"name": "ordinary", "schedule": FAR, "payload": {"url": "http://127.0.0.1:9/"}}
+    while not ended.is_set():
+        for method, path, body, status in (("POST", "/jobs", job, 201), ("GET", "/jobs?limit=1", None, 200)):
+            began = time.monotonic()
+            answer = await asyncio.to_thread(client.request, method, path, body)
+            took.append(time.monotonic() - began)
+            assert answer.status == status, answer
+    return sorted(took)
+
+
+async def test_a_crowd_that_drips_delays_nobody_and_is_let_go(hasty: Server) -> None:
+    ended = asyncio.Event()
+    asking = asyncio.create_task(ask_until(ended, hasty.client))
+    async with asyncio.timeout(15):
+        lasted = await asyncio.gather(*(dawdle(hasty.client.port, first, drop) for first, drop in CROWD))
+    ended.set()
+    took = await asking
+    assert max(lasted) < PATIENCE_SECONDS + 3
+    assert min(lasted) > PATIENCE_SECONDS / 2
+    assert len(took) > 50
+    assert took[len(took) // 2] < 0.05
+    assert took[-1] < 1
+    assert "a request failed" not in hasty.errors()
+
+
+def test_nobody_is_waited_for_longer_than_a_minute() -> None:
+    """What the others wait, that is: the bounds above are shorter to keep the tests short."""
+    assert protocol.HEAD_SECONDS <= 10
+    assert protocol.BODY_SECONDS <= 60
