@@ -15,6 +15,7 @@ from duetime.engine.engine import Engine, EngineSettings
 from duetime.ports.bus import Bus
 from duetime.ports.registry import Registry
 from duetime.ports.store import ExecutionRecord, JobRecord, Store
+from duetime.ports.vault import Vault
 from duetime.registry.embedded import EmbeddedRegistry
 from duetime.telemetry.events import EventHub
 from duetime.testing import HandClock, ScriptedExecutor
@@ -39,12 +40,13 @@ class Stage:
         self.events = EventHub()
         self.registry: Registry = EmbeddedRegistry()
         self.bus: Bus = LocalBus()
+        self.vault: Vault | None = None
         self.engine: Engine
 
     def make_engine(self, limits: Limits | None = None, store: Store | None = None, **settings: Any) -> Engine:
         self.engine = Engine(
             store or self.store, self.registry, self.bus, self.executor, self.clock, self.events,
-            EngineSettings(limits=limits or Limits(), **settings), chance=lambda: 1.0,
+            EngineSettings(limits=limits or Limits(), **settings), chance=lambda: 1.0, vault=self.vault,
         )  # fmt: skip
         return self.engine
 

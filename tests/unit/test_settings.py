@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from duetime.settings import SETTINGS, BadSetting, is_loopback, load_settings
+from duetime.settings import SETTINGS, BadSetting, is_loopback, load_settings, load_some
 
 
 @pytest.fixture
@@ -48,6 +48,29 @@ def test_names_in_the_file_are_read_in_any_case(toml: Path, key: str) -> None:
         ("ALLOW_PRIVATE_TARGETS", "false", ()),
         ("LOG_LEVEL", "WARNING", "warning"),
         ("SIGNING_SECRETS", "whsec_c2VjcmV0, plain ", ("whsec_c2VjcmV0", "plain")),
+        ("JWT_SECRET", "x" * 32, "x" * 32),
+        ("JWT_SECRET", "ä" * 16, "ä" * 16),
+        ("JWT_SECRET", "", ""),
+        ("FREE_JOBS_PER_DAY", "0", 0),
+        ("PRO_REQUESTS_PER_HOUR", "5", 5),
+        ("CORS_ORIGINS", "", ()),
+        (
+            "CORS_ORIGINS",
+            "https://App.example.com, http://[::1]:3000,",
+            ("https://app.example.com", "http://[::1]:3000"),
+        ),
+        ("QUEUE_MEMORY_LIMIT", "", None),
+        ("QUEUE_MEMORY_LIMIT", "1", 1),
+        ("QUEUE_MEMORY_LIMIT", "1024KB", 1_048_576),
+        ("QUEUE_MEMORY_LIMIT", "500mb", 500 * 1_048_576),
+        ("QUEUE_MEMORY_LIMIT", " 2 GB ", 2 * 1024**3),
+        ("QUEUE_MEMORY_LIMIT", "2GiB", 2 * 1024**3),
+        ("QUEUE_MEMORY_LIMIT", "1.5kib", 1536),
+        ("QUEUE_MEMORY_LIMIT", "1T", 1024**4),
+        ("QUEUE_MEMORY_LIMIT", "17B", 17),
+        ("QUEUE_MEMORY_PERCENT", "100", 100),
+        ("QUEUE_JOB_LIMIT", "1000", 1000),
+        ("METRICS_PORT", "0", 0),
     ],
 )
 def test_a_value_is_read_as_its_kind(toml: Path, name: str, text: str, value: object) -> None:
@@ -71,6 +94,28 @@ def test_networks_are_read_from_a_list(toml: Path) -> None:
         ("ALLOW_PRIVATE_TARGETS", "10.0.0.1/8", "must be true, false, or networks"),
         ("LOG_LEVEL", "loud", "must be one of debug, info, warning, error"),
         ("SIGNING_SECRETS", "whsec_", "after whsec_ there must be base64"),
+        ("JWT_SECRET", "x" * 31, "must have at least 32 bytes; `openssl rand -base64 32` prints one"),
+        ("JWT_ISSUER", " ", "must not be empty"),
+        ("JWT_AUDIENCE", "", "must not be empty"),
+        ("FREE_REQUESTS_PER_HOUR", "-1", "must not be negative"),
+        ("PRO_JOBS_PER_DAY", "many", "must be a whole number"),
+        ("CORS_ORIGINS", "*", "* would let every page of the web ask"),
+        ("CORS_ORIGINS", "https://*.example.com", "* would let every page of the web ask"),
+        ("CORS_ORIGINS", "https://a.example.com/", "must be origins such as"),
+        ("CORS_ORIGINS", "https://a.example.com,null", "must be origins such as"),
+        ("CORS_ORIGINS", "a.example.com", "must be origins such as"),
+        ("CORS_ORIGINS", "https://me@a.example.com", "must be origins such as"),
+        ("CORS_ORIGINS", "ftp://a.example.com", "must be origins such as"),
+        ("CORS_ORIGINS", "https://a.example.com:443", "leave out :443, as browsers do"),
+        ("QUEUE_MEMORY_LIMIT", "0", "must be a size such as 2GB"),
+        ("QUEUE_MEMORY_LIMIT", "-1GB", "must be a size such as 2GB"),
+        ("QUEUE_MEMORY_LIMIT", "2XB", "must be a size such as 2GB"),
+        ("QUEUE_MEMORY_LIMIT", "GB", "must be a size such as 2GB"),
+        ("QUEUE_MEMORY_LIMIT", "9" * 400, "must be a size such as 2GB"),
+        ("QUEUE_MEMORY_PERCENT", "0", "must lie between 1 and 100"),
+        ("QUEUE_MEMORY_PERCENT", "101", "must lie between 1 and 100"),
+        ("QUEUE_JOB_LIMIT", "-1", "must not be negative"),
+        ("METRICS_PORT", "65536", "must lie between 0 and 65535"),
     ],
 )
 def test_a_bad_value_names_the_setting_its_source_and_what_it_should_be(
@@ -83,10 +128,19 @@ def test_a_bad_value_names_the_setting_its_source_and_what_it_should_be(
     assert says in str(raised.value)
 
 
-def test_a_bad_secret_is_not_told(toml: Path) -> None:
+@pytest.mark.parametrize(("name", "text"), [("SIGNING_SECRETS", "whsec_hush!"), ("JWT_SECRET", "hush")])
+def test_a_bad_secret_is_not_told(toml: Path, name: str, text: str) -> None:
     with pytest.raises(BadSetting) as raised:
-        load_settings({}, {"DUETIME_SIGNING_SECRETS": "whsec_hush!"})
+        load_settings({}, {f"DUETIME_{name}": text})
     assert "hush" not in str(raised.value)
+
+
+def test_some_are_read_whatever_is_wrong_with_the_others(toml: Path) -> None:
+    toml.write_text(f'port = "none"\nunknown = 1\njwt_secret = "{"x" * 32}"')
+    assert load_some(["JWT_SECRET"], {})["JWT_SECRET"].value == "x" * 32
+    assert load_some(["JWT_SECRET"], {"DUETIME_JWT_SECRET": "y" * 32})["JWT_SECRET"].value == "y" * 32
+    with pytest.raises(BadSetting, match="JWT_SECRET"):
+        load_some(["JWT_SECRET"], {"DUETIME_JWT_SECRET": "short"})
 
 
 def test_an_unknown_key_in_the_file_names_the_nearest_one(toml: Path) -> None:
@@ -107,6 +161,7 @@ def test_a_file_that_is_no_toml_is_named(toml: Path) -> None:
 def test_a_secret_is_shown_as_hidden_and_an_empty_one_as_empty(toml: Path) -> None:
     assert load_settings({}, {})["SIGNING_SECRETS"].shown == ""
     assert load_settings({}, {"DUETIME_SIGNING_SECRETS": "plain"})["SIGNING_SECRETS"].shown == "********"
+    assert load_settings({}, {"DUETIME_JWT_SECRET": "x" * 32})["JWT_SECRET"].shown == "********"
 
 
 def test_a_node_without_a_name_has_the_machines(toml: Path) -> None:

@@ -109,6 +109,7 @@ class _Person:
 
 def _print_outcome(folder: Path, outcome: Any, as_json: bool) -> None:
     from duetime.cli.output import print_json, print_line, print_table
+    from duetime.vault.key_file import FILE_NAME
 
     start = "duetime serve --database-url postgresql://…"
     if as_json:
@@ -128,6 +129,8 @@ def _print_outcome(folder: Path, outcome: Any, as_json: bool) -> None:
         else f"All is equal: {folder} is now in {outcome.target}, after {outcome.seconds:.1f} s."
     )
     print_line(f"Start on it with: {start} (the URL that --to had). No node starts on {folder} any more.")
+    if (keys := folder / FILE_NAME).exists():
+        print_line(f"Secrets stay sealed: its nodes need the keys in {keys} as ENCRYPTION_KEYS, with commas between.")
 
 
 def _print_undone(folder: Path, target: str, as_json: bool) -> None:

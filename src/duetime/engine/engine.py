@@ -35,6 +35,7 @@ from duetime.ports.clock import Clock
 from duetime.ports.executor import Executor
 from duetime.ports.registry import Registry
 from duetime.ports.store import Store
+from duetime.ports.vault import Vault
 from duetime.telemetry.events import EventHub
 
 WORKER = "worker"
@@ -63,6 +64,7 @@ class Engine:
         settings: EngineSettings,
         chance: Callable[[], float] = random.random,
         entropy: Callable[[int], bytes] = os.urandom,
+        vault: Vault | None = None,
     ) -> None:  # fmt: skip
         self._store = store
         self._registry = registry
@@ -73,6 +75,7 @@ class Engine:
         self._settings = settings
         self._chance = chance
         self._entropy = entropy
+        self._vault = vault
         self.services: list[Service] = []
         self.node = 0
         self._lost = asyncio.Event()  # this term's lease is gone
@@ -109,7 +112,7 @@ class Engine:
             self.dispatcher.is_trusted = self.membership.is_trusted
         worker = Worker(
             self._executor, recorder, self._clock, self._chance, lambda id: id in self.dispatcher.cancelled,
-            self.dispatcher.is_trusted,
+            self.dispatcher.is_trusted, self._vault,
         )  # fmt: skip
         ownership = Ownership(self._store, self._clock, self.node, self.membership.owned_now, fenced=fenced)
         self.timer = Timer(self._store, self._clock, self.node, self.dispatcher, self._entropy, ownership)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Sequence
 
+import msgspec
 import structlog
 
 from duetime.domain.execution import Outcome, Run, conclude, lapse, pauses_job
+from duetime.domain.redaction import list_secrets, redact
+from duetime.domain.secrets import unseal_payload
 from duetime.domain.states import ErrorType
 from duetime.engine.recorder import Recorder
 from duetime.ports.clock import Clock
 from duetime.ports.executor import Executor, NotSent, Task, always
+from duetime.ports.vault import NoVault, SealBroken, Vault
 from duetime.telemetry.crash import crash_point
 
 log = structlog.get_logger()
@@ -22,7 +27,7 @@ CANCELLED = Outcome(error_type=ErrorType.CANCELLED, error_message="cancelled on 
 class Worker:
     def __init__(
         self, executor: Executor, recorder: Recorder, clock: Clock, chance: Callable[[], float],
-        is_cancelled: Callable[[str], bool], may_send: Callable[[], bool] = always,
+        is_cancelled: Callable[[str], bool], may_send: Callable[[], bool] = always, vault: Vault | None = None,
     ) -> None:  # fmt: skip
         self._executor = executor
         self._recorder = recorder
@@ -30,6 +35,7 @@ class Worker:
         self._chance = chance
         self._is_cancelled = is_cancelled
         self._may_send = may_send
+        self._vault: Vault = NoVault() if vault is None else vault
 
     async def attempt(self, run: Run) -> None:
         """One attempt, within its deadline. Every end of it is recorded; a shutdown gives the run back.
@@ -61,15 +67,30 @@ class Worker:
     async def _execute(self, run: Run) -> Outcome:
         if run.cancel_requested or self._is_cancelled(run.execution_id):
             return CANCELLED
-        spec = run.spec
-        task = Task(
-            run.execution_id, run.job_id, run.tenant, run.scheduled_at, run.attempt, run.token, run.trigger,
-            spec.timeout_seconds, spec.payload, self._may_send,
-        )  # fmt: skip
+        payload, secrets = run.spec.payload, []
         try:
-            return await self._executor.execute(task)
+            if payload.headers or payload.secret:
+                # From here to the end of the attempt the secrets are plain. What comes back is kept without them.
+                payload = unseal_payload(payload, lambda sealed: self._vault.unseal(run.tenant, run.job_id, sealed))
+                secrets = list_secrets(payload)
+            task = Task(
+                run.execution_id, run.job_id, run.tenant, run.scheduled_at, run.attempt, run.token, run.trigger,
+                run.spec.timeout_seconds, payload, self._may_send,
+            )  # fmt: skip
+            outcome = await self._executor.execute(task)
         except NotSent:
             raise
-        except Exception as error:
-            log.error("an executor failed", execution_id=run.execution_id, exc_info=True)
-            return Outcome(ErrorType.INTERNAL_ERROR, f"the executor failed: {type(error).__name__}: {error}")
+        except SealBroken as error:
+            return Outcome(ErrorType.INTERNAL_ERROR, f"{error}. Nothing was sent.")
+        except Exception as error:  # noqa: BLE001 (it is an end of the attempt like any other, and logged)
+            shown = redact(traceback.format_exc(), secrets)  # an error may quote what it stumbled over
+            log.error("an executor failed", execution_id=run.execution_id, exception=shown)
+            outcome = Outcome(ErrorType.INTERNAL_ERROR, f"the executor failed: {type(error).__name__}: {error}")
+        return _redacted(outcome, secrets) if secrets else outcome
+
+
+def _redacted(outcome: Outcome, secrets: Sequence[str]) -> Outcome:
+    response, message = outcome.response, outcome.error_message
+    return msgspec.structs.replace(
+        outcome, response=response and redact(response, secrets), error_message=message and redact(message, secrets)
+    )

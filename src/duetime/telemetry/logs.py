@@ -37,7 +37,10 @@ def configure_logs(level: str) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             *([] if for_people else [structlog.processors.format_exc_info]),
-            structlog.dev.ConsoleRenderer() if for_people else structlog.processors.JSONRenderer(),
+            # Not rich's: that shows the local variables of each frame, and with them secrets.
+            structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+            if for_people
+            else structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(number),
         logger_factory=structlog.WriteLoggerFactory(file=cast(TextIO, _BestEffort(sys.stderr))),

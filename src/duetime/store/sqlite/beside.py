@@ -44,6 +44,7 @@ class SqliteBeside:
         connection = open_source(self._folder)
         try:
             connection.set_busy_timeout(BUSY_MS)
+            connection.pragma("secure_delete", 1)  # or what was plain before would stay in the file's free space
             found, newest = get_versions(connection)
             if found != newest:
                 raise StoreUnusable(

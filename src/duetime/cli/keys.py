@@ -1,0 +1,128 @@
+"""`duetime keys`: the keys that secrets are sealed with, a new one, and all secrets under the newest."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import typer
+
+from duetime.cli.errors import CommandFailed
+from duetime.cli.options import Data, DatabaseUrl, Json, storage_settings
+
+INTERRUPTED = 130
+
+app = typer.Typer(no_args_is_help=True, help="Keys that seal the secrets of jobs: make one, rotate them.")
+
+
+@app.callback()
+def callback() -> None:
+    """Keys that seal the secrets of jobs: make one, rotate them."""
+
+
+@app.command()
+def create(as_json: Json = False) -> None:
+    """Print a new key for ENCRYPTION_KEYS. Nothing is stored: keep it as you keep passwords.
+
+    \b
+    export DUETIME_ENCRYPTION_KEYS=$(duetime keys create)
+    duetime keys create --json
+    """
+    from duetime.cli.output import print_json
+    from duetime.vault.keys import make_key
+
+    key = make_key()
+    if as_json:
+        print_json({"id": key.id, "key": key.text})
+    else:
+        sys.stdout.write(f"{key.text}\n")
+
+
+@app.command()
+def rotate(database_url: DatabaseUrl = None, data: Data = None, as_json: Json = False) -> None:
+    """Seal all secrets anew with the newest key; nodes may be running. Plain ones of earlier versions are sealed, too.
+
+    With a data folder, a new key is made and written to its file encryption.keys; the one before stays there until the
+    next time. With ENCRYPTION_KEYS, its first key is the newest: add a new one at the end on every node, then move it
+    to the front on every node, then run this, then take the old one away.
+
+    \b
+    duetime keys rotate --data /var/lib/duetime
+    duetime keys rotate --database-url postgresql://user@host/duetime
+    duetime keys rotate --json
+    """
+    from duetime.cli.output import print_failure, print_json, print_line
+
+    settings = storage_settings(database_url, data)
+    done = _rotate(settings)
+    if as_json:
+        print_json(
+            {
+                "key_id": done.key_id, "sealed": done.sealed, "left": done.left, "broken": done.broken,
+                "kept": list(done.kept), "removed": list(done.removed),
+            }
+        )  # fmt: skip
+    else:
+        print_line(_summary(done))
+    if done.left:
+        print_failure(
+            f"{done.left:,} jobs are not sealed with {done.key_id}; no key was removed. "
+            + ("Change them and send their secrets anew:" if done.broken else "Run this again."),
+            done.broken.values(),
+        )
+        raise typer.Exit(1)
+
+
+def _rotate(settings: Any) -> Any:
+    import asyncio
+
+    from duetime.domain.errors import DuetimeError
+    from duetime.rotation import KeysUnusable, StoreUnusable
+    from duetime.rotation import rotate as rotate_keys
+
+    with _Progress() as progress:
+        try:
+            return asyncio.run(rotate_keys(settings, progress.tell))
+        except (KeysUnusable, StoreUnusable, OSError) as error:
+            raise CommandFailed(str(error)) from None
+        except DuetimeError as error:
+            raise CommandFailed(f"{error.message}. Run this again to go on.") from None
+        except KeyboardInterrupt:
+            raise CommandFailed("interrupted; run it again to go on", exit_code=INTERRUPTED) from None
+
+
+def _summary(done: Any) -> str:
+    text = f"{_jobs(done.sealed)} sealed anew with key {done.key_id}; {done.left:,} left."
+    if done.kept:
+        text += f" {', '.join(done.kept)} stays until the next rotation, for what was under way."
+    if done.removed:
+        text += f" Removed: {', '.join(done.removed)}."
+    return text
+
+
+def _jobs(count: int) -> str:
+    return "1 job" if count == 1 else f"{count:,} jobs"
+
+
+class _Progress:
+    """How far it is, on stderr, if somebody looks."""
+
+    def __init__(self) -> None:
+        from rich.progress import Progress, TextColumn, TimeElapsedColumn
+
+        from duetime.cli.output import stderr
+
+        columns = (TextColumn("looked at {task.completed:,} jobs"), TimeElapsedColumn())
+        self._bar = Progress(*columns, console=stderr(), disable=not sys.stderr.isatty())
+        self._task: Any = None
+
+    def __enter__(self) -> _Progress:
+        self._task = self._bar.add_task("", total=None)
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def tell(self, seen: int) -> None:
+        self._bar.update(self._task, completed=seen)

@@ -1,0 +1,168 @@
+"""`duetime keys rotate`: all secrets sealed with the newest key, while nodes may be running.
+
+Definitions are read page by page, and each is replaced only if it is still of the version that was read: whoever
+changes a job meanwhile wins, and the next pass looks at it again. It is over when a pass finds nothing left to do.
+
+With a file of keys, a new key comes in front first, and running nodes seal with it from then on. The one before stays
+in the file: a change may be under way that a node sealed with it, which nobody sees until the next rotation. What is
+older goes, once nothing is left that needs it. So one that was killed anywhere can simply be run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import asyncpg
+import msgspec
+
+from duetime.domain.checkup import reason
+from duetime.domain.commands import Command, Reseal
+from duetime.domain.errors import DuetimeError
+from duetime.domain.job import JobSpec
+from duetime.domain.secrets import reseal_spec
+from duetime.ports.vault import KeysUnusable, SealBroken, Vault
+from duetime.postgres import TROUBLE
+from duetime.settings import Setting
+from duetime.store import StoreUnusable
+from duetime.store.postgres import PostgresStore
+from duetime.store.postgres.connections import Address
+from duetime.store.postgres.schema import get_versions
+from duetime.store.sqlite.beside import SqliteBeside
+from duetime.vault.aes import AesVault
+from duetime.vault.key_file import KEPT, KeyFile
+from duetime.vault.keys import make_key
+
+__all__ = ["KeysUnusable", "Rotated", "StoreUnusable", "reseal_all", "rotate"]
+
+PAGE = 200
+MOST_PASSES = 10
+MOST_TOLD = 20  # jobs that can't be unsealed
+FIRST_ID = "00000000-0000-0000-0000-000000000000"
+CONNECT_SECONDS = 10
+
+
+class Rotated(msgspec.Struct, frozen=True):
+    """`left`: jobs with a secret that is not sealed with `key_id`. `broken` of them can't be unsealed; why, by job."""
+
+    key_id: str
+    sealed: int
+    left: int = 0
+    broken: dict[str, str] = {}
+    removed: tuple[str, ...] = ()  # ids of keys that nothing needs any more
+    kept: tuple[str, ...] = ()  # ids of keys that stay in the file, beside the newest
+
+
+class Definitions(Protocol):
+    """What is asked here of a store."""
+
+    async def list_specs(self, after: str, limit: int) -> list[tuple[str, str, int, JobSpec]]: ...
+    async def apply(self, commands: Sequence[Command]) -> list[Any]: ...
+
+
+async def rotate(settings: Mapping[str, Setting], tell: Callable[[int], None]) -> Rotated:
+    """`tell` hears how many jobs were looked at so far. Raises StoreUnusable, KeysUnusable or DuetimeError."""
+    value: Callable[[str], Any] = lambda name: settings[name].value  # noqa: E731
+    keys, folder = value("ENCRYPTION_KEYS"), Path(value("DATA"))
+    if url := value("DATABASE_URL"):
+        if not keys:
+            raise KeysUnusable("there are no ENCRYPTION_KEYS; `duetime keys create` prints one, the newest goes first")
+        async with _postgres(url, value("DB_OP_TIMEOUT")) as store:
+            return await reseal_all(store, AesVault(keys), tell)
+    beside = SqliteBeside(folder)
+    try:
+        await beside.start()
+        if keys:
+            return await reseal_all(beside, AesVault(keys, KeyFile(folder)), tell)
+        return await rotate_file(beside, KeyFile(folder), tell)
+    finally:
+        await beside.stop()
+
+
+async def rotate_file(store: Definitions, file: KeyFile, tell: Callable[[int], None]) -> Rotated:
+    file.start()
+    with file.locked():
+        file.replace([make_key(), *file.list_keys()])
+        done = await reseal_all(store, AesVault(file=file), tell)
+        keys = file.list_keys()
+        older = () if done.left else keys[KEPT:]
+        if older:
+            file.replace(keys[:KEPT])
+    ids = tuple(key.id for key in keys)
+    removed = tuple(key.id for key in older)
+    return msgspec.structs.replace(done, removed=removed, kept=tuple(id for id in ids[1:] if id not in removed))
+
+
+async def reseal_all(store: Definitions, vault: Vault, tell: Callable[[int], None]) -> Rotated:
+    """Pass after pass, until all is sealed with the newest key, or what is not can't be unsealed."""
+    key_id, sealed = vault.key_id, 0
+    for _ in range(MOST_PASSES):
+        wanted, done, broken = await _pass(store, vault, key_id, tell)
+        sealed += done
+        if not wanted:
+            break
+    left = wanted - done + len(broken)
+    return Rotated(key_id, sealed, left, dict(list(broken.items())[:MOST_TOLD]))
+
+
+async def _pass(
+    store: Definitions, vault: Vault, key_id: str, tell: Callable[[int], None]
+) -> tuple[int, int, dict[str, str]]:
+    """(how many jobs were to be sealed anew, how many of them were, those that can't be)."""
+    wanted = done = seen = 0
+    broken: dict[str, str] = {}
+    after = FIRST_ID
+    while page := await store.list_specs(after, PAGE):
+        after = page[-1][0]
+        changes: list[tuple[str, int, JobSpec]] = []
+        for job_id, tenant, version, spec in page:
+            try:
+                again = reseal_spec(
+                    spec, key_id, partial(vault.seal, tenant, job_id), partial(vault.unseal, tenant, job_id)
+                )
+            except SealBroken as error:
+                broken[job_id] = str(error)
+                continue
+            if again is not spec:
+                changes.append((job_id, version, again))
+        if changes:
+            (answer,) = await store.apply([Reseal(tuple(changes))])
+            if isinstance(answer, DuetimeError):
+                raise answer
+            wanted, done = wanted + len(changes), done + answer
+        seen += len(page)
+        tell(seen)
+    return wanted, done, broken
+
+
+@asynccontextmanager
+async def _postgres(url: str, timeout_seconds: float) -> AsyncIterator[PostgresStore]:
+    await _check_schema(Address(url))
+    store = PostgresStore(url, op_timeout_seconds=timeout_seconds)
+    await store.start()
+    try:
+        yield store
+    finally:
+        await store.stop()
+
+
+async def _check_schema(address: Address) -> None:
+    """A store migrates when it starts. Nodes of an older version may be running: that is not for this to do."""
+    try:
+        connection = await asyncpg.connect(address.url, timeout=CONNECT_SECONDS, statement_cache_size=0)
+        try:
+            found, newest = await get_versions(connection)
+        finally:
+            await connection.close()
+    except (*TROUBLE, ValueError) as error:
+        raise StoreUnusable(
+            f"the database {address.shown} can't be used: {reason(error)}. Is the server running, is the URL right?"
+        ) from error
+    if found != newest:
+        raise StoreUnusable(
+            f"the database {address.shown} has schema {found}, and this Duetime works on schema {newest}: bring it up "
+            "to date with `duetime migrate`, or use the version that runs on it"
+        )

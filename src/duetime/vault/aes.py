@@ -1,0 +1,107 @@
+"""AesVault: AES-256-GCM, a random nonce of 96 bits for each text, and whose it is as associated data.
+
+Random nonces are safe for some four thousand million texts a key; rotate before.
+"""
+
+from __future__ import annotations
+
+import binascii
+import os
+from base64 import b64decode, urlsafe_b64encode
+from pathlib import Path
+from struct import pack
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from duetime.domain.secrets import key_id_of
+from duetime.ports.vault import KeysUnusable, NoVault, SealBroken, Vault
+from duetime.vault.key_file import KeyFile
+from duetime.vault.keys import Key
+
+NONCE_BYTES = 12
+_DOMAIN = b"duetime-sealed-1"
+
+
+def open_vault(keys: tuple[Key, ...], folder: Path | None) -> Vault:
+    """`keys` of ENCRYPTION_KEYS; `folder`: of SQLite's data, None on PostgreSQL. Reads nothing before `start`."""
+    if folder is None:
+        return AesVault(keys) if keys else NoVault()
+    return AesVault(keys, KeyFile(folder))
+
+
+class AesVault:
+    """Seals with the first of `keys`, or if there are none with the newest of `file`. Unseals with all of both."""
+
+    def __init__(self, keys: tuple[Key, ...] = (), file: KeyFile | None = None) -> None:
+        self._keys = keys
+        self._by_id = {key.id: key for key in keys}
+        self._file = file
+        self._ciphers: dict[Key, AESGCM] = {}
+
+    def start(self) -> None:
+        if self._file is not None and not self._keys:
+            self._file.start()
+
+    @property
+    def can_seal(self) -> bool:
+        return self._newest() is not None
+
+    @property
+    def key_id(self) -> str:
+        key = self._newest()
+        return "" if key is None else key.id
+
+    def _newest(self) -> Key | None:
+        if self._keys:
+            return self._keys[0]
+        found = () if self._file is None else self._file.list_keys()
+        return found[0] if found else None
+
+    def seal(self, tenant: str, job_id: str, text: str) -> str:
+        key = self._newest()
+        if key is None:
+            raise KeysUnusable("there is no key to seal with; see the log, or set ENCRYPTION_KEYS")
+        nonce = os.urandom(NONCE_BYTES)
+        sealed = nonce + self._cipher(key).encrypt(nonce, text.encode(), _belonging(tenant, job_id, key.id))
+        return f"sealed:1:{key.id}:{urlsafe_b64encode(sealed).rstrip(b'=').decode()}"
+
+    def unseal(self, tenant: str, job_id: str, sealed: str) -> str:
+        key_id = key_id_of(sealed)
+        if key_id is None:
+            raise SealBroken(f"a secret of job {job_id} was sealed in a way that this version does not know")
+        key = self._by_id.get(key_id) or (None if self._file is None else self._file.find(key_id))
+        if key is None:
+            raise SealBroken(
+                f"a secret of job {job_id} was sealed with the key {key_id}, which this node does not have; "
+                "add it to its keys, or change the job and send its secrets anew"
+            )
+        data, owner = _decoded(sealed), _belonging(tenant, job_id, key_id)
+        try:
+            plain = self._cipher(key).decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], owner)
+        except (InvalidTag, ValueError):
+            raise SealBroken(
+                f"a secret of job {job_id} can't be unsealed: it does not belong to this job, or was altered, "
+                f"or {key_id} is not the key that it had; change the job and send its secrets anew"
+            ) from None
+        return plain.decode()
+
+    def _cipher(self, key: Key) -> AESGCM:
+        cipher = self._ciphers.get(key)
+        if cipher is None:
+            cipher = self._ciphers[key] = AESGCM(key.secret)
+        return cipher
+
+
+def _decoded(sealed: str) -> bytes:
+    """Empty if it is not base64: that opens with no key."""
+    text = sealed.rpartition(":")[2]
+    try:
+        return b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        return b""
+
+
+def _belonging(tenant: str, job_id: str, key_id: str) -> bytes:
+    """Whose it is. Each part has its length before it: no two wholes are made of different parts."""
+    return b"".join(pack(">I", len(part)) + part for part in (_DOMAIN, *map(str.encode, (tenant, job_id, key_id))))

@@ -1,0 +1,159 @@
+"""The keys of a data folder: the file `encryption.keys`, one a line, the newest first, for its owner's eyes only.
+
+A node makes it at its first start. It is only ever replaced as a whole, and read again when it has changed, so that a
+running node seals with a new key from the moment that there is one. Without this file, what was sealed is lost: it
+belongs into a backup, but not into the same one as the database.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import structlog
+
+from duetime.ports.vault import KeysUnusable
+from duetime.vault.keys import Key, make_key, parse_keys
+
+FILE_NAME = "encryption.keys"
+LOCK_NAME = "encryption.lock"
+OWNER_ONLY = 0o600
+KEPT = 2  # the newest, and the one before: something may be under way that was sealed with that
+
+log = structlog.get_logger()
+
+_Seen = tuple[int, int, int]
+
+
+class KeyFile:
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / FILE_NAME
+        self._name = str(self.path)  # a look at each seal: half of it would be making this
+        self._keys: tuple[Key, ...] = ()
+        self._known: dict[str, Key] = {}
+        self._seen: _Seen | None = None
+        self._trouble = ""
+
+    def start(self) -> None:
+        """Makes the file if there is none. Raises KeysUnusable."""
+        self._look()
+        if self._seen is None and not self._trouble:
+            self._create()
+            self._look()
+        if self._trouble:
+            raise KeysUnusable(self._trouble)
+
+    def list_keys(self) -> tuple[Key, ...]:
+        """The newest first; none if there is no file, or none that can be read."""
+        self._look()
+        return () if self._trouble else self._keys
+
+    def find(self, key_id: str) -> Key | None:
+        """Also one that is no longer in the file, if it was: something may still be in memory that needs it."""
+        if key_id not in self._known:
+            self._look()
+        return self._known.get(key_id)
+
+    def _look(self) -> None:
+        """Read the file again if it is another than last time."""
+        try:
+            found = os.stat(self._name)
+        except FileNotFoundError:
+            if self._seen is not None:
+                self._complain(f"{self.path} is gone: nothing can be sealed. Put it back from a backup.")
+            return
+        except OSError as error:
+            self._complain(f"{self.path} can't be read: {error.strerror}")
+            return
+        seen = (found.st_mtime_ns, found.st_size, found.st_ino)
+        if seen == self._seen and not self._trouble:
+            return
+        self._read(seen, found.st_mode)
+
+    def _read(self, seen: _Seen, mode: int) -> None:
+        try:
+            keys = parse_keys(self.path.read_text(encoding="ascii").splitlines())
+        except UnicodeDecodeError:
+            self._complain(f"{self.path} can't be used: it is not text")
+            return
+        except OSError as error:
+            self._complain(f"{self.path} can't be read: {error.strerror}. May this user read it?")
+            return
+        except ValueError as error:
+            self._complain(f"{self.path} can't be used: {error}")
+            return
+        if not keys:
+            self._complain(f"{self.path} holds no key. Put it back from a backup, or remove it if nothing was sealed.")
+            return
+        if mode & 0o077:
+            log.warning("others than its owner may read the file of keys: chmod 600 it", file=str(self.path))
+        self._keys, self._seen, self._trouble = keys, seen, ""
+        self._known.update({key.id: key for key in keys})
+
+    def _complain(self, trouble: str) -> None:
+        if trouble != self._trouble:
+            log.error("the keys can't be used", error=trouble)
+        self._trouble = trouble
+
+    def _create(self) -> None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            draft = self._draft([make_key()])
+            try:
+                _link(draft, self.path)
+            finally:
+                draft.unlink(missing_ok=True)
+            _sync(self.path.parent)
+        except OSError as error:
+            raise KeysUnusable(f"{self.path} can't be made: {error.strerror}. May this user write there?") from None
+
+    def _draft(self, keys: Sequence[Key]) -> Path:
+        """A file of these keys that is on the disk, but under another name."""
+        draft = self.path.with_name(f".{FILE_NAME}.{os.getpid()}.{os.urandom(4).hex()}")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY)
+        with open(descriptor, "w", encoding="ascii") as file:
+            file.writelines(f"{key.text}\n" for key in keys)
+            file.flush()
+            os.fsync(descriptor)
+        return draft
+
+    def replace(self, keys: Sequence[Key]) -> None:
+        """These keys from here on, all at once. Only under `locked`. Raises KeysUnusable."""
+        try:
+            os.replace(self._draft(keys), self.path)
+            _sync(self.path.parent)
+        except OSError as error:
+            raise KeysUnusable(f"{self.path} can't be written: {error.strerror}. May this user write there?") from None
+        self._look()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Nobody else rotates meanwhile: of two new keys, one would be lost. Raises KeysUnusable."""
+        with open(self.path.with_name(LOCK_NAME), "a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise KeysUnusable("another `duetime keys rotate` is under way on this folder; wait for it") from None
+            yield
+
+
+def _link(draft: Path, path: Path) -> None:
+    """Two that start at once agree on one file: whoever was first has made it."""
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        return
+    except OSError:  # a file system without hard links
+        if not path.exists():
+            os.rename(draft, path)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

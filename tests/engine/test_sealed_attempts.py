@@ -1,0 +1,130 @@
+"""Attempts of jobs with sealed secrets: the target gets them, and nothing else does."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+from structlog.testing import capture_logs
+
+from duetime.domain import commands as c
+from duetime.domain.execution import Outcome
+from duetime.domain.http_rules import HIDDEN
+from duetime.domain.job import HttpRequest, RetryPolicy
+from duetime.domain.secrets import seal_job
+from duetime.domain.states import ErrorType, State
+from duetime.ports.executor import Task
+from duetime.testing import ScriptedExecutor
+from duetime.vault.aes import AesVault
+from duetime.vault.keys import make_key
+from engine.stage import Stage
+from samples import NOW, URL, new_job, spec
+
+TOKEN = "s3cret-of-ann-0815"
+PAYLOAD = HttpRequest(
+    URL, headers={"Authorization": f"Bearer {TOKEN}"}, body={"pin": 471147, "n": 1}, secret=("/body/pin",)
+)
+
+
+@pytest.fixture
+def vault(stage: Stage) -> AesVault:
+    made = AesVault((make_key(),))
+    stage.vault = made
+    return made
+
+
+async def run_sealed(stage: Stage, vault: AesVault, **fields: object) -> str:
+    """A job with sealed secrets, due now, and run; answers its id."""
+    await stage.join()
+    job = seal_job(new_job(spec("immediate", payload=PAYLOAD, **fields), now=NOW), vault)
+    assert await stage.apply(c.CreateJobs(NOW, (job,))) is None
+    stage.engine.timer.hint(job.due_at)
+    await stage.tick()
+    return job.job_id
+
+
+async def kept(stage: Stage, job_id: str) -> str:
+    """All that the store has of a job and its runs, as text."""
+    executions = await stage.executions(job_id)
+    attempts = [await stage.store.list_attempts(e.execution_id) for e in executions]
+    return repr((await stage.job(job_id), executions, attempts))
+
+
+async def test_the_target_gets_what_the_store_does_not_have(stage: Stage, executor: ScriptedExecutor, vault: AesVault):
+    job_id = await run_sealed(stage, vault)
+    assert [task.payload for task in executor.tasks] == [PAYLOAD]
+    assert await stage.states(job_id) == [State.COMPLETED]
+    text = await kept(stage, job_id)
+    assert TOKEN not in text
+    assert "471147" not in text
+
+
+async def test_an_answer_that_echoes_a_secret_is_kept_without_it(
+    stage: Stage, executor: ScriptedExecutor, vault: AesVault
+):
+    def echo(task: Task) -> Outcome:
+        said = json.dumps([task.payload.headers, task.payload.body, base64.b64encode(f"ann:{TOKEN}".encode()).decode()])
+        return Outcome(ErrorType.HTTP_ERROR, f"answered 400 to {TOKEN}", 400, said)
+
+    executor.answer(echo)
+    job_id = await run_sealed(stage, vault)
+    (failed,) = await stage.executions(job_id)
+    assert failed.error_message == f"answered 400 to {HIDDEN}"
+    assert failed.response is not None
+    headers, body, basic = json.loads(failed.response.replace(f'"pin": {HIDDEN}', f'"pin": "{HIDDEN}"'))
+    assert (headers, body) == ({"Authorization": f"Bearer {HIDDEN}"}, {"pin": HIDDEN, "n": 1})
+    assert HIDDEN in basic
+    text = await kept(stage, job_id)
+    assert TOKEN not in text
+    assert "471147" not in text
+
+
+async def test_an_executor_that_breaks_tells_no_secret_in_its_log_or_error(
+    stage: Stage, executor: ScriptedExecutor, vault: AesVault
+):
+    def broken(task: Task) -> Outcome:
+        raise ValueError(f"can't send {task.payload}")
+
+    executor.answer(broken)
+    with capture_logs() as logs:
+        job_id = await run_sealed(stage, vault)
+    assert [log["event"] for log in logs] == ["an executor failed"]
+    assert "ValueError" in str(logs)
+    (failed,) = await stage.executions(job_id)
+    assert "can't send HttpRequest" in (failed.error_message or "")
+    for text in (str(logs), await kept(stage, job_id)):
+        assert TOKEN not in text
+        assert "471147" not in text
+
+
+async def test_without_its_key_an_attempt_sends_nothing_and_is_tried_again(
+    stage: Stage, executor: ScriptedExecutor, vault: AesVault
+):
+    stage.vault = AesVault((make_key(),))
+    job_id = await run_sealed(stage, vault, retry_policy=RetryPolicy(delays=(5,)))
+    assert executor.tasks == []
+    (waiting,) = await stage.executions(job_id)
+    assert (waiting.state, waiting.error_type) == (State.RETRYING, ErrorType.INTERNAL_ERROR)
+    assert f"sealed with the key {vault.key_id}, which this node does not have" in (waiting.error_message or "")
+    assert (waiting.error_message or "").endswith("Nothing was sent.")
+
+
+async def test_a_secret_of_another_job_is_not_sent(stage: Stage, executor: ScriptedExecutor, vault: AesVault):
+    """Whoever can write to the database can't have another one's secret sent to a target of his own."""
+    await stage.join()
+    victim = seal_job(new_job(spec("immediate", payload=PAYLOAD), now=NOW), vault)
+    thief = new_job(spec("immediate", payload=victim.spec.payload), now=NOW)
+    assert await stage.apply(c.CreateJobs(NOW, (thief,))) is None
+    stage.engine.timer.hint(thief.due_at)
+    await stage.tick()
+    assert executor.tasks == []
+    (failed,) = await stage.executions(thief.job_id)
+    assert "does not belong to this job" in (failed.error_message or "")
+
+
+async def test_plain_headers_of_an_earlier_version_are_sent_also_without_keys(stage: Stage, executor: ScriptedExecutor):
+    await stage.join()
+    await stage.add_job(spec("immediate", payload=PAYLOAD))
+    await stage.tick()
+    assert [task.payload for task in executor.tasks] == [PAYLOAD]

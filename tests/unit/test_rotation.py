@@ -1,0 +1,177 @@
+"""Sealing all secrets anew: nothing is forgotten, whoever changes a job meanwhile wins, no key goes too early."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from duetime.domain.commands import Command, NewJob, Reseal
+from duetime.domain.errors import Overloaded
+from duetime.domain.job import HttpRequest, JobSpec
+from duetime.domain.secrets import key_id_of, list_values, seal_job, unseal_payload
+from duetime.rotation import MOST_PASSES, PAGE, reseal_all, rotate_file
+from duetime.vault.aes import AesVault
+from duetime.vault.key_file import KeyFile
+from duetime.vault.keys import make_key
+from samples import URL, new_job, spec
+
+SECRET = "Bearer s3cret-of-ann"
+
+
+class FakeDefinitions:
+    """What a rotation asks of a store; `between` is called before each write, as if somebody else were writing."""
+
+    def __init__(self, jobs: Sequence[NewJob]) -> None:
+        self.rows = {job.job_id: (job.job_id, job.tenant, 1, job.spec) for job in jobs}
+        self.between: Callable[[], None] = lambda: None
+        self.commands = 0
+
+    async def list_specs(self, after: str, limit: int) -> list[tuple[str, str, int, JobSpec]]:
+        return [row for job_id, row in sorted(self.rows.items()) if job_id > after][:limit]
+
+    async def apply(self, commands: Sequence[Command]) -> list[Any]:
+        self.commands += 1
+        self.between()
+        (command,) = commands
+        assert isinstance(command, Reseal)
+        done = 0
+        for job_id, version, new in command.changes:
+            _, tenant, current, _ = self.rows[job_id]
+            if version == current:
+                self.rows[job_id] = (job_id, tenant, version, new)
+                done += 1
+        return [done]
+
+    def change(self, job_id: str, new: JobSpec) -> None:
+        _, tenant, version, _ = self.rows[job_id]
+        self.rows[job_id] = (job_id, tenant, version + 1, new)
+
+    def key_ids(self) -> set[str | None]:
+        return {key_id_of(value) for *_, spec in self.rows.values() for value in list_values(spec.payload)}
+
+    def opened(self, vault: AesVault) -> list[HttpRequest]:
+        return [
+            unseal_payload(spec.payload, lambda text, own=(tenant, job_id): vault.unseal(*own, text))
+            for job_id, tenant, _, spec in self.rows.values()
+        ]
+
+
+def nobody(seen: int) -> None:
+    """Hears how it goes."""
+
+
+def secret_job(tenant: str = "acme") -> NewJob:
+    payload = HttpRequest(URL, headers={"A": SECRET}, body={"t": [1, "x"]}, secret=("/body/t",))
+    return new_job(spec(payload=payload), tenant=tenant)
+
+
+async def test_all_is_sealed_with_the_newest_key_also_what_was_plain():
+    old, newest = make_key(), make_key()
+    before = AesVault((old,))
+    sealed = [seal_job(secret_job(f"tenant-{number % 3}"), before) for number in range(PAGE + 5)]
+    store = FakeDefinitions([*sealed, *(secret_job() for _ in range(3)), new_job(spec())])
+    heard: list[int] = []
+    done = await reseal_all(store, AesVault((newest, old)), heard.append)
+    assert (done.key_id, done.sealed, done.left, done.broken) == (newest.id, PAGE + 8, 0, {})
+    assert store.key_ids() == {newest.id}
+    payloads = store.opened(AesVault((newest,)))
+    assert payloads[:-1] == [secret_job().spec.payload] * (PAGE + 8)
+    assert payloads[-1] == HttpRequest(URL)
+    assert heard[:2] == [PAGE, PAGE + 9]
+    again = await reseal_all(store, AesVault((newest, old)), nobody)
+    assert (again.sealed, again.left) == (0, 0)
+
+
+async def test_whoever_changes_a_job_meanwhile_wins_and_is_sealed_in_the_next_pass():
+    old, newest = make_key(), make_key()
+    before = AesVault((old,))
+    job = seal_job(secret_job(), before)
+    store = FakeDefinitions([job])
+    other = HttpRequest(URL, headers={"B": before.seal(job.tenant, job.job_id, "other")})
+
+    def change_once() -> None:
+        store.between = lambda: None
+        store.change(job.job_id, spec(payload=other))
+
+    store.between = change_once
+    done = await reseal_all(store, AesVault((newest, old)), nobody)
+    assert (done.sealed, done.left) == (1, 0)
+    assert store.opened(AesVault((newest,))) == [HttpRequest(URL, headers={"B": "other"})]
+
+
+async def test_it_ends_also_if_a_job_is_changed_all_the_time():
+    old, newest = make_key(), make_key()
+    job = seal_job(secret_job(), AesVault((old,)))
+    store = FakeDefinitions([job])
+    store.between = lambda: store.change(job.job_id, job.spec)
+    done = await reseal_all(store, AesVault((newest, old)), nobody)
+    assert (done.sealed, done.left, store.commands) == (0, 1, MOST_PASSES)
+
+
+async def test_what_cannot_be_unsealed_is_told_and_left_as_it_is():
+    newest = make_key()
+    lost = seal_job(secret_job(), AesVault((make_key(),)))
+    store = FakeDefinitions([lost, secret_job()])
+    done = await reseal_all(store, AesVault((newest,)), nobody)
+    assert (done.sealed, done.left, list(done.broken)) == (1, 1, [lost.job_id])
+    assert store.rows[lost.job_id][3] == lost.spec
+    assert "s3cret" not in str(done)
+
+
+async def test_a_refusal_of_the_store_ends_it():
+    class Refusing(FakeDefinitions):
+        async def apply(self, commands: Sequence[Command]) -> list[Any]:
+            return [Overloaded("not now")]
+
+    with pytest.raises(Overloaded):
+        await reseal_all(Refusing([secret_job()]), AesVault((make_key(),)), nobody)
+
+
+class TestFile:
+    async def test_the_key_before_stays_and_older_ones_go(self, tmp_path: Path):
+        file, store = KeyFile(tmp_path), FakeDefinitions([secret_job()])
+        file.start()
+        first = file.list_keys()[0].id
+        second = (await rotate_file(store, file, nobody)).key_id
+        done = await rotate_file(store, file, nobody)
+        assert [key.id for key in file.list_keys()] == [done.key_id, second]
+        assert (done.removed, done.kept) == ((first,), (second,))
+        assert store.key_ids() == {done.key_id}
+
+    async def test_a_change_that_was_under_way_is_sealed_at_the_next_time(self, tmp_path: Path):
+        """A node sealed with the key before, and wrote after the last pass."""
+        file, store = KeyFile(tmp_path), FakeDefinitions([])
+        file.start()
+        late = seal_job(secret_job(), AesVault(file=file))
+        await rotate_file(store, file, nobody)
+        store.rows[late.job_id] = (late.job_id, late.tenant, 1, late.spec)
+        done = await rotate_file(store, file, nobody)
+        assert (done.sealed, store.key_ids()) == (1, {done.key_id})
+
+    async def test_no_key_goes_while_something_is_left(self, tmp_path: Path):
+        file = KeyFile(tmp_path)
+        file.start()
+        store = FakeDefinitions([seal_job(secret_job(), AesVault((make_key(),)))])
+        for count in (2, 3, 4):
+            done = await rotate_file(store, file, nobody)
+            assert (done.left, done.removed, len(file.list_keys())) == (1, (), count)
+
+    async def test_one_that_broke_off_is_carried_on(self, tmp_path: Path):
+        file = KeyFile(tmp_path)
+        file.start()
+        store = FakeDefinitions([seal_job(secret_job(), AesVault(file=file)) for _ in range(2 * PAGE)])
+
+        def break_off() -> None:
+            if store.commands == 2:
+                raise KeyboardInterrupt
+
+        store.between = break_off
+        with pytest.raises(KeyboardInterrupt):
+            await rotate_file(store, file, nobody)
+        assert len(store.key_ids()) == 2
+        done = await rotate_file(store, file, nobody)
+        assert (done.left, store.key_ids()) == (0, {done.key_id})
+        assert store.opened(AesVault(file=KeyFile(tmp_path))) == [secret_job().spec.payload] * (2 * PAGE)

@@ -1,0 +1,251 @@
+"""Keys and what they seal: whose it is, which key it needs, and a file of keys that changes under a running node."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from base64 import b64encode
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from duetime.ports.vault import KeysUnusable, NoVault, SealBroken
+from duetime.settings import SECRET, BadSetting, load_settings
+from duetime.vault.aes import AesVault, open_vault
+from duetime.vault.key_file import FILE_NAME, KeyFile
+from duetime.vault.keys import Key, make_key, parse_keys
+
+TEXT = "Bearer s3cret-of-ann"
+ACME, JOB = "acme", "019b76da-a800-7000-8000-000000000001"
+
+
+@pytest.fixture
+def key() -> Key:
+    return make_key()
+
+
+@pytest.fixture
+def vault(key: Key) -> AesVault:
+    return AesVault((key,))
+
+
+class TestSeals:
+    def test_a_sealed_text_says_its_key_and_nothing_of_the_content(self, vault, key):
+        sealed = vault.seal(ACME, JOB, TEXT)
+        assert sealed.startswith(f"sealed:1:{key.id}:")
+        assert "s3cret" not in sealed
+        assert vault.unseal(ACME, JOB, sealed) == TEXT
+        assert sealed.isascii()
+        assert sealed.isprintable()
+
+    @pytest.mark.parametrize(
+        ("tenant", "job_id"),
+        [("other", JOB), (ACME, JOB[:-1] + "2"), ("", ACME + JOB), (ACME + JOB, ""), (ACME + JOB[0], JOB[1:])],
+    )
+    def test_it_opens_for_its_own_tenant_and_job_only(self, vault, tenant, job_id):
+        sealed = vault.seal(ACME, JOB, TEXT)
+        with pytest.raises(SealBroken, match="does not belong to this job") as broken:
+            vault.unseal(tenant, job_id, sealed)
+        assert "s3cret" not in str(broken.value)
+
+    def test_another_key_does_not_open_it_though_it_has_the_same_id(self, vault, key):
+        with pytest.raises(SealBroken, match="is not the key that it had"):
+            AesVault((Key(key.id, os.urandom(32)),)).unseal(ACME, JOB, vault.seal(ACME, JOB, TEXT))
+
+    def test_the_same_key_under_another_id_does_not_open_it(self, vault, key):
+        sealed = vault.seal(ACME, JOB, TEXT).replace(key.id, "other")
+        with pytest.raises(SealBroken):
+            AesVault((Key("other", key.secret),)).unseal(ACME, JOB, sealed)
+
+    def test_a_missing_key_is_named(self, vault, key):
+        with pytest.raises(SealBroken, match=f"was sealed with the key {key.id}, which this node does not have"):
+            AesVault((make_key(),)).unseal(ACME, JOB, vault.seal(ACME, JOB, TEXT))
+        with pytest.raises(SealBroken, match="this node has no keys"):
+            NoVault().unseal(ACME, JOB, vault.seal(ACME, JOB, TEXT))
+
+    @pytest.mark.parametrize("rest", ["", "AAAA", "A" * 16, "!!!!", "A", "é", "A" * 40])
+    def test_garbage_opens_nothing(self, vault, key, rest):
+        for sealed in (f"sealed:1:{key.id}:{rest}", f"sealed:2:{key.id}:{rest}", f"sealed:{rest}"):
+            with pytest.raises(SealBroken):
+                vault.unseal(ACME, JOB, sealed)
+
+    def test_the_first_key_seals_and_all_unseal(self, vault, key):
+        newest = make_key()
+        both = AesVault((newest, key))
+        assert both.key_id == newest.id
+        assert both.unseal(ACME, JOB, vault.seal(ACME, JOB, TEXT)) == TEXT
+        assert both.seal(ACME, JOB, TEXT).startswith(f"sealed:1:{newest.id}:")
+
+
+class TestKeys:
+    def test_a_key_is_shown_to_nobody_by_accident(self, key):
+        assert repr(key) == f"Key('{key.id}')"
+        assert parse_keys([key.text]) == (key,)
+
+    @pytest.mark.parametrize(
+        "text",
+        ["s3cret", ":czNjcmV0", "a:s3cret", "a:" + b64encode(b"s3cret" * 5).decode(), "a:" + "s3cr" * 12, "ä:AAAA"],
+    )
+    def test_a_bad_one_is_refused_by_its_number_and_not_repeated(self, key, text):
+        with pytest.raises(ValueError, match="key number 2") as refused:
+            parse_keys([key.text, text])
+        assert "s3cr" not in str(refused.value)
+
+    def test_two_of_one_id_are_refused(self, key):
+        with pytest.raises(ValueError, match=f"the key id {key.id} is there twice"):
+            parse_keys([key.text, Key(key.id, os.urandom(32)).text])
+
+    def test_the_setting_is_read_and_never_shown(self, key, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        second = make_key()
+        read = load_settings({}, {"DUETIME_ENCRYPTION_KEYS": f" {key.text}, {second.text},"})["ENCRYPTION_KEYS"]
+        assert read.value == (key, second)
+        assert read.shown == "********"
+        assert load_settings({}, {})["ENCRYPTION_KEYS"].value == ()
+        with pytest.raises(BadSetting) as refused:
+            load_settings({}, {"DUETIME_ENCRYPTION_KEYS": f"{key.text},a:{key.text[-9:]}"})
+        assert "ENCRYPTION_KEYS" in str(refused.value)
+        assert key.text[-9:] not in str(refused.value)
+        assert "ENCRYPTION_KEYS" in SECRET
+
+
+class TestKeyFile:
+    def test_the_first_start_makes_one_for_its_owner_only(self, tmp_path: Path):
+        old = os.umask(0)
+        try:
+            open_vault((), tmp_path / "data").start()
+        finally:
+            os.umask(old)
+        file = tmp_path / "data" / FILE_NAME
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert os.listdir(file.parent) == [FILE_NAME]  # no draft is left
+        (key,) = KeyFile(file.parent).list_keys()
+        assert len(key.secret) == 32
+
+    def test_the_next_start_takes_the_same(self, tmp_path: Path):
+        first = open_vault((), tmp_path)
+        first.start()
+        sealed = first.seal(ACME, JOB, TEXT)
+        second = open_vault((), tmp_path)
+        second.start()
+        assert second.unseal(ACME, JOB, sealed) == TEXT
+
+    def test_two_that_start_at_once_agree(self, tmp_path: Path):
+        vaults = [open_vault((), tmp_path) for _ in range(8)]
+        gate = threading.Barrier(len(vaults))
+
+        seals: list[str] = []
+
+        def start(vault) -> None:
+            gate.wait()
+            vault.start()
+            seals.append(vault.seal(ACME, JOB, TEXT))
+
+        threads = [threading.Thread(target=start, args=(vault,)) for vault in vaults]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        later = open_vault((), tmp_path)
+        assert [later.unseal(ACME, JOB, sealed) for sealed in seals] == [TEXT] * len(vaults)
+
+    def test_a_rotation_is_seen_by_whoever_has_it_open(self, tmp_path: Path):
+        running = open_vault((), tmp_path)
+        running.start()
+        before = running.seal(ACME, JOB, TEXT)
+        beside = KeyFile(tmp_path)
+        newest = make_key()
+        with beside.locked():
+            beside.replace([newest, *beside.list_keys()])
+        assert running.key_id == newest.id
+        after = running.seal(ACME, JOB, TEXT)
+        assert after.startswith(f"sealed:1:{newest.id}:")
+        assert running.unseal(ACME, JOB, before) == running.unseal(ACME, JOB, after) == TEXT
+        assert stat.S_IMODE(beside.path.stat().st_mode) == 0o600
+
+    def test_what_another_process_sealed_with_a_newer_key_is_opened(self, tmp_path: Path):
+        running, beside = open_vault((), tmp_path), KeyFile(tmp_path)
+        running.start()
+        beside.replace([make_key(), *beside.list_keys()])
+        assert running.unseal(ACME, JOB, AesVault(file=beside).seal(ACME, JOB, TEXT)) == TEXT
+
+    def test_a_key_that_was_removed_still_opens_what_is_in_memory(self, tmp_path: Path):
+        running, beside = open_vault((), tmp_path), KeyFile(tmp_path)
+        running.start()
+        sealed = running.seal(ACME, JOB, TEXT)
+        beside.replace([make_key()])
+        assert running.key_id == beside.list_keys()[0].id
+        assert running.unseal(ACME, JOB, sealed) == TEXT
+
+    def test_one_that_others_may_read_is_complained_about(self, tmp_path: Path):
+        open_vault((), tmp_path).start()
+        (tmp_path / FILE_NAME).chmod(0o644)
+        with capture_logs() as logs:
+            open_vault((), tmp_path).start()
+        assert [(log["log_level"], "chmod 600" in log["event"]) for log in logs] == [("warning", True)]
+
+    @pytest.mark.parametrize("content", ["", "\n", "s3cret", "a:s3cret", "\xff\xfe", "a:" + "A" * 44])
+    def test_one_that_is_no_file_of_keys_stops_the_start_and_is_left_as_it_is(self, tmp_path: Path, content):
+        file = tmp_path / FILE_NAME
+        file.write_text(content, encoding="latin-1")
+        with capture_logs() as logs, pytest.raises(KeysUnusable, match=FILE_NAME) as refused:
+            open_vault((), tmp_path).start()
+        assert "s3cret" not in str(refused.value) + str(logs)
+        assert file.read_text(encoding="latin-1") == content
+
+    def test_if_it_goes_or_breaks_nothing_is_sealed_but_all_is_opened(self, tmp_path: Path):
+        vault = open_vault((), tmp_path)
+        vault.start()
+        sealed = vault.seal(ACME, JOB, TEXT)
+        file = tmp_path / FILE_NAME
+        content = file.read_text()
+        for harm in (file.unlink, lambda: file.write_text("garbage")):
+            with capture_logs() as logs:
+                harm()
+                assert not vault.can_seal
+                assert not vault.can_seal
+            assert len(logs) == 1  # said once
+            with pytest.raises(KeysUnusable):
+                vault.seal(ACME, JOB, TEXT)
+            assert vault.unseal(ACME, JOB, sealed) == TEXT
+            file.write_text(content)
+            assert vault.can_seal
+
+    def test_two_rotations_at_once_are_refused(self, tmp_path: Path):
+        first, second = KeyFile(tmp_path), KeyFile(tmp_path)
+        with first.locked(), pytest.raises(KeysUnusable, match="is under way"), second.locked():
+            raise AssertionError("both have it")
+        with second.locked():
+            assert True
+
+    def test_a_folder_that_cannot_be_written_is_told(self, tmp_path: Path):
+        (tmp_path / "file").touch()
+        with pytest.raises(KeysUnusable, match="can't be"):
+            open_vault((), tmp_path / "file").start()
+
+
+class TestWhichKeys:
+    def test_the_setting_wins_over_the_file_which_still_opens(self, tmp_path: Path, key):
+        by_file = open_vault((), tmp_path)
+        by_file.start()
+        sealed = by_file.seal(ACME, JOB, TEXT)
+        by_setting = open_vault((key,), tmp_path)
+        by_setting.start()
+        assert by_setting.key_id == key.id
+        assert by_setting.unseal(ACME, JOB, sealed) == TEXT
+
+    def test_with_the_setting_no_file_is_made(self, tmp_path: Path, key):
+        vault = open_vault((key,), tmp_path)
+        vault.start()
+        vault.seal(ACME, JOB, TEXT)
+        assert os.listdir(tmp_path) == []
+
+    def test_without_a_folder_and_without_the_setting_there_is_none(self, key):
+        none = open_vault((), None)
+        none.start()
+        assert (none.can_seal, none.key_id) == (False, "")
+        with pytest.raises(KeysUnusable, match="duetime keys create"):
+            none.seal(ACME, JOB, TEXT)
+        assert open_vault((key,), None).can_seal
