@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import subprocess
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,15 @@ READY_TIMEOUT_SECONDS = 30.0
 class DuetimeNode:
     """One node with a data folder of its own on loopback, open to local targets. A context manager.
 
-    With a `database_url`, it keeps its data there.
+    With a `database_url`, it keeps its data there. `settings` are more of its environment.
     """
 
-    def __init__(self, database_url: str | None = None) -> None:
+    def __init__(self, database_url: str | None = None, settings: Mapping[str, str] | None = None) -> None:
         if not EXECUTABLE.exists():
             raise Skipped("duetime is not installed in this environment: run `make setup`")
         self.folder = processes.scratch("duetime")
         self._storage = ["--database-url", database_url] if database_url else ["--data", self.folder / "data"]
+        self._settings = settings or {}
         self.port = processes.free_port()
         self._log = (self.folder / "serve.log").open("ab")
         self.child: subprocess.Popen[bytes] | None = None
@@ -54,6 +55,7 @@ class DuetimeNode:
             env={
                 "DUETIME_ALLOW_PRIVATE_TARGETS": "true",
                 "DUETIME_METRICS_PORT": str(processes.free_port()),
+                **self._settings,
             },
             stdout=self._log,
             stderr=self._log,

@@ -41,6 +41,8 @@ TABLES = {
         "W4: the cost of a tick as jobs grow", "cpu_percent", "% of a core", more_is_better=False, compared=False
     ),
     "w5": Subject("W5: decisions recorded without the network", "per_second", "executions/s"),
+    "limits": Subject("Limits: creates one by one, 64 connections", "per_second", "creates/s"),
+    "pg-limits": Subject("Limits on PostgreSQL: creates one by one, 64 connections", "per_second", "creates/s"),
     "pg-batch": Subject("On PostgreSQL: creates in one NDJSON batch", "per_second", "creates/s"),
     "pg-w2": Subject("On PostgreSQL: W2, a burst", "drain_per_second", "webhooks/s"),
     "pg-w3": Subject(

@@ -46,6 +46,9 @@ def _share(results: Sequence[Result], table: str, name: str, share: float, of: s
 def _creates(results: Sequence[Result]) -> Iterator[Verdict]:
     yield from _share(results, "w1-single", "per_second", 0.6, "an empty Litestar POST")
     yield from _share(results, "w1-batch", "per_second", 0.4, "bare SQLite")
+    # 10 % more for each is 91 % as many.
+    yield from _share(results, "limits", "per_second", 1 / 1.1, "a user without limits")
+    yield from _share(results, "pg-limits", "per_second", 1 / 1.1, "a user without limits")
 
 
 def _burst(results: Sequence[Result]) -> Iterator[Verdict]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any
 
 import msgspec
 
 from duetime.domain import commands as c
+from duetime.domain.audit import BEFORE_ALL, Entry, Head, Verifier, entry
 from duetime.domain.execution import Attempted, Outcome, Run, conclude
+from duetime.domain.identity import Caller, Role, Tier, rights_of
 from duetime.domain.ids import execution_id, make_id, shard_of
 from duetime.domain.job import HttpRequest, JobSpec
 from duetime.domain.plan import DueTimer, FirePlan, plan
@@ -130,3 +132,36 @@ async def job_of(store: Store, job_id: str, tenant: str = TENANT) -> JobRecord:
 async def executions_of(store: Store, job_id: str, tenant: str = TENANT) -> list[ExecutionRecord]:
     """Oldest first."""
     return (await store.list_executions(ExecutionQuery(tenant, job_id=job_id, limit=1000)))[::-1]
+
+
+# Who asks, and what their commands leave behind
+
+ANN = Caller(TENANT, "ann", Role.USER, Tier.FREE, rights_of(Role.USER, None), "jwt", request_id="request-1")
+
+
+def entry_of(action: str, resource: str = "", at: int = NOW, caller: Caller = ANN, **fields: Any) -> Entry:
+    return entry(caller, at, action, resource, **fields)
+
+
+def new_key(key_id: str = "key-1", tenant: str = TENANT, **fields: Any) -> c.NewKey:
+    known = {"user_id": "ann", "name": "ci", "role": Role.USER, "tier": Tier.FREE, "scopes": ("read",)}
+    return c.NewKey(**{"key_id": key_id, "tenant": tenant, "secret_hash": "00ff", "created_by": "ann"} | known | fields)
+
+
+def change_of(job_id: str, job: JobSpec, version: int = 1, *, now: int = NOW, **fields: Any) -> c.ChangeJob:
+    """Another definition, due as it was."""
+    known = {"now": now, "tenant": TENANT, "job_id": job_id, "version": version, "key": job.key, "name": job.name}
+    return c.ChangeJob(
+        **known | {"type": job.type, "recurs": True, "due_at": None, "spec": job, "replan": False} | fields
+    )
+
+
+async def verified(store: Store, earlier: Mapping[int, Head] | None = None, page: int = 7) -> Verifier:
+    """All that the store has of the audit, worked out anew."""
+    verifier, after = Verifier(earlier), BEFORE_ALL
+    while pages := await store.list_audit_pages(after, page):
+        for found in pages:
+            verifier.add(found.chain, found.link, found.hash, found.rows)
+        after = pages[-1].chain, pages[-1].link
+    verifier.end()
+    return verifier

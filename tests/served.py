@@ -13,8 +13,9 @@ from pathlib import Path
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """The URL of a server with its data in `folder`, on a free port; stopped in the end, with exit code 0."""
+def served(folder: Path, database_url: str | None = None) -> Iterator[str]:
+    """The URL of a server with its data in `folder`, or in a database; on a free port. Stopped with exit code 0."""
+    folder.mkdir(exist_ok=True)
     command = [
         sys.executable,
         "-m",
@@ -26,6 +27,7 @@ def served(folder: Path) -> Iterator[str]:
         str(folder / "data"),
         "--json",
     ]
+    command += ["--database-url", database_url] if database_url else []
     command += ["--allow-private-targets", "127.0.0.0/8", "--log-level", "error"]
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

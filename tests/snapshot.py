@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from duetime.domain.states import State
-from duetime.ports.store import ExecutionQuery, JobQuery, Store
+from duetime.ports.store import AuditQuery, ExecutionQuery, JobQuery, Store
 from samples import TENANT
 
 ALL = 10_000
@@ -16,6 +16,7 @@ async def snapshot(store: Store, *tenants: str) -> dict[str, Any]:
         "due": await store.list_due_timers(2**50, ALL),
         "next_due_at": await store.next_due_at(),
         "next_waiting_at": await store.next_waiting_at(),
+        "load": await store.get_load(),
     }
     for tenant in tenants or (TENANT,):
         jobs = await store.list_jobs(JobQuery(tenant, limit=ALL))
@@ -26,6 +27,8 @@ async def snapshot(store: Store, *tenants: str) -> dict[str, Any]:
             "attempts": {e.execution_id: await store.list_attempts(e.execution_id) for e in executions if e.attempt},
             "skipped": {job.job_id: await store.list_skipped(job.job_id, ALL) for job in jobs},
             "totals": await totals(store, tenant),
+            "keys": await store.list_keys(tenant, ALL),
+            "audit": [record.entry for record in await store.list_audit(AuditQuery(tenant, limit=ALL))],
         }
     return seen
 

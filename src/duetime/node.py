@@ -18,13 +18,22 @@ from typing import Any
 
 import structlog
 import uvicorn
+from litestar.types import ASGIApp
 
 from duetime.api.app import create_app, create_health_app
 from duetime.api.chance import rising
 from duetime.api.context import ApiContext, ClusterState
+from duetime.api.gate import Gate
+from duetime.api.keyring import Keyring
+from duetime.api.limiter import Limiter
+from duetime.api.metrics import create_metrics_app
 from duetime.api.protocol import BoundedProtocol
+from duetime.api.tokens import Tokens
 from duetime.bus.local import LocalBus
 from duetime.bus.postgres import PostgresBus
+from duetime.domain.capacity import Capacity
+from duetime.domain.identity import Tier
+from duetime.domain.limits import TierLimits
 from duetime.engine.dispatcher import Limits
 from duetime.engine.engine import Engine, EngineSettings
 from duetime.executors.http import HttpExecutor
@@ -39,12 +48,16 @@ from duetime.store.postgres.connections import Address
 from duetime.store.sqlite import SqliteStore
 from duetime.telemetry.clock import SystemClock
 from duetime.telemetry.events import EventHub
+from duetime.telemetry.memory import memory_limit
+from duetime.telemetry.metrics import Metrics
+from duetime.vault.aes import open_vault
 
 log = structlog.get_logger()
 
 # Threads that wait for Python's lock (the writer, the HTTP client's) get it after this long. The default of 5 ms is
 # longer than a commit takes: with it, a busy loop makes every write wait.
 SWITCH_INTERVAL_SECONDS = 0.0005
+METRICS_HOST = "127.0.0.1"
 MOST_CONNECTIONS = 4096  # beyond, a client is told to come back; jobs need descriptors too
 
 
@@ -52,10 +65,16 @@ class Node:
     def __init__(self, settings: Mapping[str, Setting]) -> None:
         value: Callable[[str], Any] = lambda name: settings[name].value  # noqa: E731
         self._settings = value
-        self._api: tuple[_Server, asyncio.Task[None]] | None = None
+        self._servers: list[tuple[_Server, asyncio.Task[None]]] = []
         self._clock = SystemClock()
         self._events = EventHub()
-        self._store, self._registry, bus = _storage(value)
+        self._capacity = _capacity(value)
+        self._store, self._registry, bus = _storage(value, self._capacity)
+        self._vault = open_vault(value("ENCRYPTION_KEYS"), None if value("DATABASE_URL") else Path(value("DATA")))
+        self._limits = _limits(value)
+        self._tokens = _tokens(value)
+        self._keyring = Keyring(self._store, self._clock)
+        self._limiter = Limiter(self._store, self._clock, self._limits)
         self._executor = HttpExecutor(allow=value("ALLOW_PRIVATE_TARGETS"), signing_secrets=value("SIGNING_SECRETS"))
         self._engine = Engine(
             self._store,
@@ -78,6 +97,7 @@ class Node:
                 history_seconds=value("EXECUTION_HISTORY_RETENTION"),
                 history_most=value("EXECUTION_HISTORY_LIMIT"),
             ),
+            vault=self._vault,
         )
 
     async def serve(self, ready: Callable[[str], None]) -> None:
@@ -87,6 +107,9 @@ class Node:
         with self._listen() as listener:
             await self._store.start()
             try:
+                self._vault.start()
+                if not self._vault.can_seal:
+                    log.warning("there are no ENCRYPTION_KEYS: jobs with header values or other secrets are refused")
                 await self._registry.start()
                 asked = self._hear_signals()  # before anything runs that would have to be drained
                 await self._engine.start()
@@ -110,10 +133,13 @@ class Node:
             raise OSError(f"can't listen on {host} port {port}: {reason}; choose another with --port") from None
 
     async def _serve_api(self, listener: socket.socket, ready: Callable[[str], None], asked: asyncio.Event) -> None:
-        server = _Server(self._http_config())
+        context = self._context()
+        create = create_app if "api" in self._settings("ROLES") else create_health_app
+        server = _Server(self._http_config(create(context, self._gate)))
         serving = asyncio.create_task(server.serve(sockets=[listener]))
-        self._api = (server, serving)
+        self._servers.append((server, serving))
         await server.wait_until_started(serving)
+        self._serve_metrics(context)
         host, port = listener.getsockname()[:2]
         ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
         waiting = asyncio.create_task(asked.wait())
@@ -121,20 +147,34 @@ class Node:
         waiting.cancel()
         log.info("stopping: no new runs; what is running has time to end")
 
+    def _serve_metrics(self, context: ApiContext) -> None:
+        """Where its port is somebody else's, the node works all the same: whoever scrapes it will notice."""
+        port = self._settings("METRICS_PORT")
+        if not port:
+            return
+        try:
+            listener = socket.create_server((METRICS_HOST, port))
+        except OSError as error:
+            log.warning("no metrics: can't listen; choose another METRICS_PORT, or 0", port=port, error=str(error))
+            return
+        server = _Server(self._http_config(create_metrics_app(context)))
+        self._servers.append((server, asyncio.create_task(server.serve(sockets=[listener]))))
+
     async def _close_api(self) -> None:
         """The API answers until all runs have drained, then closes."""
-        if self._api is not None:
-            server, serving = self._api
-            self._events.close()  # followers would keep it open until the timeout
+        self._events.close()  # followers would keep it open until the timeout
+        for server, serving in self._servers:
             server.should_exit = True
             await serving
+        await self._limiter.give_back()
+        await self._keyring.stop()
 
     def _cluster(self) -> ClusterState:
         own = self._engine.membership  # of the term that is under way
         return ClusterState(own.node, self._settings("NODE_NAME"), own.standing, own.owned, own.view)
 
-    def _http_config(self) -> uvicorn.Config:
-        context = ApiContext(
+    def _context(self) -> ApiContext:
+        return ApiContext(
             self._store,
             self._clock,
             self._events,
@@ -144,9 +184,21 @@ class Node:
             self._engine.cancel,
             self._engine.health,
             self._cluster,
+            self._vault,
+            self._limits,
+            self._capacity,
+            self._keyring.forget,
+            Metrics(),
         )
+
+    def _gate(self, app: ASGIApp) -> ASGIApp:
+        prefix = os.urandom(6).hex()  # of request ids: no two processes give the same
+        origins = self._settings("CORS_ORIGINS")
+        return Gate(app, self._tokens, self._keyring, self._limiter, self._clock, origins, prefix)
+
+    def _http_config(self, app: ASGIApp) -> uvicorn.Config:
         return uvicorn.Config(
-            create_app(context) if "api" in self._settings("ROLES") else create_health_app(context),
+            app,
             loop="uvloop",
             http=BoundedProtocol,
             lifespan="off",
@@ -173,14 +225,37 @@ class Node:
         return asked
 
 
-def _storage(value: Callable[[str], Any]) -> tuple[Store, Registry, Bus]:
+def _capacity(value: Callable[[str], Any]) -> Capacity:
+    memory = value("QUEUE_MEMORY_LIMIT") or memory_limit() * value("QUEUE_MEMORY_PERCENT") // 100
+    return Capacity(value("QUEUE_JOB_LIMIT") or None, memory)
+
+
+def _limits(value: Callable[[str], Any]) -> TierLimits:
+    requests, jobs = ("FREE_REQUESTS_PER_HOUR", "PRO_REQUESTS_PER_HOUR"), ("FREE_JOBS_PER_DAY", "PRO_JOBS_PER_DAY")
+    tiers = Tier.FREE, Tier.PRO
+    return TierLimits.of(
+        dict(zip(tiers, map(value, requests), strict=True)), dict(zip(tiers, map(value, jobs), strict=True))
+    )
+
+
+def _tokens(value: Callable[[str], Any]) -> Tokens | None:
+    """None: no identity is set up."""
+    secret, file = value("JWT_SECRET"), value("JWKS_FILE")
+    if not secret and not file:
+        return None
+    path = Path(file) if file else None
+    return Tokens(secret=secret, jwks_file=path, issuer=value("JWT_ISSUER"), audience=value("JWT_AUDIENCE"))
+
+
+def _storage(value: Callable[[str], Any], capacity: Capacity) -> tuple[Store, Registry, Bus]:
     if url := value("DATABASE_URL"):
         store = PostgresStore(
-            url, max_connections=value("DB_MAX_OPEN_CONNS"), op_timeout_seconds=value("DB_OP_TIMEOUT")
-        )
+            url, max_connections=value("DB_MAX_OPEN_CONNS"), op_timeout_seconds=value("DB_OP_TIMEOUT"),
+            capacity=capacity,
+        )  # fmt: skip
         plain = Address(url).url  # without what only the store understands
         return store, PostgresRegistry(plain, value("NODE_LEASE_SECONDS")), PostgresBus(plain)
-    return SqliteStore(Path(value("DATA"))), EmbeddedRegistry(), LocalBus()
+    return SqliteStore(Path(value("DATA")), capacity), EmbeddedRegistry(), LocalBus()
 
 
 def tune_the_interpreter() -> None:

@@ -10,28 +10,21 @@ older goes, once nothing is left that needs it. So one that was killed anywhere 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-import asyncpg
 import msgspec
 
-from duetime.domain.checkup import reason
+from duetime.beside import open_beside
 from duetime.domain.commands import Command, Reseal
 from duetime.domain.errors import DuetimeError
 from duetime.domain.job import JobSpec
 from duetime.domain.secrets import reseal_spec
 from duetime.ports.vault import KeysUnusable, SealBroken, Vault
-from duetime.postgres import TROUBLE
 from duetime.settings import Setting
 from duetime.store import StoreUnusable
-from duetime.store.postgres import PostgresStore
-from duetime.store.postgres.connections import Address
-from duetime.store.postgres.schema import get_versions
-from duetime.store.sqlite.beside import SqliteBeside
 from duetime.vault.aes import AesVault
 from duetime.vault.key_file import KEPT, KeyFile
 from duetime.vault.keys import make_key
@@ -42,7 +35,6 @@ PAGE = 200
 MOST_PASSES = 10
 MOST_TOLD = 20  # jobs that can't be unsealed
 FIRST_ID = "00000000-0000-0000-0000-000000000000"
-CONNECT_SECONDS = 10
 
 
 class Rotated(msgspec.Struct, frozen=True):
@@ -67,19 +59,13 @@ async def rotate(settings: Mapping[str, Setting], tell: Callable[[int], None]) -
     """`tell` hears how many jobs were looked at so far. Raises StoreUnusable, KeysUnusable or DuetimeError."""
     value: Callable[[str], Any] = lambda name: settings[name].value  # noqa: E731
     keys, folder = value("ENCRYPTION_KEYS"), Path(value("DATA"))
-    if url := value("DATABASE_URL"):
-        if not keys:
-            raise KeysUnusable("there are no ENCRYPTION_KEYS; `duetime keys create` prints one, the newest goes first")
-        async with _postgres(url, value("DB_OP_TIMEOUT")) as store:
-            return await reseal_all(store, AesVault(keys), tell)
-    beside = SqliteBeside(folder)
-    try:
-        await beside.start()
+    on_postgres = bool(value("DATABASE_URL"))
+    if on_postgres and not keys:
+        raise KeysUnusable("there are no ENCRYPTION_KEYS; `duetime keys create` prints one, the newest goes first")
+    async with open_beside(settings) as store:
         if keys:
-            return await reseal_all(beside, AesVault(keys, KeyFile(folder)), tell)
-        return await rotate_file(beside, KeyFile(folder), tell)
-    finally:
-        await beside.stop()
+            return await reseal_all(store, AesVault(keys, None if on_postgres else KeyFile(folder)), tell)
+        return await rotate_file(store, KeyFile(folder), tell)
 
 
 async def rotate_file(store: Definitions, file: KeyFile, tell: Callable[[int], None]) -> Rotated:
@@ -136,33 +122,3 @@ async def _pass(
         seen += len(page)
         tell(seen)
     return wanted, done, broken
-
-
-@asynccontextmanager
-async def _postgres(url: str, timeout_seconds: float) -> AsyncIterator[PostgresStore]:
-    await _check_schema(Address(url))
-    store = PostgresStore(url, op_timeout_seconds=timeout_seconds)
-    await store.start()
-    try:
-        yield store
-    finally:
-        await store.stop()
-
-
-async def _check_schema(address: Address) -> None:
-    """A store migrates when it starts. Nodes of an older version may be running: that is not for this to do."""
-    try:
-        connection = await asyncpg.connect(address.url, timeout=CONNECT_SECONDS, statement_cache_size=0)
-        try:
-            found, newest = await get_versions(connection)
-        finally:
-            await connection.close()
-    except (*TROUBLE, ValueError) as error:
-        raise StoreUnusable(
-            f"the database {address.shown} can't be used: {reason(error)}. Is the server running, is the URL right?"
-        ) from error
-    if found != newest:
-        raise StoreUnusable(
-            f"the database {address.shown} has schema {found}, and this Duetime works on schema {newest}: bring it up "
-            "to date with `duetime migrate`, or use the version that runs on it"
-        )

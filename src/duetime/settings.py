@@ -9,7 +9,7 @@ import re
 import socket
 import tomllib
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,19 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from duetime.vault.keys import Key, parse_keys
+
 CONFIG_FILE = "duetime.toml"
 ROLES = frozenset({"api", "timer", "worker", "alerts"})
 LEVELS = ("debug", "info", "warning", "error")
 HIDDEN = "********"  # shown in place of a secret
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
+_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*(?:([kmgt])i?)?b?", re.IGNORECASE)
+_ORIGIN = re.compile(r"(https?)://([a-z0-9.-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?")
 _HOST = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^:\[\]]*)(:\d*)?")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, None: 1.0}
+_POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
+LEAST_SECRET_BYTES = 32
 
 
 class BadSetting(Exception):
@@ -79,7 +85,7 @@ def _port(value: str) -> int:
     return number
 
 
-def _duration(value: str) -> float:
+def parse_duration(value: str) -> float:
     match = _DURATION.fullmatch(value.strip())
     if match is None:
         raise ValueError("must be a duration such as 500ms, 5s, 2m, 1h or 30d")
@@ -87,7 +93,7 @@ def _duration(value: str) -> float:
 
 
 def _period(value: str) -> float:
-    seconds = _duration(value)
+    seconds = parse_duration(value)
     if seconds < 1:
         raise ValueError("must be at least 1s")
     return seconds
@@ -111,6 +117,57 @@ def _secrets(value: str) -> tuple[str, ...]:
         if empty:
             raise ValueError("after whsec_ there must be base64, such as `openssl rand -base64 32` prints")
     return secrets
+
+
+def _jwt_secret(value: str) -> str:
+    if value and len(value.encode()) < LEAST_SECRET_BYTES:
+        raise ValueError(f"must have at least {LEAST_SECRET_BYTES} bytes; `openssl rand -base64 32` prints one")
+    return value
+
+
+def _claim(value: str) -> str:
+    if not value.strip():
+        raise ValueError("must not be empty: a token has to name it")
+    return value
+
+
+def _origins(value: str) -> tuple[str, ...]:
+    return tuple(_origin(part.strip().lower()) for part in value.split(",") if part.strip())
+
+
+def _origin(text: str) -> str:
+    """As browsers send it: a value that never matches would look like a server that is broken."""
+    if "*" in text:
+        raise ValueError("* would let every page of the web ask in its visitors' name; name each origin")
+    match = _ORIGIN.fullmatch(text)
+    if match is None:
+        raise ValueError("must be origins such as https://app.example.com,http://localhost:3000 with nothing behind")
+    if (match[1], match[3]) in (("http", "80"), ("https", "443")):
+        raise ValueError(f"leave out :{match[3]}, as browsers do")
+    return text
+
+
+def _size(value: str) -> int | None:
+    """Bytes, or None if empty. A KB is 1024 bytes, as memory is counted."""
+    if not value.strip():
+        return None
+    match = _SIZE.fullmatch(value.strip())
+    size = 0 if match is None else int(float(match[1]) * 1024 ** _POWERS.get((match[2] or "").lower(), 0))
+    if size < 1:
+        raise ValueError("must be a size such as 2GB, 500MB, 1024KB or plain bytes")
+    return size
+
+
+def _percent(value: str) -> int:
+    number = _whole(value)
+    if not 1 <= number <= 100:
+        raise ValueError("must lie between 1 and 100")
+    return number
+
+
+def _encryption_keys(value: str) -> tuple[Key, ...]:
+    """No message may hold a key."""
+    return parse_keys(value.split(","))
 
 
 def _networks(value: str) -> Any:
@@ -166,17 +223,31 @@ SETTINGS: dict[str, tuple[str, Any, str]] = {
     "DISPATCHER_WORKERS": ("512", _count, "runs at once in all"),
     "ENDPOINT_CONCURRENCY": ("64", _count, "runs at once against one scheme, host and port"),
     "TENANT_CONCURRENCY": ("0", _limit, "runs at once of one tenant; 0: as many as DISPATCHER_WORKERS"),
-    "DISPATCHER_DRAIN_TIMEOUT": ("30s", _duration, "how long a stop waits for what is running"),
-    "HTTP_SHUTDOWN_TIMEOUT": ("10s", _duration, "how long a stop waits for requests to this server"),
+    "DISPATCHER_DRAIN_TIMEOUT": ("30s", parse_duration, "how long a stop waits for what is running"),
+    "HTTP_SHUTDOWN_TIMEOUT": ("10s", parse_duration, "how long a stop waits for requests to this server"),
     "RECONCILE_INTERVAL": ("5m", _period, "how often runs of lost nodes are looked for"),
     "RECONCILE_BATCH_SIZE": ("500", _count, "how many of them are taken over at once"),
-    "EXECUTION_HISTORY_RETENTION": ("30d", _duration, "how long executions are kept"),
+    "EXECUTION_HISTORY_RETENTION": ("30d", parse_duration, "how long executions are kept"),
     "EXECUTION_HISTORY_LIMIT": ("10000000", _count, "how many executions are kept at most"),
     "ALLOW_PRIVATE_TARGETS": ("false", _networks, "true, or networks that jobs may call although they are not public"),
     "SIGNING_SECRETS": ("", _secrets, "whsec_… secrets that sign each request; the first is the newest"),
+    "ENCRYPTION_KEYS": ("", _encryption_keys, "id:base64 keys that seal secrets at rest; the first is the newest"),
+    "JWT_SECRET": ("", _jwt_secret, "verifies tokens signed with HS256; with it, or JWKS_FILE, who asks must prove it"),
+    "JWKS_FILE": ("", _text, "public keys that verify tokens signed with RS256 or EdDSA; read again when it changes"),
+    "JWT_ISSUER": ("duetime", _claim, "who must have issued a token: its iss"),
+    "JWT_AUDIENCE": ("duetime", _claim, "whom a token must be made for: its aud"),
+    "FREE_REQUESTS_PER_HOUR": ("1000", _limit, "requests an hour of a user of the tier free; 0: no limit"),
+    "FREE_JOBS_PER_DAY": ("100", _limit, "new jobs a day of a user of the tier free; 0: no limit"),
+    "PRO_REQUESTS_PER_HOUR": ("10000", _limit, "requests an hour of a user of the tier pro; 0: no limit"),
+    "PRO_JOBS_PER_DAY": ("10000", _limit, "new jobs a day of a user of the tier pro; 0: no limit"),
+    "CORS_ORIGINS": ("", _origins, "origins whose pages may ask from a browser, with commas; empty: none"),
+    "QUEUE_MEMORY_LIMIT": ("", _size, "how much the jobs may hold: 2GB, 500MB, plain bytes; empty: by percent"),
+    "QUEUE_MEMORY_PERCENT": ("50", _percent, "how much of the memory there is, where QUEUE_MEMORY_LIMIT is empty"),
+    "QUEUE_JOB_LIMIT": ("0", _limit, "how many jobs there may be; 0: no limit"),
+    "METRICS_PORT": ("9090", _port, "port of the metrics; 0: off"),
     "LOG_LEVEL": ("info", _level, "debug, info, warning or error"),
 }
-SECRET = frozenset({"SIGNING_SECRETS", "DATABASE_URL"})
+SECRET = frozenset({"SIGNING_SECRETS", "DATABASE_URL", "JWT_SECRET", "ENCRYPTION_KEYS"})
 
 
 _BESIDE = {"DATABASE_URL": ("DATABASE_URL",)}  # read from the environment under this name, too
@@ -193,6 +264,13 @@ def load_settings(flags: Mapping[str, str | None], environment: Mapping[str, str
     if not settings["NODE_NAME"].value:
         settings["NODE_NAME"] = msgspec.structs.replace(settings["NODE_NAME"], value=_own_name(settings))
     return settings
+
+
+def load_some(names: Iterable[str], environment: Mapping[str, str] = os.environ) -> dict[str, Setting]:
+    """Only these, without flags: what else is wrong with the settings is of no matter here. Raises BadSetting."""
+    file = Path(CONFIG_FILE)
+    configured = _read_file(file) if file.exists() else {}
+    return {name: _load(name, {}, environment, configured) for name in names}
 
 
 def _own_name(settings: Mapping[str, Setting]) -> str:

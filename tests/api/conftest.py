@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from api.people import People, database, on_postgresql, on_sqlite
 from api.person import Person
 from cluster.processes import Client, Receiver, Server
 
@@ -40,3 +41,41 @@ def person(client: Client, receiver: Receiver) -> Person:
 def body(person: Person) -> dict[str, Any]:
     """A job that is not due for long."""
     return person.body()
+
+
+@pytest.fixture(scope="session")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that asks who one is, on SQLite."""
+    server = on_sqlite(tmp_path_factory.mktemp("guarded")).start()
+    yield server
+    assert server.returncode() is None, f"the server ended on its own: {server.errors()}"
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
+    """Two such nodes that share a database in PostgreSQL."""
+    folder = tmp_path_factory.mktemp("pair")
+    with database() as url:
+        nodes = on_postgresql(folder / "a", url), on_postgresql(folder / "b", url)
+        try:
+            for node in nodes:
+                node.start()
+            yield nodes
+            assert [node.returncode() for node in nodes] == [None, None], "a node ended on its own"
+        finally:
+            for node in nodes:
+                node.close()
+
+
+@pytest.fixture
+def people(guarded: Server, receiver: Receiver) -> People:
+    return People(guarded, receiver)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+def people_anywhere(request: pytest.FixtureRequest, receiver: Receiver) -> People:
+    """On either store."""
+    if request.param == "sqlite":
+        return People(request.getfixturevalue("guarded"), receiver)
+    return People(request.getfixturevalue("pair")[0], receiver)

@@ -74,6 +74,11 @@ class TestAcrossJobs:
     def test_a_bad_state_names_itself(self, client: Client) -> None:
         refused(client.get("/executions?state=DONE"), 400, "INVALID_REQUEST", "/state")
 
+    @pytest.mark.parametrize("state", ["null", "NULL", ""])
+    def test_a_state_that_says_nothing_is_not_all_of_them(self, person: Person, state: str) -> None:
+        for path in ("/executions", f"/jobs/{person.create()}/executions"):
+            refused(person.client.get(f"{path}?state={state}"), 400, "INVALID_REQUEST", "/state")
+
     def test_what_is_no_id_of_a_job_is_not_found(self, client: Client) -> None:
         refused(client.get("/executions?job_id=x"), 404, "NOT_FOUND")
         assert client.get(f"/executions?job_id={NOBODY}").json()["total"] == 0

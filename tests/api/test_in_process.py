@@ -15,21 +15,26 @@ import pytest
 
 from duetime.api.actions import JobActionController, list_coming
 from duetime.api.batch import _Batch
-from duetime.api.context import TENANT, ApiContext, ClusterState
+from duetime.api.context import ApiContext, ClusterState
 from duetime.api.create import create_job
 from duetime.api.executions import ExecutionController
 from duetime.bus.local import LocalBus
+from duetime.domain.capacity import UNBOUNDED
 from duetime.domain.commands import Command
 from duetime.domain.errors import Conflict
 from duetime.domain.execution import Outcome
+from duetime.domain.identity import LOCAL
 from duetime.domain.ids import SHARDS
 from duetime.domain.lease import Standing
+from duetime.domain.limits import TierLimits
 from duetime.domain.states import ErrorType
 from duetime.engine.engine import Engine, EngineSettings
 from duetime.ports.store import Store
+from duetime.ports.vault import NoVault
 from duetime.registry.embedded import EmbeddedRegistry
 from duetime.store.sqlite import SqliteStore
 from duetime.telemetry.events import EventHub
+from duetime.telemetry.metrics import Metrics
 from duetime.testing import HandClock, ScriptedExecutor
 
 T = TypeVar("T")
@@ -46,7 +51,8 @@ async def context(tmp_path: Path, clock: HandClock) -> AsyncIterator[ApiContext]
     await store.start()
     yield ApiContext(
         store, clock, EventHub(), os.urandom, lambda at: None, lambda at: None, lambda execution_id: False, dict,
-        lambda: ClusterState(1, "node-1", Standing.TRUSTED, range(SHARDS), None),
+        lambda: ClusterState(1, "node-1", Standing.TRUSTED, range(SHARDS), None), NoVault(), TierLimits(), UNBOUNDED,
+        lambda key_id: None, Metrics(),
     )  # fmt: skip
     await store.stop()
 
@@ -59,20 +65,20 @@ async def test_a_repeat_is_answered_the_same_though_its_instant_has_passed(
     context: ApiContext, clock: HandClock
 ) -> None:
     once = body("2026-01-01T00:10:00Z")
-    first = await create_job(context, once, "key")
+    first = await create_job(context, LOCAL, once, "key")
     clock.advance(3600)
-    assert await create_job(context, once, "key") == first
+    assert await create_job(context, LOCAL, once, "key") == first
 
 
 async def test_the_second_of_two_at_once_is_told_to_come_back(context: ApiContext) -> None:
     far = body("2099-01-01T00:00:00Z")
     first, second = await asyncio.gather(
-        create_job(context, far, "key"), create_job(context, far, "key"), return_exceptions=True
+        create_job(context, LOCAL, far, "key"), create_job(context, LOCAL, far, "key"), return_exceptions=True
     )
     assert isinstance(first, bytes)
     assert isinstance(second, Conflict)
     assert "under way" in str(second)
-    assert await create_job(context, far, "key") == first
+    assert await create_job(context, LOCAL, far, "key") == first
 
 
 async def turns_of_others(work: Coroutine[Any, Any, T]) -> tuple[int, T]:
@@ -95,7 +101,7 @@ async def turns_of_others(work: Coroutine[Any, Any, T]) -> tuple[int, T]:
 
 class TestBatch:
     async def test_lines_that_are_refused_let_others_have_their_turn(self, context: ApiContext) -> None:
-        batch = _Batch(context)
+        batch = _Batch(context, LOCAL)
         bad = [json.dumps({**json.loads(body("every 1h")), "timezone": f"Nowhere/{number}"}) for number in range(2000)]
         turns, _ = await turns_of_others(batch.add("\n".join(bad).encode()))
         assert turns >= 5
@@ -103,7 +109,7 @@ class TestBatch:
         assert (result.refused_count, result.also_refused) == (2000, {"INVALID_SCHEDULE": list(range(1000, 2000))})
 
     async def test_what_is_said_of_refused_lines_is_bounded(self, context: ApiContext) -> None:
-        batch = _Batch(context)
+        batch = _Batch(context, LOCAL)
         headers = {f"bad name {number} {'x' * 100}": "x" for number in range(500)}
         wordy = json.loads(body("every 1h"))
         wordy["payload"]["headers"] = headers
@@ -119,7 +125,7 @@ class TestBatch:
 
 class TestComing:
     async def test_far_instants_let_others_have_their_turn(self, context: ApiContext) -> None:
-        made = json.loads(await create_job(context, body("0 0 29 2 *"), None))
+        made = json.loads(await create_job(context, LOCAL, body("0 0 29 2 *"), None))
         record = await context.store.get_job("default", made["job_id"])
         assert record is not None
         turns, coming = await turns_of_others(list_coming(record, 1000))
@@ -132,20 +138,20 @@ class TestRetry:
         self, context: ApiContext, clock: HandClock
     ) -> None:
         _, dead = await fail(context, clock)
-        retry = partial(ExecutionController.retry_execution.fn, None, at_once(context), dead)
+        retry = partial(ExecutionController.retry_execution.fn, None, at_once(context), LOCAL, dead)
         answers = await asyncio.gather(retry(), retry(), return_exceptions=True)
         (refused,) = [answer for answer in answers if isinstance(answer, Conflict)]
         (queued,) = [answer for answer in answers if answer is not refused]
-        assert await context.store.get_execution(TENANT, queued.execution_id) is not None
+        assert await context.store.get_execution(LOCAL.tenant, queued.execution_id) is not None
 
     async def test_two_retries_of_one_job_answer_executions_that_exist(
         self, context: ApiContext, clock: HandClock
     ) -> None:
         job_id, dead = await fail(context, clock)
-        retry = partial(JobActionController.retry_job.fn, None, at_once(context), job_id)
+        retry = partial(JobActionController.retry_job.fn, None, at_once(context), LOCAL, job_id)
         for queued in await asyncio.gather(retry(), retry()):
-            assert await context.store.get_execution(TENANT, queued.execution_id) is not None
-        record = await context.store.get_execution(TENANT, dead)
+            assert await context.store.get_execution(LOCAL.tenant, queued.execution_id) is not None
+        record = await context.store.get_execution(LOCAL.tenant, dead)
         assert record is not None
         assert not record.dead
 
@@ -183,9 +189,9 @@ async def fail(context: ApiContext, clock: HandClock) -> tuple[str, str]:
         context.events,
         EngineSettings(),
     )
-    follower = context.events.follow(TENANT, 0)
+    follower = context.events.follow(LOCAL.tenant, 0)
     await engine.start()
-    made = json.loads(await create_job(context, body("immediate"), None))
+    made = json.loads(await create_job(context, LOCAL, body("immediate"), None))
     engine.timer.hint(clock.now())
     event = None
     while event is None or event.kind != "execution.failed":

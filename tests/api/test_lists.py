@@ -89,6 +89,7 @@ class TestPages:
                     b"[]", b"{}", b"[1]", b'[null, "x"]', b'[{}, "%b"]' % JOB.encode(), b"[null, null]",
                     b'[%d, "%b"]' % (10**30, JOB.encode()), b'[-%d, "%b"]' % (2**63 + 1, JOB.encode()),
                     b'[1.5, "%b"]' % JOB.encode(), b"\xff\xfe", b"[" * 5000,
+                    b'["a\\u0000b", "%b"]' % JOB.encode(),
                 )
             ),
         ],
@@ -137,12 +138,21 @@ class TestFilters:
 
     @pytest.mark.parametrize(
         ("parameter", "value"),
-        [("status", "pending"), ("status", ""), ("type", "x"), ("sort", "id"), ("order", "up"), ("order", "")],
-    )
+        [
+            ("status", "pending"), ("status", ""), ("status", "null"), ("type", "x"), ("type", "null"), ("type", ""),
+            ("sort", "id"), ("order", "up"), ("order", ""),
+        ],
+    )  # fmt: skip
     def test_a_bad_filter_names_itself(self, client: Client, parameter: str, value: str) -> None:
         refused(client.get(f"/jobs?{parameter}={value}"), 400, "INVALID_REQUEST", f"/{parameter}")
 
-    @pytest.mark.parametrize("value", ["%00", "%ff", "%ed%a0%80", "'; DROP TABLE jobs; --", "🛸", "a" * 5000])
+    @pytest.mark.parametrize("parameter", ["name", "tag", "owner", "status", "type", "cursor"])
+    def test_a_nul_is_refused_by_name(self, client: Client, parameter: str) -> None:
+        """No text that is kept has one, and PostgreSQL refuses to look for it."""
+        for value in ("%00", "a%00b", "a%3D%00"):
+            refused(client.get(f"/jobs?limit=1&{parameter}={value}"), 400, "INVALID_REQUEST", f"/{parameter}")
+
+    @pytest.mark.parametrize("value", ["%ff", "%ed%a0%80", "'; DROP TABLE jobs; --", "🛸", "a" * 5000])
     @pytest.mark.parametrize("parameter", ["name", "tag", "owner"])
     def test_odd_text_finds_nothing(self, client: Client, parameter: str, value: str) -> None:
         answer = client.get(f"/jobs?{parameter}={quote(value, safe='%')}")

@@ -27,6 +27,9 @@ ROUTES = {
     "/api/v1/schedules/preview": {"post"},
     "/api/v1/events": {"get"},
     "/api/v1/cluster": {"get"},
+    "/api/v1/audit": {"get"},
+    "/api/v1/api-keys": {"get", "post"},
+    "/api/v1/api-keys/{key_id}": {"delete"},
     "/health": {"get"},
 }
 
@@ -90,6 +93,38 @@ class TestOpenApi:
         assert spec["additionalProperties"] is False
         assert {"timezone", "retry_policy", "catch_up", "overlap", "dst", "tags"} <= spec["properties"].keys()
 
+    def test_a_change_of_a_job_may_name_any_field_and_reset_what_has_a_default(self, document: dict[str, Any]) -> None:
+        schemas = document["components"]["schemas"]
+        change = schemas["JobChange"]
+        assert set(change["properties"]) == set(schemas["JobSpec"]["properties"])
+        assert "required" not in change
+        assert "anyOf" not in change["properties"]["name"]
+        assert {"type": "null"} in change["properties"]["priority"]["anyOf"]
+        assert change["properties"]["payload"]["properties"]["url"]["type"] == "string"
+
+    @pytest.mark.parametrize(
+        ("path", "method", "status", "name"),
+        [
+            ("/api/v1/jobs", "post", "201", "CreatedJob"), ("/api/v1/jobs", "post", "202", "CreatedJob"),
+            ("/api/v1/jobs/{job_id}", "get", "200", "JobView"), ("/api/v1/jobs/{job_id}", "patch", "200", "JobView"),
+            ("/api/v1/jobs/by-key/{key}", "put", "200", "JobView"),
+            ("/api/v1/jobs/by-key/{key}", "put", "201", "CreatedJob"),
+            ("/health", "get", "200", "Health"), ("/health", "get", "503", "Health"),
+        ],
+    )  # fmt: skip
+    def test_answers_that_are_encoded_by_hand_have_their_type(
+        self, document: dict[str, Any], path: str, method: str, status: str, name: str
+    ) -> None:
+        answer = document["paths"][path][method]["responses"][status]
+        assert answer["content"] == {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}
+
+    def test_no_answer_is_without_a_type_but_a_stream(self, document: dict[str, Any]) -> None:
+        for path, operations in document["paths"].items():
+            for method, operation in operations.items():
+                for answer in operation["responses"].values():
+                    for kind, content in answer["content"].items():
+                        assert content["schema"] or kind == "text/event-stream", f"{method} {path}"
+
     def test_what_the_server_answers_has_the_fields_it_names(self, document: dict[str, Any], person: Person) -> None:
         schema = document["components"]["schemas"]["JobView"]
         job = person.client.get(f"/jobs?name={person.name.replace(' ', '%20')}&limit=1").json()
@@ -116,8 +151,12 @@ class TestHealth:
         health = client.get("/health?verbose=true").json()
         assert set(health["components"]) >= {"database", "timer", "claimer", "recorder", "reconciler", "retention"}
         assert set(health["components"].values()) == {"healthy"}
-        assert health["memory"]["current_bytes"] > 1_000_000
-        assert health["jobs"]["current_count"] >= 0
+        memory, jobs = health["memory"], health["jobs"]
+        assert memory["limit_bytes"] > memory["available_bytes"] + memory["current_bytes"] - 1
+        assert 0 <= memory["utilization_percent"] < 90
+        assert memory["resident_bytes"] > 1_000_000
+        assert jobs["current_count"] >= 0
+        assert (jobs["limit"], jobs["available"]) == (None, None)
 
     def test_a_bad_flag_is_refused(self, client: Client) -> None:
         refused(client.get("/health?verbose=perhaps"), 400, "INVALID_REQUEST", "/verbose")
@@ -211,10 +250,14 @@ class TestWhoMayAsk:
 
 
 class TestNothingThere:
-    @pytest.mark.parametrize("path", ["/nothing", "/jobs/x/y/z", "/api-keys", "/%00", "/jobs:nothing"])
+    @pytest.mark.parametrize("path", ["/nothing", "/jobs/x/y/z", "/api-keys/x/y", "/%00", "/jobs:nothing"])
     def test_is_a_problem_like_any_other(self, client: Client, path: str) -> None:
         refused(client.get(path), 404, "NOT_FOUND")
 
     @pytest.mark.parametrize(("method", "path"), [("PATCH", "/jobs"), ("POST", "/events"), ("DELETE", "/executions")])
     def test_a_method_that_is_not_possible(self, client: Client, method: str, path: str) -> None:
         refused(client.request(method, path), 405, "METHOD_NOT_ALLOWED")
+
+    def test_the_methods_that_are_possible_are_named(self, client: Client) -> None:
+        allowed = client.request("PATCH", "/jobs").headers["allow"]
+        assert set(allowed.split(", ")) >= {"GET", "POST"}

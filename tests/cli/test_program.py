@@ -22,6 +22,7 @@ from typer.main import get_command
 from duetime.cli.main import app
 from store.postgres_server import fresh_database
 
+PEM = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEA\n-----END PUBLIC KEY-----\n"
 DUETIME = [sys.executable, "-m", "duetime.cli.main"]
 HEAVY = (
     "litestar",
@@ -126,6 +127,10 @@ def test_config_shows_each_value_and_where_it_came_from(alone: Any, tmp_path: Pa
     ("args", "env", "says"),
     [
         (["--host", "0.0.0.0"], {}, "HOST: '0.0.0.0' is not this machine alone"),
+        (["--host", "::"], {}, "Set DUETIME_JWT_SECRET (`openssl rand -base64 32` prints one) or DUETIME_JWKS_FILE"),
+        ([], {"DUETIME_JWT_SECRET": "whsec_!!"}, "JWT_SECRET: '********' (from DUETIME_JWT_SECRET)"),
+        ([], {"DUETIME_JWKS_FILE": "none.json"}, "JWKS_FILE: none.json: can't be read"),
+        ([], {"DUETIME_JWT_SECRET": PEM}, "JWT_SECRET: is a public key"),
         (["--port", "70000"], {}, "PORT: '70000' (from --port) can't be used: must lie between 0 and 65535"),
         ([], {"DUETIME_LOG_LEVEL": "loud"}, "LOG_LEVEL: 'loud' (from DUETIME_LOG_LEVEL)"),
         ([], {"DUETIME_SIGNING_SECRETS": "whsec_!!"}, "SIGNING_SECRETS: '********' (from DUETIME_SIGNING_SECRETS)"),
@@ -167,6 +172,37 @@ def test_serve_says_where_it_is_and_how_to_create_a_first_job(tmp_path: Path) ->
     assert f"curl {url}/api/v1/jobs" in text
     assert second.returncode == 1
     assert "in use by another Duetime" in second.stderr
+
+
+@pytest.mark.parametrize(
+    ("host", "environment", "identity", "says"),
+    [
+        ("127.0.0.1", {}, "open", ["No identity is set up", "is its admin"]),
+        ("127.0.0.1", {"DUETIME_JWT_SECRET": "x" * 32}, "required", ["Identity is required", "duetime token create"]),
+        ("0.0.0.0", {"DUETIME_JWT_SECRET": "x" * 32}, "required", ["Identity is required", "authorization: Bearer $("]),
+        ("127.0.0.1", {"DUETIME_JWKS_FILE": "jwks.json"}, "required", ["JWKS_FILE", "duetime token create --name"]),
+    ],
+)
+def test_serve_says_whether_one_must_prove_who_one_is(
+    tmp_path: Path, host: str, environment: dict[str, str], identity: str, says: list[str]
+) -> None:
+    key = {"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}
+    (tmp_path / "jwks.json").write_text(json.dumps({"keys": [key]}))
+    for flags in ([], ["--json"]):
+        command = [*DUETIME, "serve", "--host", host, "--port", "0", *flags]
+        with subprocess.Popen(
+            command, cwd=tmp_path, env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            text=True,
+        ) as process:  # fmt: skip
+            assert process.stdout is not None
+            first = process.stdout.readline()
+            process.send_signal(signal.SIGTERM)
+            rest = process.stdout.read()
+            assert process.wait(timeout=20) == 0
+        if flags:
+            assert json.loads(first)["identity"] == identity
+        else:
+            assert [text for text in says if text not in rest] == []
 
 
 @pytest.mark.slow

@@ -121,7 +121,7 @@ class Server:
         self.data = folder / "data"
         self.client = Client()
         self.process: subprocess.Popen[bytes] | None = None
-        self._settings = {"ALLOW_PRIVATE_TARGETS": "true", "LOG_LEVEL": "warning", **settings}
+        self._settings = {"ALLOW_PRIVATE_TARGETS": "true", "LOG_LEVEL": "warning", "METRICS_PORT": "0", **settings}
         self._starts = 0
         folder.mkdir(parents=True, exist_ok=True)
 

@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import msgspec
 
 from duetime.domain import commands as c
+from duetime.domain.audit import entry
 from duetime.domain.execution import Outcome
+from duetime.domain.identity import LOCAL, Role, Tier
 from duetime.domain.instants import DAY, HOUR, MINUTE
 from duetime.domain.job import Overlap, RetryPolicy
+from duetime.domain.limits import Limit, Quota
 from duetime.domain.plan import Skipped
 from duetime.domain.states import ErrorType
 from duetime.ports.store import Store
@@ -21,6 +25,7 @@ from duetime.store.sqlite.connection import FILE_NAME
 from samples import NOW, TENANT, add_job, add_run, claim, ended, finish, fire, new_job, one, spec
 
 OTHER = "globex"
+ADA = msgspec.structs.replace(LOCAL, tenant=TENANT, user_id="ada")
 FAILURE = Outcome(ErrorType.HTTP_ERROR, "answered 500", 500, "an answer with ünïcode")
 
 
@@ -76,6 +81,16 @@ async def _fill(store: Store) -> None:
     await _in_every_state(store, node)
     record = c.IdempotencyRecord(TENANT, "a-key", "fingerprint", '{"job_id": "x"}')
     await one(store, c.CreateJobs(NOW, (new_job(spec("@yearly", name="keyed")),), record))
+    await _with_identity(store)
+
+
+async def _with_identity(store: Store) -> None:
+    quota = Quota(TENANT, "ann", Limit("jobs", 100, DAY))
+    job = new_job(spec("@yearly", name="limited"))
+    noted = entry(ADA, NOW, "job.create", job.job_id, None, job.spec)
+    await one(store, c.CreateJobs(NOW, (job,), quota=quota, audit=(noted, noted)))
+    key = c.NewKey("k" * 16, TENANT, "ann", "ci", Role.USER, Tier.PRO, ("read",), "0" * 64, "ada", NOW + DAY)
+    await one(store, c.AddKey(NOW, key, entry(ADA, NOW, "api_key.create", key.key_id)))
 
 
 async def _in_every_status(store: Store, node: int) -> None:

@@ -51,7 +51,8 @@ async def test_all_that_the_port_shows_is_equal(source: Path, target: str):
 
 async def test_the_source_has_something_of_everything(source: Path):
     """Else the test above proves less than it says."""
-    for table in ("jobs", "timers", "executions", "attempts", "skips", "counters", "idempotency_keys", "nodes"):
+    for table in ("jobs", "timers", "executions", "attempts", "skips", "counters", "idempotency_keys", "nodes",
+                  "api_keys", "limits", "audit", "audit_links"):  # fmt: skip
         assert rows_of(source, f"SELECT 1 FROM {table} LIMIT 1"), table
     states = {state for (state,) in rows_of(source, "SELECT DISTINCT state FROM executions")}
     assert states >= {"QUEUED", "RUNNING", "RETRYING", "COMPLETED", "FAILED", "CANCELLED"}
@@ -75,7 +76,8 @@ async def test_no_column_of_either_schema_is_forgotten(source: Path, target: str
     sql = "SELECT column_name FROM information_schema.columns WHERE table_name = $1 AND table_schema = current_schema()"
     async with connected(target) as connection:
         for table, columns in written.items():
-            assert {row[0] for row in await connection.fetch(sql, table)} == columns, table
+            numbered = {"number"} if table == "audit" else set()  # anew, in the same order
+            assert {row[0] for row in await connection.fetch(sql, table)} - numbered == columns, table
 
 
 async def test_what_a_node_needs_and_the_port_does_not_show_is_equal(source: Path, target: str):

@@ -65,7 +65,7 @@ async def connected(url: str) -> AsyncIterator[asyncpg.Connection]:
 
 _TABLES = (
     "jobs", "timers", "executions", "open_runs", "attempts", "skips", "counters", "idempotency_keys", "nodes",
-    "shard_epochs", "commits",
+    "shard_epochs", "commits", "limits", "api_keys", "audit", "audit_links", "audit_heads",
 )  # fmt: skip
 _shared: list[str] = []
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
+import msgspec
 from litestar import Controller, get, post
 from litestar.params import Parameter
 
 from duetime.api import paging
-from duetime.api.context import OWNER, TENANT, ApiContext
-from duetime.api.create import result_of
-from duetime.api.jobs import cancel_job, find_job
+from duetime.api.access import find_job
+from duetime.api.context import ApiContext
+from duetime.api.jobs import cancel_job
+from duetime.api.queries import read_filter
 from duetime.api.turns import collect
 from duetime.api.views import (
     Coming,
@@ -24,8 +26,10 @@ from duetime.api.views import (
     view_skipped,
 )
 from duetime.domain import authoring
+from duetime.domain.audit import entry
 from duetime.domain.commands import AddRun, PauseJob, Redrive
 from duetime.domain.errors import Conflict, InvalidRequest
+from duetime.domain.identity import Caller, Right
 from duetime.domain.ids import make_id
 from duetime.domain.instants import format_instant
 from duetime.domain.job import JobStatus
@@ -43,85 +47,88 @@ class JobActionController(Controller):
     path = "/jobs/{job_id:str}"
     tags = ("jobs",)
 
-    @post("/pause", summary="Pause a job", status_code=200)
-    async def pause_job(self, context: ApiContext, job_id: str) -> JobMessage:
-        await find_job(context, job_id)
-        now = context.clock.now()
-        (status,) = await context.store.apply([PauseJob(now, TENANT, job_id, OWNER, "paused on request")])
-        context.events.publish("job.paused", now, TENANT, {"job_id": job_id, "by": OWNER})
-        return JobMessage(job_id, result_of(status), "Job paused. It will not be executed until resumed.")
+    @post("/pause", summary="Pause a job", status_code=200, right=Right.WRITE)
+    async def pause_job(self, context: ApiContext, caller: Caller, job_id: str) -> JobMessage:
+        record = await find_job(context, caller, job_id)
+        now, by = context.clock.now(), caller.user_id
+        noted = entry(caller, now, "job.pause", job_id)
+        status = await context.apply(PauseJob(now, caller.tenant, job_id, by, "paused on request", noted))
+        context.events.publish("job.paused", now, caller.tenant, {"job_id": job_id, "by": by}, record.owner)
+        return JobMessage(job_id, status, "Job paused. It will not be executed until resumed.")
 
-    @post("/resume", summary="Resume a paused job", status_code=200)
-    async def resume_job(self, context: ApiContext, job_id: str) -> JobMessage:
-        record = await find_job(context, job_id)
+    @post("/resume", summary="Resume a paused job", status_code=200, right=Right.WRITE)
+    async def resume_job(self, context: ApiContext, caller: Caller, job_id: str) -> JobMessage:
+        record = await find_job(context, caller, job_id)
         if record.status is not JobStatus.PAUSED:
             raise Conflict(f"job {job_id} is {record.status}; only a PAUSED job can be resumed")
         now = context.clock.now()
         command = authoring.resume_job(
-            job_id, TENANT, record.version, record.created_at, record.spec, record.resume_at, now
+            job_id, caller.tenant, record.version, record.created_at, record.spec, record.resume_at, now
         )
-        (status,) = await context.store.apply([command])
-        result_of(status)
+        noted = entry(caller, now, "job.resume", job_id)
+        status = await context.apply(msgspec.structs.replace(command, audit=noted))
         if command.due_at is not None:
             context.due_hint(command.due_at)
-        context.events.publish("job.resumed", now, TENANT, {"job_id": job_id})
-        return JobMessage(job_id, result_of(status), "Job resumed.", text(command.due_at))
+        context.events.publish("job.resumed", now, caller.tenant, {"job_id": job_id}, record.owner)
+        return JobMessage(job_id, status, "Job resumed.", text(command.due_at))
 
-    @post("/cancel", summary="Cancel a job", status_code=200)
-    async def cancel(self, context: ApiContext, job_id: str) -> JobMessage:
-        await find_job(context, job_id)
-        await cancel_job(context, job_id)
+    @post("/cancel", summary="Cancel a job", status_code=200, right=Right.WRITE)
+    async def cancel(self, context: ApiContext, caller: Caller, job_id: str) -> JobMessage:
+        await cancel_job(context, caller, job_id)
         return JobMessage(job_id, JobStatus.CANCELLED, "Job cancelled. It will not run again.")
 
-    @post("/run", summary="Run a job once, now", status_code=202)
-    async def run_job(self, context: ApiContext, job_id: str) -> QueuedRun:
-        check_runnable(await find_job(context, job_id))
-        return await add_run(context, job_id, Trigger.MANUAL, "Job queued to run now")
+    @post("/run", summary="Run a job once, now", status_code=202, right=Right.RUN)
+    async def run_job(self, context: ApiContext, caller: Caller, job_id: str) -> QueuedRun:
+        check_runnable(await find_job(context, caller, job_id))
+        return await add_run(context, caller, job_id, Trigger.MANUAL, "Job queued to run now")
 
-    @post("/retry", summary="Run the last failed execution again", status_code=202)
-    async def retry_job(self, context: ApiContext, job_id: str) -> QueuedRun:
-        record = await find_job(context, job_id)
+    @post("/retry", summary="Run the last failed execution again", status_code=202, right=Right.RUN)
+    async def retry_job(self, context: ApiContext, caller: Caller, job_id: str) -> QueuedRun:
+        record = await find_job(context, caller, job_id)
         check_runnable(record)
         if record.last_state not in (State.FAILED, State.TIMEOUT):
             raise Conflict(f"the last execution of job {job_id} did not fail; use /run to run it once more")
-        failed = await context.store.list_executions(ExecutionQuery(TENANT, job_id, record.last_state, limit=1))
+        query = ExecutionQuery(caller.tenant, job_id, record.last_state, limit=1)
+        failed = await context.store.list_executions(query)
         # As a dead letter, so that it is none any more: a later redrive must not run it once again.
-        queued = await redrive(context, failed[0]) if failed and failed[0].dead else None
-        return queued or await add_run(context, job_id, Trigger.RETRY, "Job queued for retry")
+        queued = await redrive(context, caller, failed[0]) if failed and failed[0].dead else None
+        return queued or await add_run(context, caller, job_id, Trigger.RETRY, "Job queued for retry")
 
-    @get("/status", summary="How a job stands, at a glance")
-    async def get_status(self, context: ApiContext, job_id: str) -> JobGlance:
-        record = await find_job(context, job_id)
-        open_states = await _open_executions(context, job_id)
+    @get("/status", summary="How a job stands, at a glance", right=Right.READ)
+    async def get_status(self, context: ApiContext, caller: Caller, job_id: str) -> JobGlance:
+        record = await find_job(context, caller, job_id)
+        open_states = await _open_executions(context, caller, job_id)
         running = open_states.count(State.RUNNING)
         return JobGlance(
             job_id, record.status, text(record.due_at), text(record.last_run_at), record.last_state, running,
             len(open_states) - running,
         )  # fmt: skip
 
-    @get("/executions", summary="A job's history, latest first")
+    @get("/executions", summary="A job's history, latest first", right=Right.READ)
     async def list_executions(
-        self, context: ApiContext, job_id: str, wanted: Annotated[State | None, Parameter(query="state")] = None,
+        self, context: ApiContext, caller: Caller, job_id: str,
+        wanted: Annotated[str | None, Parameter(query="state")] = None,
         limit: int = paging.DEFAULT_LIMIT, offset: int = 0, cursor: str | None = None,
     ) -> ExecutionList:  # fmt: skip
-        await find_job(context, job_id)
+        state = read_filter(wanted, State, "state")
+        await find_job(context, caller, job_id)
         skipped = await context.store.list_skipped(job_id, MOST_SKIPPED)
-        page = await list_page(context, ExecutionQuery(TENANT, job_id, wanted), limit, offset, cursor)
+        page = await list_page(context, ExecutionQuery(caller.tenant, job_id, state), limit, offset, cursor)
         return ExecutionList(
             page.executions, page.total, page.limit, page.offset, page.has_more, page.next_cursor,
             [view_skipped(record) for record in skipped],
         )  # fmt: skip
 
-    @get("/next", summary="A job's coming instants")
-    async def list_next(self, context: ApiContext, job_id: str, count: int = 10) -> Coming:
+    @get("/next", summary="A job's coming instants", right=Right.READ)
+    async def list_next(self, context: ApiContext, caller: Caller, job_id: str, count: int = 10) -> Coming:
         if not 1 <= count <= MOST_COMING:
             raise InvalidRequest.at("/count", f"must lie between 1 and {MOST_COMING}")
-        return Coming(job_id, await list_coming(await find_job(context, job_id), count))
+        return Coming(job_id, await list_coming(await find_job(context, caller, job_id), count))
 
-    @get("/why", summary="What a job will do next, and what holds it now")
-    async def get_why(self, context: ApiContext, job_id: str) -> Why:
-        record = await find_job(context, job_id)
-        open_states = await _open_executions(context, job_id)
+    @get("/why", summary="What a job will do next, and what holds it now", right=Right.READ)
+    async def get_why(self, context: ApiContext, caller: Caller, job_id: str) -> Why:
+        record = await find_job(context, caller, job_id)
+        open_states = await _open_executions(context, caller, job_id)
         summary, holds = explain(
             record.status, record.due_at, record.paused_by, record.paused_at, record.pause_reason, record.spec,
             open_states, context.clock.now(),
@@ -129,21 +136,21 @@ class JobActionController(Controller):
         return Why(job_id, summary, text(record.due_at), holds)
 
 
-async def add_run(context: ApiContext, job_id: str, trigger: Trigger, message: str) -> QueuedRun:
+async def add_run(context: ApiContext, caller: Caller, job_id: str, trigger: Trigger, message: str) -> QueuedRun:
     now = context.clock.now()
     execution_id = make_id(now, context.entropy(10))
-    (added,) = await context.store.apply([AddRun(now, TENANT, job_id, execution_id, trigger)])
-    result_of(added)
+    noted = entry(caller, now, "job.run", job_id, None, {"execution_id": execution_id, "trigger": trigger})
+    await context.apply(AddRun(now, caller.tenant, job_id, execution_id, trigger, noted))
     context.waiting_hint(now)
     return QueuedRun(job_id, execution_id, State.QUEUED, message)
 
 
-async def redrive(context: ApiContext, dead: ExecutionRecord) -> QueuedRun | None:
+async def redrive(context: ApiContext, caller: Caller, dead: ExecutionRecord) -> QueuedRun | None:
     """None if it is no dead letter any more: somebody else was quicker."""
     now = context.clock.now()
     execution_id = make_id(now, context.entropy(10))
-    (count,) = await context.store.apply([Redrive(now, TENANT, ((dead.execution_id, execution_id),))])
-    if not result_of(count):
+    noted = entry(caller, now, "execution.retry", dead.execution_id)
+    if not await context.apply(Redrive(now, caller.tenant, ((dead.execution_id, execution_id),), noted)):
         return None
     context.waiting_hint(now)
     return QueuedRun(dead.job_id, execution_id, State.QUEUED, "Queued for retry")
@@ -162,11 +169,11 @@ async def list_coming(record: JobRecord, count: int) -> list[str]:
     return await collect(map(format_instant, coming(table, due_at, count)))
 
 
-async def _open_executions(context: ApiContext, job_id: str) -> list[State]:
+async def _open_executions(context: ApiContext, caller: Caller, job_id: str) -> list[State]:
     """The states of what is open, up to a page: enough to say what holds a job."""
     found: list[State] = []
     for state in (State.RUNNING, State.RETRYING, State.QUEUED):
-        query = ExecutionQuery(TENANT, job_id, state, limit=paging.MAX_LIMIT)
+        query = ExecutionQuery(caller.tenant, job_id, state, limit=paging.MAX_LIMIT)
         found += [record.state for record in await context.store.list_executions(query)]
     return found
 
@@ -176,8 +183,7 @@ async def list_page(
 ) -> ExecutionList:
     paging.check_page(limit, offset)
     after = paging.read_cursor(cursor, str)[1] if cursor else None
-    values: dict[str, Any] = {"limit": limit + 1, "offset": offset, "after": after}
-    query = ExecutionQuery(query.tenant, query.job_id, query.state, query.dead, query.since, query.until, **values)
+    query = msgspec.structs.replace(query, limit=limit + 1, offset=offset, after=after)
     records = await context.store.list_executions(query)
     has_more, records = len(records) > limit, records[:limit]
     return ExecutionList(

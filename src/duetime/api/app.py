@@ -1,15 +1,17 @@
-"""The application: routes put together, errors as problems, and a guard for the time without identity."""
+"""The application: routes put together behind the gate, errors as problems, a right for every route."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from litestar import Litestar, Router
 from litestar.di import Provide
 from litestar.exceptions import HTTPException
 from litestar.types import ASGIApp, ControllerRouterHandler
 
+from duetime.api.access import check_route, get_caller
 from duetime.api.actions import JobActionController
+from duetime.api.audit import AuditController
 from duetime.api.batch import create_jobs
 from duetime.api.bodies import MAX_BODY_BYTES
 from duetime.api.cluster import get_cluster
@@ -19,22 +21,25 @@ from duetime.api.events import EventController
 from duetime.api.executions import DeadLetterController, ExecutionController
 from duetime.api.health import get_health
 from duetime.api.jobs import JobController
-from duetime.api.local import LocalOnly
+from duetime.api.keys import KeyController
 from duetime.api.openapi import docs_routes, openapi_config
 from duetime.api.problems import handle_anything, handle_duetime_error, handle_http_exception
+from duetime.api.queries import refuse_nul
 from duetime.api.schedules import ScheduleController
 from duetime.domain.errors import DuetimeError
 
 BASE_PATH = "/api/v1"
 
-
-def create_app(context: ApiContext) -> ASGIApp:
-    return LocalOnly(QuickCreate(_litestar(context, [_routes(), get_health, *docs_routes()]), context))
+MakeGate = Callable[[ASGIApp], ASGIApp]
 
 
-def create_health_app(context: ApiContext) -> ASGIApp:
+def create_app(context: ApiContext, gate: MakeGate) -> ASGIApp:
+    return gate(QuickCreate(create_routes(context, [_routes(), get_health, *docs_routes()]), context))
+
+
+def create_health_app(context: ApiContext, gate: MakeGate) -> ASGIApp:
     """For a node without the role `api`: it says how it is, and nothing else."""
-    return LocalOnly(_litestar(context, [get_health]))
+    return gate(create_routes(context, [get_health]))
 
 
 def _routes() -> Router:
@@ -42,15 +47,20 @@ def _routes() -> Router:
         BASE_PATH,
         route_handlers=[
             create_jobs, JobController, JobActionController, ExecutionController, DeadLetterController,
-            ScheduleController, EventController, get_cluster,
+            ScheduleController, EventController, KeyController, AuditController, get_cluster,
         ],
+        before_request=refuse_nul,
     )  # fmt: skip
 
 
-def _litestar(context: ApiContext, handlers: Sequence[ControllerRouterHandler]) -> Litestar:
+def create_routes(context: ApiContext, handlers: Sequence[ControllerRouterHandler]) -> Litestar:
     return Litestar(
         route_handlers=handlers,
-        dependencies={"context": Provide(lambda: context, sync_to_thread=False, use_cache=True)},
+        guards=[check_route],
+        dependencies={
+            "context": Provide(lambda: context, sync_to_thread=False, use_cache=True),
+            "caller": Provide(get_caller, sync_to_thread=False),
+        },
         exception_handlers={
             DuetimeError: handle_duetime_error,
             HTTPException: handle_http_exception,

@@ -16,13 +16,15 @@ from litestar import Request, post
 from litestar.exceptions import HTTPException
 
 from duetime.api.bodies import MAX_BODY_BYTES, decode_spec, decode_specs
-from duetime.api.context import OWNER, TENANT, ApiContext
+from duetime.api.context import ApiContext
+from duetime.api.create import create_command, new_job
 from duetime.api.turns import Turn
 from duetime.api.views import BatchResult, Refused
-from duetime.domain import authoring
+from duetime.domain.audit import entry
 from duetime.domain.commands import CreateJobs, NewJob
 from duetime.domain.cron import is_zone
 from duetime.domain.errors import DuetimeError, InvalidRequest, InvalidSchedule, PayloadTooLarge
+from duetime.domain.identity import Caller, Right
 from duetime.domain.instants import SECOND
 from duetime.domain.job import JobSpec
 
@@ -39,10 +41,10 @@ Numbered = tuple[int, NewJob]
 
 @post(
     "/jobs:batch", tags=["jobs"], summary="Create many jobs at once (JSON array or NDJSON)", status_code=200,
-    request_max_body_size=MOST_BYTES,
+    request_max_body_size=MOST_BYTES, right=Right.WRITE,
 )  # fmt: skip
-async def create_jobs(request: Request[Any, Any, Any], context: ApiContext) -> BatchResult:
-    batch = _Batch(context)
+async def create_jobs(request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> BatchResult:
+    batch = _Batch(context, caller)
     try:
         async for block in _blocks(request):
             if block is None:
@@ -109,8 +111,9 @@ async def _chunks(request: Request[Any, Any, Any]) -> AsyncIterator[bytes]:
 
 
 class _Batch:
-    def __init__(self, context: ApiContext) -> None:
+    def __init__(self, context: ApiContext, caller: Caller) -> None:
         self._context = context
+        self._caller = caller
         self._index = 0
         self._page: list[Numbered] = []
         self._now = 0  # of the page: all its jobs are created in one instant
@@ -159,7 +162,7 @@ class _Batch:
             spec = decode_spec(item) if isinstance(item, bytes) else item
             if len(self._refused) >= MOST_EXPLAINED and not is_zone(spec.timezone):
                 raise InvalidSchedule("")  # to look for the zone that was meant is the dearest refusal
-            job = authoring.new_job(spec, TENANT, OWNER, self._now, self._context.entropy(10))
+            job = new_job(self._context, self._caller, spec, self._now)
         except DuetimeError as error:
             self._refuse(index, error)
         else:
@@ -173,17 +176,18 @@ class _Batch:
         await self._turn.end()
 
     async def _write(self, page: list[Numbered], now: int) -> None:
-        context = self._context
+        context, caller = self._context, self._caller
         answers: list[DuetimeError | None] = [None] * len(page)
         try:
-            (answer,) = await context.store.apply([CreateJobs(now, tuple(job for _, job in page))])
+            (answer,) = await context.store.apply([self._together([job for _, job in page], now)])
             if isinstance(answer, DuetimeError):  # one of them can't be written: find out which
-                answers = await context.store.apply([CreateJobs(now, (job,)) for _, job in page])
+                answers = await context.store.apply([create_command(context, caller, job, now) for _, job in page])
         except DuetimeError as error:  # none was written (a full disk, say); other pages may have been
             answers = [error] * len(page)
         soonest = None
         for (index, job), refused in zip(page, answers, strict=True):
             if isinstance(refused, DuetimeError):
+                context.note_refusal(refused)
                 self._refuse(index, refused)
             else:
                 self._created[index] = job.job_id
@@ -191,7 +195,14 @@ class _Batch:
         if soonest is not None:
             context.due_hint(soonest)
             created = sum(not isinstance(refused, DuetimeError) for refused in answers)
-            context.events.publish("jobs.created", now, TENANT, {"count": created})
+            context.events.publish("jobs.created", now, caller.tenant, {"count": created}, caller.user_id)
+
+    def _together(self, jobs: Sequence[NewJob], now: int) -> CreateJobs:
+        """A page, and one entry of the audit for all of it: each job's first state stands in its later entries."""
+        noted = entry(
+            self._caller, now, "job.create", "", None, {"count": len(jobs), "jobs": [job.job_id for job in jobs]}
+        )
+        return CreateJobs(now, tuple(jobs), quota=self._context.quota_of(self._caller), audit=(noted,))
 
     def _refuse(self, index: int, error: DuetimeError) -> None:
         if len(self._refused) < MOST_EXPLAINED:

@@ -6,6 +6,7 @@ import msgspec
 from litestar import get
 
 from duetime.api.context import ApiContext, ClusterState
+from duetime.domain.identity import Right
 from duetime.domain.ids import SHARDS
 from duetime.domain.instants import LATEST
 from duetime.domain.lease import Standing, empty_view, runs_chores
@@ -38,7 +39,10 @@ class Cluster(msgspec.Struct, frozen=True):
     unowned_shards: list[int]
 
 
-@get("/cluster", tags=["cluster"], summary="Living nodes with their roles, leases and shards; shards without an owner")
+@get(
+    "/cluster", tags=["cluster"], summary="Living nodes with their roles, leases and shards; shards without an owner",
+    right=Right.ADMIN,
+)  # fmt: skip
 async def get_cluster(context: ApiContext) -> Cluster:
     return view_cluster(context.cluster())
 

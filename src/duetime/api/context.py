@@ -1,18 +1,23 @@
-"""What the API needs of the node it runs in, and who is asking."""
+"""What the API needs of the node it runs in."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import Any
 
 import msgspec
 
+from duetime.domain.capacity import Capacity
+from duetime.domain.commands import Command
+from duetime.domain.errors import DuetimeError, InsufficientStorage
+from duetime.domain.identity import Caller
 from duetime.domain.lease import Standing, View
+from duetime.domain.limits import Quota, TierLimits
 from duetime.ports.clock import Clock
 from duetime.ports.store import Store
+from duetime.ports.vault import Vault
 from duetime.telemetry.events import EventHub
-
-TENANT = "default"  # until there is identity, everything belongs to the local admin's tenant
-OWNER = "local"
+from duetime.telemetry.metrics import Metrics
 
 
 class ClusterState(msgspec.Struct, frozen=True):
@@ -35,3 +40,25 @@ class ApiContext(msgspec.Struct, frozen=True):
     cancel_running: Callable[[str], bool]
     engine_health: Callable[[], dict[str, str]]
     cluster: Callable[[], ClusterState]
+    vault: Vault
+    limits: TierLimits
+    capacity: Capacity
+    forget_key: Callable[[str], None]  # an API key was revoked: it holds no longer
+    metrics: Metrics
+
+    async def apply(self, command: Command) -> Any:
+        """What a command answers; what refuses it is raised."""
+        (answer,) = await self.store.apply([command])
+        if isinstance(answer, DuetimeError):
+            self.note_refusal(answer)
+            raise answer
+        return answer
+
+    def note_refusal(self, error: DuetimeError) -> None:
+        if isinstance(error, InsufficientStorage):
+            self.metrics.rejections.labels(error.kind).inc()
+
+    def quota_of(self, caller: Caller) -> Quota | None:
+        """For new jobs of this caller."""
+        limit = self.limits.jobs.get(caller.tier)
+        return None if limit is None else Quota(caller.tenant, caller.user_id, limit)

@@ -9,37 +9,33 @@ from __future__ import annotations
 
 import re
 from hashlib import blake2b
-from typing import Any, cast
+from typing import cast
 
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from duetime.api.bodies import MAX_BODY_BYTES, decode_spec
-from duetime.api.context import OWNER, TENANT, ApiContext
+from duetime.api.context import ApiContext
 from duetime.api.problems import problem_of, problem_of_defect, send_problem
 from duetime.api.views import CreatedJob, encode
 from duetime.domain import authoring
+from duetime.domain.audit import entry
 from duetime.domain.commands import CreateJobs, IdempotencyRecord, NewJob
-from duetime.domain.errors import Conflict, DuetimeError, InvalidRequest, PayloadTooLarge
+from duetime.domain.errors import Conflict, DuetimeError, IdempotencyKeyReused, InvalidRequest, PayloadTooLarge
+from duetime.domain.identity import Caller, Right, check_right, check_type
 from duetime.domain.instants import format_instant
-from duetime.domain.job import JobStatus
+from duetime.domain.job import JobSpec, JobStatus
+from duetime.domain.secrets import hide_spec, seal_job
 
 PATH = "/api/v1/jobs"
 _IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,255}")
 
-_under_way: set[str] = set()  # keys of idempotent creates that this process is busy with
-
-
-def result_of(answer: Any) -> Any:
-    """A command's answer; its refusal is raised."""
-    if isinstance(answer, DuetimeError):
-        raise answer
-    return answer
+_under_way: set[tuple[str, str]] = set()  # (tenant, key) of idempotent creates that this process is busy with
 
 
 def announce(context: ApiContext, job: NewJob, now: int) -> None:
     context.due_hint(job.due_at)
-    context.events.publish("job.created", now, job.tenant, {"job_id": job.job_id, "name": job.name})
+    context.events.publish("job.created", now, job.tenant, {"job_id": job.job_id, "name": job.name}, job.owner)
 
 
 def created_view(job: NewJob, now: int) -> bytes:
@@ -48,46 +44,65 @@ def created_view(job: NewJob, now: int) -> bytes:
     )
 
 
-async def create_job(context: ApiContext, body: bytes, key: str | None) -> bytes:
+async def create_job(context: ApiContext, caller: Caller, body: bytes, key: str | None) -> bytes:
     """The answer to a create; `key` makes a repeat of the same body answer the same."""
+    check_right(caller, Right.WRITE)
     if len(body) > MAX_BODY_BYTES:
         raise PayloadTooLarge(f"the body has {len(body)} bytes; a job may have {MAX_BODY_BYTES}")
-    return await _create(context, body) if key is None else await _create_once(context, body, key)
+    return await _create(context, caller, body) if key is None else await _create_once(context, caller, body, key)
 
 
-async def _create(context: ApiContext, body: bytes) -> bytes:
+def new_job(context: ApiContext, caller: Caller, spec: JobSpec, now: int) -> NewJob:
+    """The job of a definition that the caller sent, ready to be stored. Raises what is wrong with it."""
+    check_type(caller, spec.type)
+    job = authoring.new_job(spec, caller.tenant, caller.user_id, now, context.entropy(10))
+    return seal_job(job, context.vault)
+
+
+def create_command(
+    context: ApiContext, caller: Caller, job: NewJob, now: int, record: IdempotencyRecord | None = None
+) -> CreateJobs:
+    """With what it takes of the caller's quota, and its entry in the audit."""
+    noted = entry(caller, now, "job.create", job.job_id, None, hide_spec(job.spec))
+    return CreateJobs(now, (job,), record, context.quota_of(caller), (noted,))
+
+
+async def _create(context: ApiContext, caller: Caller, body: bytes) -> bytes:
     now = context.clock.now()
-    job = authoring.new_job(decode_spec(body), TENANT, OWNER, now, context.entropy(10))
-    (refused,) = await context.store.apply([CreateJobs(now, (job,))])
-    result_of(refused)
+    job = new_job(context, caller, decode_spec(body), now)
+    await context.apply(create_command(context, caller, job, now))
     announce(context, job, now)
     return created_view(job, now)
 
 
-async def _create_once(context: ApiContext, body: bytes, key: str) -> bytes:
+async def _create_once(context: ApiContext, caller: Caller, body: bytes, key: str) -> bytes:
     if not _IDEMPOTENCY_KEY.fullmatch(key):
         raise InvalidRequest.at("/Idempotency-Key", "must be 1 to 255 visible ASCII characters")
-    if key in _under_way:
+    own_key = f"{caller.user_id} {key}"  # what another user called by the same key is no business of this one
+    mark = caller.tenant, own_key
+    if mark in _under_way:
         raise Conflict(f"a request with Idempotency-Key '{key}' is under way; repeat this one in a moment")
-    _under_way.add(key)
+    _under_way.add(mark)
     try:
-        return await _create_unless_stored(context, body, key)
+        return await _create_unless_stored(context, caller, body, own_key)
+    except IdempotencyKeyReused:  # the store knows the key with its user
+        message = f"Idempotency-Key '{key}' was used with another body; send a new key for a new request"
+        raise IdempotencyKeyReused(message) from None
     finally:
-        _under_way.discard(key)
+        _under_way.discard(mark)
 
 
-async def _create_unless_stored(context: ApiContext, body: bytes, key: str) -> bytes:
+async def _create_unless_stored(context: ApiContext, caller: Caller, body: bytes, key: str) -> bytes:
     fingerprint = blake2b(body, digest_size=16).hexdigest()
     # A repeat is answered as the first was, though its instant may have passed meanwhile and be refused today.
-    known = await context.store.get_response(TENANT, key)
+    known = await context.store.get_response(caller.tenant, key)
     if known is not None and known[0] == fingerprint:
         return known[1].encode()
     now = context.clock.now()
-    job = authoring.new_job(decode_spec(body), TENANT, OWNER, now, context.entropy(10))
+    job = new_job(context, caller, decode_spec(body), now)
     answer = created_view(job, now)
-    record = IdempotencyRecord(TENANT, key, fingerprint, answer.decode())
-    (stored,) = await context.store.apply([CreateJobs(now, (job,), record)])
-    first = result_of(stored)
+    record = IdempotencyRecord(caller.tenant, key, fingerprint, answer.decode())
+    first = await context.apply(create_command(context, caller, job, now, record))
     if first is not None:
         return cast(bytes, first.encode())
     announce(context, job, now)
@@ -115,7 +130,7 @@ class QuickCreate:
             body = await _read(receive)
             if body is None:  # the client has gone
                 return
-            answer = await create_job(self._context, body, key)
+            answer = await create_job(self._context, scope["user"], body, key)
         except DuetimeError as error:
             await send_problem(send, problem_of(error, PATH))
             return

@@ -10,13 +10,15 @@ import msgspec
 from litestar import Controller, Request, get
 from litestar.response import Stream
 
-from duetime.api.context import TENANT, ApiContext
+from duetime.api.context import ApiContext
 from duetime.domain.errors import InvalidRequest, Overloaded
+from duetime.domain.identity import Caller, Right
 from duetime.domain.instants import format_instant
 from duetime.telemetry.events import Event
 
 EVENT_STREAM = "text/event-stream"
 KEEP_ALIVE_SECONDS = 15.0
+MOST_OWNERS = 10_000  # of jobs, that a follower remembers
 MOST_FOLLOWERS = 100  # each holds a connection and up to a thousand events
 
 
@@ -24,9 +26,9 @@ class EventController(Controller):
     path = "/events"
     tags = ("events",)
 
-    @get("/", summary="Follow what happens (server-sent events)", media_type=EVENT_STREAM)
-    async def follow_events(self, request: Request[Any, Any, Any], context: ApiContext) -> Stream:
-        return stream(context, _frames(context, last_event_id(request)))
+    @get("/", summary="Follow what happens (server-sent events)", media_type=EVENT_STREAM, right=Right.READ)
+    async def follow_events(self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> Stream:
+        return stream(context, _frames(context, caller, last_event_id(request)))
 
 
 def last_event_id(request: Request[Any, Any, Any]) -> int | None:
@@ -48,8 +50,8 @@ def stream(context: ApiContext, frames: AsyncIterator[bytes]) -> Stream:
 class Follower:
     """The events of the hub, with time-outs. Made where it is used, in a generator that ends with `close`."""
 
-    def __init__(self, context: ApiContext, after: int | None) -> None:
-        self._events = context.events.follow(TENANT, after)
+    def __init__(self, context: ApiContext, tenant: str, after: int | None) -> None:
+        self._events = context.events.follow(tenant, after)
         self._next = asyncio.ensure_future(anext(self._events))
 
     async def wait(self, seconds: float) -> bool:
@@ -69,21 +71,49 @@ class Follower:
         await self._events.aclose()
 
 
-async def _frames(context: ApiContext, after: int | None) -> AsyncIterator[bytes]:
+async def _frames(context: ApiContext, caller: Caller, after: int | None) -> AsyncIterator[bytes]:
     if context.events.followers >= MOST_FOLLOWERS:  # many asked at once: this one's client will come back
         return
-    follower = Follower(context, after)
+    follower = Follower(context, caller.tenant, after)
+    sight = _Sight(context, caller)
     try:
         yield b": following\n\n"
         while True:
             if await follower.wait(KEEP_ALIVE_SECONDS):
-                yield _frame(follower.take())
+                event = follower.take()
+                if await sight.covers(event):
+                    yield _frame(event)
             else:
                 yield b": still here\n\n"
     except StopAsyncIteration:
         return
     finally:
         await follower.close()
+
+
+class _Sight:
+    """Which events of the tenant a caller sees: those of their own jobs; an admin all."""
+
+    def __init__(self, context: ApiContext, caller: Caller) -> None:
+        self._store = context.store
+        self._caller = caller
+        self._owners: dict[str, str | None] = {}  # by job
+
+    async def covers(self, event: Event | None) -> bool:
+        if self._caller.is_admin or event is None:
+            return True
+        owner = event.owner
+        if owner is None:
+            owner = await self._owner_of(str(event.data.get("job_id", "")))
+        return owner == self._caller.user_id
+
+    async def _owner_of(self, job_id: str) -> str | None:
+        if job_id not in self._owners:
+            if len(self._owners) >= MOST_OWNERS:
+                self._owners.clear()
+            job = await self._store.get_job(self._caller.tenant, job_id) if job_id else None
+            self._owners[job_id] = None if job is None else job.owner
+        return self._owners[job_id]
 
 
 def _frame(event: Event | None) -> bytes:

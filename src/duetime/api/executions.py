@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, cast
 
 import msgspec
@@ -10,13 +11,13 @@ from litestar.params import Parameter
 from msgspec import Meta
 
 from duetime.api import paging
+from duetime.api.access import find_execution, find_job
 from duetime.api.actions import add_run, check_runnable, list_page, redrive
 from duetime.api.bodies import decode
-from duetime.api.context import TENANT, ApiContext
-from duetime.api.create import result_of
+from duetime.api.context import ApiContext
 from duetime.api.events import EVENT_STREAM, last_event_id, stream
-from duetime.api.jobs import find_job
 from duetime.api.logs import follow_logs, read_logs
+from duetime.api.queries import read_filter
 from duetime.api.views import (
     ExecutionDetail,
     ExecutionList,
@@ -27,41 +28,27 @@ from duetime.api.views import (
     view_attempt,
     view_execution,
 )
+from duetime.domain.audit import entry
 from duetime.domain.commands import CancelExecution, Redrive
-from duetime.domain.errors import Conflict, InvalidRequest, NotFound
+from duetime.domain.errors import Conflict
+from duetime.domain.identity import Caller, Right, check_owner
 from duetime.domain.ids import make_id
-from duetime.domain.instants import parse_instant
 from duetime.domain.states import OPEN, State, Trigger
-from duetime.ports.store import ExecutionQuery, ExecutionRecord
+from duetime.ports.store import ExecutionQuery
 
 MOST_REDRIVEN = 1000
-
-
-def _instant(value: str | None, name: str) -> int | None:
-    if value is None:
-        return None
-    try:
-        return parse_instant(value.replace(" ", "+"))  # a plus sign that came through a form is a blank
-    except ValueError as error:
-        raise InvalidRequest.at(f"/{name}", str(error)) from None
-
-
-async def find_execution(context: ApiContext, execution_id: str) -> ExecutionRecord:
-    record = await context.store.get_execution(TENANT, paging.check_id(execution_id, "execution"))
-    if record is None:
-        raise NotFound(f"there is no execution {execution_id}")
-    return record
 
 
 class ExecutionController(Controller):
     path = "/executions"
     tags = ("executions",)
 
-    @get("/", summary="List executions across jobs, latest first")
+    @get("/", summary="List executions across jobs, latest first", right=Right.READ)
     async def list_executions(
         self,
         context: ApiContext,
-        wanted: Annotated[State | None, Parameter(query="state")] = None,
+        caller: Caller,
+        wanted: Annotated[str | None, Parameter(query="state")] = None,
         job_id: str | None = None,
         since: Annotated[str | None, Parameter(query="from", description="scheduled at or after this instant")] = None,
         until: Annotated[str | None, Parameter(query="to", description="scheduled before this instant")] = None,
@@ -71,42 +58,58 @@ class ExecutionController(Controller):
     ) -> ExecutionList:
         if job_id is not None:
             paging.check_id(job_id, "job")
-        query = ExecutionQuery(TENANT, job_id, wanted, since=_instant(since, "from"), until=_instant(until, "to"))
+        query = ExecutionQuery(
+            caller.tenant,
+            job_id,
+            read_filter(wanted, State, "state"),
+            owner=caller.sees,
+            since=paging.read_instant(since, "from"),
+            until=paging.read_instant(until, "to"),
+        )
         return await list_page(context, query, limit, offset, cursor)
 
-    @get("/{execution_id:str}", summary="One execution with its attempts")
-    async def get_execution(self, context: ApiContext, execution_id: str) -> ExecutionDetail:
-        record = await find_execution(context, execution_id)
+    @get("/{execution_id:str}", summary="One execution with its attempts", right=Right.READ)
+    async def get_execution(self, context: ApiContext, caller: Caller, execution_id: str) -> ExecutionDetail:
+        record = await find_execution(context, caller, execution_id)
         attempts = await context.store.list_attempts(execution_id)
         return ExecutionDetail(view_execution(record), [view_attempt(attempt) for attempt in attempts])
 
-    @get("/{execution_id:str}/logs", summary="What an execution's attempts said (server-sent events: as they say it)")
-    async def get_logs(self, request: Request[Any, Any, Any], context: ApiContext, execution_id: str) -> Response[Logs]:
-        await find_execution(context, execution_id)
+    @get(
+        "/{execution_id:str}/logs", summary="What an execution's attempts said (server-sent events: as they say it)",
+        right=Right.READ,
+    )  # fmt: skip
+    async def get_logs(
+        self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller, execution_id: str
+    ) -> Response[Logs]:
+        await find_execution(context, caller, execution_id)
         if EVENT_STREAM in request.headers.get("accept", ""):
-            frames = follow_logs(context, execution_id, last_event_id(request) or 0)
+            frames = follow_logs(context, caller, execution_id, last_event_id(request) or 0)
             return cast(Response[Logs], stream(context, frames))
         return Response(await read_logs(context, execution_id))
 
-    @post("/{execution_id:str}/cancel", summary="Cancel an execution, also one that is running", status_code=202)
-    async def cancel_execution(self, context: ApiContext, execution_id: str) -> ExecutionView:
-        await find_execution(context, execution_id)
-        (state,) = await context.store.apply([CancelExecution(context.clock.now(), TENANT, execution_id)])
-        if result_of(state) is State.RUNNING:
+    @post(
+        "/{execution_id:str}/cancel", summary="Cancel an execution, also one that is running", status_code=202,
+        right=Right.RUN,
+    )  # fmt: skip
+    async def cancel_execution(self, context: ApiContext, caller: Caller, execution_id: str) -> ExecutionView:
+        await find_execution(context, caller, execution_id)
+        now = context.clock.now()
+        noted = entry(caller, now, "execution.cancel", execution_id)
+        if await context.apply(CancelExecution(now, caller.tenant, execution_id, noted)) is State.RUNNING:
             context.cancel_running(execution_id)
         else:
             context.waiting_hint(0)
-        return view_execution(await find_execution(context, execution_id))
+        return view_execution(await find_execution(context, caller, execution_id))
 
-    @post("/{execution_id:str}/retry", summary="Run an execution's job again, now", status_code=202)
-    async def retry_execution(self, context: ApiContext, execution_id: str) -> QueuedRun:
-        record = await find_execution(context, execution_id)
+    @post("/{execution_id:str}/retry", summary="Run an execution's job again, now", status_code=202, right=Right.RUN)
+    async def retry_execution(self, context: ApiContext, caller: Caller, execution_id: str) -> QueuedRun:
+        record = await find_execution(context, caller, execution_id)
         if record.state in OPEN:
             raise Conflict(f"execution {execution_id} is {record.state}; wait for it to end or cancel it first")
-        check_runnable(await find_job(context, record.job_id))
+        check_runnable(await find_job(context, caller, record.job_id))
         if not record.dead:
-            return await add_run(context, record.job_id, Trigger.RETRY, "Queued for retry")
-        queued = await redrive(context, record)
+            return await add_run(context, caller, record.job_id, Trigger.RETRY, "Queued for retry")
+        queued = await redrive(context, caller, record)
         if queued is None:
             raise Conflict(f"execution {execution_id} was retried by another request a moment ago; see what came of it")
         return queued
@@ -124,29 +127,46 @@ class DeadLetterController(Controller):
     path = "/dead-letters"
     tags = ("dead letters",)
 
-    @get("/", summary="Executions that ran out of attempts")
+    @get("/", summary="Executions that ran out of attempts", right=Right.READ)
     async def list_dead_letters(
-        self, context: ApiContext, job_id: str | None = None,
+        self, context: ApiContext, caller: Caller, job_id: str | None = None,
         limit: int = paging.DEFAULT_LIMIT, offset: int = 0, cursor: str | None = None,
     ) -> ExecutionList:  # fmt: skip
         if job_id is not None:
             paging.check_id(job_id, "job")
-        return await list_page(context, ExecutionQuery(TENANT, job_id, dead=True), limit, offset, cursor)
+        query = ExecutionQuery(caller.tenant, job_id, dead=True, owner=caller.sees)
+        return await list_page(context, query, limit, offset, cursor)
 
-    @post("/redrive", summary="Run dead letters again", status_code=202)
-    async def redrive(self, request: Request[Any, Any, Any], context: ApiContext) -> Redriven:
+    @post("/redrive", summary="Run dead letters again", status_code=202, right=Right.RUN)
+    async def redrive(self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> Redriven:
         wanted = decode(await request.body(), RedriveRequest)
         for execution_id in wanted.ids:
             paging.check_id(execution_id, "execution")
         if wanted.job_id is not None:
             paging.check_id(wanted.job_id, "job")
         ids = tuple(dict.fromkeys(wanted.ids))  # named twice is still one dead letter
+        await _check_owners(context, caller, ids)
         if not ids:
-            query = ExecutionQuery(TENANT, wanted.job_id, dead=True, limit=wanted.limit)
+            query = ExecutionQuery(caller.tenant, wanted.job_id, dead=True, owner=caller.sees, limit=wanted.limit)
             ids = tuple(record.execution_id for record in await context.store.list_executions(query))
         now = context.clock.now()
         pairs = tuple((execution_id, make_id(now, context.entropy(10))) for execution_id in ids)
-        (count,) = await context.store.apply([Redrive(now, TENANT, pairs)])
+        noted = entry(caller, now, "dead_letters.redrive", "")
+        count = await context.apply(Redrive(now, caller.tenant, pairs, noted))
         context.waiting_hint(now)
-        found = [new_id for _, new_id in pairs if await context.store.get_execution(TENANT, new_id) is not None]
-        return Redriven(result_of(count), found)
+        found = [new_id for _, new_id in pairs if await context.store.get_execution(caller.tenant, new_id) is not None]
+        return Redriven(count, found)
+
+
+async def _check_owners(context: ApiContext, caller: Caller, execution_ids: Sequence[str]) -> None:
+    """What is not there is left alone by the store. Raises Forbidden for what is another user's."""
+    if caller.is_admin:
+        return
+    jobs: dict[str, str] = {}
+    for execution_id in execution_ids:
+        record = await context.store.get_execution(caller.tenant, execution_id)
+        if record is not None:
+            jobs.setdefault(record.job_id, execution_id)
+    for job_id, execution_id in jobs.items():
+        job = await context.store.get_job(caller.tenant, job_id)
+        check_owner(caller, "" if job is None else job.owner, f"execution {execution_id}")

@@ -8,23 +8,38 @@ from typing import Any
 
 from litestar import Response, get
 
-from duetime.api.context import TENANT, ApiContext
-from duetime.api.views import Health, encode
-from duetime.ports.store import JobQuery
+from duetime.api.access import ANYONE
+from duetime.api.context import ApiContext
+from duetime.api.views import Health, JobsHealth, MemoryHealth, encode
+from duetime.domain.capacity import DEGRADED_PERCENT, Capacity, Load
 
 
-@get("/health", tags=["health"], summary="ok, or degraded with what is wrong (verbose=true)")
+@get("/health", tags=["health"], summary="ok, or degraded with what is wrong (verbose=true)", right=ANYONE)
 async def get_health(context: ApiContext, verbose: bool = False) -> Response[Any]:
     trouble = await context.store.check()
+    load = Load() if trouble else await context.store.get_load()
     components = {"database": f"unhealthy: {trouble}" if trouble else "healthy"}
     for name, failure in context.engine_health().items():
         components[name] = failure if failure == "healthy" else f"unhealthy: {failure}"
+    used = context.capacity.utilization_percent(load)
+    components["capacity"] = "healthy" if used < DEGRADED_PERCENT else f"degraded: {used:.1f} % of what may be held is"
     healthy = all(state == "healthy" for state in components.values())
     health = Health("ok" if healthy else "degraded")
     if verbose:
-        jobs = 0 if trouble else await context.store.count_jobs(JobQuery(TENANT))
-        health = Health(health.status, components, {"current_bytes": _resident_bytes()}, {"current_count": jobs})
+        health = Health(health.status, components, _memory(context.capacity, load), _jobs(context.capacity, load))
     return Response(encode(health), status_code=200 if healthy else 503, media_type="application/json")
+
+
+def _memory(capacity: Capacity, load: Load) -> MemoryHealth:
+    limit = capacity.most_bytes
+    available = None if limit is None else max(0, limit - load.bytes)
+    used = None if limit is None else round(100 * load.bytes / limit, 1)
+    return MemoryHealth(load.bytes, limit, available, used, _resident_bytes())
+
+
+def _jobs(capacity: Capacity, load: Load) -> JobsHealth:
+    limit = capacity.most_jobs
+    return JobsHealth(load.jobs, limit, None if limit is None else max(0, limit - load.jobs))
 
 
 def _resident_bytes() -> int:

@@ -9,14 +9,19 @@ from litestar import Controller, Request, Response, delete, get, patch, post, pu
 from litestar.params import Parameter
 
 from duetime.api import paging
+from duetime.api.access import find_job
 from duetime.api.bodies import convert, decode, decode_spec, merge
-from duetime.api.context import OWNER, TENANT, ApiContext
-from duetime.api.create import announce, create_job, created_view, result_of
+from duetime.api.context import ApiContext
+from duetime.api.create import announce, create_command, create_job, created_view, new_job
+from duetime.api.queries import read_filter
 from duetime.api.views import JobList, JobMessage, JobView, encode, view_job
 from duetime.domain import authoring
-from duetime.domain.commands import ChangeJob, CreateJobs, PurgeJob
-from duetime.domain.errors import Conflict, InvalidRequest, NotFound, PreconditionFailed
+from duetime.domain.audit import entry
+from duetime.domain.commands import ChangeJob, PurgeJob
+from duetime.domain.errors import Conflict, InvalidRequest, PreconditionFailed
+from duetime.domain.identity import Caller, Right, check_owner, check_type
 from duetime.domain.job import JobSpec, JobStatus, JobType
+from duetime.domain.secrets import hide_spec, seal_change
 from duetime.domain.states import State
 from duetime.ports.store import JobQuery, JobRecord
 
@@ -26,33 +31,27 @@ STATUSES = sorted({*JobStatus, *State})
 Sort = Literal["created_at", "next_run_time", "name"]
 
 
-async def find_job(context: ApiContext, job_id: str) -> JobRecord:
-    record = await context.store.get_job(TENANT, paging.check_id(job_id, "job"))
-    if record is None:
-        raise NotFound(f"there is no job {job_id}")
-    return record
-
-
 class JobController(Controller):
     path = "/jobs"
     tags = ("jobs",)
 
-    @post("/", summary="Create a job", status_code=201)
-    async def post_job(self, request: Request[Any, Any, Any], context: ApiContext) -> Response[Any]:
-        answer = await create_job(context, await request.body(), request.headers.get("idempotency-key"))
+    @post("/", summary="Create a job", status_code=201, right=Right.WRITE)
+    async def post_job(self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> Response[Any]:
+        answer = await create_job(context, caller, await request.body(), request.headers.get("idempotency-key"))
         asynchronous = "respond-async" in request.headers.get("prefer", "")
         headers = {"Preference-Applied": "respond-async"} if asynchronous else {}
         return Response(answer, status_code=202 if asynchronous else 201, media_type=JSON, headers=headers)
 
-    @get("/", summary="List jobs")
+    @get("/", summary="List jobs: one's own, or all for an admin", right=Right.READ)
     async def list_jobs(
         self,
         context: ApiContext,
+        caller: Caller,
         status: str | None = None,
-        type: JobType | None = None,
+        type: str | None = None,
         name: str | None = None,
         tag: Annotated[str | None, Parameter(description="`key` or `key=value`")] = None,
-        owner: str | None = None,
+        owner: Annotated[str | None, Parameter(description="for admins; others see their own")] = None,
         sort: Sort = "created_at",
         order: Literal["asc", "desc"] = "desc",
         limit: int = paging.DEFAULT_LIMIT,
@@ -62,10 +61,13 @@ class JobController(Controller):
         paging.check_page(limit, offset)
         if status is not None and status not in STATUSES:
             raise InvalidRequest.at("/status", f"must be one of {', '.join(STATUSES)}")
+        if owner is not None:
+            check_owner(caller, owner, f"what '{owner}' has")
+        kind = read_filter(type, JobType, "type")
         key, equals, value = (tag or "").partition("=")
         query = JobQuery(
-            TENANT, status, type, name, (key, value if equals else None) if tag else None, owner, sort, order,
-            limit + 1, offset,
+            caller.tenant, status, kind, name, (key, value if equals else None) if tag else None,
+            owner or caller.sees, sort, order, limit + 1, offset,
             paging.read_cursor(cursor, int if sort == "next_run_time" else str) if cursor else None,
         )  # fmt: skip
         records = await context.store.list_jobs(query)
@@ -79,53 +81,70 @@ class JobController(Controller):
             _cursor(records[-1], sort) if has_more else None,
         )
 
-    @get("/{job_id:str}", summary="Read a job")
-    async def get_job(self, context: ApiContext, job_id: str) -> Response[Any]:
-        record = await find_job(context, job_id)
+    @get("/{job_id:str}", summary="Read a job", right=Right.READ)
+    async def get_job(self, context: ApiContext, caller: Caller, job_id: str) -> Response[Any]:
+        record = await find_job(context, caller, job_id)
         lateness = await context.store.list_lateness(job_id, LATENESS_SAMPLE)
         return _versioned(view_job(record, lateness), record.version)
 
-    @put("/{job_id:str}", summary="Change the named fields of a job")
-    async def put_job(self, request: Request[Any, Any, Any], context: ApiContext, job_id: str) -> Response[Any]:
-        return await self._change(request, context, await find_job(context, job_id))
+    @put("/{job_id:str}", summary="Change the named fields of a job", right=Right.WRITE)
+    async def put_job(
+        self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller, job_id: str
+    ) -> Response[Any]:
+        return await self._change(request, context, caller, await find_job(context, caller, job_id))
 
-    @patch("/{job_id:str}", summary="Change the named fields of a job")
-    async def patch_job(self, request: Request[Any, Any, Any], context: ApiContext, job_id: str) -> Response[Any]:
-        return await self._change(request, context, await find_job(context, job_id))
+    @patch("/{job_id:str}", summary="Change the named fields of a job", right=Right.WRITE)
+    async def patch_job(
+        self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller, job_id: str
+    ) -> Response[Any]:
+        return await self._change(request, context, caller, await find_job(context, caller, job_id))
 
-    async def _change(self, request: Request[Any, Any, Any], context: ApiContext, record: JobRecord) -> Response[Any]:
+    async def _change(
+        self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller, record: JobRecord
+    ) -> Response[Any]:
         _check_match(request, record)
         changes = decode(await request.body(), dict[str, Any])
         spec = convert(merge(msgspec.to_builtins(record.spec), changes), JobSpec)
-        return await self._store_change(context, record, spec)
+        return await self._store_change(context, caller, record, spec)
 
-    async def _store_change(self, context: ApiContext, record: JobRecord, spec: JobSpec) -> Response[Any]:
+    async def _store_change(
+        self, context: ApiContext, caller: Caller, record: JobRecord, spec: JobSpec
+    ) -> Response[Any]:
+        check_type(caller, spec.type)
         now = context.clock.now()
         paused = record.status is JobStatus.PAUSED
         command: ChangeJob = authoring.change_job(
-            record.job_id, TENANT, record.version, record.created_at, record.status, record.spec, spec,
+            record.job_id, caller.tenant, record.version, record.created_at, record.status, record.spec, spec,
             record.resume_at if paused else record.due_at, record.fired, now,
         )  # fmt: skip
-        (answer,) = await context.store.apply([command])
-        result_of(answer)
-        changed = await find_job(context, record.job_id)
+        command = seal_change(command, record.spec, context.vault)
+        noted = entry(
+            caller, now, "job.change", record.job_id, hide_spec(record.spec), hide_spec(command.spec, record.spec)
+        )
+        await context.apply(msgspec.structs.replace(command, audit=noted))
+        changed = await find_job(context, caller, record.job_id)
         if changed.due_at is not None:
             context.due_hint(changed.due_at)
-        context.events.publish("job.changed", now, TENANT, {"job_id": record.job_id, "version": changed.version})
+        data = {"job_id": record.job_id, "version": changed.version}
+        context.events.publish("job.changed", now, caller.tenant, data, record.owner)
         return _versioned(view_job(changed), changed.version)
 
-    @put("/by-key/{key:str}", summary="Create the job with this key, or make it exactly this")
-    async def put_job_by_key(self, request: Request[Any, Any, Any], context: ApiContext, key: str) -> Response[Any]:
+    @put("/by-key/{key:str}", summary="Create the job with this key, or make it exactly this", right=Right.WRITE)
+    async def put_job_by_key(
+        self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller, key: str
+    ) -> Response[Any]:
         spec = decode_spec(await request.body())
         if spec.key not in (None, key):
             raise InvalidRequest.at("/key", f"is '{spec.key}', but the path says '{key}'; leave it out")
         if "\0" in key:
             raise InvalidRequest.at("/key", "holds a NUL character; remove it")
         spec = convert({**msgspec.to_builtins(spec), "key": key}, JobSpec)
-        record = await context.store.get_job_by_key(TENANT, key)
+        record = await context.store.get_job_by_key(caller.tenant, key)
+        if record is not None:
+            check_owner(caller, record.owner, f"the job with key '{key}'")
         if record is not None and record.status is not JobStatus.CANCELLED:
             _check_match(request, record)
-            return await self._store_change(context, record, spec)
+            return await self._store_change(context, caller, record, spec)
         if record is not None:
             raise Conflict(f"job {record.job_id} with key '{key}' is CANCELLED; purge it to use the key again")
         if "if-match" in request.headers:
@@ -133,35 +152,38 @@ class JobController(Controller):
                 f"there is no job with key '{key}' for If-Match to fit; leave it out to create one"
             )
         now = context.clock.now()
-        job = authoring.new_job(spec, TENANT, OWNER, now, context.entropy(10))
-        (refused,) = await context.store.apply([CreateJobs(now, (job,))])
-        result_of(refused)
+        job = new_job(context, caller, spec, now)
+        await context.apply(create_command(context, caller, job, now))
         announce(context, job, now)
         return Response(created_view(job, now), status_code=201, media_type=JSON)
 
-    @delete("/{job_id:str}", summary="Cancel a job, or remove it with its history (purge)", status_code=200)
-    async def delete_job(self, context: ApiContext, job_id: str, purge: bool = False) -> JobMessage:
-        record = await find_job(context, job_id)
+    @delete(
+        "/{job_id:str}", summary="Cancel a job, or remove it with its history (purge)", status_code=200,
+        right=Right.WRITE,
+    )  # fmt: skip
+    async def delete_job(self, context: ApiContext, caller: Caller, job_id: str, purge: bool = False) -> JobMessage:
+        record = await find_job(context, caller, job_id)
         now = context.clock.now()
         if purge:
-            more = True
-            while more:  # in pages: others get their turn in between
-                (answer,) = await context.store.apply([PurgeJob(TENANT, job_id)])
-                more = result_of(answer)
-            context.events.publish("job.purged", now, TENANT, {"job_id": job_id})
+            command = PurgeJob(
+                caller.tenant, job_id, audit=entry(caller, now, "job.purge", job_id, hide_spec(record.spec))
+            )
+            while await context.apply(command):  # in pages: others get their turn in between
+                continue
+            context.events.publish("job.purged", now, caller.tenant, {"job_id": job_id}, record.owner)
             return JobMessage(job_id, record.status, "Job removed, with its history.")
-        await cancel_job(context, job_id)
+        await cancel_job(context, caller, job_id)
         return JobMessage(job_id, JobStatus.CANCELLED, "Job cancelled. It will not run again.")
 
 
-async def cancel_job(context: ApiContext, job_id: str) -> None:
-    record, now = await find_job(context, job_id), context.clock.now()
+async def cancel_job(context: ApiContext, caller: Caller, job_id: str) -> None:
+    record, now = await find_job(context, caller, job_id), context.clock.now()
     due_at = record.resume_at if record.status is JobStatus.PAUSED else record.due_at
-    command = authoring.cancel_job(job_id, TENANT, record.created_at, record.status, record.spec, due_at, now)
-    (running,) = await context.store.apply([command])
-    for execution_id in result_of(running):
+    command = authoring.cancel_job(job_id, caller.tenant, record.created_at, record.status, record.spec, due_at, now)
+    noted = entry(caller, now, "job.cancel", job_id)
+    for execution_id in await context.apply(msgspec.structs.replace(command, audit=noted)):
         context.cancel_running(execution_id)
-    context.events.publish("job.cancelled", now, TENANT, {"job_id": job_id})
+    context.events.publish("job.cancelled", now, caller.tenant, {"job_id": job_id}, record.owner)
 
 
 def _cursor(record: JobRecord, sort: Sort) -> str:

@@ -1,4 +1,4 @@
-"""While there is no identity, only this machine's own people may ask: not the web pages they happen to look at.
+"""Where there is no identity, only this machine's own people may ask: not the web pages they happen to look at.
 
 A page in a browser can send requests to 127.0.0.1, and a host name that resolves to it makes it look like its own. So a
 request must name a local host, and one that a page sends must come from a page of this same server.
@@ -11,37 +11,17 @@ from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from litestar.enums import ScopeType
-from litestar.types import ASGIApp, Receive, Scope, Send
+from duetime.domain.errors import Forbidden
 
-from duetime.api.problems import Problem, send_problem
-
-_NOT_FROM_HERE = Problem(
-    "urn:duetime:problem:forbidden",
-    "Not from here",
-    403,
-    "FORBIDDEN",
-    "without a JWT secret this server answers local requests only: use http://127.0.0.1 or http://localhost",
-)
 _HOST = re.compile(r"(?:\[(?P<address>[0-9a-f:.]{1,45})\]|(?P<name>[a-z0-9.-]{1,64}))(?::[0-9]{0,5})?")
 
 
-class LocalOnly:
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == ScopeType.HTTP:
-            host = origin = b""
-            for name, value in scope["headers"]:
-                if name == b"host":
-                    host = value
-                elif name == b"origin":
-                    origin = value
-            if not _is_local(host) or (origin and not _is_of(origin, host)):
-                await send_problem(send, _NOT_FROM_HERE)
-                return
-        await self._app(scope, receive, send)
+def check_local(host: bytes, origin: bytes) -> None:
+    """`Host` and `Origin` of a request. Raises Forbidden."""
+    if not _is_local(host) or (origin and not _is_of(origin, host)):
+        raise Forbidden(
+            "without a JWT secret this server answers local requests only: use http://127.0.0.1 or http://localhost"
+        )
 
 
 @lru_cache(maxsize=64)

@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator
 
 import msgspec
 
-from duetime.api.context import TENANT, ApiContext
+from duetime.api.context import ApiContext
 from duetime.api.events import Follower
 from duetime.api.views import Logs
+from duetime.domain.identity import Caller
 from duetime.domain.instants import format_instant
 from duetime.domain.states import OPEN
 from duetime.ports.store import AttemptRecord
@@ -25,12 +26,12 @@ async def read_logs(context: ApiContext, execution_id: str) -> Logs:
     return Logs(execution_id, logs, len(logs.encode()))
 
 
-async def follow_logs(context: ApiContext, execution_id: str, after: int) -> AsyncIterator[bytes]:
+async def follow_logs(context: ApiContext, caller: Caller, execution_id: str, after: int) -> AsyncIterator[bytes]:
     """An event for each attempt that has ended, numbered from 1, later than `after`; `end` when none can follow."""
-    follower = Follower(context, None)  # before the first look: what happens after it is not missed
+    follower = Follower(context, caller.tenant, None)  # before the first look: what happens after it is not missed
     try:
         while True:
-            record = await context.store.get_execution(TENANT, execution_id)
+            record = await context.store.get_execution(caller.tenant, execution_id)
             attempts = await context.store.list_attempts(execution_id)
             for number, attempt in enumerate(attempts[after:], after + 1):
                 yield _frame(number, attempt)

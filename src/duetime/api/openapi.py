@@ -12,20 +12,27 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.config import OpenAPIConfig
 
 import duetime
+from duetime.api import declared
+from duetime.api.access import ANYONE
+from duetime.api.events import EVENT_STREAM
 from duetime.api.executions import RedriveRequest
+from duetime.api.gate import PUBLIC
+from duetime.api.keys import KeyRequest
 from duetime.api.problems import MEDIA_TYPE, Problem
 from duetime.api.schedules import PreviewRequest
+from duetime.api.views import CreatedJob, Health, JobView
 from duetime.domain.job import JobSpec
 
-_REF = "#/components/schemas/{name}"
+_REF = declared.REF
 _SPEC = {"$ref": _REF.format(name="JobSpec")}
-_PATCH = {"type": "object", "description": "The fields of a job to change (JSON Merge Patch); null resets one."}
+_CHANGE = {"$ref": _REF.format(name="JobChange")}
+_CHANGE_MEANS = "The fields of a job to change (JSON Merge Patch); null resets one that has a default."
 
 # Bodies that a handler decodes itself, for speed and for better errors than a framework's.
 _BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("/api/v1/jobs", "post"): {"application/json": {"schema": _SPEC}},
-    ("/api/v1/jobs/{job_id}", "put"): {"application/json": {"schema": _PATCH}},
-    ("/api/v1/jobs/{job_id}", "patch"): {"application/json": {"schema": _PATCH}},
+    ("/api/v1/jobs/{job_id}", "put"): {"application/json": {"schema": _CHANGE}},
+    ("/api/v1/jobs/{job_id}", "patch"): {"application/json": {"schema": _CHANGE}},
     ("/api/v1/jobs/by-key/{key}", "put"): {"application/json": {"schema": _SPEC}},
     ("/api/v1/jobs:batch", "post"): {
         "application/json": {"schema": {"type": "array", "items": _SPEC, "maxItems": 100_000}},
@@ -34,16 +41,14 @@ _BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("/api/v1/schedules/preview", "post"): {
         "application/json": {"schema": {"$ref": _REF.format(name="PreviewRequest")}}
     },
+    ("/api/v1/api-keys", "post"): {"application/json": {"schema": {"$ref": _REF.format(name="KeyRequest")}}},
     ("/api/v1/dead-letters/redrive", "post"): {
         "application/json": {"schema": {"$ref": _REF.format(name="RedriveRequest")}}
     },
 }
-_HEADERS: dict[tuple[str, str], list[str]] = {
-    ("/api/v1/jobs", "post"): ["Idempotency-Key", "Prefer"],
-    ("/api/v1/jobs/{job_id}", "put"): ["If-Match"],
-    ("/api/v1/jobs/{job_id}", "patch"): ["If-Match"],
-    ("/api/v1/events", "get"): ["Last-Event-ID"],
-    ("/api/v1/executions/{execution_id}/logs", "get"): ["Last-Event-ID"],
+_SECURITY = {
+    "token": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
+    "api_key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
 }
 
 
@@ -61,30 +66,42 @@ def openapi_config() -> OpenAPIConfig:
 def openapi_document(app: Litestar) -> dict[str, Any]:
     """OpenAPI 3.1, from the routes and the types."""
     document = app.openapi_schema.to_schema()
-    _, schemas = msgspec.json.schema_components([JobSpec, PreviewRequest, RedriveRequest, Problem], ref_template=_REF)
-    document.setdefault("components", {}).setdefault("schemas", {}).update(schemas)
+    kinds = [JobSpec, PreviewRequest, RedriveRequest, KeyRequest, CreatedJob, JobView, Health, Problem]
+    _, schemas = msgspec.json.schema_components(kinds, ref_template=_REF)
+    change = declared.change_of(_SPEC, schemas)
+    schemas["JobChange"] = {"title": "JobChange", "description": _CHANGE_MEANS, **change}
+    components = document.setdefault("components", {})
+    components.setdefault("schemas", {}).update(schemas)
+    components["securitySchemes"] = _SECURITY
+    document["security"] = [{name: []} for name in _SECURITY]
     problem = {MEDIA_TYPE: {"schema": {"$ref": _REF.format(name="Problem")}}}
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             if body := _BODIES.get((path, method)):
-                operation["requestBody"] = {"required": True, "content": body}
-            for name in _HEADERS.get((path, method), []):
-                parameter = {"name": name, "in": "header", "required": False, "schema": {"type": "string"}}
-                operation.setdefault("parameters", []).append(parameter)
+                required = (path, method) not in declared.OPTIONAL_BODIES
+                operation["requestBody"] = {"required": required, "content": body}
+            operation["parameters"] = declared.parameters(path, method, operation.get("parameters", []))
+            if path in PUBLIC:
+                operation["security"] = []
             responses = operation["responses"]
             responses.pop("400", None)
+            responses.update(declared.ANSWERS.get((path, method), {}))
             responses["default"] = {"description": "A problem: what happened and what to do.", "content": problem}
+    logs = document["paths"]["/api/v1/executions/{execution_id}/logs"]["get"]["responses"]["200"]
+    logs["content"][EVENT_STREAM] = {"schema": {}}
     return document
 
 
-@get("/openapi.json", include_in_schema=False)
+@get("/openapi.json", include_in_schema=False, right=ANYONE)
 async def get_openapi(request: Request[Any, Any, Any]) -> Response[bytes]:
     return Response(msgspec.json.encode(openapi_document(request.app)), media_type="application/vnd.oai.openapi+json")
 
 
-@get("/docs", include_in_schema=False)
+@get("/docs", include_in_schema=False, right=ANYONE)
 async def get_docs(request: Request[Any, Any, Any]) -> Response[str]:
-    headers = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
+    headers = {
+        "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+    }
     return Response(_page(openapi_document(request.app)), media_type="text/html", headers=headers)
 
 

@@ -10,10 +10,12 @@ import msgspec
 
 from duetime.domain.errors import InvalidRequest, NotFound
 from duetime.domain.ids import is_id
+from duetime.domain.instants import parse_instant
 
 DEFAULT_LIMIT = 20
 MAX_LIMIT = 100
 MAX_OFFSET = 1_000_000
+NO_ROW = "00000000-0000-7000-8000-000000000000"  # in cursors of lists whose rows have a number only
 
 
 def check_page(limit: int, offset: int) -> None:
@@ -21,6 +23,16 @@ def check_page(limit: int, offset: int) -> None:
         raise InvalidRequest.at("/limit", f"must lie between 1 and {MAX_LIMIT}")
     if not 0 <= offset <= MAX_OFFSET:
         raise InvalidRequest.at("/offset", f"must lie between 0 and {MAX_OFFSET}; use cursor to go further")
+
+
+def read_instant(value: str | None, name: str) -> int | None:
+    """The parameter `name`, if it is given. Raises InvalidRequest."""
+    if value is None:
+        return None
+    try:
+        return parse_instant(value.replace(" ", "+"))  # a plus sign that came through a form is a blank
+    except ValueError as error:
+        raise InvalidRequest.at(f"/{name}", str(error)) from None
 
 
 def write_cursor(value: int | str | None, row_id: str) -> str:
@@ -31,16 +43,16 @@ def read_cursor(cursor: str, kind: type[int] | type[str]) -> tuple[Any, str]:
     try:
         raw = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
         value, row_id = msgspec.json.decode(raw, type=tuple[int | str | None, str])
-        if is_id(row_id) and (value is None or isinstance(value, kind)) and not _is_huge(value):
+        if is_id(row_id) and (value is None or isinstance(value, kind)) and not _is_absurd(value):
             return value, row_id
     except (ValueError, binascii.Error, msgspec.DecodeError):
         pass  # every way of being wrong gets the one answer below
     raise InvalidRequest.at("/cursor", "is not a cursor of this list; leave it out to start at the beginning")
 
 
-def _is_huge(value: int | str | None) -> bool:
-    """No instant is that large, and no database holds such a number."""
-    return isinstance(value, int) and abs(value) >= 2**63
+def _is_absurd(value: int | str | None) -> bool:
+    """No instant is that large and no name has a NUL: no database holds such a thing."""
+    return "\0" in value if isinstance(value, str) else value is not None and abs(value) >= 2**63
 
 
 def check_id(row_id: str, what: str) -> str:

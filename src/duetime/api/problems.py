@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -10,7 +11,7 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException
 from litestar.types import Send
 
-from duetime.domain.errors import DuetimeError, InvalidRequest, Overloaded
+from duetime.domain.errors import ComeBack, DuetimeError, InsufficientStorage, InvalidRequest
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -23,7 +24,10 @@ class ProblemField(msgspec.Struct, frozen=True):
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """RFC 9457. `error` is a stable code, `message` a sentence that says what to do."""
+    """RFC 9457. `error` is a stable code, `message` a sentence that says what to do.
+
+    The `type` of a 507 is `memory` or `job_count`, and `current`, `limit` and `requested` say how far it is from it.
+    """
 
     type: str
     title: str
@@ -33,18 +37,26 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     instance: str = ""
     errors: list[ProblemField] = []
     retry_after: int | None = None
+    current: int | None = None
+    limit: int | None = None
+    requested: int | None = None
 
 
 _TITLES = {
     "INVALID_REQUEST": "The request is not valid",
     "INVALID_SCHEDULE": "The schedule is not valid",
+    "UNAUTHORIZED": "Who are you?",
+    "FORBIDDEN": "You may not do this",
     "NOT_FOUND": "Not found",
     "CONFLICT": "Not possible in this state",
     "PRECONDITION_FAILED": "It has changed meanwhile",
     "PAYLOAD_TOO_LARGE": "The body is too large",
     "IDEMPOTENCY_KEY_REUSED": "The idempotency key was used before",
     "METHOD_NOT_ALLOWED": "The method is not allowed here",
+    "RATE_LIMIT_EXCEEDED": "Too many requests",
+    "QUOTA_EXCEEDED": "Too many new jobs",
     "OVERLOADED": "Try again in a moment",
+    "INSUFFICIENT_STORAGE": "The store is full",
     "STALE_WRITE": "This node has lost its place",
     "INTERNAL": "Something went wrong in Duetime",
 }
@@ -52,6 +64,11 @@ _CODES = {400: "INVALID_REQUEST", 404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED", 4
 
 
 def problem_of(error: DuetimeError, instance: str = "") -> Problem:
+    if isinstance(error, InsufficientStorage):
+        return Problem(
+            error.kind, _TITLES[error.code], error.status, error.code, error.message, instance,
+            current=error.current, limit=error.limit, requested=error.requested,
+        )  # fmt: skip
     return Problem(
         type=f"urn:duetime:problem:{error.code.lower().replace('_', '-')}",
         title=_TITLES.get(error.code, error.code),
@@ -62,13 +79,18 @@ def problem_of(error: DuetimeError, instance: str = "") -> Problem:
         errors=[ProblemField(field.pointer, field.message) for field in error.errors]
         if isinstance(error, InvalidRequest)
         else [],
-        retry_after=error.retry_after if isinstance(error, Overloaded) else None,
+        retry_after=error.retry_after if isinstance(error, ComeBack) else None,
     )
 
 
-def _respond(problem: Problem) -> Response[Any]:
-    headers = {"Retry-After": str(problem.retry_after)} if problem.retry_after is not None else {}
-    return Response(msgspec.json.encode(problem), status_code=problem.status, media_type=MEDIA_TYPE, headers=headers)
+def _headers(problem: Problem) -> dict[str, str]:
+    headers = {"retry-after": str(problem.retry_after)} if problem.retry_after is not None else {}
+    return headers | ({"www-authenticate": 'Bearer realm="duetime"'} if problem.status == 401 else {})
+
+
+def _respond(problem: Problem, headers: Mapping[str, str] = {}) -> Response[Any]:
+    body = msgspec.json.encode(problem)
+    return Response(body, status_code=problem.status, media_type=MEDIA_TYPE, headers={**headers, **_headers(problem)})
 
 
 def handle_duetime_error(request: Request[Any, Any, Any], error: DuetimeError) -> Response[Any]:
@@ -98,7 +120,7 @@ def handle_http_exception(request: Request[Any, Any, Any], error: HTTPException)
         path,
         list(fields),
     )
-    return _respond(problem)
+    return _respond(problem, error.headers or {})  # a 405 says there what is possible
 
 
 def _name(item: dict[str, Any]) -> str:
@@ -121,7 +143,6 @@ async def send_problem(send: Send, problem: Problem) -> None:
     """For routes and guards outside the framework."""
     body = msgspec.json.encode(problem)
     headers = [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", b"%d" % len(body))]
-    if problem.retry_after is not None:
-        headers.append((b"retry-after", b"%d" % problem.retry_after))
+    headers += [(name.encode(), value.encode()) for name, value in _headers(problem).items()]
     await send({"type": "http.response.start", "status": problem.status, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": False})

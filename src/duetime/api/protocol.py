@@ -10,10 +10,12 @@ may: a batch is read as it comes.
 from __future__ import annotations
 
 import asyncio
+import os
 
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from duetime.api.gate import ALWAYS
 from duetime.api.problems import MEDIA_TYPE, Problem
 
 MAX_HEAD_BYTES = 64 * 1024
@@ -24,13 +26,14 @@ LOOK_SECONDS = 2.0  # how often a connection is looked at
 
 
 def _refusal(status: int, reason: str, message: str) -> bytes:
-    """A whole answer, for what never gets as far as the application."""
+    """An answer but for its request id, for what never gets as far as the application."""
     title = "The request is not valid"
     body = msgspec.json.encode(
         Problem("urn:duetime:problem:invalid-request", title, status, "INVALID_REQUEST", message)
     )
     head = f"HTTP/1.1 {status} {reason}\r\ncontent-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\n"
-    return head.encode() + b"connection: close\r\n\r\n" + body
+    always = b"".join(b"%b: %b\r\n" % header for header in ALWAYS)
+    return head.encode() + always + b"x-request-id: %b\r\nconnection: close\r\n\r\n" + body
 
 
 _GIANT_HEAD = _refusal(
@@ -71,11 +74,13 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._since = self.loop.time()
         HttpToolsProtocol.data_received(self, data)
         if self._in_head and self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
-            self.transport.write(_GIANT_HEAD)
-            self.transport.close()
+            self._refuse(_GIANT_HEAD)
 
     def send_400_response(self, msg: str) -> None:
-        self.transport.write(_NO_HTTP)
+        self._refuse(_NO_HTTP)
+
+    def _refuse(self, answer: bytes) -> None:
+        self.transport.write(answer % os.urandom(8).hex().encode())
         self.transport.close()
 
     def resume_writing(self) -> None:

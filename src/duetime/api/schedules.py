@@ -13,6 +13,7 @@ from duetime.api.context import ApiContext
 from duetime.api.turns import collect
 from duetime.api.views import Preview
 from duetime.domain.errors import InvalidRequest
+from duetime.domain.identity import Right
 from duetime.domain.instants import format_instant, parse_instant
 from duetime.domain.job import Dst
 from duetime.domain.preview import preview
@@ -30,7 +31,7 @@ class ScheduleController(Controller):
     path = "/schedules"
     tags = ("schedules",)
 
-    @post("/preview", summary="A schedule in words, its next instants, and warnings", status_code=200)
+    @post("/preview", summary="A schedule in words, its next instants, and warnings", status_code=200, right=Right.READ)
     async def preview_schedule(self, request: Request[Any, Any, Any], context: ApiContext) -> Preview:
         wanted = decode(await request.body(), PreviewRequest)
         after = context.clock.now()

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from duetime.domain.http_rules import HIDDEN
 from duetime.domain.instants import format_instant
 from duetime.domain.job import CatchUp, Dst, HttpRequest, JobStatus, JobType, Method, Overlap, RetryPolicy
+from duetime.domain.secrets import hide_payload
 from duetime.domain.states import ErrorType, State, Trigger
 from duetime.ports.store import AttemptRecord, ExecutionRecord, JobRecord, SkippedRecord
 
@@ -27,13 +27,14 @@ class CreatedJob(msgspec.Struct, frozen=True):
 
 
 class PayloadView(msgspec.Struct, frozen=True):
-    """What a job calls. Header values are never shown."""
+    """What a job calls. Header values, and what `secret` points at, are never shown."""
 
     url: str
     method: Method
     headers: dict[str, str]
     body: Any
     expect_status: tuple[int, ...]
+    secret: tuple[str, ...] = ()
 
 
 class JobView(msgspec.Struct, frozen=True):
@@ -215,11 +216,27 @@ class BatchResult(msgspec.Struct, frozen=True):
     also_refused: dict[str, list[int]] = {}
 
 
+class MemoryHealth(msgspec.Struct, frozen=True):
+    """What all jobs' definitions take of what they may. (`resident_bytes` is the process's own.)"""
+
+    current_bytes: int
+    limit_bytes: int | None
+    available_bytes: int | None
+    utilization_percent: float | None
+    resident_bytes: int
+
+
+class JobsHealth(msgspec.Struct, frozen=True):
+    current_count: int
+    limit: int | None
+    available: int | None
+
+
 class Health(msgspec.Struct, frozen=True, omit_defaults=True):
     status: str
     components: dict[str, str] = {}
-    memory: dict[str, int] = {}
-    jobs: dict[str, int] = {}
+    memory: MemoryHealth | None = None
+    jobs: JobsHealth | None = None
 
 
 def view_job(record: JobRecord, lateness: list[int] | None = None) -> JobView:
@@ -264,8 +281,8 @@ def view_job(record: JobRecord, lateness: list[int] | None = None) -> JobView:
 
 
 def _view_payload(payload: HttpRequest) -> PayloadView:
-    headers = dict.fromkeys(payload.headers, HIDDEN)
-    return PayloadView(payload.url, payload.method, headers, payload.body, payload.expect_status)
+    shown = hide_payload(payload)
+    return PayloadView(shown.url, shown.method, shown.headers, shown.body, shown.expect_status, shown.secret)
 
 
 def _percentile(ordered: list[int], share: float) -> int | None:

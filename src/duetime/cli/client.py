@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
+from duetime.cli.credentials import Credentials
 from duetime.cli.errors import BadUsage, CommandFailed
 from duetime.cli.options import DEFAULT_URL
 
@@ -24,7 +25,11 @@ Query = Mapping[str, str | int | bool | None]
 
 
 class Client:
-    def __init__(self, url: str = DEFAULT_URL, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+    """`token` is a JWT or an API key; without one, see `credentials`."""
+
+    def __init__(
+        self, url: str = DEFAULT_URL, timeout_seconds: float = TIMEOUT_SECONDS, token: str | None = None
+    ) -> None:
         parts = urlsplit(url if "//" in url else f"http://{url}")
         try:
             port = parts.port
@@ -37,6 +42,7 @@ class Client:
         self._host, self._port = parts.hostname, port
         self._kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         self._timeout = timeout_seconds
+        self._credentials = Credentials(token, self.url)
 
     def get(self, path: str, query: Query | None = None) -> Any:
         return self.request("GET", path, query)
@@ -48,17 +54,17 @@ class Client:
         """The JSON that the API answered. `path` is below /api/v1."""
         data = None if body is None else json.dumps(body, ensure_ascii=False).encode()
         headers = {"Content-Type": "application/json"} if data is not None else {}
-        return _accepted(*self._send(method, f"{BASE_PATH}{path}{_query(query)}", data, headers))
+        return self._accepted(*self._send(method, f"{BASE_PATH}{path}{_query(query)}", data, headers))
 
     def post_lines(self, path: str, lines: Iterable[bytes]) -> Any:
         """POST NDJSON, sent as it is read: nothing is held here but the piece under way."""
         headers = {"Content-Type": "application/x-ndjson", "Transfer-Encoding": "chunked"}
-        return _accepted(*self._send("POST", f"{BASE_PATH}{path}", lines, headers))
+        return self._accepted(*self._send("POST", f"{BASE_PATH}{path}", lines, headers))
 
     def health(self) -> Any:
         """How the server is: an answer, whether it is well or not."""
         status, body = self._send("GET", "/health?verbose=true", None, {})
-        return _decoded(body) if status in (200, 503) else _accepted(status, body)
+        return _decoded(body) if status in (200, 503) else self._accepted(status, body)
 
     def pages(self, path: str, name: str, query: Query, most: int) -> Iterator[dict[str, Any]]:
         """Answers of a list (its rows under `name`), page after page, until there are `most` rows or no more."""
@@ -75,7 +81,7 @@ class Client:
         self, method: str, path: str, body: bytes | Iterable[bytes] | None, headers: Mapping[str, str]
     ) -> tuple[int, bytes]:
         connection = self._kind(self._host, self._port, timeout=self._timeout)
-        headers = {"Accept": "application/json", "User-Agent": "duetime-cli", **headers}
+        headers = {"Accept": "application/json", "User-Agent": "duetime-cli", **self._credentials.headers(), **headers}
         try:
             # It may refuse, and close, before it has read everything: its answer then says why.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -93,6 +99,17 @@ class Client:
         finally:
             connection.close()
 
+    def _accepted(self, status: int, body: bytes) -> Any:
+        answer = _decoded(body)
+        if status < 400:
+            return answer
+        if not isinstance(answer, dict) or "message" not in answer:
+            raise CommandFailed(f"the server answered {status}, and not as Duetime does; check --url")
+        fields = tuple(f"{field['pointer'] or 'the body'}: {field['message']}" for field in answer.get("errors", ()))
+        # With fields, the message is those in a row: the title says it once.
+        message = str(answer.get("title") if fields else answer["message"])
+        raise CommandFailed(message, self._credentials.advice() if status == 401 else fields)
+
 
 def segment(text: str) -> str:
     """Text as one part of a path."""
@@ -106,17 +123,6 @@ def _query(query: Query | None) -> str:
 
 def _word(value: str | int | bool | None) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _accepted(status: int, body: bytes) -> Any:
-    answer = _decoded(body)
-    if status < 400:
-        return answer
-    if not isinstance(answer, dict) or "message" not in answer:
-        raise CommandFailed(f"the server answered {status}, and not as Duetime does; check --url")
-    fields = tuple(f"{field['pointer'] or 'the body'}: {field['message']}" for field in answer.get("errors", ()))
-    # With fields, the message is those in a row: the title says it once.
-    raise CommandFailed(str(answer.get("title") if fields else answer["message"]), fields)
 
 
 def _decoded(body: bytes) -> Any:

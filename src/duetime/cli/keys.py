@@ -76,11 +76,12 @@ def rotate(database_url: DatabaseUrl = None, data: Data = None, as_json: Json = 
 def _rotate(settings: Any) -> Any:
     import asyncio
 
+    from duetime.cli.progress import Progress
     from duetime.domain.errors import DuetimeError
     from duetime.rotation import KeysUnusable, StoreUnusable
     from duetime.rotation import rotate as rotate_keys
 
-    with _Progress() as progress:
+    with Progress("jobs") as progress:
         try:
             return asyncio.run(rotate_keys(settings, progress.tell))
         except (KeysUnusable, StoreUnusable, OSError) as error:
@@ -102,27 +103,3 @@ def _summary(done: Any) -> str:
 
 def _jobs(count: int) -> str:
     return "1 job" if count == 1 else f"{count:,} jobs"
-
-
-class _Progress:
-    """How far it is, on stderr, if somebody looks."""
-
-    def __init__(self) -> None:
-        from rich.progress import Progress, TextColumn, TimeElapsedColumn
-
-        from duetime.cli.output import stderr
-
-        columns = (TextColumn("looked at {task.completed:,} jobs"), TimeElapsedColumn())
-        self._bar = Progress(*columns, console=stderr(), disable=not sys.stderr.isatty())
-        self._task: Any = None
-
-    def __enter__(self) -> _Progress:
-        self._task = self._bar.add_task("", total=None)
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def tell(self, seen: int) -> None:
-        self._bar.update(self._task, completed=seen)

@@ -9,7 +9,21 @@ from typing import Annotated
 
 import typer
 
-from duetime.cli import cluster, config, cron, doctor, executions, health, job, migrate, promote, serve
+from duetime.cli import (
+    audit,
+    cluster,
+    config,
+    cron,
+    doctor,
+    executions,
+    health,
+    job,
+    keys,
+    migrate,
+    promote,
+    serve,
+    token,
+)
 from duetime.cli.errors import Program
 from duetime.cli.options import DEFAULT_URL
 
@@ -25,8 +39,19 @@ app = typer.Typer(
 def callback(
     url: Annotated[
         str,
-        typer.Option(envvar="DUETIME_URL", help="The server that job, execution, dead-letters, health, cluster ask."),
+        typer.Option(
+            envvar="DUETIME_URL", help="The server that job, execution, dead-letters, token, health, cluster ask."
+        ),
     ] = DEFAULT_URL,
+    given: Annotated[
+        str | None,
+        typer.Option(
+            "--token",
+            envvar="DUETIME_TOKEN",
+            help="A token (JWT) or API key to ask with. What is typed, others here can see: rather set the variable.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Duetime runs jobs in due time.
 
@@ -46,11 +71,14 @@ app.add_typer(executions.app, name="execution")
 app.add_typer(executions.dead_letters, name="dead-letters")
 app.add_typer(cron.app, name="cron")
 app.add_typer(config.app, name="config")
+app.add_typer(audit.app, name="audit")
 app.command("health")(health.health)
 app.command("cluster")(cluster.cluster)
+app.add_typer(keys.app, name="keys")
 app.command("migrate")(migrate.migrate)
 app.command("doctor")(doctor.doctor)
 app.command("promote")(promote.promote)
+app.add_typer(token.app, name="token")
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from duetime.cli.errors import BadUsage, CommandFailed
-from duetime.settings import Setting, load_settings
+from duetime.settings import BadSetting, Setting, load_settings
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 MOST_NAMES = 1000  # looked through for a name
@@ -17,10 +17,11 @@ _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
 def client_of(context: typer.Context) -> Any:
-    """The client of the server that `duetime --url` or DUETIME_URL names."""
+    """The client of the server that `duetime --url` or DUETIME_URL names, with the token that --token gives."""
     from duetime.cli.client import Client
 
-    return Client(context.find_root().params["url"])
+    root = context.find_root().params
+    return Client(root["url"], token=root["given"])
 
 
 def complete_job(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
@@ -28,9 +29,10 @@ def complete_job(context: typer.Context, incomplete: str) -> list[tuple[str, str
     from duetime.cli.client import Client
 
     try:
-        client = Client(context.find_root().params["url"], COMPLETION_SECONDS)
+        root = context.find_root().params
+        client = Client(root["url"], COMPLETION_SECONDS, root["given"])
         jobs = client.get("/jobs", {"name": incomplete or None, "sort": "name", "order": "asc", "limit": 100})["jobs"]
-    except (CommandFailed, KeyError):
+    except (CommandFailed, BadSetting, KeyError):
         return []
     return [(job["name"], job["job_id"]) for job in jobs if job["name"].startswith(incomplete)]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,7 +16,11 @@ from duetime.settings import BadSetting, Setting, is_loopback, load_settings
 
 FIRST_JOB = """\
   curl {url}/api/v1/jobs -H 'content-type: application/json' \\
-    -d '{{"name": "hello", "schedule": "every 1m", "payload": {{"url": "https://example.com/"}}}}'"""
+    {header}-d '{{"name": "hello", "schedule": "every 1m", "payload": {{"url": "https://example.com/"}}}}'"""
+
+AS_ME = """-H "authorization: Bearer $(duetime token create --jwt --user me)" \\
+    """
+OPEN, REQUIRED = "open", "required"
 
 
 def serve(
@@ -43,6 +48,8 @@ def serve(
     duetime serve --port 9000 --data /var/lib/duetime
     duetime serve --database-url postgresql://user@host/duetime   # on each machine: they share the work
     duetime serve --allow-private-targets 127.0.0.0/8  # jobs may call this machine
+    export DUETIME_JWT_SECRET="$(openssl rand -base64 32)"   # from here on, who asks needs a token
+    duetime serve --host 0.0.0.0
     """
     settings = load_settings(
         {
@@ -55,24 +62,41 @@ def serve(
             "LOG_LEVEL": log_level,
         }
     )
-    _check_host(settings["HOST"].value)
-    _run(settings, as_json)
+    _run(settings, _check_identity(settings), as_json)
 
 
-def _check_host(host: str) -> None:
-    if not is_loopback(host):
-        raise BadSetting(
-            f"HOST: '{host}' is not this machine alone, and this version has no identity yet: "
-            "whoever reaches the port could run jobs. Listen on 127.0.0.1."
-        )
+def _check_identity(settings: Mapping[str, Setting]) -> str:
+    """`open`: whoever reaches the port is the admin, which is only for this machine alone; or `required`.
+
+    Keys that can't be used end the start here, before anything runs.
+    """
+    host, secret, file = (settings[name].value for name in ("HOST", "JWT_SECRET", "JWKS_FILE"))
+    if not secret and not file:
+        if not is_loopback(host):
+            raise BadSetting(
+                f"HOST: '{host}' is not this machine alone, and nobody would have to say who they are: whoever reaches "
+                "the port could run jobs. Set DUETIME_JWT_SECRET (`openssl rand -base64 32` prints one) or "
+                "DUETIME_JWKS_FILE, or listen on 127.0.0.1."
+            )
+        return OPEN
+    from duetime.api.jwks import BadKeys
+    from duetime.api.tokens import Tokens
+
+    issuer, audience = settings["JWT_ISSUER"].value, settings["JWT_AUDIENCE"].value
+    try:
+        Tokens(secret=secret, jwks_file=Path(file) if file else None, issuer=issuer, audience=audience)
+    except BadKeys as error:
+        raise BadSetting(str(error)) from None
+    return REQUIRED
 
 
-def _run(settings: Mapping[str, Setting], as_json: bool) -> None:
+def _run(settings: Mapping[str, Setting], identity: str, as_json: bool) -> None:
     import asyncio
 
     import uvloop
 
     from duetime.node import Node
+    from duetime.ports.vault import KeysUnusable
     from duetime.store import StoreUnusable
     from duetime.store.postgres.connections import Address
     from duetime.telemetry.logs import configure_logs
@@ -82,19 +106,34 @@ def _run(settings: Mapping[str, Setting], as_json: bool) -> None:
     def ready(url: str) -> None:
         database = settings["DATABASE_URL"].value
         data = f"PostgreSQL at {Address(database).shown}" if database else str(settings["DATA"].value)
-        sys.stdout.write(json.dumps({"url": url, "data": data}) + "\n" if as_json else _welcome(url, data))
+        if as_json:
+            sys.stdout.write(json.dumps({"url": url, "data": data, "identity": identity}) + "\n")
+        else:
+            sys.stdout.write(_welcome(url, data, identity, bool(settings["JWT_SECRET"].value)))
         sys.stdout.flush()
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(Node(settings).serve(ready))
-    except (StoreUnusable, OSError) as error:
+    except (StoreUnusable, KeysUnusable, OSError) as error:
         raise CommandFailed(str(error)) from None
 
 
-def _welcome(url: str, data: str) -> str:
+def _welcome(url: str, data: str, identity: str, signs: bool) -> str:
+    """`signs`: there is a JWT_SECRET, so that tokens can be made here."""
+    beginning = f"Duetime serves {url}   data in {data}   API at {url}/docs   Ctrl-C stops it\n"
+    if identity == OPEN:
+        return (
+            f"{beginning}No identity is set up: whoever can reach this port on this machine is its admin.\n"
+            f"A first job:\n{FIRST_JOB.format(url=url, header='')}\n"
+        )
+    if not signs:
+        return (
+            f"{beginning}Identity is required: a token that a key of JWKS_FILE verifies, or an API key.\n"
+            "An admin's token makes an API key: DUETIME_TOKEN=… duetime token create --name first\n"
+        )
     return (
-        f"Duetime serves {url}   data in {data}   API at {url}/docs   Ctrl-C stops it\n"
-        "No identity is set up: whoever can reach this port on this machine is its admin.\n"
-        f"A first job:\n{FIRST_JOB.format(url=url)}\n"
+        f"{beginning}Identity is required: a token, such as `duetime token create --jwt --user me` prints, or an API "
+        "key, such as `duetime token create --name first` makes.\n"
+        f"A first job:\n{FIRST_JOB.format(url=url, header=AS_ME)}\n"
     )

@@ -22,13 +22,14 @@ class Event(msgspec.Struct, frozen=True):
     kind: str  # job.created, job.paused, execution.completed, …
     tenant: str
     data: dict[str, object]
+    owner: str | None = None  # of the job; None: whoever publishes does not know
 
 
 class EventHub:
     def __init__(self) -> None:
         self._ring: deque[Event] = deque(maxlen=KEPT)
         self._number = 0
-        self._followers: set[asyncio.Queue[Event | None]] = set()
+        self._followers: dict[asyncio.Queue[Event | None], str] = {}  # by their tenant
         self._closed = False
 
     @property
@@ -41,11 +42,13 @@ class EventHub:
         for queue in self._followers:
             queue.put_nowait(None)  # wakes who waits
 
-    def publish(self, kind: str, at: int, tenant: str, data: dict[str, object]) -> None:
+    def publish(self, kind: str, at: int, tenant: str, data: dict[str, object], owner: str | None = None) -> None:
         self._number += 1
-        event = Event(self._number, at, kind, tenant, data)
+        event = Event(self._number, at, kind, tenant, data, owner)
         self._ring.append(event)
-        for queue in self._followers:
+        for queue, its_tenant in self._followers.items():
+            if its_tenant != tenant:
+                continue
             if queue.qsize() < LONGEST_QUEUE:
                 queue.put_nowait(event)
             elif queue.qsize() == LONGEST_QUEUE:
@@ -54,7 +57,7 @@ class EventHub:
     async def follow(self, tenant: str, after: int | None) -> AsyncGenerator[Event | None, None]:
         """Events later than `after` (None: from now on) until the hub closes. None stands for a hole: some are lost."""
         queue: asyncio.Queue[Event | None] = asyncio.Queue()
-        self._followers.add(queue)
+        self._followers[queue] = tenant
         try:
             last = self._number if after is None else after
             kept = [event for event in self._ring if event.number > last]
@@ -74,7 +77,7 @@ class EventHub:
                     while not queue.empty():
                         queue.get_nowait()
                     yield None
-                elif item.tenant == tenant:
+                else:
                     yield item
         finally:
-            self._followers.discard(queue)
+            del self._followers[queue]

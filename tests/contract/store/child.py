@@ -2,6 +2,7 @@
 
 python child.py BACKEND FOLDER create          creates jobs without end; prints each id once it was answered
 python child.py BACKEND FOLDER full BYTES      creates until a file may grow no more, then again when it may
+python child.py BACKEND FOLDER storm           creates, changes, purges and reseals without end; prints a line at times
 python child.py BACKEND FOLDER open            opens the store, prints what came of it
 """
 
@@ -10,13 +11,16 @@ from __future__ import annotations
 import asyncio
 import resource
 import sys
+from itertools import count
 from pathlib import Path
 
 from contract.store.conftest import FACTORIES
+from duetime.domain import commands as c
+from duetime.domain.capacity import UNBOUNDED
 from duetime.domain.commands import CreateJobs
 from duetime.domain.errors import Overloaded
 from duetime.ports.store import Store
-from samples import NOW, new_job, one, spec
+from samples import NOW, TENANT, change_of, entry_of, new_job, one, spec
 
 
 def say(text: str) -> None:
@@ -32,6 +36,34 @@ async def create(store: Store) -> None:
                 say(" ".join(job.job_id for job in jobs))
 
     await asyncio.gather(*(client() for _ in range(8)))
+
+
+async def storm(store: Store) -> None:
+    """Each change leaves an entry that says by how many jobs there are more."""
+
+    async def client(number: int) -> None:
+        known: list[str] = []
+        for turn in count():
+            jobs = tuple(new_job(spec(description="x" * (turn % 7) * 100)) for _ in range(1 + turn % 3))
+            commands: list[c.Command] = [
+                c.CreateJobs(NOW, jobs, audit=(entry_of("job.create", after={"jobs": len(jobs)}),)),
+                c.Reseal(tuple((job_id, 1, spec(name="sealed anew")) for job_id in known[::2])),
+            ]
+            if known:
+                longer = spec(description="y" * turn)
+                commands.append(
+                    change_of(known[-1], longer, audit=entry_of("job.change", known[-1], after={"jobs": 0}))
+                )
+                commands += [
+                    c.PurgeJob(TENANT, job_id, audit=entry_of("job.purge", job_id, after={"jobs": -1}))
+                    for job_id in known[:-2]
+                ]
+            await store.apply(commands)
+            known = known[-2:] + [job.job_id for job in jobs]
+            if number == 0:
+                say("more")
+
+    await asyncio.gather(*(client(number) for number in range(8)))
 
 
 async def fill(store: Store, most_bytes: int) -> None:
@@ -57,7 +89,7 @@ async def fill(store: Store, most_bytes: int) -> None:
 
 
 async def main(backend: str, folder: str, deed: str, *arguments: str) -> None:
-    store = FACTORIES[backend](Path(folder))
+    store = FACTORIES[backend](Path(folder), UNBOUNDED)
     try:
         await store.start()
     except Exception as error:  # noqa: BLE001 (the parent reads what came of it)
@@ -66,6 +98,8 @@ async def main(backend: str, folder: str, deed: str, *arguments: str) -> None:
     say("started")
     if deed == "create":
         await create(store)
+    elif deed == "storm":
+        await storm(store)
     elif deed == "full":
         await fill(store, int(arguments[0]))
     await store.stop()

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
+from typing import Any, Protocol
 
+import apsw
 import pytest
 
+from duetime.domain.capacity import UNBOUNDED, Capacity
 from duetime.domain.commands import StartNode
 from duetime.ports.store import Store
 from duetime.store.postgres import PostgresStore
 from duetime.store.sqlite import SqliteStore
+from duetime.store.sqlite.connection import FILE_NAME
 from samples import NOW, one
-from store.postgres_server import emptied_database
+from store.postgres_server import connected, emptied_database
 
-MakeStore = Callable[[], Store]
 DATABASE = "DUETIME_TEST_DATABASE"  # where a test's child process finds the test's database
 
-FACTORIES: dict[str, Callable[[Path], Store]] = {
-    "sqlite": lambda folder: SqliteStore(folder / "data"),
-    "postgres": lambda folder: PostgresStore(os.environ[DATABASE]),
+
+class MakeStore(Protocol):
+    def __call__(self, capacity: Capacity = UNBOUNDED) -> Store: ...
+
+
+FACTORIES: dict[str, Callable[[Path, Capacity], Store]] = {
+    "sqlite": lambda folder, capacity: SqliteStore(folder / "data", capacity),
+    "postgres": lambda folder, capacity: PostgresStore(os.environ[DATABASE], capacity=capacity),
 }
+Raw = Callable[[str], Awaitable[list[tuple[Any, ...]]]]
 
 
 @pytest.fixture(params=sorted(FACTORIES))
@@ -34,7 +44,7 @@ async def make_store(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """Makes a store, not yet started, on the same data each time."""
     if backend == "postgres":
         monkeypatch.setenv(DATABASE, await emptied_database())
-    return lambda: FACTORIES[backend](tmp_path)
+    return lambda capacity=UNBOUNDED: FACTORIES[backend](tmp_path, capacity)
 
 
 @pytest.fixture
@@ -43,6 +53,21 @@ async def store(make_store: MakeStore) -> AsyncIterator[Store]:
     await made.start()
     yield made
     await made.stop()
+
+
+@pytest.fixture
+async def raw(backend: str, make_store: MakeStore, tmp_path: Path) -> Raw:
+    """SQL behind the store's back, the same for both."""
+
+    async def run(sql: str) -> list[tuple[Any, ...]]:
+        if backend == "postgres":
+            async with connected(os.environ[DATABASE]) as session:
+                return [tuple(row) for row in await session.fetch(sql)]
+        with closing(apsw.Connection(str(tmp_path / "data" / FILE_NAME))) as connection:
+            connection.set_busy_timeout(5000)
+            return list(connection.execute(sql))
+
+    return run
 
 
 @pytest.fixture

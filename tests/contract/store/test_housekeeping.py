@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from duetime.domain import commands as c
+from duetime.domain.capacity import Load
 from duetime.domain.instants import DAY, HOUR, MINUTE
 from duetime.domain.plan import Skipped, TimerMove
 from duetime.domain.states import State
@@ -112,12 +113,15 @@ async def test_a_store_without_anything_in_it_answers_every_question(store: Stor
         "due": [],
         "next_due_at": None,
         "next_waiting_at": None,
+        "load": Load(0, 0),
         TENANT: {
             "jobs": [],
             "executions": [],
             "attempts": {},
             "skipped": {},
             "totals": dict.fromkeys([*State, "all", "jobs"], 0),
+            "keys": [],
+            "audit": [],
         },
     }
     assert await store.count_history() == 0

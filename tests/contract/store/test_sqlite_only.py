@@ -11,8 +11,8 @@ from pathlib import Path
 import apsw
 import pytest
 
-from duetime.domain.commands import CreateJobs, StartNode
-from duetime.domain.errors import Conflict
+from duetime.domain.commands import AddKey, CreateJobs, StartNode
+from duetime.domain.errors import Conflict, Overloaded
 from duetime.domain.instants import MINUTE
 from duetime.domain.job import JobStatus
 from duetime.domain.states import ErrorType, State
@@ -21,7 +21,21 @@ from duetime.store.sqlite import SqliteStore, StoreUnusable
 from duetime.store.sqlite.blocks import load_blocks, load_migrations
 from duetime.store.sqlite.connection import FILE_NAME, migrate, open_connection
 from processes import child, output_of
-from samples import NOW, TENANT, add_job, add_run, claim, execution, job_of, new_job, one, spec
+from samples import (
+    NOW,
+    TENANT,
+    add_job,
+    add_run,
+    claim,
+    entry_of,
+    execution,
+    job_of,
+    new_job,
+    new_key,
+    one,
+    spec,
+    verified,
+)
 from snapshot import recount, totals
 
 CHILD = Path(__file__).with_name("child.py")
@@ -314,6 +328,30 @@ async def test_a_lapsed_execution_that_cannot_be_read_is_a_dead_letter_and_the_o
     assert {run.execution_id for run in await store.list_lapsed_runs(node, 10)} == {made[0], made[2]}
     found = await execution(store, made[1])
     assert (found.state, found.dead) == (State.FAILED, True)
+
+
+# The audit
+
+
+async def test_a_commit_that_fails_leaves_no_entry_and_the_chain_goes_on(store: SqliteStore, tmp_path: Path):
+    def key(number: int) -> AddKey:
+        return AddKey(NOW, new_key(f"key-{number}"), entry_of("key.create", f"key-{number}"))
+
+    def behind_its_back(sql: str) -> None:
+        connection = apsw.Connection(str(tmp_path / FILE_NAME))
+        connection.set_busy_timeout(5000)
+        connection.execute(sql)
+        connection.close()
+
+    await one(store, key(1))
+    behind_its_back("CREATE TRIGGER fail BEFORE INSERT ON audit_links BEGIN SELECT raise(ABORT, 'no'); END")
+    with pytest.raises(Overloaded, match="nothing was changed"):
+        await one(store, key(2))
+    behind_its_back("DROP TRIGGER fail")
+    await one(store, key(3))
+    found = await verified(store)
+    assert (found.broken, found.entries, found.heads[0][0]) == (None, 2, 2)
+    assert await store.get_key("key-2") is None
 
 
 # What the writer does must not grow with what is stored

@@ -8,6 +8,7 @@ import re
 import asyncpg
 import pytest
 
+from duetime.domain.capacity import UNBOUNDED
 from duetime.domain.commands import StartNode
 from duetime.store.postgres import PostgresStore, StoreUnusable
 from duetime.store.postgres.blocks import load_blocks, load_migrations
@@ -37,7 +38,7 @@ def test_migrations_are_numbered_one_by_one():
 
 def test_every_value_that_a_block_names_stands_with_its_type():
     """asyncpg learns types from the server: a cast says them where the server could only guess."""
-    for name, block in load_blocks("jobs.sql", "runs.sql", "nodes.sql", "reads.sql").items():
+    for name, block in load_blocks("jobs.sql", "runs.sql", "nodes.sql", "identity.sql", "reads.sql").items():
         for number, value in enumerate(block.names, 1):
             uses = re.findall(rf"\${number}\b(::\w+|)", block.sql)
             assert "" not in uses or value == "now", f"{name}: {value}"
@@ -115,7 +116,7 @@ async def test_the_schema_itself_allows_one_execution_for_a_job_and_an_instant(s
 
 
 async def test_what_a_burst_is_written_with_is_planned_before_the_first_one(store: PostgresStore):
-    lane = Lane(store._writer._lanes[0]._connector, Days(), 5.0, 0, lambda error: None)
+    lane = Lane(store._writer._lanes[0]._connector, Days(), 5.0, 0, lambda error: None, UNBOUNDED)
     await lane.open()
     assert lane._connection is not None
     planned = await lane._connection.fetch("SELECT statement FROM pg_prepared_statements WHERE generic_plans > 0")

@@ -13,7 +13,6 @@ from duetime.domain.capacity import UNBOUNDED, Capacity
 from duetime.domain.errors import Conflict, DuetimeError
 from duetime.domain.ids import is_id
 from duetime.domain.limits import Quota
-from duetime.store.merging import merged
 from duetime.store.postgres import faults
 from duetime.store.postgres.on_due import DueCommands
 from duetime.store.postgres.on_identity import IdentityCommands
@@ -32,7 +31,7 @@ class Applier:
         jobs, due = JobCommands(self.statements), DueCommands(self.statements)
         runs, nodes = RunCommands(self.statements), NodeCommands(self.statements)
         identity = IdentityCommands(self.statements)
-        self._create_jobs = jobs.create_jobs
+        self._create_page = jobs.create_together
         self._apply: dict[type[c.Command], Callable[[Any], Awaitable[Any]]] = {
             c.CreateJobs: jobs.create_jobs,
             c.ChangeJob: jobs.change_job,
@@ -59,14 +58,17 @@ class Applier:
             c.Prune: nodes.prune,
         }
 
-    async def apply(self, commands: Sequence[c.Command], *, takes_turns: bool = False) -> tuple[list[Any], bool]:
+    async def apply(
+        self, commands: Sequence[c.Command], *, takes_turns: bool = False, limits_in_turns: bool = False
+    ) -> tuple[list[Any], bool]:
         """Their answers, and whether there is anything to commit. `takes_turns`: those who add jobs, one by one.
 
+        `limits_in_turns`: those who take of one quota, too; else it is tried with the last statement.
         A command that is refused while alone spoils its transaction: that is to be rolled back, and nothing was lost.
         """
         if takes_turns:
             await self.statements.lock_room()
-        if keys := {quota.key for command in commands if (quota := _quota_of(command)) is not None}:
+        if keys := {quota.key for command in commands if (quota := _quota_of(command, limits_in_turns)) is not None}:
             await self.statements.lock_limits(keys)
         if len(commands) == 1:
             answer, is_good = await self._alone(commands[0], f"ROLLBACK; {self._begin}")
@@ -110,12 +112,11 @@ class Applier:
         return answer
 
     async def _create_together(self, creates: Sequence[c.Command]) -> bool:
-        """Many creates as few pages; False, and nothing changed, if one of them can't be written."""
+        """Many creates as one page; False, and nothing changed, if one of them can't be written."""
         connection, pending = self.statements.connection, self.statements.pending.copy()
         await connection.execute("SAVEPOINT command")
         try:
-            for create in merged(cast("Sequence[c.CreateJobs]", creates)):
-                await self._create_jobs(create)
+            await self._create_page(cast("Sequence[c.CreateJobs]", creates))
         except (DuetimeError, *faults.REFUSED):
             self.statements.pending = pending
             await connection.execute("ROLLBACK TO SAVEPOINT command; RELEASE SAVEPOINT command")
@@ -136,8 +137,10 @@ def adds(command: c.Command) -> bool:
     return isinstance(command, (c.CreateJobs, c.ChangeJob))
 
 
-def _quota_of(command: c.Command) -> Quota | None:
-    return command.quota if isinstance(command, (c.CreateJobs, c.TakeRequests)) else None
+def _quota_of(command: c.Command, for_jobs: bool) -> Quota | None:
+    """The quota that has to be locked for it."""
+    kinds = (c.TakeRequests, c.CreateJobs) if for_jobs else (c.TakeRequests,)
+    return command.quota if isinstance(command, kinds) else None
 
 
 def _jobs_of(command: c.Command) -> list[str]:

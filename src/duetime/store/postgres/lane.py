@@ -19,6 +19,7 @@ from duetime.domain import audit
 from duetime.domain import commands as c
 from duetime.domain.capacity import UNBOUNDED, Capacity, Load
 from duetime.domain.errors import Overloaded
+from duetime.domain.limits import MICRO
 from duetime.postgres import TROUBLE
 from duetime.store.postgres import faults
 from duetime.store.postgres.apply import Applier, adds
@@ -110,22 +111,24 @@ class Lane:
         self._discard()
         return is_first and was_open and faults.is_lost(error)  # the server may be back, or have been for long
 
-    async def _transact(self, commands: Sequence[c.Command]) -> None:
+    async def _transact(self, commands: Sequence[c.Command], *, limits_in_turns: bool = False) -> None:
         self._is_committing = False
         connection = await self._connect()
         await self._prepare_days(connection, commands)
         await connection.execute(self._connector.begin)
-        takes_turns = self._is_near and any(map(adds, commands))
+        wants_room = any(map(adds, commands))
+        takes_turns = self._is_near and wants_room
         applier = Applier(connection, self._connector.begin, self._capacity)
-        self._results, is_good = await applier.apply(commands, takes_turns=takes_turns)
+        self._results, is_good = await applier.apply(commands, takes_turns=takes_turns, limits_in_turns=limits_in_turns)
         if not is_good or _is_idle(commands, self._results):
             await connection.execute("ROLLBACK")
             return
         crash_point("before_commit")
-        await self._end_batch(applier.statements)
-        if self._is_near and not takes_turns and any(applier.statements.added):
+        is_enough = await self._end_batch(applier.statements)
+        is_tight = self._is_near and wants_room and not takes_turns and any(applier.statements.added)
+        if is_tight or not is_enough:
             await connection.execute("ROLLBACK")
-            await self._transact(commands)  # in turns, this time
+            await self._transact(commands, limits_in_turns=limits_in_turns or not is_enough)  # in turns, this time
             return
         self._is_committing = True
         status = await connection.execute("COMMIT")
@@ -134,7 +137,8 @@ class Lane:
         self._is_committing = False
         crash_point("after_commit")
 
-    async def _end_batch(self, statements: Statements) -> None:
+    async def _end_batch(self, statements: Statements) -> bool:
+        """False if somebody's quota has not enough left, or is used for the first time."""
         self._batch += 1
         pending = statements.pending
         moved = [(*key, delta) for key, delta in sorted(pending.moved.items()) if delta]
@@ -143,20 +147,29 @@ class Lane:
             "tenants": tenants, "names": names, "days": days, "deltas": deltas, "slot": self._slot,
             "writer": self._writer, "batch": self._batch,
         }  # fmt: skip
-        if not (pending.entries or pending.full_at or any(statements.added)):
+        if not (pending.entries or pending.full_at or pending.takes or any(statements.added)):
             await statements.run("end_batch", **values)
-            return
+            return True
         texts = [entry.text for entry in pending.entries]
         row = await statements.row(
             "end_batch_of_people", **values,
             limit_tenants=[key[0] for key in pending.full_at], limit_users=[key[1] for key in pending.full_at],
             limit_names=[key[2] for key in pending.full_at], full_ats=list(pending.full_at.values()),
+            take_tenants=[quota.tenant for quota in pending.takes],
+            take_users=[quota.user_id for quota in pending.takes],
+            take_names=[quota.limit.name for quota in pending.takes],
+            take_nows=[now * MICRO for now, _ in pending.takes.values()],
+            take_counts=[count for _, count in pending.takes.values()],
+            emissions=[quota.limit.emission for quota in pending.takes],
+            buckets=[quota.limit.bucket for quota in pending.takes],
             first=audit.FIRST_LINK, digest=audit.digest(texts) if texts else None,
             entry_tenants=[entry.tenant for entry in pending.entries],
             resources=[entry.resource for entry in pending.entries], entries=texts,
         )  # fmt: skip
         assert row is not None
-        self._is_near = self._capacity.is_near(Load(*row).plus(*statements.added))
+        taken, *load = row
+        self._is_near = self._capacity.is_near(Load(*load).plus(*statements.added))
+        return bool(taken == len(pending.takes))
 
     async def _prepare_days(self, connection: asyncpg.Connection, commands: Sequence[c.Command]) -> None:
         try:

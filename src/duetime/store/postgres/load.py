@@ -24,14 +24,14 @@ from duetime.store.postgres.blocks import load_blocks
 from duetime.store.postgres.connections import Address, close
 from duetime.store.postgres.partitions import make_day
 from duetime.store.postgres.schema import migrate
-from duetime.store.postgres.statements import JOBS
+from duetime.store.postgres.statements import ALL, BYTES, JOBS
 
 CONNECT_SECONDS = 10.0
 LOCK_SECONDS = 30  # what a copy that was cut off still holds, the server lets go of
 SILENCE_SECONDS = 600  # between two statements: the source is being read
 MOST_DAYS = 400  # that get a partition each; what is older shares one
-SLOT = -1  # of the counters; writers have theirs from 0 on
-SUMS = ("jobs", "timers", "executions", "attempts")
+SLOT = CHAIN = -1  # of the counters and of the audit; writers have theirs from 0 on
+SUMS = ("jobs", "timers", "executions", "attempts", "audit", "keys")
 OPEN = frozenset({State.QUEUED, State.RUNNING, State.RETRYING})
 
 Row = tuple[Any, ...]
@@ -40,7 +40,7 @@ Facts = dict[str, int | str]
 # What each table needs of the source. The column that may be long comes last.
 WANTED: dict[str, tuple[str, ...]] = {
     "jobs": ("id", "tenant", "key", "name", "type", "owner", "created_at", "updated_at", "paused_by", "paused_at",
-             "pause_reason", "spec"),
+             "pause_reason", "size", "spec"),
     "timers": ("job", "tenant", "shard", "status", "version", "recurs", "due_at", "resume_at", "fired", "runs",
                "successes", "failures", "busy_ms", "last_run_at", "last_state"),
     "executions": ("id", "job", "tenant", "scheduled_at", "extra", "trigger", "state", "reason", "priority", "endpoint",
@@ -49,10 +49,16 @@ WANTED: dict[str, tuple[str, ...]] = {
                  "error_message", "response"),
     "skips": ("job", "tenant", "first_at", "until_at", "count", "reason", "decided_at"),
     "idempotency_keys": ("tenant", "key", "fingerprint", "created_at", "response"),
+    "api_keys": ("id", "tenant", "user_id", "name", "role", "tier", "secret_hash", "created_at", "created_by",
+                 "expires_at", "last_used_at", "revoked_at", "scopes"),
+    "limits": ("full_at", "tenant", "user_id", "name"),
+    "audit": ("number", "tenant", "resource", "entry"),
+    "audit_links": ("link", "hash"),
 }  # fmt: skip
 NODES = ("id", "name", "started_at", "ended_at")
 _EXECUTIONS = ("scheduled_at", "id", "job", "endpoint", "due_at", "started_at", "ended_at", "extra", "attempt", "token",
                "node", "priority", "dead", "state", "trigger", "tenant", "reason")  # fmt: skip
+_AUDIT = ("chain", "link", "position", "tenant", "resource", "entry")
 _OPEN_RUNS = ("job", "execution", "scheduled_at", "endpoint", "due_at", "started_at", "extra", "attempt", "token",
               "node", "priority", "held", "cancel_requested", "state", "trigger", "tenant")  # fmt: skip
 
@@ -163,13 +169,16 @@ class Load:
         """A page of WANTED columns as the rows of this database: (table, columns, rows). Uses no connection."""
         make: dict[str, Callable[[Sequence[Row]], list[Row]]] = {
             "jobs": self._jobs, "timers": _timers, "attempts": self._attempts, "skips": _skips,
-            "idempotency_keys": list,
         }  # fmt: skip
         if table == "executions":
             ended, opened = self._executions(page)
             return [("executions", _EXECUTIONS, ended), ("open_runs", _OPEN_RUNS, opened)]
+        if table == "audit":
+            return [(table, _AUDIT, [(CHAIN, row[0] >> 20, (row[0] & 0xFFFFF) + 1, *row[1:]) for row in page])]
+        if table == "audit_links":
+            return [(table, ("chain", *WANTED[table]), [(CHAIN, *row) for row in page])]
         added = {"jobs": ("tags",), "attempts": ("scheduled_at",)}.get(table, ())
-        return [(table, WANTED[table] + added, make[table](page))]
+        return [(table, WANTED[table] + added, make.get(table, list)(page))]
 
     async def add(self, converted: Sequence[tuple[str, tuple[str, ...], list[Row]]]) -> None:
         for table, columns, rows in converted:
@@ -194,7 +203,9 @@ class Load:
             "add_promotion", id=promotion_id, source=source, now=now, nodes=list(self._nodes.values()),
             facts=msgspec.json.encode(facts).decode(),
         )  # fmt: skip
-        await self._connection.execute("ANALYZE jobs, timers, executions, open_runs, attempts, skips, idempotency_keys")
+        await self._connection.execute(
+            "ANALYZE jobs, timers, executions, open_runs, attempts, skips, idempotency_keys, audit"
+        )
         await self._commit()
 
     async def remove(self, promotion_id: str, promoted: Promoted) -> None:
@@ -207,6 +218,7 @@ class Load:
                 "would be lost. Go on there; or stop it for good, and undo without --to."
             )
         await self._rows("empty")
+        await self._rows("empty_audit")
         await self._rows("remove_promotion", id=promotion_id)
         await self._commit()
 
@@ -218,6 +230,8 @@ class Load:
     def _jobs(self, page: Sequence[Row]) -> list[Row]:
         for row in page:
             self._totals[row[1], JOBS, 0] += 1
+            self._totals[ALL, JOBS, 0] += 1
+            self._totals[ALL, BYTES, 0] += row[-2]
         return [(UUID(row[0]), *row[1:], _tags(row[-1])) for row in page]
 
     def _executions(self, page: Sequence[Row]) -> tuple[list[Row], list[Row]]:

@@ -25,14 +25,23 @@ class JobCommands:
         record = command.idempotency
         if record is not None and (answered := await self._answered(record, command.now)) is not None:
             return answered
-        jobs = command.jobs
-        if command.quota is not None:
-            self._db.take_quota(command.quota, len(jobs), command.now)
+        await self.create_together([command])
+        return None
+
+    async def create_together(self, creates: Sequence[c.CreateJobs]) -> None:
+        """In one page. Raises what refuses one of them, and then none is to be kept."""
+        for create in creates:
+            if create.quota is not None:
+                self._db.take_quota(create.quota, len(create.jobs), create.now)
+            self._db.pending.entries.extend(create.audit)
+        jobs = [job for create in creates for job in create.jobs]
+        nows = [create.now for create in creates for _ in create.jobs] if len(creates) > 1 else [creates[0].now]
         specs, sizes = zip(*[text_of(job.spec) for job in jobs], strict=True)
         self._db.make_room(Counter(job.tenant for job in jobs), sum(sizes))
         try:
             await self._db.run(
-                "create_jobs", now=command.now, ids=[job.job_id for job in jobs], tenants=[job.tenant for job in jobs],
+                "create_jobs", nows=nows, same_now=nows[0], ids=[job.job_id for job in jobs],
+                tenants=[job.tenant for job in jobs],
                 keys=[job.key for job in jobs], names=[job.name for job in jobs], types=[job.type for job in jobs],
                 owners=[job.owner for job in jobs], shards=[job.shard for job in jobs],
                 recurs=[job.recurs for job in jobs], due_ats=[job.due_at for job in jobs],
@@ -40,8 +49,6 @@ class JobCommands:
             )  # fmt: skip
         except asyncpg.UniqueViolationError:
             raise _key_taken(jobs[0].key if len(jobs) == 1 else None) from None
-        self._db.pending.entries.extend(command.audit)
-        return None
 
     async def _answered(self, record: c.IdempotencyRecord, now: int) -> str | None:
         """What was answered under this key before; if nothing was, the key is taken with this answer."""
@@ -171,7 +178,7 @@ class JobCommands:
         return False
 
     async def reseal(self, command: c.Reseal) -> int:
-        jobs = sorted(command.changes)  # whoever else locks several does so in this order
+        jobs = sorted(command.changes, key=lambda change: change[:2])  # whoever else locks several has this order
         texts = [text_of(spec) for _, _, spec in jobs]
         rows = await self._db.rows(
             "reseal", jobs=[job_id for job_id, _, _ in jobs], versions=[version for _, version, _ in jobs],

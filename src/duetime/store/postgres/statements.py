@@ -55,11 +55,13 @@ class Pending:
     def __init__(self) -> None:
         self.moved: Counter[tuple[str, str, int]] = Counter()  # totals
         self.entries: list[Entry] = []  # of the audit
-        self.full_at: dict[LimitKey, int] = {}  # limits that were taken from
+        self.full_at: dict[LimitKey, int] = {}  # limits that were locked and taken from
+        self.takes: dict[limits.Quota, tuple[int, int]] = {}  # what is taken of others: (now, count)
 
     def copy(self) -> Pending:
         copy = Pending()
-        copy.moved, copy.entries, copy.full_at = self.moved.copy(), self.entries.copy(), self.full_at.copy()
+        copy.moved, copy.entries = self.moved.copy(), self.entries.copy()
+        copy.full_at, copy.takes = self.full_at.copy(), self.takes.copy()
         return copy
 
 
@@ -140,7 +142,14 @@ class Statements:
         return self.pending.full_at.get(key, self.taken[key])
 
     def take_quota(self, quota: limits.Quota, count: int, now: int) -> None:
-        """Raises QuotaExceeded."""
+        """Raises QuotaExceeded, if the quota is locked; else whether there is enough shows with the last statement.
+
+        (A lock from here on would make writers wait for each other's commits who create jobs of one user.)
+        """
+        if quota.key not in self.taken:
+            before, taken = self.pending.takes.get(quota, (0, 0))
+            self.pending.takes[quota] = max(before, now), taken + count
+            return
         full_at = self.full_at(quota.key)
         moved = limits.take(quota.limit, full_at, now, count)
         if moved is None:

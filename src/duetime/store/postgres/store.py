@@ -209,8 +209,14 @@ class PostgresStore:
         return await self._read(self._people_reads, self._sql["list_audit_pages"], AuditPage, values)
 
     async def list_specs(self, after: str, limit: int) -> list[tuple[str, str, int, JobSpec]]:
-        text = await self._text(self._people_reads, self._sql["list_specs"], {"after": after, "limit": limit})
-        return decode_apart(tuple[str, str, int, JobSpec], text)[0]
+        found: list[tuple[str, str, int, JobSpec]] = []
+        while not found:
+            text = await self._text(self._people_reads, self._sql["list_specs"], {"after": after, "limit": limit})
+            found, apart = decode_apart(tuple[str, str, int, JobSpec], text)
+            if not apart:
+                break
+            after = apart[-1].fields[0]  # a page of which nothing can be read is not the end
+        return found
 
     async def check(self) -> str | None:
         if (error := self._writer.last_error) is not None:

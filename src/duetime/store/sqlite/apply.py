@@ -10,7 +10,7 @@ import apsw
 from duetime.domain import commands as c
 from duetime.domain.capacity import Capacity
 from duetime.domain.errors import Conflict, DuetimeError
-from duetime.store.merging import merged
+from duetime.store.sqlite.merging import merged
 from duetime.store.sqlite.on_due import DueCommands
 from duetime.store.sqlite.on_identity import IdentityCommands
 from duetime.store.sqlite.on_jobs import JobCommands

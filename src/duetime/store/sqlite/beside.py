@@ -1,4 +1,4 @@
-"""A database that a node may be running on, written to by another process: `duetime keys rotate`.
+"""A database that a node may be running on, for another process: `duetime keys rotate`, `duetime audit verify`.
 
 It takes no lock on the folder and starts no node; SQLite's own lock lets the two write in turns. What it may apply is
 what is right whoever applies it: commands that name the version which they were made for.
@@ -17,8 +17,9 @@ import apsw
 from duetime.domain.capacity import UNBOUNDED
 from duetime.domain.commands import Command
 from duetime.domain.job import JobSpec
+from duetime.ports.store import AuditPage
 from duetime.store import StoreUnusable
-from duetime.store.decoding import decode_apart
+from duetime.store.decoding import decode, decode_apart
 from duetime.store.sqlite.apply import Applier
 from duetime.store.sqlite.blocks import load_blocks
 from duetime.store.sqlite.export import get_versions, open_source
@@ -68,10 +69,25 @@ class SqliteBeside:
         return await self._do(lambda: self._list_specs(after, limit))
 
     def _list_specs(self, after: str, limit: int) -> list[tuple[str, str, int, JobSpec]]:
+        found: list[tuple[str, str, int, JobSpec]] = []
+        while not found:
+            text = self._text("list_specs", {"after": after, "limit": limit})
+            found, apart = decode_apart(tuple[str, str, int, JobSpec], text)
+            if not apart:
+                break
+            after = apart[-1].fields[0]  # a page of which nothing can be read is not the end
+        return found
+
+    async def list_audit_pages(self, after: tuple[int, int], limit: int) -> list[AuditPage]:
+        """As `ports.store.Store` says."""
+        values = {"after": after[1] if after[0] >= 0 else -(2**40), "limit": limit}
+        return await self._do(lambda: decode(AuditPage, self._text("list_audit_pages", values)))
+
+    def _text(self, block: str, values: dict[str, Any]) -> str | None:
         assert self._connection is not None
-        sql = f"SELECT '[' || group_concat(row) || ']' FROM ({self._sql['list_specs']})"
-        ((text,),) = self._connection.execute(sql, {"after": after, "limit": limit}).fetchall()
-        return decode_apart(tuple[str, str, int, JobSpec], None if text is None else str(text))[0]
+        sql = f"SELECT '[' || group_concat(row) || ']' FROM ({self._sql[block]})"
+        ((text,),) = self._connection.execute(sql, values).fetchall()
+        return None if text is None else str(text)
 
     async def apply(self, commands: Sequence[Command]) -> list[Any]:
         """As `ports.store.Store` says, in one commit of its own."""

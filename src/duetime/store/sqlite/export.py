@@ -29,7 +29,7 @@ from duetime.store.sqlite.connection import (
 
 PAGE_ROWS = 5000
 PAGE_BYTES = 8 * 1024 * 1024  # of the text in a page's last column
-SUMS = ("jobs", "timers", "executions", "attempts")
+SUMS = ("jobs", "timers", "executions", "attempts", "audit", "keys")
 
 Row = tuple[Any, ...]
 Facts = dict[str, int | str]

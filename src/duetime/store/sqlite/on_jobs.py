@@ -69,7 +69,6 @@ class JobCommands:
         size = size_of(spec.encode())
         row = self._db.row("get_size", job=command.job_id)
         assert row is not None
-        self._db.make_room({}, size - row[0])
         try:
             self._db.run(
                 "change_job", job=command.job_id, key=command.key, name=command.name, type=command.type,
@@ -77,6 +76,7 @@ class JobCommands:
             )  # fmt: skip
         except apsw.ConstraintError:
             raise _key_taken(command.key) from None
+        self._db.make_room({}, size - row[0])
         self._db.note(command.audit)
         if not command.replan:
             self._db.run("keep_timer", job=command.job_id)

@@ -34,8 +34,9 @@ UPDATE api_keys SET last_used_at = :now::bigint WHERE id IN (
     SELECT id FROM api_keys WHERE id = ANY (:ids::text[]) ORDER BY id FOR NO KEY UPDATE);
 
 -- name: end_batch_of_people
--- As end_batch, with what people's commands leave: limits that were taken from, and the audit's page. A page's link is
--- made here, of the last one of this writer's chain: whoever shares the chain waits at its head.
+-- As end_batch, with what people's commands leave: limits that were taken from (`taken` is domain.limits.take, for all who
+-- have enough; where it answers fewer, the batch is done again with the limits locked), and the audit's page. A page's
+-- link is made here, of the last one of this writer's chain: whoever shares the chain waits at its head.
 WITH counted AS (
     INSERT INTO counters AS c (tenant, name, day, slot, value)
     SELECT p.tenant, p.name, p.day, :slot::smallint, p.value
@@ -48,6 +49,21 @@ limited AS (
     FROM unnest(:limit_tenants::text[], :limit_users::text[], :limit_names::text[], :full_ats::bigint[])
         AS p (tenant, user_id, name, full_at)
     WHERE l.tenant = p.tenant AND l.user_id = p.user_id AND l.name = p.name
+),
+wanted AS (
+    SELECT l.*, p.now, p.count * p.emission AS cost, p.bucket
+    FROM unnest(:take_tenants::text[], :take_users::text[], :take_names::text[], :take_nows::bigint[],
+                :take_counts::bigint[], :emissions::bigint[], :buckets::bigint[])
+        AS p (tenant, user_id, name, now, count, emission, bucket)
+    JOIN limits AS l ON l.tenant = p.tenant AND l.user_id = p.user_id AND l.name = p.name
+    ORDER BY l.tenant, l.user_id, l.name FOR NO KEY UPDATE OF l
+),
+taken AS (
+    UPDATE limits AS l SET full_at = greatest(w.full_at, w.now) + w.cost
+    FROM wanted AS w
+    WHERE l.tenant = w.tenant AND l.user_id = w.user_id AND l.name = w.name
+      AND greatest(w.full_at, w.now) + w.cost - w.now <= w.bucket
+    RETURNING 1
 ),
 head AS (
     INSERT INTO audit_heads AS h (chain, link, hash)
@@ -67,5 +83,6 @@ noted AS (
 )
 INSERT INTO commits AS c (writer, batch) VALUES (:writer::uuid, :batch::bigint)
 ON CONFLICT (writer) DO UPDATE SET batch = excluded.batch, at = now()
-RETURNING (SELECT coalesce(sum(value) FILTER (WHERE name = 'jobs'), 0)::bigint FROM counters WHERE tenant = '' AND day = 0),
+RETURNING (SELECT count(*) FROM taken),
+          (SELECT coalesce(sum(value) FILTER (WHERE name = 'jobs'), 0)::bigint FROM counters WHERE tenant = '' AND day = 0),
           (SELECT coalesce(sum(value) FILTER (WHERE name = 'bytes'), 0)::bigint FROM counters WHERE tenant = '' AND day = 0);

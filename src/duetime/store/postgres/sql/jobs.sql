@@ -5,12 +5,13 @@
 WITH page AS MATERIALIZED (
     SELECT * FROM unnest(:ids::uuid[], :tenants::text[], :keys::text[], :names::text[], :types::text[], :owners::text[],
                          :shards::smallint[], :recurs::boolean[], :due_ats::bigint[], :tags::text[], :sizes::bigint[],
-                         :specs::text[])
-        AS p (id, tenant, key, name, type, owner, shard, recurs, due_at, tags, size, spec)
+                         :specs::text[], :nows::bigint[])
+        AS p (id, tenant, key, name, type, owner, shard, recurs, due_at, tags, size, spec, now)
 ),
 made AS (
     INSERT INTO jobs (id, tenant, key, name, type, owner, created_at, updated_at, tags, size, spec)
-    SELECT id, tenant, key, name, type, owner, :now::bigint, :now::bigint, tags::jsonb, size, spec FROM page
+    SELECT id, tenant, key, name, type, owner, coalesce(now, :same_now::bigint), coalesce(now, :same_now::bigint),
+           tags::jsonb, size, spec FROM page
 )
 INSERT INTO timers (job, tenant, shard, status, version, recurs, due_at)
 SELECT id, tenant, shard, 'PENDING', 1, recurs, due_at FROM page;
@@ -42,11 +43,12 @@ WHERE id = :job::uuid
 RETURNING (SELECT size FROM old);
 
 -- name: reseal
+-- (The job is locked too: another reseal leaves the timer as it is, and what was read of the size before would be old.)
 WITH page AS MATERIALIZED (
     SELECT p.*, j.size AS old_size
     FROM unnest(:jobs::uuid[], :versions::integer[], :sizes::bigint[], :specs::text[]) AS p (id, version, size, spec)
     JOIN timers AS t ON t.job = p.id AND t.version = p.version JOIN jobs AS j ON j.id = p.id
-    ORDER BY p.id FOR NO KEY UPDATE OF t
+    ORDER BY p.id FOR NO KEY UPDATE OF t, j
 )
 UPDATE jobs AS j SET size = p.size, spec = p.spec FROM page AS p WHERE j.id = p.id
 RETURNING p.size - p.old_size;

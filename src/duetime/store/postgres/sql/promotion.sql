@@ -28,7 +28,8 @@ DELETE FROM promotions WHERE id = :id::uuid;
 SELECT (SELECT count(*) FROM jobs) AS jobs,
        EXISTS (SELECT 1 FROM timers) OR EXISTS (SELECT 1 FROM executions) OR EXISTS (SELECT 1 FROM open_runs)
        OR EXISTS (SELECT 1 FROM attempts) OR EXISTS (SELECT 1 FROM skips) OR EXISTS (SELECT 1 FROM idempotency_keys)
-       AS has_history;
+       OR EXISTS (SELECT 1 FROM api_keys) OR EXISTS (SELECT 1 FROM limits)
+       OR EXISTS (SELECT 1 FROM audit_links WHERE chain = -1) AS has_history;
 
 -- name: list_new_node_ids
 SELECT nextval(pg_get_serial_sequence('nodes', 'id'))::integer FROM generate_series(1, :count::integer);
@@ -42,7 +43,12 @@ WHERE id <> ALL (:nodes::integer[])
 ORDER BY id DESC LIMIT 1;
 
 -- name: empty
-TRUNCATE jobs, timers, executions, open_runs, attempts, skips, counters, idempotency_keys;
+TRUNCATE jobs, timers, executions, open_runs, attempts, skips, counters, idempotency_keys, api_keys, limits;
+
+-- name: empty_audit
+-- Of what came with the promotion: what was done here is not taken back.
+WITH linked AS (DELETE FROM audit_links WHERE chain = -1)
+DELETE FROM audit WHERE chain = -1;
 
 -- name: list_facts
 SELECT 'jobs', count(*) FROM jobs
@@ -58,7 +64,12 @@ UNION ALL SELECT 'executions ' || state, count(*) FROM (
     SELECT state FROM executions WHERE state IS NOT NULL UNION ALL SELECT state FROM open_runs) AS all_of_them GROUP BY state
 UNION ALL SELECT 'executions held', count(*) FROM open_runs WHERE held
 UNION ALL SELECT 'executions dead', count(*) FROM executions WHERE dead
-UNION ALL SELECT 'counter ' || name, sum(value)::bigint FROM counters GROUP BY name HAVING sum(value) <> 0;
+UNION ALL SELECT 'API keys', count(*) FROM api_keys
+UNION ALL SELECT 'limits', count(*) FROM limits
+UNION ALL SELECT 'audit entries', count(*) FROM audit WHERE chain = -1
+UNION ALL SELECT 'audit links', count(*) FROM audit_links WHERE chain = -1
+UNION ALL SELECT CASE WHEN tenant = '' THEN 'total of ' ELSE 'counter ' END || name, sum(value)::bigint
+FROM counters GROUP BY 1 HAVING sum(value) <> 0;
 
 -- name: list_soonest
 SELECT due_at, encode(uuid_send(job), 'hex') FROM timers WHERE due_at IS NOT NULL ORDER BY due_at, job LIMIT 5;
@@ -92,3 +103,15 @@ SELECT sum(('x' || encode(substr(sha256(convert_to(line, 'UTF8')), 1, 7), 'hex')
     SELECT concat(encode(uuid_send(execution), 'hex'), '|', attempt, '|', started_at, '|', ended_at, '|', http_status)
            AS line
     FROM attempts) AS lines;
+
+-- name: sum_audit
+SELECT sum(('x' || encode(substr(sha256(convert_to(line, 'UTF8')), 1, 7), 'hex'))::bit(56)::bigint) FROM (
+    SELECT concat(link, '|', position, '|', tenant, '|', resource, '|', entry) AS line FROM audit WHERE chain = -1
+    UNION ALL
+    SELECT concat(link, '|', encode(hash, 'hex')) FROM audit_links WHERE chain = -1) AS lines;
+
+-- name: sum_keys
+SELECT sum(('x' || encode(substr(sha256(convert_to(line, 'UTF8')), 1, 7), 'hex'))::bit(56)::bigint) FROM (
+    SELECT concat(id, '|', tenant, '|', user_id, '|', role, '|', tier, '|', scopes, '|', secret_hash, '|', expires_at, '|',
+                  revoked_at) AS line
+    FROM api_keys) AS lines;

@@ -2,7 +2,9 @@
 
 -- name: count_rows
 SELECT (SELECT count(*) FROM jobs) + (SELECT count(*) FROM timers) + (SELECT count(*) FROM executions)
-     + (SELECT count(*) FROM attempts) + (SELECT count(*) FROM skips) + (SELECT count(*) FROM idempotency_keys);
+     + (SELECT count(*) FROM attempts) + (SELECT count(*) FROM skips) + (SELECT count(*) FROM idempotency_keys)
+     + (SELECT count(*) FROM api_keys) + (SELECT count(*) FROM limits) + (SELECT count(*) FROM audit)
+     + (SELECT count(*) FROM audit_links);
 
 -- name: get_first_from
 -- Ids begin with their instant: the days of history are found without reading all of it.
@@ -21,6 +23,12 @@ UNION ALL SELECT 'jobs ' || status, count(*) FROM timers GROUP BY status
 UNION ALL SELECT 'executions ' || state, count(*) FROM executions GROUP BY state
 UNION ALL SELECT 'executions held', count(*) FROM executions WHERE held = 1
 UNION ALL SELECT 'executions dead', count(*) FROM executions WHERE dead = 1
+UNION ALL SELECT 'API keys', count(*) FROM api_keys
+UNION ALL SELECT 'limits', count(*) FROM limits
+UNION ALL SELECT 'audit entries', count(*) FROM audit
+UNION ALL SELECT 'audit links', count(*) FROM audit_links
+UNION ALL SELECT 'total of jobs', count(*) FROM jobs HAVING count(*) > 0
+UNION ALL SELECT 'total of bytes', sum(size) FROM jobs HAVING count(*) > 0
 UNION ALL SELECT 'counter jobs', count(*) FROM jobs HAVING count(*) > 0
 UNION ALL SELECT 'counter ' || state, count(*) FROM executions GROUP BY state;
 
@@ -44,3 +52,12 @@ FROM executions;
 SELECT lower(hex(execution)) || '|' || attempt || '|' || coalesce(started_at, '') || '|' || ended_at || '|'
        || coalesce(http_status, '')
 FROM attempts;
+
+-- name: sum_audit
+SELECT (number >> 20) || '|' || ((number & 1048575) + 1) || '|' || tenant || '|' || resource || '|' || entry FROM audit
+UNION ALL SELECT link || '|' || lower(hex(hash)) FROM audit_links;
+
+-- name: sum_keys
+SELECT id || '|' || tenant || '|' || user_id || '|' || role || '|' || tier || '|' || scopes || '|' || secret_hash || '|'
+       || coalesce(expires_at, '') || '|' || coalesce(revoked_at, '')
+FROM api_keys;

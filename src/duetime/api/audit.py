@@ -1,0 +1,75 @@
+"""/api/v1/audit: who changed what. For admins of the tenant."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Controller, get
+from litestar.params import Parameter
+
+from duetime.api import paging
+from duetime.api.context import ApiContext
+from duetime.domain.errors import InvalidRequest
+from duetime.domain.identity import Caller, Right
+from duetime.domain.instants import format_instant
+from duetime.ports.store import AuditQuery, AuditRecord
+
+
+class AuditView(msgspec.Struct, frozen=True):
+    """One change. Of what is secret, it says at most that it changed."""
+
+    at: str
+    actor: str
+    via: str
+    request_id: str
+    action: str
+    resource: str
+    before: Any
+    after: Any
+
+
+class AuditList(msgspec.Struct, frozen=True):
+    entries: list[AuditView]
+    limit: int
+    has_more: bool
+    next_cursor: str | None
+
+
+class AuditController(Controller):
+    path = "/audit"
+    tags = ("audit",)
+
+    @get("/", summary="Who changed what, latest first", right=Right.ADMIN)
+    async def list_audit(
+        self,
+        context: ApiContext,
+        caller: Caller,
+        actor: str | None = None,
+        action: Annotated[str | None, Parameter(description="such as job.create or api_key.revoke")] = None,
+        resource: Annotated[str | None, Parameter(description="the id of a job, an execution or a key")] = None,
+        since: Annotated[str | None, Parameter(query="from", description="at or after this instant")] = None,
+        until: Annotated[str | None, Parameter(query="to", description="before this instant")] = None,
+        limit: int = paging.DEFAULT_LIMIT,
+        cursor: str | None = None,
+    ) -> AuditList:
+        paging.check_page(limit, 0)
+        before = paging.read_cursor(cursor, int)[0] if cursor else None
+        if cursor and before is None:
+            raise InvalidRequest.at("/cursor", "is not a cursor of this list; leave it out to start over")
+        query = AuditQuery(
+            caller.tenant, actor, action, resource, paging.read_instant(since, "from"),
+            paging.read_instant(until, "to"), limit + 1, before,
+        )  # fmt: skip
+        records = await context.store.list_audit(query)
+        has_more, records = len(records) > limit, records[:limit]
+        cursor = paging.write_cursor(records[-1].number, paging.NO_ROW) if has_more else None
+        return AuditList([_view(record) for record in records], limit, has_more, cursor)
+
+
+def _view(record: AuditRecord) -> AuditView:
+    entry = record.entry
+    return AuditView(
+        format_instant(entry.at), entry.actor, entry.via, entry.request_id, entry.action, entry.resource, entry.before,
+        entry.after,
+    )  # fmt: skip

@@ -1,0 +1,112 @@
+"""What the framework can't read off the handlers: bounds, headers and answers that they see to themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from duetime.api import paging
+from duetime.api.actions import MOST_COMING
+from duetime.api.jobs import STATUSES
+from duetime.domain.job import JobType
+from duetime.domain.states import State
+
+REF = "#/components/schemas/{name}"
+
+# No body is an empty object there: nothing to change, all dead letters.
+OPTIONAL_BODIES = {
+    ("/api/v1/jobs/{job_id}", "put"),
+    ("/api/v1/jobs/{job_id}", "patch"),
+    ("/api/v1/dead-letters/redrive", "post"),
+}
+_IF_MATCH = {"If-Match": {"type": "string"}}
+HEADERS: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
+    ("/api/v1/jobs", "post"): {
+        "Idempotency-Key": {"type": "string", "pattern": "^[!-~]{1,255}$"},
+        "Prefer": {"type": "string"},
+    },
+    ("/api/v1/jobs/{job_id}", "put"): _IF_MATCH,
+    ("/api/v1/jobs/{job_id}", "patch"): _IF_MATCH,
+    ("/api/v1/jobs/by-key/{key}", "put"): _IF_MATCH,
+    ("/api/v1/events", "get"): {"Last-Event-ID": {"type": "string", "pattern": "^[0-9]{1,18}$"}},
+    ("/api/v1/executions/{execution_id}/logs", "get"): {"Last-Event-ID": {"type": "string"}},  # only a stream reads it
+}
+# Bounds that a handler checks itself, for better errors than a framework's.
+BOUNDS: dict[str, dict[str, Any]] = {
+    "limit": {"minimum": 1, "maximum": paging.MAX_LIMIT},
+    "offset": {"minimum": 0, "maximum": paging.MAX_OFFSET},
+    "count": {"minimum": 1, "maximum": MOST_COMING},
+    "status": {"enum": STATUSES},
+    "state": {"enum": [*State]},
+    "type": {"enum": [*JobType]},
+    "key": {"minLength": 1, "maxLength": 255},
+    "job_id": {"format": "uuid"},
+    "execution_id": {"format": "uuid"},
+}
+
+
+def _answer(description: str, name: str, **headers: str) -> dict[str, Any]:
+    return {
+        "description": description,
+        "headers": {
+            header.replace("_", "-"): {"required": True, "description": text, "schema": {"type": "string"}}
+            for header, text in headers.items()
+        },
+        "content": {"application/json": {"schema": {"$ref": REF.format(name=name)}}},
+    }
+
+
+_CREATED = _answer("The job was created.", "CreatedJob")
+_JOB = _answer("The job as it is now.", "JobView", ETag="its version, for If-Match")
+# Answers that a handler encodes itself, so that their type is not in its signature.
+ANSWERS: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
+    ("/api/v1/jobs", "post"): {
+        "201": _CREATED,
+        "202": _answer(
+            "The job was created, as `Prefer: respond-async` asked.", "CreatedJob", Preference_Applied="respond-async"
+        ),
+    },
+    ("/api/v1/jobs/{job_id}", "get"): {"200": _JOB},
+    ("/api/v1/jobs/{job_id}", "put"): {"200": _JOB},
+    ("/api/v1/jobs/{job_id}", "patch"): {"200": _JOB},
+    ("/api/v1/jobs/by-key/{key}", "put"): {"200": _JOB, "201": _CREATED},
+    ("/health", "get"): {
+        "200": _answer("It can do its work.", "Health"),
+        "503": _answer("It can't, or not all of it.", "Health"),
+    },
+}
+
+
+def parameters(path: str, method: str, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those that the framework found, with their bounds, and the headers that the handler reads itself."""
+    bounded = [
+        {**parameter, "schema": {**_sent(parameter["schema"]), **BOUNDS.get(parameter["name"], {})}}
+        for parameter in found
+    ]
+    headers = HEADERS.get((path, method), {})
+    return bounded + [
+        {"name": name, "in": "header", "required": False, "schema": schema} for name, schema in headers.items()
+    ]
+
+
+def _sent(schema: dict[str, Any]) -> dict[str, Any]:
+    """Of a parameter that may be left out: the framework writes that as null, which nobody can send."""
+    choices = [choice for choice in schema.get("oneOf", ()) if choice != {"type": "null"}]
+    return choices[0] if len(choices) == 1 else schema
+
+
+def change_of(schema: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
+    """What a JSON Merge Patch may hold in this place: some of the fields, null for one that need not be there."""
+    whole = schemas[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+    if whole.get("type") != "object":
+        return {name: item for name, item in schema.items() if name != "default"}
+    change = {name: whole[name] for name in ("type", "propertyNames", "maxProperties") if name in whole}
+    if "properties" not in whole:
+        return {**change, "additionalProperties": _or_null(change_of(whole["additionalProperties"], schemas))}
+    fields = {name: change_of(item, schemas) for name, item in whole["properties"].items()}
+    required = whole["required"]
+    fields = {name: item if name in required else _or_null(item) for name, item in fields.items()}
+    return {**change, "properties": fields, "additionalProperties": False}
+
+
+def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"anyOf": [schema, {"type": "null"}]}

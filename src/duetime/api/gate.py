@@ -1,0 +1,150 @@
+"""What every request passes on its way in, and every answer on its way out.
+
+In: who asks (deny by default), how often they may, whether a page in a browser may ask at all. Out: the request's id,
+what is left of the limit, and what keeps browsers from doing more with an answer than show it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import count
+
+import structlog
+from litestar.enums import ScopeType
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
+
+from duetime.api.keyring import Keyring
+from duetime.api.limiter import Limiter, limit_headers
+from duetime.api.local import check_local
+from duetime.api.problems import problem_of, problem_of_defect, send_problem
+from duetime.api.tokens import Tokens
+from duetime.domain.errors import DuetimeError, Forbidden, RateLimited, Unauthorized
+from duetime.domain.identity import LOCAL, Caller
+from duetime.ports.clock import Clock
+
+PUBLIC = frozenset({"/health", "/openapi.json", "/docs"})
+
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
+_BEARER = re.compile(r"bearer +(\S+) *", re.IGNORECASE)
+# An answer is data: no page may frame it, run it, or be told where it came from. A handler's own header wins.
+ALWAYS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+)
+_ALLOWED_METHODS = b"GET, POST, PUT, PATCH, DELETE"
+_ALLOWED_HEADERS = (
+    b"authorization, content-type, idempotency-key, if-match, last-event-id, prefer, x-api-key, x-request-id"
+)
+_EXPOSED_HEADERS = (
+    b"etag, retry-after, preference-applied, x-ratelimit-limit, x-ratelimit-remaining, x-ratelimit-reset, x-request-id"
+)
+
+Headers = list[tuple[bytes, bytes]]
+
+log = structlog.get_logger()
+
+
+class Gate:
+    """`tokens` None: there is no identity, and whoever is on this machine is its admin."""
+
+    def __init__(
+        self, app: ASGIApp, tokens: Tokens | None, keyring: Keyring, limiter: Limiter, clock: Clock,
+        origins: Sequence[str], id_prefix: str,
+    ) -> None:  # fmt: skip
+        self._app = app
+        self._tokens = tokens
+        self._keyring = keyring
+        self._limiter = limiter
+        self._clock = clock
+        self._origins = frozenset(origin.encode() for origin in origins)
+        self._id_prefix = id_prefix.encode()
+        self._numbers = count(1)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != ScopeType.HTTP:
+            await self._app(scope, receive, send)
+            return
+        given = {name: value for name, value in scope["headers"] if name in _READ}
+        request_id = given.get(b"x-request-id", b"")
+        if not _REQUEST_ID.fullmatch(request_id):
+            request_id = b"%b-%x" % (self._id_prefix, next(self._numbers))
+        added: Headers = [(b"x-request-id", request_id), *self._cors(given)]
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                own = list(message.get("headers", ()))
+                names = {name.lower() for name, _ in own}
+                message["headers"] = own + added + [header for header in ALWAYS if header[0] not in names]
+            await send(message)
+
+        try:
+            if scope["method"] == "OPTIONS" and b"access-control-request-method" in given:
+                await self._preflight(given, send_with_headers)
+                return
+            if self._tokens is None:
+                check_local(given.get(b"host", b""), given.get(b"origin", b""))
+            if scope["path"] not in PUBLIC:
+                caller = await self._identify(given, request_id.decode())
+                scope["user"] = caller
+                added += limit_headers(await self._limiter.take(caller))
+        except DuetimeError as error:
+            if isinstance(error, RateLimited):
+                added += limit_headers(self._limiter.exhausted(caller))
+            log.info("a request was refused", path=scope["path"], error=error.code, request_id=request_id.decode())
+            await send_problem(send_with_headers, problem_of(error, scope["path"]))
+            return
+        except Exception as error:  # noqa: BLE001 (logged there; the client gets a problem like any other)
+            await send_problem(send_with_headers, problem_of_defect(error, scope["path"]))
+            return
+        await self._app(scope, receive, send_with_headers)
+
+    async def _identify(self, given: dict[bytes, bytes], request_id: str) -> Caller:
+        key, authorization = given.get(b"x-api-key"), given.get(b"authorization")
+        if key is not None and authorization is not None and self._tokens is not None:
+            raise Unauthorized("the request has a token and an API key; send one of them")
+        if key is not None:
+            caller = await self._keyring.find(key.decode("latin-1").strip())
+        elif self._tokens is None:
+            caller = LOCAL
+        elif authorization is None:
+            raise Unauthorized("this needs 'Authorization: Bearer <token>' or 'X-API-Key: <key>'")
+        else:
+            match = _BEARER.fullmatch(authorization.decode("latin-1"))
+            if match is None:
+                raise Unauthorized("the Authorization header must be 'Bearer <token>'")
+            caller = self._tokens.verify(match[1], self._clock.now())
+        return caller.asking(request_id)
+
+    def _cors(self, given: dict[bytes, bytes]) -> Headers:
+        origin = given.get(b"origin")
+        if not self._origins:
+            return []
+        if origin not in self._origins or origin is None:
+            return [(b"vary", b"Origin")]
+        return [
+            (b"vary", b"Origin"),
+            (b"access-control-allow-origin", origin),
+            (b"access-control-expose-headers", _EXPOSED_HEADERS),
+        ]
+
+    async def _preflight(self, given: dict[bytes, bytes], send: Send) -> None:
+        origin = given.get(b"origin", b"")
+        if origin not in self._origins:
+            raise Forbidden(
+                "pages of this origin may not ask this server; its operator lists those that may in CORS_ORIGINS"
+            )
+        headers = [
+            (b"access-control-allow-methods", _ALLOWED_METHODS),
+            (b"access-control-allow-headers", _ALLOWED_HEADERS),
+            (b"access-control-max-age", b"600"),
+        ]
+        await send({"type": "http.response.start", "status": 204, "headers": headers})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+_READ = frozenset(
+    {b"host", b"origin", b"authorization", b"x-api-key", b"x-request-id", b"access-control-request-method"}
+)

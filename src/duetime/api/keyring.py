@@ -1,0 +1,179 @@
+"""API keys: who the bearer of one is. Records are kept for two seconds, so that a request seldom waits for the store.
+
+A key that another node revokes is thus refused here two seconds later at most; one that this node revokes, at once
+(`forget`). Whatever is wrong with a key, the answer is the same: nobody learns which keys there are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+import structlog
+
+from duetime.domain.commands import Command, TouchKeys
+from duetime.domain.errors import Unauthorized
+from duetime.domain.identity import Caller, rights_of, tier_of
+from duetime.domain.instants import MINUTE
+from duetime.domain.keys import hash_secret, is_secret, parse_key
+from duetime.ports.clock import Clock
+from duetime.ports.store import KeyRecord
+
+FRESH_SECONDS = 2.0
+MOST_CACHED = 4096  # of each kind
+TOUCH_EVERY = MINUTE
+_NOBODYS = hash_secret("")  # compared with where there is no record, so that it takes as long
+
+_Value = TypeVar("_Value")
+
+log = structlog.get_logger()
+
+
+class KeyStore(Protocol):
+    """What of the store is needed here."""
+
+    async def get_key(self, key_id: str) -> KeyRecord | None: ...
+
+    async def apply(self, commands: Sequence[Command]) -> list[Any]: ...
+
+
+class Keyring:
+    def __init__(self, store: KeyStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._found: _Recent[tuple[KeyRecord, float]] = _Recent(MOST_CACHED)
+        # Apart, so that made-up keys push no real one out.
+        self._missing: _Recent[float] = _Recent(MOST_CACHED)
+        self._reading: dict[str, asyncio.Task[KeyRecord | None]] = {}
+        self._touched: _Recent[float] = _Recent(MOST_CACHED)
+        self._to_touch: set[str] = set()
+        self._touching: asyncio.Task[None] | None = None
+
+    async def find(self, token: str) -> Caller:
+        """Who the bearer of this key is. Raises Unauthorized; what the store raises comes through."""
+        parsed = parse_key(token)
+        if parsed is None:
+            raise _refusal()
+        key_id, secret = parsed
+        record = await self._record(key_id)
+        if not is_secret(secret, record.secret_hash if record else _NOBODYS) or record is None:
+            raise _refusal()
+        now = self._clock.now()
+        if record.revoked_at is not None or (record.expires_at is not None and now >= record.expires_at):
+            raise _refusal()
+        caller = _caller(record)
+        self._note_use(record, now)
+        return caller
+
+    def forget(self, key_id: str) -> None:
+        """It has just been changed here: read it anew. What is being read now may be of before."""
+        self._found.pop(key_id)
+        self._missing.pop(key_id)
+        self._reading.pop(key_id, None)
+
+    async def stop(self) -> None:
+        """Wait for what is being written."""
+        while self._touching is not None:
+            await asyncio.wait({self._touching})
+
+    async def _record(self, key_id: str) -> KeyRecord | None:
+        oldest = self._clock.monotonic() - FRESH_SECONDS
+        found = self._found.get(key_id)
+        if found is not None and found[1] > oldest:
+            return found[0]
+        missing_since = self._missing.get(key_id)
+        if missing_since is not None and missing_since > oldest:
+            return None
+        reading = self._reading.get(key_id)
+        if reading is None:
+            reading = self._reading[key_id] = asyncio.create_task(self._read(key_id), name="read-key")
+        return await asyncio.shield(reading)  # others may wait for it, too: one who goes away takes nothing from them
+
+    async def _read(self, key_id: str) -> KeyRecord | None:
+        """Once for all who ask meanwhile."""
+        read_at = self._clock.monotonic()
+        own = asyncio.current_task()
+        try:
+            record = await self._store.get_key(key_id)
+            if self._reading.get(key_id) is own:
+                self._keep(key_id, record, read_at)
+            return record
+        finally:
+            if self._reading.get(key_id) is own:
+                del self._reading[key_id]
+
+    def _keep(self, key_id: str, record: KeyRecord | None, read_at: float) -> None:
+        self._found.pop(key_id)
+        self._missing.pop(key_id)
+        if record is None:
+            self._missing.put(key_id, read_at)
+        else:
+            self._found.put(key_id, (record, read_at))
+
+    def _note_use(self, record: KeyRecord, now: int) -> None:
+        """At most once a minute a key, whether by us or by another node."""
+        at = self._clock.monotonic()
+        touched_at = self._touched.get(record.key_id)
+        if touched_at is not None and at - touched_at < TOUCH_EVERY / 1000:
+            return
+        if record.last_used_at is not None and abs(now - record.last_used_at) < TOUCH_EVERY:
+            return
+        self._touched.put(record.key_id, at)
+        self._to_touch.add(record.key_id)
+        if self._touching is None:
+            self._touching = asyncio.create_task(self._touch(), name="touch-keys")
+
+    async def _touch(self) -> None:
+        """Beside the request, which neither waits for this nor fails with it."""
+        try:
+            while self._to_touch:
+                key_ids = tuple(sorted(self._to_touch))
+                self._to_touch.clear()
+                await self._store.apply([TouchKeys(now=self._clock.now(), key_ids=key_ids)])
+        except Exception as error:  # noqa: BLE001 - when a key was last used is worth no more than a line in the log
+            log.warning("when API keys were last used could not be written", error=str(error) or type(error).__name__)
+        finally:
+            self._touching = None
+
+
+class _Recent(Generic[_Value]):
+    """The `most` entries that were last put or asked for."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._entries: OrderedDict[str, _Value] = OrderedDict()
+
+    def get(self, name: str) -> _Value | None:
+        if name not in self._entries:
+            return None
+        self._entries.move_to_end(name)
+        return self._entries[name]
+
+    def put(self, name: str, value: _Value) -> None:
+        self._entries[name] = value
+        self._entries.move_to_end(name)
+        if len(self._entries) > self._most:
+            self._entries.popitem(last=False)
+
+    def pop(self, name: str) -> None:
+        self._entries.pop(name, None)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+def _caller(record: KeyRecord) -> Caller:
+    try:
+        rights = rights_of(record.role, record.scopes or None)
+    except ValueError:  # a newer version wrote it, and knows what it gives; we don't
+        log.warning("an API key has a scope that this version does not know: refused", key_id=record.key_id)
+        raise _refusal() from None
+    return Caller(record.tenant, record.user_id, record.role, tier_of(record.role, record.tier), rights, record.key_id)
+
+
+def _refusal() -> Unauthorized:
+    return Unauthorized(
+        "this API key is not taken: it is unknown, revoked or expired; an admin makes one with `duetime token create`"
+    )

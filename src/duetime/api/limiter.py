@@ -1,0 +1,139 @@
+"""How many requests a user has left, right across nodes and without asking the store each time.
+
+A node reserves a part of what is left (a twentieth; one when little is) and spends that by itself. What it has not
+spent a second later it gives back. So no more are let through than the limit allows, whatever the nodes do; and none is
+refused for long because another node holds some.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+import structlog
+
+from duetime.domain import limits
+from duetime.domain.commands import TakeRequests
+from duetime.domain.errors import DuetimeError, RateLimited
+from duetime.domain.identity import Caller
+from duetime.domain.instants import SECOND
+from duetime.domain.limits import MICRO, Quota, TierLimits
+from duetime.ports.clock import Clock
+from duetime.ports.store import Store
+
+HELD_SECONDS = 1.0  # how long a node keeps what it has reserved and not spent
+
+log = structlog.get_logger()
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """For the X-RateLimit headers of an answer."""
+
+    limit: int
+    remaining: int
+    reset: int  # Unix time, in seconds
+
+
+class _Purse:
+    """What this node holds of one user's requests."""
+
+    __slots__ = ("full_at", "held", "quota", "since", "taking")
+
+    def __init__(self, quota: Quota) -> None:
+        self.quota = quota
+        self.held = 0
+        self.full_at = 0  # as the store had it last, with what is held taken
+        self.since = 0
+        self.taking: asyncio.Task[None] | None = None
+
+
+class Limiter:
+    def __init__(self, store: Store, clock: Clock, rules: TierLimits) -> None:
+        self._store = store
+        self._clock = clock
+        self._rules = rules
+        self._purses: dict[tuple[str, str], _Purse] = {}
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._giving: set[asyncio.Task[None]] = set()
+
+    async def take(self, caller: Caller) -> Standing | None:
+        """One request of the caller's; None if there is no limit. Raises RateLimited."""
+        limit = self._rules.requests.get(caller.tier)
+        if limit is None:
+            return None
+        key = caller.tenant, caller.user_id
+        purse = self._purses.get(key)
+        if purse is None or purse.quota.limit != limit:
+            purse = self._purses[key] = _Purse(Quota(*key, limit))
+        while not purse.held:
+            if purse.taking is None:  # one asks for all who wait
+                purse.taking = asyncio.create_task(self._reserve(purse))
+            await asyncio.shield(purse.taking)
+        purse.held -= 1
+        return self._standing(purse)
+
+    def exhausted(self, caller: Caller) -> Standing | None:
+        """How a caller stands who was refused."""
+        purse = self._purses.get((caller.tenant, caller.user_id))
+        return None if purse is None else self._standing(purse)
+
+    def _standing(self, purse: _Purse) -> Standing:
+        limit, now = purse.quota.limit, self._clock.now()
+        left = limits.remaining(limit, purse.full_at, now) + purse.held
+        return Standing(limit.most, min(left, limit.most), -(-max(purse.full_at, now * MICRO) // (MICRO * SECOND)))
+
+    async def _reserve(self, purse: _Purse) -> None:
+        limit, now = purse.quota.limit, self._clock.now()
+        try:
+            wanted = limits.share(limit, purse.full_at, now)
+            (answer,) = await self._store.apply([TakeRequests(now, purse.quota, wanted)])
+            if isinstance(answer, DuetimeError):
+                raise answer
+            granted, purse.full_at = answer
+            if not granted:
+                raise RateLimited(*limits.refusal(limit, purse.full_at, now, 1))
+            purse.held, purse.since = granted, now
+            self._sweep_later()
+        finally:
+            purse.taking = None
+
+    def _sweep_later(self) -> None:
+        if self._sweeping is None:
+            self._sweeping = asyncio.get_running_loop().call_later(HELD_SECONDS, self._sweep)
+
+    def _sweep(self) -> None:
+        self._sweeping = None
+        task = asyncio.create_task(
+            self.give_back(lambda purse: self._clock.now() - purse.since >= HELD_SECONDS * SECOND)
+        )
+        self._giving.add(task)
+        task.add_done_callback(self._giving.discard)
+
+    async def give_back(self, which: Callable[[_Purse], bool] = lambda _: True) -> None:
+        """What is held and not spent, to the store. What can't be given back comes back with time."""
+        idle = [(key, purse) for key, purse in self._purses.items() if purse.taking is None and which(purse)]
+        commands = []
+        for key, purse in idle:
+            del self._purses[key]
+            if purse.held:
+                commands.append(TakeRequests(self._clock.now(), purse.quota, 0, purse.held))
+        if self._purses:
+            self._sweep_later()
+        if commands:
+            try:
+                await self._store.apply(commands)
+            except DuetimeError as error:
+                log.warning(
+                    "requests that were reserved could not be given back", users=len(commands), error=str(error)
+                )
+
+
+def limit_headers(standing: Standing | None) -> list[tuple[bytes, bytes]]:
+    if standing is None:
+        return []
+    return [
+        (b"x-ratelimit-limit", b"%d" % standing.limit),
+        (b"x-ratelimit-remaining", b"%d" % standing.remaining),
+        (b"x-ratelimit-reset", b"%d" % standing.reset),
+    ]

@@ -1,0 +1,57 @@
+"""The database of nodes that may be running, for a command beside them: it starts no node, and migrates nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+from duetime.domain.checkup import reason
+from duetime.postgres import TROUBLE
+from duetime.settings import Setting
+from duetime.store import StoreUnusable
+from duetime.store.postgres import PostgresStore
+from duetime.store.postgres.connections import Address
+from duetime.store.postgres.schema import get_versions
+from duetime.store.sqlite.beside import SqliteBeside
+
+CONNECT_SECONDS = 10
+
+
+@asynccontextmanager
+async def open_beside(settings: Mapping[str, Setting]) -> AsyncIterator[PostgresStore | SqliteBeside]:
+    """Raises StoreUnusable."""
+    value: Callable[[str], Any] = lambda name: settings[name].value  # noqa: E731
+    store: PostgresStore | SqliteBeside
+    if url := value("DATABASE_URL"):
+        await _check_schema(Address(url))
+        store = PostgresStore(url, op_timeout_seconds=value("DB_OP_TIMEOUT"))
+    else:
+        store = SqliteBeside(Path(value("DATA")))
+    try:
+        await store.start()
+        yield store
+    finally:
+        await store.stop()
+
+
+async def _check_schema(address: Address) -> None:
+    """A store migrates when it starts. Nodes of an older version may be running: that is not for this to do."""
+    try:
+        connection = await asyncpg.connect(address.url, timeout=CONNECT_SECONDS, statement_cache_size=0)
+        try:
+            found, newest = await get_versions(connection)
+        finally:
+            await connection.close()
+    except (*TROUBLE, ValueError) as error:
+        raise StoreUnusable(
+            f"the database {address.shown} can't be used: {reason(error)}. Is the server running, is the URL right?"
+        ) from error
+    if found != newest:
+        raise StoreUnusable(
+            f"the database {address.shown} has schema {found}, and this Duetime works on schema {newest}: bring it up "
+            "to date with `duetime migrate`, or use the version that runs on it"
+        )

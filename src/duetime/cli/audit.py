@@ -1,0 +1,122 @@
+"""`duetime audit`: who changed what, and whether anybody has changed the record of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from duetime.cli.errors import BadUsage, CommandFailed
+from duetime.cli.options import Data, DatabaseUrl, Json, Limit, client_of, storage_settings
+
+INTERRUPTED = 130
+
+app = typer.Typer(no_args_is_help=True, help="Who changed what; and whether the record of it is whole.")
+
+
+@app.command("list")
+def list_entries(
+    context: typer.Context,
+    actor: Annotated[str | None, typer.Option(help="Only what this user did.")] = None,
+    action: Annotated[str | None, typer.Option(help="Only this: job.create, job.change, api_key.revoke, …")] = None,
+    resource: Annotated[str | None, typer.Option(help="Only this job, execution or key, by its id.")] = None,
+    since: Annotated[str | None, typer.Option("--from", help="At or after this instant.")] = None,
+    until: Annotated[str | None, typer.Option("--to", help="Before this instant.")] = None,
+    limit: Limit = 20,
+    as_json: Json = False,
+) -> None:
+    """Show who changed what, latest first. For admins.
+
+    \b
+    duetime audit list --actor ann
+    duetime audit list --resource 0198c0de-1234-7abc-8def-0123456789ab --json
+    """
+    from duetime.cli.output import print_json, print_table
+
+    wanted = {"actor": actor, "action": action, "resource": resource, "from": since, "to": until}
+    entries: list[dict[str, Any]] = []
+    for page in client_of(context).pages("/audit", "entries", wanted, limit):
+        entries += page["entries"]
+    if as_json:
+        print_json(entries)
+        return
+    rows = [(it["at"], it["actor"], it["via"], it["action"], it["resource"], it["request_id"]) for it in entries]
+    print_table(("at", "who", "by", "what", "of", "request"), rows, "nothing was changed yet")
+
+
+@app.command()
+def verify(
+    database_url: DatabaseUrl = None,
+    data: Data = None,
+    save: Annotated[Path | None, typer.Option(help="Write the chains' heads to this file, to keep elsewhere.")] = None,
+    against: Annotated[Path | None, typer.Option(help="A file of heads of before: each must still be there.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Work out every link of the audit's chains anew: an entry that was altered or removed shows. Nodes may be running.
+
+    A chain that was cut off at its end, or written anew as a whole, is whole in itself: that shows against the heads of
+    an earlier time, which somebody keeps where whoever can alter the database can't. Exit code 1 if it is not whole.
+
+    \b
+    duetime audit verify
+    duetime audit verify --against heads.json --save heads.json
+    """
+    from duetime.cli.output import print_failure, print_json, print_line
+
+    done = _verify(storage_settings(database_url, data), None if against is None else _read_heads(against))
+    heads = {str(chain): {"link": link, "hash": hash} for chain, (link, hash) in sorted(done.heads.items())}
+    if as_json:
+        print_json({"entries": done.entries, "whole": done.broken is None, "broken": done.broken, "heads": heads})
+    elif done.broken is None:
+        print_line(f"The audit is whole: {done.entries:,} entries in {_chains(len(heads))}.")
+    if done.broken is not None:
+        if not as_json:
+            print_failure(f"the audit was altered. {done.broken[:1].upper()}{done.broken[1:]}", ())
+        raise typer.Exit(1)
+    if save is not None:
+        _write_heads(save, heads)
+
+
+def _chains(count: int) -> str:
+    return "1 chain" if count == 1 else f"{count} chains"
+
+
+def _verify(settings: Any, earlier: Any) -> Any:
+    import asyncio
+
+    from duetime.cli.progress import Progress
+    from duetime.domain.errors import DuetimeError
+    from duetime.verification import StoreUnusable
+    from duetime.verification import verify as verify_audit
+
+    with Progress("entries") as progress:
+        try:
+            return asyncio.run(verify_audit(settings, earlier, progress.tell))
+        except (StoreUnusable, OSError) as error:
+            raise CommandFailed(str(error)) from None
+        except DuetimeError as error:
+            raise CommandFailed(error.message) from None
+        except KeyboardInterrupt:
+            raise CommandFailed("interrupted; nothing was changed", exit_code=INTERRUPTED) from None
+
+
+def _read_heads(path: Path) -> dict[int, tuple[int, str]]:
+    import json
+
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return {int(chain): (int(head["link"]), str(head["hash"])) for chain, head in found.items()}
+    except OSError as error:
+        raise CommandFailed(f"{path} can't be read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise BadUsage(f"{path} holds no heads, as `duetime audit verify --save` writes them") from None
+
+
+def _write_heads(path: Path, heads: dict[str, dict[str, Any]]) -> None:
+    import json
+
+    try:
+        path.write_text(json.dumps(heads, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise CommandFailed(f"{path} can't be written: {error.strerror}") from None

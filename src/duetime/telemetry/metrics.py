@@ -1,0 +1,37 @@
+"""Figures for Prometheus. What is a state is asked for when somebody looks; what happens is counted when it does."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+
+from duetime.domain.capacity import Capacity, Load
+
+
+class Metrics:
+    """Of one node, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self._registry = registry = CollectorRegistry()
+
+        def gauge(name: str, what: str) -> Gauge:
+            return Gauge(f"duetime_queue_{name}", what, registry=registry)
+
+        self._bytes = gauge("memory_usage_bytes", "bytes of all jobs' definitions")
+        self._most_bytes = gauge("memory_limit_bytes", "bytes that they may have; +Inf: no limit")
+        self._percent = gauge("memory_utilization_percent", "usage of the limit")
+        self._jobs = gauge("job_count", "jobs, of all tenants")
+        self._most_jobs = gauge("job_limit", "jobs that there may be; +Inf: no limit")
+        self.rejections = Counter(
+            "duetime_job_rejections", "jobs that were refused for want of room", ["reason"], registry=registry
+        )
+        for reason in ("memory", "job_count"):
+            self.rejections.labels(reason)
+
+    def render(self, load: Load, capacity: Capacity) -> bytes:
+        most_bytes, most_jobs = capacity.most_bytes, capacity.most_jobs
+        self._bytes.set(load.bytes)
+        self._most_bytes.set(float("inf") if most_bytes is None else most_bytes)
+        self._percent.set(0 if most_bytes is None else 100 * load.bytes / most_bytes)
+        self._jobs.set(load.jobs)
+        self._most_jobs.set(float("inf") if most_jobs is None else most_jobs)
+        return generate_latest(self._registry)

@@ -1,0 +1,224 @@
+"""Somebody who asks what the OpenAPI document lets one ask, thousands of times, and reads each answer against it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from random import Random
+from typing import Any
+
+import requests
+import schemathesis
+from schemathesis import Case, CheckContext, Response
+from schemathesis.checks import not_a_server_error
+from schemathesis.core.failures import FailureGroup
+from schemathesis.core.parameters import ParameterLocation
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    negative_data_rejection,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+    unsupported_method,
+)
+
+from api.person import FAR, Person
+
+HEADERS: dict[str, str] = {}  # of every request: who asks
+CONFIG = {
+    "seed": 1,
+    "max-stream-events": 1,  # a stream does not end by itself: its first event is enough
+    "generation": {"database": "none", "with-security-parameters": False},  # `HEADERS` say who asks
+    "checks": {"negative_data_rejection": {"expected-statuses": ["4xx"]}},
+}
+MOST_FAILURES = 10  # after which nothing more is asked
+NEWEST = 4  # ids of what requests made, beside those that were there before
+SHARE_FED = 0.8  # of the requests; the others go out as they were generated
+NDJSON = "application/x-ndjson"
+
+# What no schema says so well that a generator would hit on it. Nothing of it becomes due while the tests run.
+GOOD_FIELDS: dict[str, tuple[Any, ...]] = {
+    "schedule": (FAR, "@yearly", "0 9 1 1 *", "H H 1 1 *", "every 300d", "0 0 0 29 2 *"),
+    "timezone": ("UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"),
+    "start_at": (None, "2098-01-01T00:00:00Z"),
+    "end_at": (None, "2120-01-01T00:00:00+02:00"),
+    "type": ("http_request",),
+}
+GOOD_HEADERS: dict[str, tuple[str | None, ...]] = {
+    "If-Match": ("*", '"1"', None),
+    "Idempotency-Key": (None,),
+    "Prefer": ("respond-async", None),
+}
+
+
+@schemathesis.serializer(NDJSON)
+def write_lines(_: Any, lines: Any) -> dict[str, bytes]:
+    return {"data": (lines if isinstance(lines, str) else json.dumps(lines)).encode("utf-8", "surrogatepass")}
+
+
+def success_is_declared(_: CheckContext, answer: Response, case: Case) -> None:
+    """`default` stands for problems only. (Another method than the operation's is `unsupported_method`'s business.)"""
+    if answer.status_code < 400 and case.method.lower() == case.operation.method.lower():
+        assert str(answer.status_code) in case.operation.responses.status_codes, "a success that is not declared"
+
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    success_is_declared,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    negative_data_rejection,
+    unsupported_method,
+]
+
+
+class World:
+    """What there is to ask about: jobs and executions in every state, by the name of the parameter that takes them."""
+
+    def __init__(self, person: Person) -> None:
+        self._person = person
+        self._running: list[str] = []
+        self._made: dict[str, list[str]] = {}
+        self._newest: dict[str, list[str]] = {}
+        self.url = person.receiver.url()
+        self.ended: list[str] = []
+
+    def renew(self) -> None:
+        """Requests cancel and purge, so from time to time there is something new to begin with."""
+        person, client = self._person, self._person.client
+        for job_id in self._running:
+            client.post(f"/jobs/{job_id}/cancel")
+        done = person.create("immediate")
+        dead, dead_execution = person.fail()
+        retrying = person.create("immediate", "/status/500", retry_policy={"delays": [86_400]})
+        running = person.create("immediate", "/hang", timeout_seconds=3600)
+        far, yearly, paused, halted, cancelled = map(person.create, (FAR, "@yearly", FAR, "@yearly", FAR))
+        for job_id, action in ((paused, "pause"), (halted, "pause"), (cancelled, "cancel")):
+            assert client.post(f"/jobs/{job_id}/{action}").status == 200
+        self.ended = [dead_execution, *(row["execution_id"] for row in person.wait_for_end(done))]
+        waits, runs = person.wait_for_state(retrying, "RETRYING"), person.wait_for_state(running, "RUNNING")
+        self._running = [running]
+        self._made = {
+            "job_id": [done, dead, dead, retrying, running, far, yearly, paused, halted, cancelled],
+            "execution_id": [*self.ended, waits["execution_id"], runs["execution_id"]],
+            "key": ["a key", "ключ", "key"],
+            "key_id": [client.post("/api-keys", {"name": "a key"}).json()["key_id"]],
+            "from": ["2020-01-01T00:00:00Z"],
+            "to": [FAR],
+        }
+
+    def learn(self, answer: Any) -> None:
+        """Ids and cursors to go on with."""
+        for name, known in {"job_id": "job_id", "execution_id": "execution_id", "next_cursor": "cursor"}.items():
+            if isinstance(answer, dict) and isinstance(answer.get(name), str):
+                self._newest[known] = [*self._newest.get(known, []), answer[name]][-NEWEST:]
+
+    def known(self, name: str) -> list[str]:
+        return self._made.get(name, []) + self._newest.get(name, [])
+
+
+class Asker:
+    """Sends requests, counts the answers, and writes down each that the document does not declare."""
+
+    def __init__(self, url: str, world: World) -> None:
+        self._url = url
+        self._world = world
+        self._session = requests.Session()
+        self._chance = Random(1)
+        self._turns: Counter[tuple[str, str]] = Counter()
+        self.answers: Counter[tuple[str, int]] = Counter()  # by operation and status
+        self.failures: dict[tuple[str, ...], str] = {}  # the first of each kind
+
+    def ask(self, case: Case) -> None:
+        if len(self.failures) >= MOST_FAILURES:
+            return
+        if self._chance.random() < SHARE_FED:
+            self._feed(case, self._chance)
+        if case.path == "/api/v1/events" and "Last-Event-ID" not in case.headers:
+            _set_header(case, "Last-Event-ID", "0")  # without it nothing comes until something happens
+        if (harmless := self._harmless(case.body)) != case.body:
+            case.body = harmless
+        answer = case.call(self._url, self._session, HEADERS, timeout=10)
+        self.answers[f"{case.method} {case.path}", answer.status_code] += 1
+        self._check(case, answer)
+        is_json = answer.headers.get("content-type") == ["application/json"]
+        if answer.status_code < 300 and is_json and case.method != "DELETE":
+            self._world.learn(answer.json())
+
+    def _check(self, case: Case, answer: Response) -> None:
+        # A batch with bad jobs in it is a good one: the answer says which were refused.
+        excluded = [negative_data_rejection] if case.path == "/api/v1/jobs:batch" else []
+        try:
+            case.validate_response(answer, CHECKS, excluded_checks=excluded)
+        except FailureGroup as group:
+            kinds = sorted(type(failure).__name__ for failure in group.exceptions)
+            self.failures.setdefault((case.operation.label, str(answer.status_code), *kinds), str(group))
+
+    def _feed(self, case: Case, chance: Random) -> None:
+        """Ids that exist, and jobs that can be created; what is bad by intention stays so."""
+        if _is_good(case, ParameterLocation.PATH):
+            case.path_parameters = self._existing(case, case.path_parameters)
+        if _is_good(case, ParameterLocation.QUERY):
+            case.query = self._existing(case, case.query)
+        if _is_good(case, ParameterLocation.HEADER):
+            for name in case.headers.keys() & GOOD_HEADERS.keys():
+                _set_header(case, name, chance.choice(GOOD_HEADERS[name]))
+        if case.path_parameters.get("execution_id") in self._world.ended and case.path.endswith("/logs"):
+            _set_header(case, "Accept", chance.choice(("text/event-stream", "application/json")))
+        if isinstance(case.body, list):
+            case.body = [self._mended(job, chance) for job in case.body]
+        elif isinstance(case.body, dict):
+            case.body = self._mended(case.body, chance)
+        elif isinstance(case.body, str) and case.media_type == NDJSON:
+            job = json.dumps({"name": "a line", "schedule": FAR, "payload": {"url": self._world.url}})
+            case.body = f"{job}\n{case.body}\n{job}"
+
+    def _existing(self, case: Case, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """One after the other: each operation meets each state."""
+        found = {}
+        for name, value in parameters.items():
+            known = self._world.known(name) or [value]
+            found[name] = known[self._turns[case.operation.label, name] % len(known)]
+            self._turns[case.operation.label, name] += 1
+        return found
+
+    def _mended(self, job: Any, chance: Random) -> Any:
+        if not isinstance(job, dict):
+            return job
+        share = chance.choice((0.5, 1, 1))  # some jobs are mended by half: one thing is wrong with them
+        fields = GOOD_FIELDS if "payload" in job else {name: GOOD_FIELDS[name] for name in ("schedule", "timezone")}
+        mended = {
+            name: chance.choice(fields[name]) if name in fields and chance.random() < share else value
+            for name, value in job.items()
+        }
+        payload = job.get("payload")
+        if isinstance(payload, dict) and chance.random() < share:
+            mended["payload"] = payload | {name: {"x-job": "x"} for name in payload.keys() & {"headers"}}
+            mended["payload"]["url"] = self._world.url
+        if "ids" in job:
+            mended["ids"] = self._world.known("execution_id")
+        return mended
+
+    def _harmless(self, body: Any) -> Any:
+        """Whatever was generated: no job calls anybody but the receiver."""
+        if isinstance(body, list):
+            return [self._harmless(item) for item in body]
+        if isinstance(body, dict):
+            return {name: self._harmless(item) for name, item in body.items()}
+        return self._world.url if isinstance(body, str) and body.lower().startswith(("http:", "https:")) else body
+
+
+def _is_good(case: Case, location: ParameterLocation) -> bool:
+    component = case.meta.components.get(location) if case.meta else None
+    return component is None or component.mode.is_positive
+
+
+def _set_header(case: Case, name: str, value: str | None) -> None:
+    headers = case.headers.copy()
+    headers.pop(name, None)
+    if value is not None:
+        headers[name] = value
+    case.headers = headers

@@ -1,0 +1,172 @@
+"""Servers that ask who one is, and those who ask: ann and bob, users of acme; ada, its admin; eve, admin of evil."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import secrets
+import uuid
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit, urlunsplit
+
+from api.person import FAR, OPEN
+from cluster.processes import Answer, Client, Receiver, Server, now_ms, wait_until
+from duetime.api.tokens import sign
+from store.postgres_server import fresh_database
+
+ORIGIN = "https://app.example.com"
+FREE_ON_SQLITE, FREE_ON_POSTGRESQL = 20, 100  # requests an hour
+
+JWT_SECRET = f"jwt/{secrets.token_hex(30)}"
+SIGNING_KEY = secrets.token_bytes(24)
+ENCRYPTION_KEY = secrets.token_bytes(32)
+DATABASE_PASSWORD = f"pw-{secrets.token_hex(12)}"
+SETTINGS = {
+    "JWT_SECRET": JWT_SECRET,
+    "SIGNING_SECRETS": f"whsec_{b64encode(SIGNING_KEY).decode()}",
+    "CORS_ORIGINS": f"{ORIGIN},http://localhost:3000",
+    "LOG_LEVEL": "debug",
+}
+
+
+def on_sqlite(folder: Path) -> Server:
+    return Server(folder, **SETTINGS, FREE_REQUESTS_PER_HOUR=str(FREE_ON_SQLITE))
+
+
+def on_postgresql(folder: Path, url: str) -> Server:
+    """A node of the database at `url`, and keys of its own setting: there is no folder that could hold a file."""
+    return Server(
+        folder, **SETTINGS, DATABASE_URL=url, NODE_NAME=folder.name, FREE_REQUESTS_PER_HOUR=str(FREE_ON_POSTGRESQL),
+        ENCRYPTION_KEYS=f"k1:{b64encode(ENCRYPTION_KEY).decode()}",
+    )  # fmt: skip
+
+
+@contextmanager
+def database() -> Iterator[str]:
+    """`fresh_database` for a fixture that is not asynchronous, with a password that the server has no use for."""
+    with asyncio.Runner() as runner:
+        fresh = fresh_database()
+        parts = urlsplit(runner.run(fresh.__aenter__()))
+        user, _, where = parts.netloc.rpartition("@")
+        user = user if ":" in user else f"{user or 'postgres'}:{DATABASE_PASSWORD}"
+        try:
+            yield urlunsplit(parts._replace(netloc=f"{user}@{where}"))
+        finally:
+            runner.run(fresh.__aexit__(None, None, None))
+
+
+class Frame(NamedTuple):
+    """One server-sent event."""
+
+    number: str
+    kind: str
+    data: str
+
+
+class Known(Client):
+    """A client that sends a credential with each request, and is whoever that proves."""
+
+    def __init__(self, port: int, headers: Mapping[str, str]) -> None:
+        super().__init__(port)
+        self.headers = dict(headers)
+
+    def request(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Answer:
+        return super().request(method, path, body, {**self.headers, **(headers or {})})
+
+    def at(self, server: Server) -> Known:
+        """The same one, asking another node."""
+        return Known(server.client.port, self.headers)
+
+    @contextmanager
+    def following(self, path: str = "/events", last: str | None = None) -> Iterator[Iterator[Frame]]:
+        """The frames of a stream. Inside the block the server is known to listen."""
+        resume = {} if last is None else {"Last-Event-ID": last}
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection.request("GET", f"/api/v1{path}", headers={**self.headers, "Accept": "text/event-stream", **resume})
+        response = connection.getresponse()
+        assert response.status == 200, response.read()
+        yield _frames(response)
+        connection.close()
+
+    def create(self, schedule: str = FAR, url: str = "http://127.0.0.1:9/nobody", **fields: Any) -> str:
+        body = {"name": "a job", "schedule": schedule, "payload": {"url": url}, **fields}
+        answer = self.post("/jobs", body)
+        assert answer.status == 201, answer
+        return str(answer.json()["job_id"])
+
+    def executions(self, job_id: str) -> list[dict[str, Any]]:
+        answer = self.get(f"/jobs/{job_id}/executions")
+        assert answer.status == 200, answer
+        found: list[dict[str, Any]] = answer.json()["executions"]
+        return found
+
+    def wait_for(self, job_id: str, state: str, seconds: float = 15) -> str:
+        """The id of the job's execution that has come to this state."""
+
+        def reached() -> list[str]:
+            return [row["execution_id"] for row in self.executions(job_id) if row["state"] == state]
+
+        return wait_until(reached, seconds, f"an execution of {job_id} is {state}")[0]
+
+    def wait_for_ends(self, job_ids: Sequence[str], seconds: float = 20) -> list[str]:
+        """The ids of the executions of all these jobs, each of which has run."""
+
+        def ended() -> list[str]:
+            rows = [self.executions(job_id) for job_id in job_ids]
+            over = all(found and not any(row["state"] in OPEN for row in found) for found in rows)
+            return [row["execution_id"] for found in rows for row in found] if over else []
+
+        return wait_until(ended, seconds, "every job has run")
+
+
+def _frames(response: http.client.HTTPResponse) -> Iterator[Frame]:
+    fields: dict[str, str] = {}
+    while line := response.readline():
+        name, colon, value = line.decode().rstrip("\n").partition(": ")
+        if colon and name:
+            fields[name] = f"{fields[name]}\n{value}" if name in fields else value
+        elif "event" in fields:
+            yield Frame(fields.get("id", ""), fields["event"], fields.get("data", ""))
+            fields = {}
+
+
+def token(tenant: str, user_id: str, role: str = "user", tier: str = "enterprise", **claims: Any) -> str:
+    named = {"tenant": tenant, "user_id": user_id, "role": role, "tier": tier, **claims}
+    return sign(JWT_SECRET, "duetime", "duetime", named, now_ms(), 3600)
+
+
+class People:
+    """Of tenants of their own: what other tests do on the same server is none of their business."""
+
+    def __init__(self, server: Server, receiver: Receiver) -> None:
+        mark = uuid.uuid4().hex[:8]
+        self.server = server
+        self.receiver = receiver
+        self.acme, self.evil = f"acme-{mark}", f"evil-{mark}"
+        self.ann, self.bob = self.as_user(self.acme, "ann"), self.as_user(self.acme, "bob")
+        self.ada, self.eve = self.as_user(self.acme, "ada", "admin"), self.as_user(self.evil, "eve", "admin")
+
+    def as_user(self, tenant: str, user_id: str, role: str = "user", tier: str = "enterprise", **claims: Any) -> Known:
+        signed = token(tenant, user_id, role, tier, **claims)
+        return Known(self.server.client.port, {"Authorization": f"Bearer {signed}"})
+
+    def with_key(self, key: str) -> Known:
+        return Known(self.server.client.port, {"X-API-Key": key})
+
+    def make_key(self, admin: Known, **fields: Any) -> dict[str, Any]:
+        answer = admin.post("/api-keys", {"name": "a key", "tier": "enterprise", **fields})
+        assert answer.status == 201, answer
+        made: dict[str, Any] = answer.json()
+        return made
+
+
+def listed(client: Client, path: str, field: str, name: Callable[[dict[str, Any]], Any]) -> tuple[list[Any], int]:
+    """What a list shows, and the total that it says."""
+    answer = client.get(path)
+    assert answer.status == 200, answer
+    page = answer.json()
+    return sorted(name(row) for row in page[field]), page["total"]

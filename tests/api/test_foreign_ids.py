@@ -1,0 +1,478 @@
+"""Every place of every route that can name something, with the name of what is another's in it.
+
+Of another tenant's: the answer is what is answered for something that exists nowhere, to the byte, and nothing of
+theirs changes or is shown. Of another user's in the same tenant: 403, or it is left out.
+
+A place is a parameter of a path or a query, a header, or a field of a body. The table below says of each what may stand
+there. `test_every_place_of_every_route_is_in_the_table` fails when a route, or a place in one, is missing from it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import pytest
+
+from api.people import Known, People
+from api.person import FAR
+from cluster.processes import Answer, Client, Server
+from duetime.api import paging
+
+MARK = "what-only-acme-knows"
+NOWHERE = "0198c0de-1234-7abc-8def-0123456789ab"
+URL = {"url": "http://127.0.0.1:9/nobody"}
+JOB: dict[str, Any] = {"name": "eve's", "schedule": FAR, "payload": URL}
+
+# What can stand in a place.
+JOB_ID, EXECUTION_ID, KEY_ID = "job id", "execution id", "API key's id"
+JOB_KEY, IDEMPOTENCY_KEY, USER_ID, RESOURCE = "job's key", "idempotency key", "user id", "id of a resource"
+NAME, TAG = "name", "tag"
+JOBS_CURSOR, EXECUTIONS_CURSOR, AUDIT_CURSOR = "cursor of jobs", "cursor of executions", "cursor of the audit"
+EVENT, VERSION = "number of an event", "version"
+NOTHING = ""  # it names nobody's things
+
+_PAGE = {"query limit": NOTHING, "query offset": NOTHING}
+_SPAN = {"query from": NOTHING, "query to": NOTHING}
+_JOB_FIELDS = {
+    f"body {name}": NOTHING
+    for name in (
+        "name", "schedule", "payload", "type", "description", "timezone", "retry_policy", "timeout_seconds", "priority",
+        "start_at", "end_at", "max_runs", "catch_up", "overlap", "jitter_seconds", "dst", "tags",
+    )
+} | {"body key": JOB_KEY}  # fmt: skip
+_ONE_JOB = {"path job_id": JOB_ID}
+_ONE_RUN = {"path execution_id": EXECUTION_ID}
+
+# By method and path: each place, and what can stand there.
+TABLE: dict[str, dict[str, str]] = {
+    "post /jobs": {"header Idempotency-Key": IDEMPOTENCY_KEY, "header Prefer": NOTHING, **_JOB_FIELDS},
+    "post /jobs:batch": _JOB_FIELDS,
+    "get /jobs": {
+        **_PAGE, "query cursor": JOBS_CURSOR, "query owner": USER_ID, "query name": NAME, "query tag": TAG,
+        "query status": NOTHING, "query type": NOTHING, "query sort": NOTHING, "query order": NOTHING,
+    },
+    "get /jobs/{job_id}": _ONE_JOB,
+    "put /jobs/{job_id}": {**_ONE_JOB, "header If-Match": VERSION, **_JOB_FIELDS},
+    "patch /jobs/{job_id}": {**_ONE_JOB, "header If-Match": VERSION, **_JOB_FIELDS},
+    "delete /jobs/{job_id}": {**_ONE_JOB, "query purge": NOTHING},
+    "put /jobs/by-key/{key}": {"path key": JOB_KEY, "header If-Match": VERSION, **_JOB_FIELDS},
+    "post /jobs/{job_id}/pause": _ONE_JOB,
+    "post /jobs/{job_id}/resume": _ONE_JOB,
+    "post /jobs/{job_id}/cancel": _ONE_JOB,
+    "post /jobs/{job_id}/run": _ONE_JOB,
+    "post /jobs/{job_id}/retry": _ONE_JOB,
+    "get /jobs/{job_id}/status": _ONE_JOB,
+    "get /jobs/{job_id}/executions": {
+        **_ONE_JOB, **_PAGE, "query state": NOTHING, "query cursor": EXECUTIONS_CURSOR
+    },
+    "get /jobs/{job_id}/next": {**_ONE_JOB, "query count": NOTHING},
+    "get /jobs/{job_id}/why": _ONE_JOB,
+    "get /executions": {
+        **_PAGE, **_SPAN, "query cursor": EXECUTIONS_CURSOR, "query job_id": JOB_ID, "query state": NOTHING
+    },
+    "get /executions/{execution_id}": _ONE_RUN,
+    "get /executions/{execution_id}/logs": {**_ONE_RUN, "header Last-Event-ID": EVENT},
+    "post /executions/{execution_id}/cancel": _ONE_RUN,
+    "post /executions/{execution_id}/retry": _ONE_RUN,
+    "get /dead-letters": {**_PAGE, "query cursor": EXECUTIONS_CURSOR, "query job_id": JOB_ID},
+    "post /dead-letters/redrive": {"body ids": EXECUTION_ID, "body job_id": JOB_ID, "body limit": NOTHING},
+    "post /schedules/preview": {
+        f"body {name}": NOTHING for name in ("schedule", "timezone", "dst", "after", "count")
+    },
+    "get /events": {"header Last-Event-ID": EVENT},
+    "get /api-keys": {},
+    "post /api-keys": {
+        "body user_id": USER_ID,
+        **{f"body {name}": NOTHING for name in ("name", "role", "tier", "scopes", "expires_in_days")},
+    },
+    "delete /api-keys/{key_id}": {"path key_id": KEY_ID},
+    "get /audit": {
+        **_SPAN, "query cursor": AUDIT_CURSOR, "query actor": USER_ID, "query resource": RESOURCE,
+        "query action": NOTHING, "query limit": NOTHING,
+    },
+    "get /cluster": {},
+    "get /health": {"query verbose": NOTHING},
+}  # fmt: skip
+ADMINS_ONLY = {"get /api-keys", "post /api-keys", "delete /api-keys/{key_id}", "get /audit", "get /cluster"}
+# There, the name of what is another's is as good as any: something of one's own comes of it.
+MAKES = {("post /jobs", JOB_KEY), ("post /jobs", IDEMPOTENCY_KEY), ("post /jobs:batch", JOB_KEY),
+         ("put /jobs/by-key/{key}", JOB_KEY), ("put /jobs/{job_id}", JOB_KEY), ("patch /jobs/{job_id}", JOB_KEY),
+         ("post /api-keys", USER_ID)}  # fmt: skip
+# What narrows a list: of another user's, nothing is left.
+FILTERS = {
+    ("get /jobs", "query name"), ("get /jobs", "query tag"), ("get /executions", "query job_id"),
+    ("get /dead-letters", "query job_id"), ("post /dead-letters/redrive", "body job_id"),
+}  # fmt: skip
+FRAMEWORKS = ("/_openapi", "/_openapi/{path}", "/_openapi/openapi.json")
+# Lists, and what has an empty one for an answer.
+LISTS = {"jobs", "executions", "entries", "keys", "skipped"}
+
+
+def places(document: dict[str, Any]) -> dict[str, set[str]]:
+    """As the contract has them, in the form of the table's."""
+    found: dict[str, set[str]] = {}
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            named = found.setdefault(f"{method} {path.removeprefix('/api/v1')}", set())
+            named |= {f"{it['in']} {it['name']}" for it in operation.get("parameters", ())}
+            for content in (operation.get("requestBody") or {}).get("content", {}).values():
+                named |= {f"body {name}" for name in _fields(document, content["schema"])}
+    return found
+
+
+def _fields(document: dict[str, Any], schema: dict[str, Any]) -> Iterator[str]:
+    if "$ref" in schema:
+        schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    if "items" in schema:
+        yield from _fields(document, schema["items"])
+    yield from schema.get("properties", {})
+
+
+def test_every_place_of_every_route_is_in_the_table(guarded: Server) -> None:
+    """A new one has to be added there: what may it name, and whose is that?"""
+    assert {route: set(found) for route, found in TABLE.items()} == places(guarded.client.get("/openapi.json").json())
+
+
+@pytest.mark.filterwarnings("ignore:.*:DeprecationWarning")
+def test_no_route_is_hidden_from_the_contract() -> None:
+    from duetime.api.app import _routes, create_routes
+    from duetime.api.health import get_health
+    from duetime.api.openapi import docs_routes
+
+    app = create_routes(None, [_routes(), get_health, *docs_routes()])  # type: ignore[arg-type]
+    served = {
+        f"{method.lower()} {re.sub(r':str}', '}', route.path).removeprefix('/api/v1')}"
+        for route in app.routes
+        for method in getattr(route, "methods", ())
+        if method not in ("OPTIONS", "HEAD")
+    }
+    assert served - {"get /openapi.json", "get /docs"} - {f"get {path}" for path in FRAMEWORKS} == set(TABLE)
+
+
+def test_what_the_framework_adds_by_itself_is_nobodys(people: People) -> None:
+    for path in FRAMEWORKS:
+        assert people.ada.get(path).status in (403, 404)
+
+
+class Things(NamedTuple):
+    """What there is of somebody's, by what can stand in a place."""
+
+    owner: Known
+    names: dict[str, list[str]]
+
+
+@pytest.fixture
+def victim(people_anywhere: People) -> Things:
+    return make_things(people_anywhere, people_anywhere.ann)
+
+
+def make_things(people: People, owner: Known) -> Things:
+    """Jobs in every state in which something could be done to them."""
+    receiver, fields = people.receiver, {"name": MARK, "tags": {MARK: MARK}}
+    waiting = owner.create("every 1h", url=receiver.url(), key=MARK, **fields)
+    paused = owner.create("every 1h", url=receiver.url(), **fields)
+    assert owner.post(f"/jobs/{paused}/pause").status == 200
+    hanging = owner.create("immediate", url=receiver.url("/hang"), timeout_seconds=600, **fields)
+    fails = {"retry_policy": {"max_retries": 0}, **fields}
+    failed = owner.create("immediate", url=receiver.url(f"/status/500?{MARK}"), **fails)
+    done = owner.create("immediate", url=receiver.url(), **fields)
+    runs = [owner.wait_for(hanging, "RUNNING"), owner.wait_for(failed, "FAILED"), owner.wait_for(done, "COMPLETED")]
+    once = owner.post("/jobs", {**JOB, "name": MARK}, idempotency_key=MARK)
+    assert once.status == 201
+    jobs = [waiting, paused, hanging, failed, done, once.json()["job_id"]]
+    key = people.make_key(people.ada, name=MARK, user_id="ann")
+    audit = people.ada.get("/audit?limit=1").json()
+    return Things(
+        owner,
+        {
+            JOB_ID: jobs,
+            EXECUTION_ID: runs,
+            KEY_ID: [key["key_id"]],
+            JOB_KEY: [MARK],
+            IDEMPOTENCY_KEY: [MARK],
+            USER_ID: ["ann"],
+            RESOURCE: [*jobs, *runs, key["key_id"]],
+            NAME: [MARK],
+            TAG: [MARK, f"{MARK}={MARK}"],
+            JOBS_CURSOR: [owner.get("/jobs?limit=1").json()["next_cursor"]],
+            EXECUTIONS_CURSOR: [owner.get("/executions?limit=1").json()["next_cursor"]],
+            AUDIT_CURSOR: [audit["next_cursor"]],
+            EVENT: ["0", "1"],
+            VERSION: ['"1"', "*"],
+        },
+    )
+
+
+# Of each kind, what nobody has.
+ABSENT = {
+    JOB_ID: NOWHERE, EXECUTION_ID: NOWHERE, KEY_ID: "a" * 16, JOB_KEY: "nobodys", IDEMPOTENCY_KEY: "nobodys",
+    USER_ID: "nobody", RESOURCE: NOWHERE, NAME: "nobodys", TAG: "nobodys",
+}  # fmt: skip
+
+
+def snapshot(admin: Known) -> list[Any]:
+    """All that an admin can see of a tenant."""
+    jobs = admin.pages("/jobs", "jobs")
+    runs = admin.pages("/executions", "executions")
+    details = [admin.get(f"/jobs/{job['job_id']}") for job in jobs]
+    attempts = [admin.get(f"/executions/{run['execution_id']}{part}") for run in runs for part in ("", "/logs")]
+    histories = [admin.get(f"/jobs/{job['job_id']}/executions").json() for job in jobs]
+    letters = admin.pages("/dead-letters", "executions")
+    keys, audit = admin.get("/api-keys").json(), admin.pages("/audit", "entries")
+    assert jobs
+    assert runs
+    assert audit
+    return [
+        jobs, runs, [(answer.headers["etag"], answer.json()) for answer in details],
+        [answer.json() for answer in attempts], histories, letters, keys, audit,
+    ]  # fmt: skip
+
+
+class Ask(NamedTuple):
+    """One place of one route; all else in it is the asker's own, or fits."""
+
+    route: str
+    place: str
+    kind: str
+
+    def send(self, client: Client, value: str, own_job: str) -> Answer:
+        method, _, path = self.route.partition(" ")
+        where, _, name = self.place.partition(" ")
+        headers, query, body = {}, "", self._body()
+        if where == "path":
+            path = path.replace(f"{{{name}}}", quote(value, safe=""))
+        elif where == "query":
+            query = f"?{name}={quote(value, safe='')}"
+        elif where == "header":
+            headers = {name: value}
+        elif name == "ids":
+            body = {"ids": [value]}
+        else:
+            body = [{**JOB, name: value}] if isinstance(body, list) else {**(body or {}), name: value}
+        if self.route == "delete /jobs/{job_id}":
+            query = "?purge=true"
+        path = path.replace("{job_id}", own_job).replace("{key}", "of-my-own")
+        if path.endswith("/logs"):
+            headers["Accept"] = "text/event-stream"
+        return client.request(method.upper(), path + query, body, headers)
+
+    def _body(self) -> Any:
+        if self.route == "post /jobs:batch":
+            return [JOB]
+        if self.route == "post /jobs" or self.route.startswith("put /jobs/by-key"):
+            return JOB
+        if self.route == "post /api-keys":
+            return {"name": "eve's"}
+        return {} if self.route.startswith(("put", "patch", "post /dead")) else None
+
+
+ASKS = [Ask(route, place, kind) for route, found in TABLE.items() for place, kind in found.items() if kind in ABSENT]
+CURSORS = [
+    Ask(route, place, kind)
+    for route, found in TABLE.items()
+    for place, kind in found.items()
+    if kind in (JOBS_CURSOR, EXECUTIONS_CURSOR, AUDIT_CURSOR)
+]
+
+_CHANCE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{4}-\d\d-\d\dT[\d:.]+Z|dt_[a-z0-9]+_[a-z0-9]+")
+_KEY_ID = re.compile(r'(?<="key_id":")[a-z0-9]{16}')
+_PASSING = {"x-request-id", "date", "content-length"}
+
+
+def told(answer: Answer, named: str) -> tuple[int, dict[str, str], str]:
+    """What an answer says, but for the name that was asked for, and what differs from request to request."""
+    headers = {name: value for name, value in answer.headers.items() if name not in _PASSING}
+    body = answer.body.decode().replace(json.dumps(named)[1:-1], "<named>").replace(quote(named, safe=""), "<named>")
+    return answer.status, headers, _KEY_ID.sub("<key id>", _CHANCE.sub("<chance>", body))
+
+
+def is_empty(answer: Answer) -> bool:
+    """Of a list, or of what was done to one."""
+    page = answer.json()
+    lists = [page[name] for name in LISTS & page.keys()]
+    return bool(lists) and not any(lists) and not page.get("total") and not page.get("redriven")
+
+
+class TestAnotherTenants:
+    @pytest.fixture(params=["an admin", "a user", "an admin's key"])
+    def intruder(self, request: pytest.FixtureRequest, people_anywhere: People) -> Known:
+        people = people_anywhere
+        if request.param == "an admin":
+            return people.eve
+        if request.param == "a user":
+            return people.as_user(people.evil, "mal")
+        return people.with_key(people.make_key(people.eve, role="admin")["key"])
+
+    def test_is_as_if_it_did_not_exist(self, people_anywhere: People, victim: Things, intruder: Known) -> None:
+        people, own_job = people_anywhere, intruder.create()
+        is_admin = intruder.get("/audit").status == 200
+        before, checked = snapshot(people.ada), 0
+        for ask in ASKS:
+            for name in victim.names[ask.kind]:
+                foreign, absent = (self._send(ask, intruder, it, own_job) for it in (name, ABSENT[ask.kind]))
+                assert told(foreign, name) == told(absent, ABSENT[ask.kind]), ask
+                self._check(ask, foreign, is_admin, name)
+                checked += 1
+        assert checked > 100
+        assert snapshot(people.ada) == before
+
+    def _send(self, ask: Ask, intruder: Known, name: str, own_job: str) -> Answer:
+        """And take back what came of it: the next one is to find things as this one did."""
+        makes = (ask.route, ask.kind) in MAKES and ask.route != "post /api-keys"
+        answer = ask.send(intruder, name, intruder.create() if makes else own_job)
+        if makes and answer.status < 300:
+            made = answer.json()
+            for job_id in made.get("created") or [made["job_id"]]:
+                assert intruder.delete(f"/jobs/{job_id}?purge=true").status == 200
+        return answer
+
+    def _check(self, ask: Ask, answer: Answer, is_admin: bool, name: str) -> None:
+        shown = answer.body.decode().replace(json.dumps(name)[1:-1], "")
+        assert MARK not in shown, ask
+        if not is_admin and (ask.route in ADMINS_ONLY or ask.place == "query owner"):
+            assert answer.status == 403, (ask, answer)
+        elif ask.route.startswith("put /jobs/by-key") and ask.place == "body key":
+            assert answer.status == 400, (ask, answer)  # the path has the key
+        elif (ask.route, ask.kind) in MAKES:
+            assert answer.status in (200, 201), (ask, answer)
+        else:
+            assert answer.status == 404 or is_empty(answer), (ask, answer)
+
+    def test_cursor_shows_ones_own_rows_only(self, people_anywhere: People) -> None:
+        people, eve = people_anywhere, people_anywhere.eve
+        own_job = eve.create("immediate", url=people.receiver.url())
+        eve.wait_for_ends([own_job])
+        victim = make_things(people, people.ann)  # later: what comes after a place in the lists is eve's
+        before = snapshot(people.ada)
+        for ask in CURSORS:
+            for cursor in victim.names[ask.kind]:
+                answer = ask.send(eve, cursor, own_job)
+                assert answer.status == 200, (ask, answer)
+                assert MARK not in answer.body.decode()
+                assert not any(name in answer.body.decode() for name in victim.names[RESOURCE]), ask
+                assert (own_job in answer.body.decode()) == (ask.route != "get /dead-letters"), ask
+                value, row = paging.read_cursor(cursor, int if ask.kind == AUDIT_CURSOR else str)
+                beside = paging.write_cursor(value, row[:-4] + "0000")  # names no row, at the same place of the order
+                assert told(answer, "") == told(ask.send(eve, beside, own_job), "")
+        assert snapshot(people.ada) == before
+
+    def test_events_are_nobodys(self, people_anywhere: People, victim: Things) -> None:
+        eve = people_anywhere.eve
+        for last in victim.names[EVENT]:
+            marker = eve.create(name="the last of mine")
+            with eve.following(last=last) as frames:
+                seen = []
+                for frame in frames:
+                    seen.append(frame)
+                    if marker in frame.data:
+                        break
+            assert not any(MARK in frame.data for frame in seen)
+            assert not any(name in frame.data for frame in seen for name in victim.names[RESOURCE])
+
+    def test_versions_fit_nothing(self, people_anywhere: People, victim: Things) -> None:
+        """If-Match is looked at after whose the job is."""
+        eve = people_anywhere.eve
+        for method in ("PUT", "PATCH"):
+            for version in (*victim.names[VERSION], '"99"'):
+                path, match = f"/jobs/{victim.names[JOB_ID][0]}", {"If-Match": version}
+                foreign = eve.request(method, path, {"name": "eve's"}, match)
+                absent = eve.request(method, f"/jobs/{NOWHERE}", {"name": "eve's"}, match)
+                assert told(foreign, victim.names[JOB_ID][0]) == told(absent, NOWHERE)
+                assert foreign.status == 404
+
+    def test_many_are_not_redriven_though_one_of_them_is_ones_own(
+        self, people_anywhere: People, victim: Things
+    ) -> None:
+        people, eve, before = people_anywhere, people_anywhere.eve, snapshot(people_anywhere.ada)
+        fails = {"url": people.receiver.url("/status/500"), "retry_policy": {"max_retries": 0}}
+        own_job = eve.create("immediate", **fails)
+        (own,) = eve.wait_for_ends([own_job])
+        answer = eve.post("/dead-letters/redrive", {"ids": [*victim.names[EXECUTION_ID], own]})
+        assert (answer.status, answer.json()["redriven"], len(answer.json()["executions"])) == (202, 1, 1)
+        assert answer.json()["executions"][0] not in victim.names[EXECUTION_ID]
+        assert eve.post("/dead-letters/redrive", {"limit": 1000}).status == 202
+        assert snapshot(people.ada) == before
+
+    def test_a_user_of_the_same_name_is_another_one(self, people_anywhere: People, victim: Things) -> None:
+        people = people_anywhere
+        key = people.make_key(people.eve, user_id="ann", role="admin")["key"]
+        for namesake in (people.as_user(people.evil, "ann"), people.with_key(key)):
+            for path in ("/jobs", "/jobs?owner=ann", "/executions", "/dead-letters"):
+                assert is_empty(namesake.get(path)), path
+            for job_id in victim.names[JOB_ID]:
+                assert namesake.get(f"/jobs/{job_id}").status == 404
+
+    def test_no_field_says_which_tenant_one_asks_for(self, people: People) -> None:
+        people.ann.create(name=MARK)
+        for path in (
+            f"/jobs?tenant={people.acme}",
+            f"/executions?tenant={people.acme}",
+            f"/audit?tenant={people.acme}",
+        ):
+            assert MARK not in people.eve.get(path, x_tenant=people.acme, tenant=people.acme).body.decode()
+        assert people.eve.post("/jobs", {**JOB, "tenant": people.acme}).status == 400
+        assert people.eve.post("/jobs", {**JOB, "owner": "ann"}).status == 400
+
+
+class TestAnotherUsers:
+    # What another user's name may be used for in the same tenant.
+    OWN = frozenset({("post /jobs", IDEMPOTENCY_KEY)})
+
+    @pytest.fixture(params=["a user", "an enterprise user", "an admin who may only read, write and run", "a key"])
+    def other(self, request: pytest.FixtureRequest, people_anywhere: People) -> Known:
+        people = people_anywhere
+        if request.param == "a user":
+            return people.bob
+        if request.param == "an enterprise user":
+            return people.as_user(people.acme, "bob", "enterprise")
+        if request.param == "a key":
+            return people.with_key(people.make_key(people.ada, user_id="bob")["key"])
+        return people.as_user(people.acme, "bob", "admin", scopes=["read", "write", "run"])
+
+    def test_is_forbidden_or_left_out(self, people_anywhere: People, victim: Things, other: Known) -> None:
+        people, own_job = people_anywhere, other.create(name="bob's")
+        before, checked = self._state(people), 0
+        for ask in ASKS:
+            for name in victim.names[ask.kind]:
+                answer = ask.send(other, name, own_job)
+                self._check(ask, answer, name)
+                checked += 1
+        assert checked > 100
+        assert self._state(people) == before
+
+    def _state(self, people: People) -> Any:
+        """Of ann's: bob may do as he likes with his own, and the audit says that he did."""
+        found = snapshot(people.ada)
+        mine = [job for job in found[0] if job["created_by"] == "ann"]
+        ids = {job["job_id"] for job in mine}
+        runs = [row for row in found[1] if row["job_id"] in ids]
+        entries = [entry for entry in found[7] if entry["actor"] != "bob"]
+        return mine, runs, [job for job in found[2] if job[1]["job_id"] in ids], found[6], entries
+
+    def _check(self, ask: Ask, answer: Answer, name: str) -> None:
+        if (ask.route, ask.kind) in self.OWN:
+            assert answer.status == 201, (ask, answer)
+            return
+        shown = answer.body.decode().replace(json.dumps(name)[1:-1], "")
+        assert MARK not in shown, ask
+        if ask.kind == JOB_KEY and ask.route == "post /jobs:batch":
+            assert answer.json()["created"] == []
+        elif ask.kind == JOB_KEY and ask.place == "body key":  # a key is the tenant's: taken
+            assert answer.status in (400, 409), (ask, answer)
+        elif (ask.route, ask.place) in FILTERS:
+            assert is_empty(answer), (ask, answer)
+        else:
+            assert answer.status == 403, (ask, answer)
+
+    def test_one_of_many_spoils_the_whole_redrive(self, people_anywhere: People, victim: Things, other: Known) -> None:
+        people = people_anywhere
+        fails = {"url": people.receiver.url("/status/500"), "retry_policy": {"max_retries": 0}}
+        own_job = other.create("immediate", **fails)
+        (own,) = other.wait_for_ends([own_job])
+        answer = other.post("/dead-letters/redrive", {"ids": [own, *victim.names[EXECUTION_ID]]})
+        assert answer.status == 403
+        assert len(other.executions(own_job)) == 1

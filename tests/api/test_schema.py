@@ -1,0 +1,82 @@
+"""Thousands of requests made from /openapi.json, good ones and bad ones: each answer is one that the document declares.
+
+First the edge cases of each operation, then all operations in any order, over the same jobs and executions. No run
+depends on chance: it asks what the last one asked, but for the ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis import APIOperation, BaseSchema, Case, GenerationMode
+
+from api.asker import CONFIG, HEADERS, Asker, World
+from api.person import Person
+from cluster.processes import Receiver, Server
+from store.postgres_server import fresh_database
+
+pytestmark = pytest.mark.slow
+
+LEAST_REQUESTS = 5000
+EXAMPLES = 2400  # beside the edge cases, which are as many
+RENEWED_EVERY = 100  # requests
+GOOD, BAD = GenerationMode.POSITIVE, GenerationMode.NEGATIVE
+SETTINGS = settings(
+    max_examples=EXAMPLES, derandomize=True, database=None, deadline=None, phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)  # fmt: skip
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Server]:
+    if request.param == "sqlite":
+        server = Server(tmp_path).start()
+        yield server
+        server.close()
+        return
+    async with fresh_database() as url:
+        server = Server(tmp_path, DATABASE_URL=url).start()
+        yield server
+        server.close()
+
+
+def test_every_answer_is_one_that_the_document_declares(server: Server, receiver: Receiver) -> None:
+    url = f"http://127.0.0.1:{server.client.port}"
+    config = schemathesis.Config.from_dict(CONFIG)
+    schema = schemathesis.openapi.from_url(f"{url}/openapi.json", config=config, headers=HEADERS)
+    operations = [found.ok() for found in schema.get_all_operations()]
+    world = World(Person(server.client, receiver))
+    asker = Asker(url, world)
+    ask_edge_cases(asker, world, schema, operations)
+    ask_in_any_order(asker, world, operations)
+    assert not asker.failures, "\n\n".join(asker.failures.values())
+    assert "a request failed" not in server.errors()
+    assert asker.answers.total() >= LEAST_REQUESTS
+    assert {operation.label for operation in operations} <= {label for label, status in asker.answers if status < 300}
+
+
+def ask_edge_cases(asker: Asker, world: World, schema: BaseSchema, operations: Sequence[APIOperation]) -> None:
+    """Of each parameter and each field: the bounds, what lies beyond, another type, none at all."""
+    generation = schema.config.generation
+    for operation in operations:
+        world.renew()
+        for case in schema.iter_coverage_cases(operation, generation_modes=[GOOD, BAD], generation_config=generation):
+            asker.ask(case)
+
+
+def ask_in_any_order(asker: Asker, world: World, operations: Sequence[APIOperation]) -> None:
+    cases = st.one_of([operation.as_strategy(mode) for operation in operations for mode in (GOOD, GOOD, BAD)])
+
+    @SETTINGS
+    @given(cases)
+    def ask(case: Case) -> None:
+        if asker.answers.total() % RENEWED_EVERY == 0:
+            world.renew()
+        asker.ask(case)
+
+    ask()

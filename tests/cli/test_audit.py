@@ -1,0 +1,108 @@
+"""`duetime audit`, typed as an operator types it: who changed what, and whether the record of it is whole."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from served import served
+from store.postgres_server import connected, fresh_database
+
+DUETIME = [sys.executable, "-m", "duetime.cli.main"]
+
+
+def duetime(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*DUETIME, *arguments], capture_output=True, text=True, cwd=folder, timeout=60)
+
+
+def say(*arguments: str, folder: Path) -> Any:
+    done = duetime(*arguments, "--json", folder=folder)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """A node that is running, and three changes."""
+    folder = tmp_path_factory.mktemp("audit")
+    with served(folder) as url:
+        for name in ("one", "two"):
+            job = ("--name", name, "--schedule", "@yearly", "--url", "http://127.0.0.1:9/")
+            made = duetime("--url", url, "job", "create", *job, folder=folder)
+            assert made.returncode == 0, made.stderr
+        assert duetime("--url", url, "job", "pause", "two", folder=folder).returncode == 0
+        yield url, folder
+
+
+def test_a_list_says_who_changed_what_latest_first(node: tuple[str, Path]) -> None:
+    url, folder = node
+    entries = say("--url", url, "audit", "list", folder=folder)
+    assert [entry["action"] for entry in entries] == ["job.pause", "job.create", "job.create"]
+    assert {entry["actor"] for entry in entries} == {"local"}
+    assert (entries[0]["before"]["status"], entries[0]["after"]["status"]) == ("PENDING", "PAUSED")
+    assert len(say("--url", url, "audit", "list", "--action", "job.create", "-n", "1", folder=folder)) == 1
+    table = duetime("--url", url, "audit", "list", "--resource", entries[0]["resource"], folder=folder)
+    assert table.returncode == 0
+    assert "job.pause" in table.stdout
+
+
+def test_a_whole_audit_is_verified_beside_a_running_node(node: tuple[str, Path]) -> None:
+    _, folder = node
+    done = duetime("audit", "verify", "--data", "data", "--save", "heads.json", folder=folder)
+    assert (done.returncode, done.stdout) == (0, "The audit is whole: 3 entries in 1 chain.\n")
+    again = say("audit", "verify", "--data", "data", "--against", "heads.json", folder=folder)
+    assert (again["whole"], again["entries"]) == (True, 3)
+
+
+@pytest.mark.parametrize(
+    ("harm", "found"),
+    [
+        ("UPDATE audit SET entry = replace(entry, 'local', 'eve') WHERE number = 1 << 20", "link 1: its entries"),
+        ("DELETE FROM audit WHERE number = 2 << 20", "link 2: its entries"),
+        ("DELETE FROM audit WHERE number = 3 << 20; DELETE FROM audit_links WHERE link = 3", "link 3: it is gone"),
+    ],
+)
+def test_whoever_alters_it_is_found_out(tmp_path: Path, node: tuple[str, Path], harm: str, found: str) -> None:
+    _, folder = node
+    (tmp_path / "data").mkdir()
+    with apsw.Connection(str(folder / "data" / "duetime.db")) as source:
+        copy = apsw.Connection(str(tmp_path / "data" / "duetime.db"))
+        with copy.backup("main", source, "main") as backup:
+            backup.step()
+    assert duetime("audit", "verify", "--data", "data", "--save", "heads.json", folder=tmp_path).returncode == 0
+    copy.execute(harm).fetchall()
+    copy.close()
+    done = duetime("audit", "verify", "--data", "data", "--against", "heads.json", folder=tmp_path)
+    assert done.returncode == 1
+    assert "the audit was altered" in done.stderr
+    assert found in done.stderr
+
+
+def test_what_is_no_file_of_heads_is_refused(node: tuple[str, Path]) -> None:
+    _, folder = node
+    (folder / "other.json").write_text("[]")
+    assert duetime("audit", "verify", "--data", "data", "--against", "other.json", folder=folder).returncode == 2
+    assert duetime("audit", "verify", "--data", "nowhere", folder=folder).returncode == 1
+
+
+async def test_the_chains_of_several_nodes_on_postgresql(tmp_path: Path) -> None:
+    async with fresh_database() as url:
+        with served(tmp_path / "one", url) as first, served(tmp_path / "two", url) as second:
+            for number in range(6):
+                job = ("--name", f"job {number}", "--schedule", "@yearly", "--url", "http://127.0.0.1:9/")
+                made = duetime("--url", (first, second)[number % 2], "job", "create", *job, folder=tmp_path)
+                assert made.returncode == 0, made.stderr
+        found = say("audit", "verify", "--database-url", url, folder=tmp_path)
+        assert (found["whole"], found["entries"]) == (True, 6)
+        async with connected(url) as connection:
+            await connection.execute("UPDATE audit SET resource = 'x' WHERE number = (SELECT max(number) FROM audit)")
+        done = duetime("audit", "verify", "--database-url", url, folder=tmp_path)
+        assert done.returncode == 1
+        assert "but it is kept under 'x'" in done.stderr

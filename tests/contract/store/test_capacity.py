@@ -1,0 +1,296 @@
+"""How much there may be: what is full refuses what would add, and nothing else. The load is what a recount gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import apsw
+import msgspec
+import pytest
+
+from contract.store.conftest import MakeStore, Raw
+from contract.store.storm import TENANTS, Storm
+from duetime.domain import commands as c
+from duetime.domain.capacity import JOB_OVERHEAD_BYTES, Capacity, Load
+from duetime.domain.errors import Conflict, InsufficientStorage, NotFound, PreconditionFailed
+from duetime.ports.store import AuditQuery, JobQuery, Store
+from duetime.store.sqlite import SqliteStore
+from duetime.store.sqlite.blocks import load_migrations
+from duetime.store.sqlite.connection import FILE_NAME
+from processes import child
+from samples import NOW, TENANT, add_job, add_run, change_of, new_id, new_job, one, spec, verified
+
+CHILD = Path(__file__).with_name("child.py")
+
+
+def size(description: str | None = None) -> int:
+    job = spec() if description is None else spec(description=description)
+    return len(msgspec.json.encode(job)) + JOB_OVERHEAD_BYTES
+
+
+async def counted(raw: Raw) -> Load:
+    """Row by row; each row's own size is what its definition says."""
+    assert await raw("SELECT count(*) FROM jobs WHERE size <> octet_length(spec) + 512") == [(0,)]
+    ((jobs, total),) = await raw("SELECT count(*), coalesce(sum(size), 0) FROM jobs")
+    return Load(jobs, int(total))
+
+
+async def filled(make_store: MakeStore, capacity: Capacity, *jobs: c.NewJob) -> Store:
+    store = make_store(capacity)
+    await store.start()
+    assert await one(store, c.CreateJobs(NOW, jobs)) is None
+    return store
+
+
+def figures(refused: Any) -> tuple[str, int, int, int]:
+    assert isinstance(refused, InsufficientStorage), refused
+    assert (refused.status, refused.code) == (507, "INSUFFICIENT_STORAGE")
+    return refused.kind, refused.current, refused.limit, refused.requested
+
+
+async def test_an_empty_store_holds_nothing(store: Store):
+    assert await store.get_load() == Load(0, 0)
+
+
+async def test_a_store_that_has_as_many_jobs_as_it_may_refuses_more(make_store: MakeStore):
+    store = await filled(make_store, Capacity(most_jobs=3), new_job(), new_job())
+    assert figures(await one(store, c.CreateJobs(NOW, (new_job(), new_job())))) == ("job_count", 2, 3, 2)
+    assert await one(store, c.CreateJobs(NOW, (new_job(tenant="other"),))) is None
+    for tenant in (TENANT, "other"):
+        refused = await one(store, c.CreateJobs(NOW, (new_job(tenant=tenant),)))
+        assert figures(refused) == ("job_count", 3, 3, 1)
+    assert await store.get_load() == Load(3, 3 * size())
+    await store.stop()
+
+
+async def test_a_store_that_has_as_many_bytes_as_it_may_refuses_more(make_store: MakeStore):
+    store = await filled(make_store, Capacity(most_bytes=3 * size()), new_job(), new_job())
+    assert figures(await one(store, c.CreateJobs(NOW, (new_job(spec(description="x")),)))) == (
+        "memory", 2 * size(), 3 * size(), size("x"),
+    )  # fmt: skip
+    assert figures(await one(store, c.CreateJobs(NOW, (new_job(), new_job())))) == (
+        "memory", 2 * size(), 3 * size(), 2 * size(),
+    )  # fmt: skip
+    assert await one(store, c.CreateJobs(NOW, (new_job(),))) is None
+    assert await store.get_load() == Load(3, 3 * size())
+    await store.stop()
+
+
+async def test_of_a_commit_that_finds_room_for_some_those_pass(make_store: MakeStore):
+    store = await filled(make_store, Capacity(most_jobs=5), new_job())
+    creates = [c.CreateJobs(NOW, tuple(new_job() for _ in range(count))) for count in (2, 3, 1, 1, 1)]
+    answers = await store.apply(creates)
+    assert [isinstance(answer, InsufficientStorage) for answer in answers] == [False, True, False, False, True]
+    assert figures(answers[1]) == ("job_count", 3, 5, 3)
+    assert figures(answers[4]) == ("job_count", 5, 5, 1)
+    assert (await store.get_load()).jobs == await store.count_jobs(JobQuery(TENANT)) == 5
+    await store.stop()
+
+
+@pytest.mark.parametrize("replan", [True, False])
+async def test_a_job_grows_only_as_far_as_there_is_room_and_shrinks_always(
+    make_store: MakeStore, raw: Raw, replan: bool
+):
+    job, other = new_job(spec(description="x" * 100)), new_job()
+    most = size("x" * 100) + size() + 10
+    store = await filled(make_store, Capacity(2, most), job, other)
+    full = size("x" * 100) + size()
+
+    def change(length: int, version: int) -> c.ChangeJob:
+        return change_of(job.job_id, spec(description="x" * length), version, replan=replan, due_at=NOW)
+
+    assert figures(await one(store, change(111, 1))) == ("memory", full, most, 11)
+    assert await one(store, change(110, 1)) == 2
+    assert figures(await one(store, change(111, 2))) == ("memory", full + 10, most, 1)
+    assert figures(await one(store, c.CreateJobs(NOW, (new_job(),))))[0] == "memory"
+    assert await one(store, change(110, 2)) == 3
+    assert await one(store, change(50, 3)) == 4
+    assert await one(store, change(60, 4)) == 5
+    assert figures(await one(store, c.CreateJobs(NOW, (new_job(),)))) == ("memory", full - 40, most, size())
+    assert await store.get_load() == await counted(raw) == Load(2, full - 40)
+    await store.stop()
+
+
+async def test_a_store_that_holds_more_than_it_now_may_lets_jobs_shrink_and_go(make_store: MakeStore, raw: Raw):
+    jobs = [new_job(spec(description="x" * 500)) for _ in range(5)]
+    await (await filled(make_store, Capacity(), *jobs)).stop()
+    store = make_store(Capacity(2, 1000))
+    await store.start()
+    load = await store.get_load()
+    assert figures(await one(store, c.CreateJobs(NOW, (new_job(),)))) == ("memory", load.bytes, 1000, size())
+    assert await one(store, change_of(jobs[0].job_id, spec())) == 2
+    assert await one(store, c.PauseJob(NOW, TENANT, jobs[1].job_id, "ann", "")) == "PAUSED"
+    assert await add_run(store, jobs[1].job_id)
+    assert await one(store, c.PurgeJob(TENANT, jobs[2].job_id)) is False
+    assert isinstance(await one(store, change_of(jobs[0].job_id, spec(description="x"), 2)), InsufficientStorage)
+    assert await store.get_load() == await counted(raw)
+    await store.stop()
+
+
+async def test_of_two_reasons_to_refuse_a_change_both_stores_tell_the_same(make_store: MakeStore):
+    jobs = [new_job(spec(key="taken")), new_job()]
+    await (await filled(make_store, Capacity(), *jobs)).stop()
+    full = make_store(Capacity(2, 100))
+    await full.start()
+    longer = change_of(jobs[1].job_id, spec(key="taken", description="longer"))
+    assert isinstance(await one(full, longer), Conflict)
+    assert isinstance(await one(full, c.CreateJobs(NOW, (new_job(spec(key="taken")),))), InsufficientStorage)
+    await full.stop()
+
+
+@pytest.mark.parametrize("capacity", [Capacity(most_jobs=2), Capacity(most_bytes=2 * size())])
+async def test_after_a_purge_there_is_room_again(make_store: MakeStore, raw: Raw, capacity: Capacity):
+    jobs = [new_job(), new_job()]
+    store = await filled(make_store, capacity, *jobs)
+    assert isinstance(await one(store, c.CreateJobs(NOW, (new_job(),))), InsufficientStorage)
+    assert await one(store, c.CancelJob(NOW, TENANT, jobs[0].job_id)) == []
+    assert isinstance(await one(store, c.CreateJobs(NOW, (new_job(),))), InsufficientStorage)
+    assert await one(store, c.PurgeJob(TENANT, jobs[0].job_id)) is False
+    assert await one(store, c.CreateJobs(NOW, (new_job(),))) is None
+    assert isinstance(await one(store, c.CreateJobs(NOW, (new_job(),))), InsufficientStorage)
+    purged, made, refused = await store.apply(
+        [c.PurgeJob(TENANT, jobs[1].job_id), c.CreateJobs(NOW, (new_job(),)), c.CreateJobs(NOW, (new_job(),))]
+    )
+    assert (purged, made, type(refused)) == (False, None, InsufficientStorage)
+    assert await store.get_load() == await counted(raw) == Load(2, 2 * size())
+    await store.stop()
+
+
+async def test_a_purge_of_several_pages_gives_its_room_back_once_at_its_end(make_store: MakeStore, raw: Raw):
+    store = await filled(make_store, Capacity(most_jobs=1), job := new_job())
+    for n in range(4):
+        await add_run(store, job.job_id, NOW + n)
+    while await one(store, c.PurgeJob(TENANT, job.job_id, 2)):
+        assert await store.get_load() == await counted(raw) == Load(1, size())
+    assert await store.get_load() == await counted(raw) == Load(0, 0)
+    await store.stop()
+
+
+async def test_what_is_refused_for_another_reason_changes_no_load(make_store: MakeStore, raw: Raw):
+    job = new_job(spec(key="taken"))
+    store = await filled(make_store, Capacity(10, 10_000), job, other := new_job())
+    before = await store.get_load()
+    commands: list[tuple[c.Command, type[Exception]]] = [
+        (c.CreateJobs(NOW, (new_job(spec(key="taken")),)), Conflict),
+        (c.CreateJobs(NOW, (new_job(), new_job(spec(key="taken")))), Conflict),
+        (change_of(other.job_id, spec(key="taken", description="longer")), Conflict),
+        (change_of(other.job_id, spec(description="longer"), 9), PreconditionFailed),
+        (c.PurgeJob("other", job.job_id), NotFound),
+        (c.PurgeJob(TENANT, new_id()), NotFound),
+    ]
+    for command, refusal in commands:
+        assert type(await one(store, command)) is refusal
+    assert [type(answer) for answer in await store.apply([one for one, _ in commands])] == [r for _, r in commands]
+    assert await store.get_load() == await counted(raw) == before
+    await store.stop()
+
+
+async def test_a_definition_counts_by_its_bytes_as_they_are_stored(store: Store, raw: Raw):
+    texts = ["ü🕰", "\x00\x1f", '"quoted" \\ \\u0000', "\u2028</script>", "1e400"]
+    for text in texts:
+        await add_job(store, spec(description=text, tags={"a": text[:2]} if "\x00" not in text else {}))
+    assert await store.get_load() == await counted(raw)
+    for n, text in enumerate(texts):
+        job_id = await add_job(store, spec(name=f"{n}"))
+        assert await one(store, change_of(job_id, spec(description=text * 2))) == 2
+    assert await store.get_load() == await counted(raw)
+
+
+# After whatever was done
+
+
+async def test_after_ten_thousand_mixed_operations_the_load_is_what_a_recount_gives(make_store: MakeStore, raw: Raw):
+    store = make_store(Capacity(most_jobs=1000, most_bytes=700_000))
+    await store.start()
+    storm = Storm(store, 1)
+    for _ in range(4):
+        await storm.run(2500)
+        assert await store.get_load() == await counted(raw)
+    assert storm.operations >= 10_000
+    for name in ("NoneType", "str", "Conflict", "InsufficientStorage", "QuotaExceeded"):
+        assert storm.done[f"CreateJobs {name}"] > 5, storm.done
+    for name in ("ChangeJob int", "ChangeJob PreconditionFailed", "ChangeJob InsufficientStorage", "PurgeJob bool"):
+        assert storm.done[name] > 5, storm.done
+    for tenant in TENANTS:
+        ((jobs,),) = await raw(f"SELECT count(*) FROM jobs WHERE tenant = '{tenant}'")
+        assert await store.count_jobs(JobQuery(tenant)) == jobs
+    found = await verified(store, page=500)
+    assert (found.broken, found.entries) == (None, storm.entries)
+    await store.stop()
+
+
+@pytest.mark.parametrize("lines", [1, 30])
+async def test_after_a_kill_in_the_middle_the_load_is_what_a_recount_gives(
+    make_store: MakeStore, raw: Raw, backend: str, tmp_path: Path, lines: int
+):
+    """And the audit has an entry for each change that is there, and none for one that is not."""
+    with child(CHILD, backend, str(tmp_path), "storm") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "started\n"
+        for _ in range(lines):
+            process.stdout.readline()
+        process.kill()
+
+    store = make_store()
+    await store.start()
+    load = await store.get_load()
+    assert load == await counted(raw)
+    assert load.jobs > 0
+    assert (await verified(store, page=500)).broken is None
+    noted = await store.list_audit(AuditQuery(TENANT, limit=100_000))
+    made = sum(record.entry.after["jobs"] for record in noted)
+    assert made == load.jobs
+    await store.stop()
+
+
+@pytest.mark.parametrize("point", ["before_commit", "after_commit"])
+async def test_a_crash_around_a_commit_leaves_load_jobs_and_audit_as_one(
+    make_store: MakeStore, raw: Raw, backend: str, tmp_path: Path, point: str
+):
+    with child(CHILD, backend, str(tmp_path), "storm", DUETIME_CRASH_AT=f"{point}:15") as process:
+        process.communicate(timeout=30)
+    assert process.returncode == -9
+    store = make_store()
+    await store.start()
+    assert await store.get_load() == await counted(raw)
+    noted = await store.list_audit(AuditQuery(TENANT, limit=100_000))
+    assert sum(record.entry.after["jobs"] for record in noted) == (await store.get_load()).jobs
+    assert (await verified(store)).broken is None
+    await store.stop()
+
+
+# Of an older schema. (PostgreSQL's is tested in tests/store/postgres.)
+
+
+async def test_a_file_of_the_schema_before_has_its_jobs_counted(tmp_path: Path):
+    connection = apsw.Connection(str(tmp_path / FILE_NAME))
+    for number, sql in load_migrations()[:3]:
+        connection.execute(sql)
+        connection.pragma("user_version", number)
+    connection.execute("BEGIN")
+    for n in range(50):
+        values = (n.to_bytes(16, "big"), f"t{n % 3}", '{"name":"ü' + "x" * n + '"}')
+        connection.execute(
+            "INSERT INTO jobs (id, tenant, name, type, owner, created_at, updated_at, spec)"
+            " VALUES (?, ?, 'ü', 'http_request', 'ann', 1, 1, ?)",
+            values,
+        )
+        connection.execute(
+            "INSERT INTO timers (job, tenant, shard, status, version, recurs) VALUES (?, ?, 0, 'PENDING', 1, 1)",
+            values[:2],
+        )
+    connection.execute("INSERT INTO counters SELECT tenant, 'jobs', count(*) FROM jobs GROUP BY 1; COMMIT")
+    connection.close()
+
+    store = SqliteStore(tmp_path)
+    await store.start()
+    await add_job(store, tenant="t1")
+    load = await store.get_load()
+    reader = apsw.Connection(str(tmp_path / FILE_NAME))
+    rows = reader.execute("SELECT size, octet_length(spec) FROM jobs").fetchall()
+    reader.close()
+    assert all(job_size == octets + JOB_OVERHEAD_BYTES for job_size, octets in rows)
+    assert load == Load(51, sum(job_size for job_size, _ in rows))
+    assert [await store.count_jobs(JobQuery(f"t{n}")) for n in range(3)] == [17, 18, 16]
+    await store.stop()
