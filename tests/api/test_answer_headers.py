@@ -276,6 +276,18 @@ class TestLimits:
         self.check(as_ann.get("/jobs"), FREE_ON_SQLITE, FREE_ON_SQLITE - 1)
         self.check(people.with_key(key).get("/jobs"), FREE_ON_SQLITE, FREE_ON_SQLITE - 2)
 
+    def test_to_ask_now_with_one_tier_and_now_with_another_loses_nothing(self, people: People) -> None:
+        """A pro's key is free unless the admin says so. Of the free limit, one is worth 500 of pro's."""
+        pro, free = (people.as_user(people.acme, "both", tier=tier) for tier in ("pro", "free"))
+        for _ in range(5):
+            assert (pro.get("/jobs").status, free.get("/jobs").status) == (200, 200)
+
+        def left() -> int:
+            return int(pro.get("/jobs").headers["x-ratelimit-remaining"])
+
+        fair = 10_000 - 5 - 5 * 10_000 // FREE_ON_SQLITE
+        wait_until(lambda: left() >= fair - 50, 5, "what was reserved and not used is there again", pause=1.1)
+
     def test_new_jobs_have_a_limit_of_their_own(self, people_anywhere: People) -> None:
         """A hundred a day, however they come: each takes 864 seconds to come back."""
         people = people_anywhere

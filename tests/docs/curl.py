@@ -1,4 +1,4 @@
-"""What the pages use of curl, for machines that have none: `curl [-s] URL [-X M] [-H 'name: value'] [-d BODY]`."""
+"""What the pages use of curl, for machines that have none: `curl [-s] [-i] URL [-X M] [-H 'name: value'] [-d BODY]`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("url")
     parser.add_argument("-s", action="store_true")
+    parser.add_argument("-i", dest="with_head", action="store_true")
     parser.add_argument("-X", dest="method")
     parser.add_argument("-H", dest="headers", action="append", default=[])
     parser.add_argument("-d", dest="data")
@@ -20,10 +21,12 @@ def main() -> None:
     data = None if wanted.data is None else wanted.data.encode()
     request = urllib.request.Request(wanted.url, data, headers, method=wanted.method)
     try:
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request) as answer:
-            sys.stdout.write(answer.read().decode())
+        answer = urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request)
     except urllib.error.HTTPError as refused:
-        sys.stdout.write(refused.read().decode())
+        answer = refused
+    with answer:
+        head = f"HTTP/1.1 {answer.status} {answer.reason}\r\n{answer.headers}" if wanted.with_head else ""
+        sys.stdout.write(head + answer.read().decode())
 
 
 if __name__ == "__main__":

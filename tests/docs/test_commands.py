@@ -1,8 +1,11 @@
-"""The commands that the tutorial and the README tell people to type are typed, against a real server."""
+"""The commands that the tutorial, the README and how-tos tell people to type are typed, against a real server."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import secrets
 import shutil
 import socket
 import subprocess
@@ -17,15 +20,13 @@ from served import served, target
 
 
 class Terminal:
-    """A shell in which port 8080 is the server, 9000 the target, and on 9001 nobody listens, as the pages say."""
+    """A shell in which port 8080 is the server, and others are what the pages say; `duetime-data` is its folder."""
 
-    def __init__(self, folder: Path, url: str, target_url: str, nobody: str) -> None:
+    def __init__(self, folder: Path, url: str, **others: str) -> None:
         self._folder = folder
-        self._ports = {
-            "127.0.0.1:8080": url.removeprefix("http://"),
-            "127.0.0.1:9000": target_url.removeprefix("http://"),
-            "127.0.0.1:9001": nobody,
-        }
+        (folder / "duetime-data").symlink_to("data")
+        self._ports = {"127.0.0.1:8080": url.removeprefix("http://")}
+        self._ports |= {f"127.0.0.1:{name.removeprefix('port_')}": real for name, real in others.items()}
         self._environment = {**os.environ, "DUETIME_URL": url, "PATH": f"{self._commands()}:{os.environ['PATH']}"}
 
     def _commands(self) -> Path:
@@ -41,8 +42,9 @@ class Terminal:
         file.write_text(f"#!/bin/sh\nexec {line}\n")
         file.chmod(0o755)
 
-    def type(self, block: str) -> str:
-        for written, real in self._ports.items():
+    def type(self, block: str, **found: str) -> str:
+        """What it printed. `found` is what the person has seen before and puts in the place of a word."""
+        for written, real in (self._ports | found).items():
             block = block.replace(written, real)
         ended = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", block], cwd=self._folder, env=self._environment, capture_output=True,
@@ -54,9 +56,23 @@ class Terminal:
 
 @pytest.fixture
 def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    """On 9000 there is a target, and on 9001 nobody listens."""
     with target() as target_url, served(tmp_path) as url, socket.socket() as unheard:
         unheard.bind(("127.0.0.1", 0))  # taken, but nobody listens: a connection is refused
-        yield Terminal(tmp_path, url, target_url, f"127.0.0.1:{unheard.getsockname()[1]}")
+        nobody = f"127.0.0.1:{unheard.getsockname()[1]}"
+        yield Terminal(tmp_path, url, port_9000=target_url.removeprefix("http://"), port_9001=nobody)
+
+
+@pytest.fixture
+def guarded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
+    """With identity, and the metrics on 9090."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    monkeypatch.setenv("DUETIME_JWT_SECRET", secrets.token_hex(32))
+    monkeypatch.setenv("DUETIME_METRICS_PORT", str(port))
+    with served(tmp_path) as url:
+        yield Terminal(tmp_path, url, port_9090=f"127.0.0.1:{port}")
 
 
 def test_the_tutorial_does_what_it_says(terminal: Terminal) -> None:
@@ -78,6 +94,39 @@ def test_the_first_jobs_of_the_readme_are_created(terminal: Terminal) -> None:
     assert '"status":"PENDING"' in created
     assert "hello" in asked
     assert "It will run at " in asked
+
+
+def test_people_are_let_in(guarded: Terminal) -> None:
+    own, token, key, revoked, in_the_tenant, across = blocks(ROOT / "docs/how-to/let-people-in.md", "bash run")
+    job_id = guarded.type(own).split()[1]
+    assert '{"jobs":[],' in guarded.type(token), "ann sees her own, and there are none"
+    (key_id,) = re.findall("^dt_([a-z0-9]{16})_", made := guarded.type(key), re.MULTILINE)
+    assert "read, run" in made
+    assert "in 90 d" in made
+    assert "revoked" in guarded.type(revoked, KEY_ID=key_id)
+    assert '"error":"FORBIDDEN"' in guarded.type(in_the_tenant, JOB_ID=job_id)
+    assert '"error":"NOT_FOUND"' in guarded.type(across, JOB_ID=job_id)
+
+
+def test_use_is_limited(guarded: Terminal) -> None:
+    said = [guarded.type(block) for block in blocks(ROOT / "docs/how-to/limit-use.md", "bash run")]
+    limits, health, metrics = said
+    page = (ROOT / "docs/how-to/limit-use.md").read_text()
+    assert "x-ratelimit-limit: 1000" in limits.lower()
+    answered = json.loads(health)
+    for part in ("memory", "jobs"):
+        assert all(f"`{name}`" in page for name in answered[part])
+    names = set(re.findall("^(duetime_[a-z_]+)", metrics, re.MULTILINE))
+    assert names - {"duetime_job_rejections_created"} == set(re.findall("`(duetime_[a-z_]+)`", page))
+
+
+def test_the_audit_is_read(terminal: Terminal) -> None:
+    said = [terminal.type(block) for block in blocks(ROOT / "docs/how-to/read-the-audit.md", "bash run")]
+    listed, verified, against = said
+    assert "job.create" in listed
+    assert '"after": {' in listed
+    assert verified == "The audit is whole: 2 entries in 1 chain.\n"
+    assert against == 2 * verified
 
 
 def test_the_readme_names_the_two_commands_that_the_makefile_has() -> None:

@@ -53,7 +53,7 @@ class Limiter:
         self._store = store
         self._clock = clock
         self._rules = rules
-        self._purses: dict[tuple[str, str], _Purse] = {}
+        self._purses: dict[Quota, _Purse] = {}  # a user may ask with two tiers: each has its own
         self._sweeping: asyncio.TimerHandle | None = None
         self._giving: set[asyncio.Task[None]] = set()
 
@@ -62,10 +62,10 @@ class Limiter:
         limit = self._rules.requests.get(caller.tier)
         if limit is None:
             return None
-        key = caller.tenant, caller.user_id
-        purse = self._purses.get(key)
-        if purse is None or purse.quota.limit != limit:
-            purse = self._purses[key] = _Purse(Quota(*key, limit))
+        quota = Quota(caller.tenant, caller.user_id, limit)
+        purse = self._purses.get(quota)
+        if purse is None:
+            purse = self._purses[quota] = _Purse(quota)
         while not purse.held:
             if purse.taking is None:  # one asks for all who wait
                 purse.taking = asyncio.create_task(self._reserve(purse))
@@ -75,7 +75,8 @@ class Limiter:
 
     def exhausted(self, caller: Caller) -> Standing | None:
         """How a caller stands who was refused."""
-        purse = self._purses.get((caller.tenant, caller.user_id))
+        limit = self._rules.requests.get(caller.tier)
+        purse = None if limit is None else self._purses.get(Quota(caller.tenant, caller.user_id, limit))
         return None if purse is None else self._standing(purse)
 
     def _standing(self, purse: _Purse) -> Standing:
@@ -112,10 +113,10 @@ class Limiter:
 
     async def give_back(self, which: Callable[[_Purse], bool] = lambda _: True) -> None:
         """What is held and not spent, to the store. What can't be given back comes back with time."""
-        idle = [(key, purse) for key, purse in self._purses.items() if purse.taking is None and which(purse)]
+        idle = [purse for purse in self._purses.values() if purse.taking is None and which(purse)]
         commands = []
-        for key, purse in idle:
-            del self._purses[key]
+        for purse in idle:
+            del self._purses[purse.quota]
             if purse.held:
                 commands.append(TakeRequests(self._clock.now(), purse.quota, 0, purse.held))
         if self._purses:

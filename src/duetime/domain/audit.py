@@ -55,6 +55,13 @@ def entry(caller: Caller, at: int, action: str, resource: str, before: Any = Non
     return Entry(at, caller.tenant, caller.user_id, caller.via, caller.request_id, action, resource, before, after)
 
 
+def cancelled(purge: Entry, status: str) -> Entry:
+    """A purge takes several commits, and the first one ends the job: whoever began it did that already."""
+    return msgspec.structs.replace(
+        purge, action="job.cancel", before={"status": status}, after={"status": "CANCELLED", "reason": "purge"}
+    )
+
+
 def own_entry(at: int, tenant: str, action: str, resource: str, after: Any) -> Entry:
     """What Duetime does to a job by itself."""
     return Entry(at, tenant, "duetime", "engine", "", action, resource, None, after)

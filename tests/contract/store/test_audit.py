@@ -132,19 +132,23 @@ async def test_a_batch_may_leave_one_entry_or_one_for_each(store: Store):
     assert await entries(store) == [batch, *single]
 
 
-async def test_a_purge_of_several_pages_leaves_its_entry_once_when_the_job_is_gone(store: Store):
+async def test_a_purge_of_several_pages_says_who_ended_the_job_and_once_that_it_is_gone(store: Store):
     job_id = await add_job(store)
     for n in range(5):
         await add_run(store, job_id, NOW + n)
     purge = c.PurgeJob(TENANT, job_id, 2, entry_of("job.purge", job_id))
-    answers = []
-    while not answers or answers[-1]:
-        assert await entries(store) == []
+    answers = [await one(store, purge)]
+    (ended,) = await entries(store)
+    assert (ended.actor, ended.action, ended.resource) == ("ann", "job.cancel", job_id)
+    assert (ended.before, ended.after) == ({"status": "PENDING"}, {"status": "CANCELLED", "reason": "purge"})
+    while answers[-1]:
+        assert await entries(store) == [ended]
         answers.append(await one(store, purge))
     assert answers == [True, True, False]
-    assert await entries(store) == [purge.audit]
+    gone = [ended, purge.audit]
+    assert sorted(await entries(store), key=lambda it: it.action) == gone
     assert isinstance(await one(store, purge), NotFound)
-    assert await entries(store) == [purge.audit]
+    assert sorted(await entries(store), key=lambda it: it.action) == gone
 
 
 async def test_what_duetime_does_by_itself_is_its_own_entry(store: Store):

@@ -9,7 +9,7 @@ import asyncpg
 import msgspec
 
 from duetime.domain import commands as c
-from duetime.domain.audit import own_entry
+from duetime.domain.audit import cancelled, own_entry
 from duetime.domain.errors import Conflict, IdempotencyKeyReused, PreconditionFailed
 from duetime.domain.job import JobStatus
 from duetime.domain.plan import Skipped
@@ -171,6 +171,8 @@ class JobCommands:
             removed += count
         if removed == command.limit:
             await self._end(command.job_id, status, opened, None)
+            if status != JobStatus.CANCELLED and command.audit is not None:
+                self._db.note(cancelled(command.audit, status))
             return True
         size = await self._db.value("purge_job", job=command.job_id)
         self._db.make_room({command.tenant: -1}, -int(size))

@@ -10,13 +10,12 @@ import apsw
 from duetime.domain import commands as c
 from duetime.domain.capacity import Capacity
 from duetime.domain.errors import Conflict, DuetimeError
-from duetime.store.sqlite.merging import merged
 from duetime.store.sqlite.on_due import DueCommands
 from duetime.store.sqlite.on_identity import IdentityCommands
 from duetime.store.sqlite.on_jobs import JobCommands
 from duetime.store.sqlite.on_nodes import NodeCommands
 from duetime.store.sqlite.on_runs import RunCommands
-from duetime.store.sqlite.statements import Statements
+from duetime.store.sqlite.statements import Mark, Statements
 
 
 class Applier:
@@ -55,40 +54,40 @@ class Applier:
     def apply(self, command: c.Command) -> Any:
         """The command's answer, or the error that refuses it; then it has changed nothing."""
         self._connection.execute("SAVEPOINT command")
-        noted = len(self._statements.entries)
+        mark = self._statements.mark()
         try:
             answer = self._apply[type(command)](command)
         except DuetimeError as error:
-            self._undo(noted)
+            self._undo(mark)
             answer = error
         except (apsw.ConstraintError, ValueError, OverflowError) as error:
             # What is wrong is this command, not the database: whoever shares its commit is not to suffer for it.
-            self._undo(noted)
+            self._undo(mark)
             answer = Conflict(f"this can't be written as it is: {error}")
         self._connection.execute("RELEASE command")
         return answer
 
     def begin(self) -> None:
         """Of a commit. (Of the one before, something may be left that was rolled back.)"""
-        self._statements.entries.clear()
+        self._statements.forget()
 
     def end(self) -> None:
         """The last before a commit."""
+        self._statements.write_limits()
         self._statements.write_audit()
 
-    def _undo(self, noted: int) -> None:
+    def _undo(self, mark: Mark) -> None:
         self._connection.execute("ROLLBACK TO command")
-        del self._statements.entries[noted:]
+        self._statements.go_back(mark)
 
     def create_together(self, creates: Sequence[c.Command]) -> bool:
-        """Many creates as few pages; False, and nothing changed, if one of them can't be written."""
+        """Many creates as one page; False, and nothing changed, if one of them can't be written."""
         self._connection.execute("SAVEPOINT command")
-        noted = len(self._statements.entries)
+        mark = self._statements.mark()
         try:
-            for create in merged(cast("Sequence[c.CreateJobs]", creates)):
-                self._jobs.create_jobs(create)
+            self._jobs.create_together(cast("Sequence[c.CreateJobs]", creates))
         except (DuetimeError, ValueError, OverflowError):
-            self._undo(noted)
+            self._undo(mark)
             self._connection.execute("RELEASE command")
             return False
         self._connection.execute("RELEASE command")

@@ -10,7 +10,7 @@ import apsw
 import msgspec
 
 from duetime.domain import commands as c
-from duetime.domain.audit import own_entry
+from duetime.domain.audit import cancelled, own_entry
 from duetime.domain.capacity import size_of
 from duetime.domain.errors import Conflict, IdempotencyKeyReused, PreconditionFailed
 from duetime.domain.job import JobStatus
@@ -33,29 +33,35 @@ class JobCommands:
                         f"Idempotency-Key '{record.key}' was used with another body; send a new key for a new request"
                     )
                 return cast(str, stored[1])
-        specs = [encoded(job.spec) for job in command.jobs]
-        sizes = [size_of(spec) for spec in specs]
-        if command.quota is not None:
-            self._db.take_quota(command.quota, len(specs), command.now)
-        self._db.make_room(Counter(job.tenant for job in command.jobs), sum(sizes))
-        jobs = [
-            (job.job_id, job.tenant, job.key, job.name, job.type, job.owner, size, msgspec.Raw(spec))
-            for job, size, spec in zip(command.jobs, sizes, specs, strict=True)
-        ]
-        try:
-            self._db.run("create_jobs", jobs=page(jobs), now=command.now)
-        except apsw.ConstraintError:
-            raise _key_taken(command.jobs[0].key if len(command.jobs) == 1 else None) from None
-        # A page of its own, without the specs: the wide rows would be parsed a second time.
-        timers = [(job.job_id, job.tenant, job.shard, job.recurs, job.due_at) for job in command.jobs]
-        self._db.run("create_timers", timers=page(timers))
-        self._db.entries.extend(command.audit)
+        self.create_together([command])
         if record is not None:
             self._db.run(
                 "add_idempotency_key", tenant=record.tenant, key=record.key, fingerprint=record.fingerprint,
                 response=record.response, now=command.now,
             )  # fmt: skip
         return None
+
+    def create_together(self, creates: Sequence[c.CreateJobs]) -> None:
+        """In one page. Raises what refuses one of them, and then none is to be kept."""
+        for create in creates:
+            if create.quota is not None:
+                self._db.take_quota(create.quota, len(create.jobs), create.now)
+            self._db.entries.extend(create.audit)
+        jobs = [(job, create.now) for create in creates for job in create.jobs]
+        specs = [encoded(job.spec) for job, _ in jobs]
+        sizes = [size_of(spec) for spec in specs]
+        self._db.make_room(Counter(job.tenant for job, _ in jobs), sum(sizes))
+        rows = [
+            (job.job_id, job.tenant, job.key, job.name, job.type, job.owner, now, size, msgspec.Raw(spec))
+            for (job, now), size, spec in zip(jobs, sizes, specs, strict=True)
+        ]
+        try:
+            self._db.run("create_jobs", jobs=page(rows))
+        except apsw.ConstraintError:
+            raise _key_taken(jobs[0][0].key if len(jobs) == 1 else None) from None
+        # A page of its own, without the specs: the wide rows would be parsed a second time.
+        timers = [(job.job_id, job.tenant, job.shard, job.recurs, job.due_at) for job, _ in jobs]
+        self._db.run("create_timers", timers=page(timers))
 
     def change_job(self, command: c.ChangeJob) -> int:
         status, version, due_at, resume_at = self._db.timer(command.tenant, command.job_id)
@@ -163,6 +169,8 @@ class JobCommands:
             removed = self._db.remove_executions(row[0])
             if removed == command.limit:
                 self._end(command.tenant, command.job_id, status, None)
+                if status != JobStatus.CANCELLED and command.audit is not None:
+                    self._db.note(cancelled(command.audit, status))
                 return True
         size = self._db.row("get_size", job=command.job_id)
         assert size is not None

@@ -34,12 +34,30 @@ JOBS, BYTES = "jobs", "bytes"  # the names that jobs and their sizes are counted
 ALL = ""  # the tenant that the totals of all are counted under
 
 
+LimitKey = tuple[str, str, str]  # tenant, user, limit
+Mark = tuple[int, dict[LimitKey, int]]
+
+
 class Statements:
     def __init__(self, connection: apsw.Connection, capacity: Capacity) -> None:
         self.connection = connection
         self._capacity = capacity
         self._sql = load_blocks("commands.sql")
-        self.entries: list[audit.Entry] = []  # of the commit that is under way
+        # Of the commit that is under way, written at its end: the audit's entries, and limits that were taken from.
+        self.entries: list[audit.Entry] = []
+        self._full_at: dict[LimitKey, int] = {}
+
+    def mark(self) -> Mark:
+        """Where a command begins, to go back to if it is refused."""
+        return len(self.entries), self._full_at.copy()
+
+    def go_back(self, mark: Mark) -> None:
+        del self.entries[mark[0] :]
+        self._full_at = mark[1]
+
+    def forget(self) -> None:
+        self.entries.clear()
+        self._full_at.clear()
 
     def run(self, block: str, **values: Any) -> None:
         self.connection.execute(self._sql[block], values)
@@ -112,13 +130,19 @@ class Statements:
         self.set_full_at(quota, moved)
 
     def full_at(self, quota: limits.Quota) -> int:
+        if (known := self._full_at.get(quota.key)) is not None:
+            return known
         tenant, user_id, name = quota.key
         row = self.row("get_limit", tenant=tenant, user_id=user_id, name=name)
         return 0 if row is None else cast(int, row[0])
 
     def set_full_at(self, quota: limits.Quota, full_at: int) -> None:
-        tenant, user_id, name = quota.key
-        self.run("set_limit", tenant=tenant, user_id=user_id, name=name, full_at=full_at)
+        self._full_at[quota.key] = full_at
+
+    def write_limits(self) -> None:
+        for (tenant, user_id, name), full_at in self._full_at.items():
+            self.run("set_limit", tenant=tenant, user_id=user_id, name=name, full_at=full_at)
+        self._full_at.clear()
 
     def note(self, entry: audit.Entry | None, before: object = None, after: object = None) -> None:
         """For the audit, with this commit. `before` and `after` where the entry does not have them."""

@@ -4,8 +4,8 @@
 
 -- name: create_jobs
 INSERT INTO jobs (id, tenant, key, name, type, owner, created_at, updated_at, size, spec)
-SELECT unhex(value ->> 0, '-'), value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, :now, :now, value ->> 6,
-       value -> 7
+SELECT unhex(value ->> 0, '-'), value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 6,
+       value ->> 7, value -> 8
 FROM jsonb_each(:jobs);
 
 -- name: create_timers
