@@ -61,7 +61,19 @@ def decode_specs(block: bytes) -> list[JobSpec] | None:
         specs = _decode_specs(block)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return None if any(is_deep(spec.payload.body, MAX_DEPTH - 2) for spec in specs) else specs
+    for spec in specs:
+        body = spec.payload.body
+        if type(body) in _NESTING and not _is_flat(body) and is_deep(body, MAX_DEPTH - 2):
+            return None
+    return specs
+
+
+def _is_flat(body: dict[str, Any] | list[Any]) -> bool:
+    """Nearly all are: a look that costs a batch a tenth of what `is_deep` does."""
+    for child in body.values() if type(body) is dict else body:  # noqa: SIM110 (a generator would cost as much again)
+        if type(child) in _NESTING:
+            return False
+    return True
 
 
 def is_deep(value: object, most: int) -> bool:
