@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import signal
 
+# What is set around the suite is not for the nodes in it.
+for name in [name for name in os.environ if name.startswith("DUETIME_") and not name.startswith("DUETIME_TEST")]:
+    del os.environ[name]
 # Many nodes run beside each other here, and one port of the machine is all that the metrics have by default.
-os.environ.setdefault("DUETIME_METRICS_PORT", "0")
+os.environ["DUETIME_METRICS_PORT"] = "0"
 # A shell that starts the suite in the background lets it ignore Ctrl-C, and so would every process that a test starts
 # and means to interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -57,7 +57,6 @@ log = structlog.get_logger()
 # Threads that wait for Python's lock (the writer, the HTTP client's) get it after this long. The default of 5 ms is
 # longer than a commit takes: with it, a busy loop makes every write wait.
 SWITCH_INTERVAL_SECONDS = 0.0005
-METRICS_HOST = "127.0.0.1"
 MOST_CONNECTIONS = 4096  # beyond, a client is told to come back; jobs need descriptors too
 
 
@@ -153,7 +152,7 @@ class Node:
         if not port:
             return
         try:
-            listener = socket.create_server((METRICS_HOST, port))
+            listener = socket.create_server((self._settings("METRICS_HOST"), port))
         except OSError as error:
             log.warning("no metrics: can't listen; choose another METRICS_PORT, or 0", port=port, error=str(error))
             return

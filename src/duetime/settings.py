@@ -244,6 +244,7 @@ SETTINGS: dict[str, tuple[str, Any, str]] = {
     "QUEUE_MEMORY_LIMIT": ("", _size, "how much the jobs may hold: 2GB, 500MB, plain bytes; empty: by percent"),
     "QUEUE_MEMORY_PERCENT": ("50", _percent, "how much of the memory there is, where QUEUE_MEMORY_LIMIT is empty"),
     "QUEUE_JOB_LIMIT": ("0", _limit, "how many jobs there may be; 0: no limit"),
+    "METRICS_HOST": ("127.0.0.1", _text, "address of the metrics; they are for everyone who reaches it"),
     "METRICS_PORT": ("9090", _port, "port of the metrics; 0: off"),
     "LOG_LEVEL": ("info", _level, "debug, info, warning or error"),
 }

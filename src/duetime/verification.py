@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from duetime.beside import open_beside
-from duetime.domain.audit import Head, Verifier
+from duetime.domain.audit import BEFORE_ALL, Head, Verifier
 from duetime.settings import Setting
 from duetime.store import StoreUnusable
 
 __all__ = ["Head", "StoreUnusable", "Verifier", "verify"]
 
 PAGES = 200  # commits at once
-BEFORE_ALL = (-(2**15), 0)
 
 
 async def verify(

@@ -43,11 +43,11 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]
 
 def test_a_list_says_who_changed_what_latest_first(node: tuple[str, Path]) -> None:
     url, folder = node
-    entries = say("--url", url, "audit", "list", folder=folder)
+    entries = say("--url", url, "audit", "list", folder=folder)["entries"]
     assert [entry["action"] for entry in entries] == ["job.pause", "job.create", "job.create"]
     assert {entry["actor"] for entry in entries} == {"local"}
     assert (entries[0]["before"]["status"], entries[0]["after"]["status"]) == ("PENDING", "PAUSED")
-    assert len(say("--url", url, "audit", "list", "--action", "job.create", "-n", "1", folder=folder)) == 1
+    assert len(say("--url", url, "audit", "list", "--action", "job.create", "-n", "1", folder=folder)["entries"]) == 1
     table = duetime("--url", url, "audit", "list", "--resource", entries[0]["resource"], folder=folder)
     assert table.returncode == 0
     assert "job.pause" in table.stdout

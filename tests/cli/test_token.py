@@ -157,7 +157,7 @@ def test_what_makes_no_sense_exits_2_and_says_so(alone: Any, args: list[str], en
 def test_an_api_key_is_asked_of_the_server_and_shown_once(person: Any, server: Double) -> None:
     server.status, server.answer = 201, CREATED
     shown = person.ok("token", "create", "--name", "ci")
-    assert server.asked == [("POST", "/api/v1/api-keys", {"name": "ci", "role": "user", "tier": "free", "scopes": []})]
+    assert server.asked == [("POST", "/api/v1/api-keys", {"name": "ci", "role": "user", "scopes": []})]
     assert shown.splitlines()[0] == KEY  # whole, on a line of its own
     assert "only time" in shown
     assert "never" in shown

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -11,13 +11,14 @@ from litestar import Controller, Request, get
 from litestar.response import Stream
 
 from duetime.api.context import ApiContext
-from duetime.domain.errors import InvalidRequest, Overloaded
+from duetime.domain.errors import InvalidRequest, Overloaded, Unauthorized
 from duetime.domain.identity import Caller, Right
 from duetime.domain.instants import format_instant
 from duetime.telemetry.events import Event
 
 EVENT_STREAM = "text/event-stream"
-KEEP_ALIVE_SECONDS = 15.0
+KEEP_ALIVE_SECONDS = 5.0
+KNOWN_SECONDS = 5.0  # how long a stream goes on without asking whether its reader may still have it
 MOST_OWNERS = 10_000  # of jobs, that a follower remembers
 MOST_FOLLOWERS = 100  # each holds a connection and up to a thousand events
 
@@ -28,7 +29,7 @@ class EventController(Controller):
 
     @get("/", summary="Follow what happens (server-sent events)", media_type=EVENT_STREAM, right=Right.READ)
     async def follow_events(self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> Stream:
-        return stream(context, _frames(context, caller, last_event_id(request)))
+        return stream(context, request, _frames(context, caller, last_event_id(request)))
 
 
 def last_event_id(request: Request[Any, Any, Any]) -> int | None:
@@ -40,11 +41,31 @@ def last_event_id(request: Request[Any, Any, Any]) -> int | None:
     return int(last)
 
 
-def stream(context: ApiContext, frames: AsyncIterator[bytes]) -> Stream:
+def stream(context: ApiContext, request: Request[Any, Any, Any], frames: AsyncGenerator[bytes, None]) -> Stream:
     """Frames as they come, unless too many clients follow already."""
     if context.events.followers >= MOST_FOLLOWERS:
         raise Overloaded(f"{MOST_FOLLOWERS} clients follow already, which is the most; come back later", retry_after=10)
+    frames = while_known(frames, request.scope["auth"])
     return Stream(frames, media_type=EVENT_STREAM, headers={"Cache-Control": "no-store"})
+
+
+async def while_known(
+    frames: AsyncGenerator[bytes, None], identify: Callable[[], Awaitable[Caller]]
+) -> AsyncGenerator[bytes, None]:
+    """The frames, until the credential that they were asked with is revoked or expires. They come often enough."""
+    loop = asyncio.get_running_loop()
+    known_until = loop.time() + KNOWN_SECONDS
+    try:
+        async for frame in frames:
+            if loop.time() >= known_until:
+                try:
+                    await identify()
+                except Unauthorized:
+                    return
+                known_until = loop.time() + KNOWN_SECONDS
+            yield frame
+    finally:
+        await frames.aclose()
 
 
 class Follower:
@@ -71,7 +92,7 @@ class Follower:
         await self._events.aclose()
 
 
-async def _frames(context: ApiContext, caller: Caller, after: int | None) -> AsyncIterator[bytes]:
+async def _frames(context: ApiContext, caller: Caller, after: int | None) -> AsyncGenerator[bytes, None]:
     if context.events.followers >= MOST_FOLLOWERS:  # many asked at once: this one's client will come back
         return
     follower = Follower(context, caller.tenant, after)

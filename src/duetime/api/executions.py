@@ -84,7 +84,7 @@ class ExecutionController(Controller):
         await find_execution(context, caller, execution_id)
         if EVENT_STREAM in request.headers.get("accept", ""):
             frames = follow_logs(context, caller, execution_id, last_event_id(request) or 0)
-            return cast(Response[Logs], stream(context, frames))
+            return cast(Response[Logs], stream(context, request, frames))
         return Response(await read_logs(context, execution_id))
 
     @post(

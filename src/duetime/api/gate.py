@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from itertools import count
 
 import structlog
@@ -89,6 +90,7 @@ class Gate:
             if scope["path"] not in PUBLIC:
                 caller = await self._identify(given, request_id.decode())
                 scope["user"] = caller
+                scope["auth"] = partial(self._identify, given, caller.request_id)  # for answers that last
                 added += limit_headers(await self._limiter.take(caller))
         except DuetimeError as error:
             if isinstance(error, RateLimited):

@@ -21,13 +21,15 @@ async def get_health(context: ApiContext, verbose: bool = False) -> Response[Any
     components = {"database": f"unhealthy: {trouble}" if trouble else "healthy"}
     for name, failure in context.engine_health().items():
         components[name] = failure if failure == "healthy" else f"unhealthy: {failure}"
+    works = all(state == "healthy" for state in components.values())
     used = context.capacity.utilization_percent(load)
-    components["capacity"] = "healthy" if used < DEGRADED_PERCENT else f"degraded: {used:.1f} % of what may be held is"
-    healthy = all(state == "healthy" for state in components.values())
-    health = Health("ok" if healthy else "degraded")
+    is_full = used >= DEGRADED_PERCENT
+    components["capacity"] = f"degraded: {used:.1f} % of the room is taken" if is_full else "healthy"
+    health = Health("ok" if works and not is_full else "degraded")
     if verbose:
         health = Health(health.status, components, _memory(context.capacity, load), _jobs(context.capacity, load))
-    return Response(encode(health), status_code=200 if healthy else 503, media_type="application/json")
+    # Full is no reason to send people elsewhere: every node is, and here they make room.
+    return Response(encode(health), status_code=200 if works else 503, media_type="application/json")
 
 
 def _memory(capacity: Capacity, load: Load) -> MemoryHealth:

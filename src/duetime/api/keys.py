@@ -26,12 +26,15 @@ MOST_DAYS = 3650
 
 
 class KeyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`user_id`: whose jobs it creates and sees, yours if left out. No `scopes`: all that the role may do."""
+    """`user_id`: whose jobs it creates and sees, yours if left out; then `tier` is yours, too, unless it is named.
+
+    No `scopes`: all that the role may do.
+    """
 
     name: Label
     user_id: Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[!-~]+$")] | None = None
     role: Role = Role.USER
-    tier: Tier = Tier.FREE
+    tier: Tier | None = None
     scopes: Annotated[tuple[Right, ...], Meta(max_length=len(Right))] = ()
     expires_in_days: Annotated[float, Meta(gt=0, le=MOST_DAYS)] | None = None
 
@@ -87,8 +90,9 @@ class KeyController(Controller):
         now = context.clock.now()
         key_id, secret, token = make_key(secrets.token_bytes(KEY_BYTES))
         days = wanted.expires_in_days
+        own_tier = caller.tier if wanted.user_id in (None, caller.user_id) else Tier.FREE
         key = NewKey(
-            key_id, caller.tenant, wanted.user_id or caller.user_id, wanted.name, wanted.role, wanted.tier,
+            key_id, caller.tenant, wanted.user_id or caller.user_id, wanted.name, wanted.role, wanted.tier or own_tier,
             tuple(dict.fromkeys(wanted.scopes)), hash_secret(secret), caller.user_id,
             None if days is None else now + int(days * DAY),
         )  # fmt: skip

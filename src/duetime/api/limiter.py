@@ -85,19 +85,28 @@ class Limiter:
         return Standing(limit.most, min(left, limit.most), -(-max(purse.full_at, now * MICRO) // (MICRO * SECOND)))
 
     async def _reserve(self, purse: _Purse) -> None:
-        limit, now = purse.quota.limit, self._clock.now()
         try:
-            wanted = limits.share(limit, purse.full_at, now)
-            (answer,) = await self._store.apply([TakeRequests(now, purse.quota, wanted)])
-            if isinstance(answer, DuetimeError):
-                raise answer
-            granted, purse.full_at = answer
+            granted = await self._ask(purse)
+            if not granted and self._giving:  # what this node gives back just now may be the user's own
+                await asyncio.wait(set(self._giving))
+                granted = await self._ask(purse)
+            now = self._clock.now()
             if not granted:
-                raise RateLimited(*limits.refusal(limit, purse.full_at, now, 1))
+                raise RateLimited(*limits.refusal(purse.quota.limit, purse.full_at, now, 1))
             purse.held, purse.since = granted, now
             self._sweep_later()
         finally:
             purse.taking = None
+
+    async def _ask(self, purse: _Purse) -> int:
+        """How many the store has granted."""
+        now = self._clock.now()
+        wanted = limits.share(purse.quota.limit, purse.full_at, now)
+        (answer,) = await self._store.apply([TakeRequests(now, purse.quota, wanted)])
+        if isinstance(answer, DuetimeError):
+            raise answer
+        granted, purse.full_at = answer
+        return int(granted)
 
     def _sweep_later(self) -> None:
         if self._sweeping is None:

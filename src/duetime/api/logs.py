@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 import msgspec
 
@@ -26,7 +26,9 @@ async def read_logs(context: ApiContext, execution_id: str) -> Logs:
     return Logs(execution_id, logs, len(logs.encode()))
 
 
-async def follow_logs(context: ApiContext, caller: Caller, execution_id: str, after: int) -> AsyncIterator[bytes]:
+async def follow_logs(
+    context: ApiContext, caller: Caller, execution_id: str, after: int
+) -> AsyncGenerator[bytes, None]:
     """An event for each attempt that has ended, numbered from 1, later than `after`; `end` when none can follow."""
     follower = Follower(context, caller.tenant, None)  # before the first look: what happens after it is not missed
     try:

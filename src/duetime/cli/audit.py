@@ -39,7 +39,7 @@ def list_entries(
     for page in client_of(context).pages("/audit", "entries", wanted, limit):
         entries += page["entries"]
     if as_json:
-        print_json(entries)
+        print_json({"entries": entries})
         return
     rows = [(it["at"], it["actor"], it["via"], it["action"], it["resource"], it["request_id"]) for it in entries]
     print_table(("at", "who", "by", "what", "of", "request"), rows, "nothing was changed yet")
@@ -69,7 +69,7 @@ def verify(
     if as_json:
         print_json({"entries": done.entries, "whole": done.broken is None, "broken": done.broken, "heads": heads})
     elif done.broken is None:
-        print_line(f"The audit is whole: {done.entries:,} entries in {_chains(len(heads))}.")
+        print_line(f"The audit is whole: {_count(done.entries, 'entry', 'entries')} in {_count(len(heads), 'chain')}.")
     if done.broken is not None:
         if not as_json:
             print_failure(f"the audit was altered. {done.broken[:1].upper()}{done.broken[1:]}", ())
@@ -78,8 +78,8 @@ def verify(
         _write_heads(save, heads)
 
 
-def _chains(count: int) -> str:
-    return "1 chain" if count == 1 else f"{count} chains"
+def _count(count: int, one: str, many: str = "") -> str:
+    return f"1 {one}" if count == 1 else f"{count:,} {many or one + 's'}"
 
 
 def _verify(settings: Any, earlier: Any) -> Any:

@@ -25,7 +25,10 @@ def create(
     jwt: Annotated[bool, typer.Option("--jwt", help="Sign a token with JWT_SECRET, here, without the server.")] = False,
     user: Annotated[str | None, typer.Option(help="Whose it is; of a key, yours if left out.")] = None,
     role: Annotated[Literal["user", "admin", "enterprise"], typer.Option(help="What they are.")] = "user",
-    tier: Annotated[Literal["free", "pro", "enterprise"], typer.Option(help="How much they may ask.")] = "free",
+    tier: Annotated[
+        Literal["free", "pro", "enterprise"] | None,
+        typer.Option(help="How much they may ask; free if left out, but yours for a key of your own."),
+    ] = None,
     tenant: Annotated[str | None, typer.Option(help="Their tenant, with --jwt; 'default' if left out.")] = None,
     scope: Annotated[
         list[str] | None, typer.Option(help="Only this right: read, write, run, script, sql, admin. May be repeated.")
@@ -52,7 +55,7 @@ def create(
             raise BadUsage("--name is for API keys; a token (--jwt) has none")
         if user is None:
             raise BadUsage("whose token? duetime token create --jwt --user ann")
-        claims: dict[str, Any] = {"user_id": user, "role": role, "tier": tier, "tenant": tenant or "default"}
+        claims: dict[str, Any] = {"user_id": user, "role": role, "tier": tier or "free", "tenant": tenant or "default"}
         _create_jwt({**claims, "scopes": scope} if scope else claims, _seconds(expires) or JWT_SECONDS, as_json)
         return
     if name is None:

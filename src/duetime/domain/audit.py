@@ -16,6 +16,7 @@ import msgspec
 from duetime.domain.identity import Caller
 
 FIRST_LINK = bytes(32)  # before the first page of a chain
+PROMOTED = -1  # the chain of a store that has one writer; where there are several, what was promoted from such a one
 BEFORE_ALL = -(2**15), 0  # a chain and link that comes before any
 
 Head = tuple[int, str]  # the last link of a chain, and its hash in hex

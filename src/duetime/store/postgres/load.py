@@ -16,6 +16,7 @@ import asyncpg
 import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
+from duetime.domain.audit import PROMOTED
 from duetime.domain.instants import DAY, format_instant
 from duetime.domain.states import State
 from duetime.postgres import TROUBLE
@@ -30,7 +31,7 @@ CONNECT_SECONDS = 10.0
 LOCK_SECONDS = 30  # what a copy that was cut off still holds, the server lets go of
 SILENCE_SECONDS = 600  # between two statements: the source is being read
 MOST_DAYS = 400  # that get a partition each; what is older shares one
-SLOT = CHAIN = -1  # of the counters and of the audit; writers have theirs from 0 on
+SLOT = -1  # of the counters; writers have theirs from 0 on
 SUMS = ("jobs", "timers", "executions", "attempts", "audit", "keys")
 OPEN = frozenset({State.QUEUED, State.RUNNING, State.RETRYING})
 
@@ -174,9 +175,9 @@ class Load:
             ended, opened = self._executions(page)
             return [("executions", _EXECUTIONS, ended), ("open_runs", _OPEN_RUNS, opened)]
         if table == "audit":
-            return [(table, _AUDIT, [(CHAIN, row[0] >> 20, (row[0] & 0xFFFFF) + 1, *row[1:]) for row in page])]
+            return [(table, _AUDIT, [(PROMOTED, row[0] >> 20, (row[0] & 0xFFFFF) + 1, *row[1:]) for row in page])]
         if table == "audit_links":
-            return [(table, ("chain", *WANTED[table]), [(CHAIN, *row) for row in page])]
+            return [(table, ("chain", *WANTED[table]), [(PROMOTED, *row) for row in page])]
         added = {"jobs": ("tags",), "attempts": ("scheduled_at",)}.get(table, ())
         return [(table, WANTED[table] + added, make.get(table, list)(page))]
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import apsw
 
+from duetime.domain import audit
 from duetime.domain.capacity import UNBOUNDED
 from duetime.domain.commands import Command
 from duetime.domain.job import JobSpec
@@ -80,7 +81,7 @@ class SqliteBeside:
 
     async def list_audit_pages(self, after: tuple[int, int], limit: int) -> list[AuditPage]:
         """As `ports.store.Store` says."""
-        values = {"after": after[1] if after[0] >= 0 else -(2**40), "limit": limit}
+        values = {"after": after[1] if after[0] >= audit.PROMOTED else -(2**40), "limit": limit}
         return await self._do(lambda: decode(AuditPage, self._text("list_audit_pages", values)))
 
     def _text(self, block: str, values: dict[str, Any]) -> str | None:

@@ -28,7 +28,7 @@ def lock_folder(folder: Path, purpose: str = "", wait_for_same_seconds: float = 
 
     It says what for, if for no node: one that holds it for the same purpose may be waited for.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # whose jobs, and what they call, is for its owner
     lock = open(folder / LOCK_NAME, "a+")  # noqa: SIM115 (held until the store stops)
     begun = time.monotonic()
     while not _is_ours(lock, fcntl.LOCK_EX):

@@ -13,6 +13,7 @@ from typing import IO, Any, TypeVar
 import apsw
 import msgspec
 
+from duetime.domain import audit
 from duetime.domain.capacity import UNBOUNDED, Capacity, Load
 from duetime.domain.commands import Command, Finish, PauseJob
 from duetime.domain.errors import Conflict
@@ -208,8 +209,8 @@ class SqliteStore:
         return await self._ask(*_typed(filters.list_audit(query), AuditRecord))
 
     async def list_audit_pages(self, after: tuple[int, int], limit: int) -> list[AuditPage]:
-        chain, link = after  # there is one chain here
-        values = {"after": link if chain >= 0 else -(2**40), "limit": limit}
+        chain, link = after  # there is one chain here, with the number that it keeps when it is promoted
+        values = {"after": link if chain >= audit.PROMOTED else -(2**40), "limit": limit}
         return await self._ask(self._sql["list_audit_pages"], AuditPage, values)
 
     async def list_specs(self, after: str, limit: int) -> list[tuple[str, str, int, JobSpec]]:

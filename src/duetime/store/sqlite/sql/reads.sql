@@ -102,7 +102,7 @@ WITH RECURSIVE pages (link) AS (
     FROM pages AS p WHERE p.link IS NOT NULL
     LIMIT :limit
 )
-SELECT json_array(0, p.link, coalesce(lower(hex(l.hash)), ''), json((
+SELECT json_array(-1, p.link, coalesce(lower(hex(l.hash)), ''), json((
            SELECT json_group_array(json_array(a.tenant, a.resource, a.entry)) FROM (
                SELECT * FROM audit WHERE number >= p.link << 20 AND number < (p.link + 1) << 20 ORDER BY number) AS a))) AS row
 FROM pages AS p LEFT JOIN audit_links AS l ON l.link = p.link WHERE p.link IS NOT NULL ORDER BY p.link;

@@ -1,0 +1,96 @@
+"""What lasts longer than a request: streams whose reader may lose the right to them, and requests that a node holds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+import pytest
+
+from duetime.api import events
+from duetime.api.events import while_known
+from duetime.api.limiter import HELD_SECONDS, Limiter
+from duetime.domain.commands import Command, TakeRequests
+from duetime.domain.errors import RateLimited, Unauthorized
+from duetime.domain.identity import LOCAL, Caller, Role, Tier
+from duetime.domain.instants import HOUR
+from duetime.domain.limits import Limit, TierLimits, reserve
+from duetime.testing import HandClock
+
+FREE = Caller("acme", "ann", Role.USER, Tier.FREE, frozenset(), "jwt")
+
+
+class TestStreams:
+    async def read(self, monkeypatch: pytest.MonkeyPatch, known_for: int) -> tuple[list[bytes], bool]:
+        """What a reader gets whose credential holds for so many looks, and whether the source was closed."""
+        monkeypatch.setattr(events, "KNOWN_SECONDS", 0.0)
+        closed, looks = False, 0
+
+        async def frames() -> AsyncGenerator[bytes, None]:
+            nonlocal closed
+            try:
+                for number in range(5):
+                    yield b"%d" % number
+            finally:
+                closed = True
+
+        async def identify() -> Caller:
+            nonlocal looks
+            looks += 1
+            if looks > known_for:
+                raise Unauthorized("revoked")
+            return LOCAL
+
+        return [frame async for frame in while_known(frames(), identify)], closed
+
+    async def test_it_goes_on_while_the_credential_holds(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert await self.read(monkeypatch, known_for=9) == ([b"0", b"1", b"2", b"3", b"4"], True)
+
+    async def test_it_ends_when_the_credential_does(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert await self.read(monkeypatch, known_for=2) == ([b"0", b"1"], True)
+
+
+class SlowToTakeBack:
+    """A store in which what is given back takes a while to arrive; then somebody who waits may have it."""
+
+    def __init__(self) -> None:
+        self.full_at = 0
+        self.arrives = asyncio.Event()
+        self.asked = asyncio.Event()
+
+    async def apply(self, commands: Sequence[Command]) -> list[Any]:
+        answers = []
+        for command in commands:
+            assert isinstance(command, TakeRequests)
+            if command.given_back:
+                await self.arrives.wait()
+            else:
+                self.asked.set()
+            quota = command.quota
+            granted, self.full_at = reserve(quota.limit, self.full_at, command.now, command.wanted, command.given_back)
+            answers.append((granted, self.full_at))
+        return answers
+
+
+async def test_nobody_is_refused_what_is_on_its_way_back() -> None:
+    store, clock = SlowToTakeBack(), HandClock()
+    limiter = Limiter(store, clock, TierLimits({Tier.FREE: Limit("requests", 40, HOUR)}, {}))  # type: ignore[arg-type]
+    assert (await limiter.take(FREE)) is not None  # two were reserved, one is left
+    for _ in range(38):
+        assert (await limiter.take(FREE)) is not None
+    (purse,) = limiter._purses.values()
+    assert purse.held == 0
+    assert (await limiter.take(FREE)) is not None
+    with pytest.raises(RateLimited):
+        await limiter.take(FREE)
+    purse.held = 1  # as if one had not been spent
+    clock.advance(HELD_SECONDS)
+    limiter._sweep()
+    await asyncio.sleep(0)
+    store.asked.clear()
+    asking = asyncio.create_task(limiter.take(FREE))
+    await store.asked.wait()
+    await asyncio.sleep(0)
+    store.arrives.set()
+    assert (await asking) is not None
