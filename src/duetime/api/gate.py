@@ -16,7 +16,7 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from duetime.api.keyring import Keyring
-from duetime.api.limiter import Limiter, limit_headers
+from duetime.api.limiter import Headers, Limiter
 from duetime.api.local import check_local
 from duetime.api.problems import problem_of, problem_of_defect, send_problem
 from duetime.api.tokens import Tokens
@@ -42,8 +42,6 @@ _ALLOWED_HEADERS = (
 _EXPOSED_HEADERS = (
     b"etag, retry-after, preference-applied, x-ratelimit-limit, x-ratelimit-remaining, x-ratelimit-reset, x-request-id"
 )
-
-Headers = list[tuple[bytes, bytes]]
 
 log = structlog.get_logger()
 
@@ -91,10 +89,10 @@ class Gate:
                 caller = await self._identify(given, request_id.decode())
                 scope["user"] = caller
                 scope["auth"] = partial(self._identify, given, caller.request_id)  # for answers that last
-                added += limit_headers(await self._limiter.take(caller))
+                added += await self._limiter.take(caller)
         except DuetimeError as error:
             if isinstance(error, RateLimited):
-                added += limit_headers(self._limiter.exhausted(caller))
+                added += self._limiter.exhausted(caller)
             log.info("a request was refused", path=scope["path"], error=error.code, request_id=request_id.decode())
             await send_problem(send_with_headers, problem_of(error, scope["path"]))
             return

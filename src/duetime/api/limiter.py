@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-import msgspec
 import structlog
 
 from duetime.domain import limits
@@ -27,18 +26,14 @@ HELD_SECONDS = 1.0  # how long a node keeps what it has reserved and not spent
 log = structlog.get_logger()
 
 
-class Standing(msgspec.Struct, frozen=True):
-    """For the X-RateLimit headers of an answer."""
-
-    limit: int
-    remaining: int
-    reset: int  # Unix time, in seconds
+Headers = list[tuple[bytes, bytes]]
+_Key = tuple[str, str, int]  # tenant, user, how many: a user may ask with two tiers, and each has its own
 
 
 class _Purse:
     """What this node holds of one user's requests."""
 
-    __slots__ = ("full_at", "held", "quota", "since", "taking")
+    __slots__ = ("full_at", "held", "left", "most", "quota", "reset", "since", "taking")
 
     def __init__(self, quota: Quota) -> None:
         self.quota = quota
@@ -46,6 +41,23 @@ class _Purse:
         self.full_at = 0  # as the store had it last, with what is held taken
         self.since = 0
         self.taking: asyncio.Task[None] | None = None
+        # For the answers' headers. A purse is seldom older than a second, and so are these.
+        self.most = b"%d" % quota.limit.most
+        self.left = 0  # beside what is held
+        self.reset = b"0"  # Unix time, in seconds
+
+    def learn(self, full_at: int, now: int) -> None:
+        """How the store has it."""
+        self.full_at = full_at
+        self.left = limits.remaining(self.quota.limit, full_at, now)
+        self.reset = b"%d" % -(-max(full_at, now * MICRO) // (MICRO * SECOND))
+
+    def headers(self) -> Headers:
+        return [
+            (b"x-ratelimit-limit", self.most),
+            (b"x-ratelimit-remaining", b"%d" % (self.left + self.held)),
+            (b"x-ratelimit-reset", self.reset),
+        ]
 
 
 class Limiter:
@@ -53,36 +65,31 @@ class Limiter:
         self._store = store
         self._clock = clock
         self._rules = rules
-        self._purses: dict[Quota, _Purse] = {}  # a user may ask with two tiers: each has its own
+        self._purses: dict[_Key, _Purse] = {}
         self._sweeping: asyncio.TimerHandle | None = None
         self._giving: set[asyncio.Task[None]] = set()
 
-    async def take(self, caller: Caller) -> Standing | None:
-        """One request of the caller's; None if there is no limit. Raises RateLimited."""
+    async def take(self, caller: Caller) -> Headers:
+        """One request of the caller's; headers that say how they stand, if there is a limit. Raises RateLimited."""
         limit = self._rules.requests.get(caller.tier)
         if limit is None:
-            return None
-        quota = Quota(caller.tenant, caller.user_id, limit)
-        purse = self._purses.get(quota)
+            return []
+        key = caller.tenant, caller.user_id, limit.most
+        purse = self._purses.get(key)
         if purse is None:
-            purse = self._purses[quota] = _Purse(quota)
+            purse = self._purses[key] = _Purse(Quota(caller.tenant, caller.user_id, limit))
         while not purse.held:
             if purse.taking is None:  # one asks for all who wait
                 purse.taking = asyncio.create_task(self._reserve(purse))
             await asyncio.shield(purse.taking)
         purse.held -= 1
-        return self._standing(purse)
+        return purse.headers()
 
-    def exhausted(self, caller: Caller) -> Standing | None:
+    def exhausted(self, caller: Caller) -> Headers:
         """How a caller stands who was refused."""
         limit = self._rules.requests.get(caller.tier)
-        purse = None if limit is None else self._purses.get(Quota(caller.tenant, caller.user_id, limit))
-        return None if purse is None else self._standing(purse)
-
-    def _standing(self, purse: _Purse) -> Standing:
-        limit, now = purse.quota.limit, self._clock.now()
-        left = limits.remaining(limit, purse.full_at, now) + purse.held
-        return Standing(limit.most, min(left, limit.most), -(-max(purse.full_at, now * MICRO) // (MICRO * SECOND)))
+        purse = None if limit is None else self._purses.get((caller.tenant, caller.user_id, limit.most))
+        return [] if purse is None else purse.headers()
 
     async def _reserve(self, purse: _Purse) -> None:
         try:
@@ -105,7 +112,8 @@ class Limiter:
         (answer,) = await self._store.apply([TakeRequests(now, purse.quota, wanted)])
         if isinstance(answer, DuetimeError):
             raise answer
-        granted, purse.full_at = answer
+        granted, full_at = answer
+        purse.learn(full_at, now)
         return int(granted)
 
     def _sweep_later(self) -> None:
@@ -122,10 +130,10 @@ class Limiter:
 
     async def give_back(self, which: Callable[[_Purse], bool] = lambda _: True) -> None:
         """What is held and not spent, to the store. What can't be given back comes back with time."""
-        idle = [purse for purse in self._purses.values() if purse.taking is None and which(purse)]
+        idle = [(key, purse) for key, purse in self._purses.items() if purse.taking is None and which(purse)]
         commands = []
-        for purse in idle:
-            del self._purses[purse.quota]
+        for key, purse in idle:
+            del self._purses[key]
             if purse.held:
                 commands.append(TakeRequests(self._clock.now(), purse.quota, 0, purse.held))
         if self._purses:
@@ -137,13 +145,3 @@ class Limiter:
                 log.warning(
                     "requests that were reserved could not be given back", users=len(commands), error=str(error)
                 )
-
-
-def limit_headers(standing: Standing | None) -> list[tuple[bytes, bytes]]:
-    if standing is None:
-        return []
-    return [
-        (b"x-ratelimit-limit", b"%d" % standing.limit),
-        (b"x-ratelimit-remaining", b"%d" % standing.remaining),
-        (b"x-ratelimit-reset", b"%d" % standing.reset),
-    ]

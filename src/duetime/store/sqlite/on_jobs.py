@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import cast
 
 import apsw
@@ -43,9 +45,11 @@ class JobCommands:
 
     def create_together(self, creates: Sequence[c.CreateJobs]) -> None:
         """In one page. Raises what refuses one of them, and then none is to be kept."""
+        for quota, group in groupby(creates, key=attrgetter("quota")):
+            page_of = list(group)
+            if quota is not None:
+                self._db.take_quota(quota, sum(len(create.jobs) for create in page_of), page_of[-1].now)
         for create in creates:
-            if create.quota is not None:
-                self._db.take_quota(create.quota, len(create.jobs), create.now)
             self._db.entries.extend(create.audit)
         jobs = [(job, create.now) for create in creates for job in create.jobs]
         specs = [encoded(job.spec) for job, _ in jobs]
