@@ -123,3 +123,14 @@ def test_a_tier_that_is_not_named_or_has_zero_has_no_limit():
     found = TierLimits.of({Tier.FREE: 60, Tier.PRO: 0}, {Tier.FREE: 100})
     assert found.requests == {Tier.FREE: Limit("requests", 60, HOUR)}
     assert found.jobs == {Tier.FREE: JOBS}
+
+
+def test_a_clock_that_is_set_back_keeps_nobody_out_for_longer_than_one_takes_to_come_back():
+    limit = Limit("requests", 100, HOUR)
+    granted, full_at = reserve(limit, 0, NOW, 100, 0)
+    assert granted == 100
+    earlier = NOW - 6 * HOUR
+    granted, full_at = reserve(limit, full_at, earlier, 1, 0)
+    assert (granted, retry_after(limit, full_at, earlier)) == (0, 36)
+    granted, _ = reserve(limit, full_at, earlier + 36 * SECOND, 1, 0)
+    assert granted == 1

@@ -5,9 +5,10 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Hashable, Iterator
+from enum import StrEnum
 from functools import lru_cache
 from itertools import chain
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin
 
 import msgspec
 
@@ -133,7 +134,20 @@ def explain(error: Exception, kind: Any) -> InvalidRequest:
         return InvalidRequest.at(f"{pointer}/{name}", _unknown_field(name, getattr(at, "__struct_fields__", ())))
     if missing := _MISSING.match(message):
         return InvalidRequest.at(f"{pointer}/{missing['name']}", "this field is required")
-    return InvalidRequest.at(pointer, message.replace("`", "'").replace("Expected", "expected", 1))
+    message = message.replace("`", "'").replace("Expected", "expected", 1)
+    if message.startswith("Invalid enum value") and (choices := _choices(at)):
+        message = f"{message}; it is one of {', '.join(choices)}"
+    return InvalidRequest.at(pointer, message)
+
+
+def _choices(kind: Any) -> list[str]:
+    """The words that a field may hold, however deep in its type they are named."""
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return [str(word) for word in kind]
+    words = get_args(kind)
+    if get_origin(kind) is Literal:
+        return [str(word) for word in words]
+    return next((found for word in words if (found := _choices(word))), [])
 
 
 @lru_cache(maxsize=1024)

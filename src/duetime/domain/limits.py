@@ -80,9 +80,9 @@ def retry_after(limit: Limit, full_at: int, now: int, count: int = 1) -> int:
 
 def reserve(limit: Limit, full_at: int, now: int, wanted: int, given_back: int) -> tuple[int, int]:
     """(how many of `wanted` are taken, the new `full_at`), after what was taken before and not used is given back."""
-    full_at -= given_back * limit.emission
+    # It may lie further ahead than a whole bucket: of a clock that was set back, or another node's, or a larger limit.
+    full_at = min(full_at - given_back * limit.emission, now * MICRO + limit.bucket)
     granted = min(wanted, remaining(limit, full_at, now))
-    # With none left, `full_at` may lie further ahead than a whole bucket: of another clock, or of a larger limit.
     moved = take(limit, full_at, now, granted) if granted else None
     return granted, full_at if moved is None else moved
 
