@@ -11,13 +11,16 @@ SELECT current_setting('server_version_num')::integer AS version_number, current
 SELECT (extract(epoch FROM clock_timestamp()) * 1000)::float8;
 
 -- name: read_connections
--- What is left of max_connections for those who are no superusers, or less if the database or the role has a limit.
-SELECT least(current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer
-                 - coalesce(nullif(current_setting('reserved_connections', true), '')::integer, 0),
-             CASE WHEN d.datconnlimit >= 0 THEN d.datconnlimit END,
-             CASE WHEN r.rolconnlimit >= 0 THEN r.rolconnlimit END) AS room,
-       (SELECT coalesce(sum(numbackends), 0)::integer FROM pg_stat_database) AS in_use
-FROM pg_database AS d, pg_roles AS r WHERE d.datname = current_database() AND r.rolname = current_user;
+-- Of three limits the nearest: what is left of max_connections for those who are no superusers, and those of the database
+-- and of the role, if they have one. Each with what is in use of it.
+SELECT l.room, l.in_use::integer FROM pg_database AS d, pg_roles AS r, LATERAL (VALUES
+    (current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer
+         - coalesce(nullif(current_setting('reserved_connections', true), '')::integer, 0),
+     (SELECT coalesce(sum(numbackends), 0) FROM pg_stat_database)),
+    (nullif(d.datconnlimit, -1), (SELECT numbackends FROM pg_stat_database WHERE datid = d.oid)),
+    (nullif(r.rolconnlimit, -1), (SELECT count(*) FROM pg_stat_activity WHERE usesysid = r.oid))) AS l (room, in_use)
+WHERE d.datname = current_database() AND r.rolname = current_user AND l.room IS NOT NULL
+ORDER BY l.room - l.in_use LIMIT 1;
 
 -- name: count_due_timers
 WITH instant AS MATERIALIZED (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now)
