@@ -23,7 +23,7 @@ from store.postgres_server import fresh_database
 pytestmark = pytest.mark.slow
 
 LEAST_REQUESTS = 5000
-EXAMPLES = 2400  # beside the edge cases, which are as many
+EXAMPLES = 2_200  # beside the edge cases, which are as many
 RENEWED_EVERY = 100  # requests
 GOOD, BAD = GenerationMode.POSITIVE, GenerationMode.NEGATIVE
 SETTINGS = settings(
