@@ -102,6 +102,23 @@ class TestRead:
 
 
 class TestChange:
+    @pytest.mark.parametrize(
+        ("change", "pointer", "meant"),
+        [
+            ({"descripton": None}, "/descripton", "description"),
+            ({"payload": {"headrs": None}}, "/payload/headrs", "headers"),
+            ({"retry_policy": {"max_retry": None}}, "/retry_policy/max_retry", "max_retries"),
+            ({"": None}, "/", "known are"),
+        ],
+    )
+    def test_a_field_that_there_is_not_can_not_be_reset_either(
+        self, client: Client, person: Person, change: dict[str, Any], pointer: str, meant: str
+    ) -> None:
+        job_id = person.create(tags={"team": "sales"})
+        for send in (client.patch, client.put):
+            assert meant in refused(send(f"/jobs/{job_id}", change), 400, "INVALID_REQUEST", pointer)
+        assert client.patch(f"/jobs/{job_id}", {"tags": {"nothing": None}, "key": None}).status == 200
+
     @pytest.mark.parametrize("method", ["PUT", "PATCH"])
     def test_changes_the_named_fields_only(self, person: Person, method: str) -> None:
         job_id = person.create(description="before", tags={"team": "a", "tier": "1"})

@@ -202,6 +202,17 @@ def _nul_pointers(value: object, pointer: str) -> Iterator[str]:
             yield from _nul_pointers(item, f"{pointer}/{index}")
 
 
+def check_names(patch: dict[str, Any], kind: Any, pointer: str = "") -> None:
+    """Raises InvalidRequest for a field that there is not. (One that is to be reset would leave no trace.)"""
+    known = _field_types(kind)
+    for name, value in patch.items():
+        at = f"{pointer}/{name[:_LONGEST_NAME]}"
+        if name not in known:
+            raise InvalidRequest.at(at, _unknown_field(name[:_LONGEST_NAME], tuple(known)))
+        if isinstance(value, dict) and hasattr(known[name], "__struct_fields__"):
+            check_names(value, known[name], at)
+
+
 def merge(old: Any, patch: Any) -> Any:
     """RFC 7396: named fields change, null removes, the rest stays."""
     if not isinstance(patch, dict):

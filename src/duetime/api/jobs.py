@@ -10,7 +10,7 @@ from litestar.params import Parameter
 
 from duetime.api import paging
 from duetime.api.access import find_job
-from duetime.api.bodies import convert, decode, decode_spec, merge
+from duetime.api.bodies import check_names, convert, decode, decode_spec, merge
 from duetime.api.context import ApiContext
 from duetime.api.create import announce, create_command, create_job, created_view, new_job
 from duetime.api.queries import read_filter
@@ -104,6 +104,7 @@ class JobController(Controller):
     ) -> Response[Any]:
         _check_match(request, record)
         changes = decode(await request.body(), dict[str, Any])
+        check_names(changes, JobSpec)
         spec = convert(merge(msgspec.to_builtins(record.spec), changes), JobSpec)
         return await self._store_change(context, caller, record, spec)
 
