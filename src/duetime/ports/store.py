@@ -121,7 +121,7 @@ class AuditPage(msgspec.Struct, frozen=True, array_like=True):
 
     chain: int
     link: int
-    hash: str  # hex
+    hash: str  # hex; empty: there are entries, but no link over them
     rows: list[tuple[str, str, str]]  # tenant, resource, entry
 
 

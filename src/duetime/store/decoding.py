@@ -6,6 +6,7 @@ other rows from anyone.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -47,6 +48,20 @@ def decode_apart(row: Any, text: str | None) -> tuple[list[Any], list[Unreadable
         except msgspec.ValidationError as error:
             apart.append(Unreadable(msgspec.json.decode(raw), f"{NOT_READ}: {error}"))
     return found, apart
+
+
+SpecRow = tuple[str, str, int, JobSpec]  # job id, tenant, version, definition
+
+
+async def read_specs(fetch: Callable[[str], Awaitable[str | None]], after: str) -> list[SpecRow]:
+    """A page of definitions after a job's id, without what can't be read; empty only at the end."""
+    found: list[SpecRow] = []
+    while not found:
+        found, apart = decode_apart(SpecRow, await fetch(after))
+        if not apart:
+            break
+        after = apart[-1].fields[0]  # a page of which nothing can be read is not the end
+    return found
 
 
 def given_up(row: Unreadable, now: int) -> Attempted:

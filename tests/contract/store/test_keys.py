@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from contract.store.conftest import MakeStore
+from contract.store.conftest import MakeStore, Raw
 from duetime.domain import commands as c
 from duetime.domain.capacity import JOB_OVERHEAD_BYTES, Capacity, Load
 from duetime.domain.errors import Conflict, NotFound
@@ -129,6 +129,14 @@ async def test_definitions_of_all_tenants_are_listed_by_id_page_by_page(store: S
         seen += page
         after = page[-1][0]
     assert seen == [(job_id, tenant, 1, spec(name=f"{n}")) for n, (job_id, tenant) in enumerate(made)]
+
+
+async def test_a_page_of_which_nothing_can_be_read_is_not_the_end(store: Store, raw: Raw):
+    """Else a rotation would end there, and take the key away that the jobs after it need."""
+    jobs = [await add_job(store, spec(name=f"{n}")) for n in range(6)]
+    await raw("""UPDATE jobs SET spec = '{"name": "of a newer version"}' WHERE name IN ('0', '1', '2', '3', '5')""")
+    assert await store.list_specs(FIRST_ID, 2) == [(jobs[4], TENANT, 1, spec(name="4"))]
+    assert await store.list_specs(jobs[4], 2) == []
 
 
 async def test_a_definition_is_replaced_and_the_job_stays_as_it_is(store: Store):

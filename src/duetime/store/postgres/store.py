@@ -30,7 +30,7 @@ from duetime.ports.store import (
 )
 from duetime.postgres import TROUBLE
 from duetime.store import StoreUnusable
-from duetime.store.decoding import decode, decode_apart, given_up, stand_in
+from duetime.store.decoding import decode, decode_apart, given_up, read_specs, stand_in
 from duetime.store.postgres import faults, filters
 from duetime.store.postgres.blocks import Statement, load_blocks, statement
 from duetime.store.postgres.connections import PLANS, Address, Connections, Connector
@@ -209,14 +209,10 @@ class PostgresStore:
         return await self._read(self._people_reads, self._sql["list_audit_pages"], AuditPage, values)
 
     async def list_specs(self, after: str, limit: int) -> list[tuple[str, str, int, JobSpec]]:
-        found: list[tuple[str, str, int, JobSpec]] = []
-        while not found:
-            text = await self._text(self._people_reads, self._sql["list_specs"], {"after": after, "limit": limit})
-            found, apart = decode_apart(tuple[str, str, int, JobSpec], text)
-            if not apart:
-                break
-            after = apart[-1].fields[0]  # a page of which nothing can be read is not the end
-        return found
+        sql = self._sql["list_specs"]
+        return await read_specs(
+            lambda last: self._text(self._people_reads, sql, {"after": last, "limit": limit}), after
+        )
 
     async def check(self) -> str | None:
         if (error := self._writer.last_error) is not None:

@@ -20,7 +20,7 @@ from duetime.domain.commands import Command
 from duetime.domain.job import JobSpec
 from duetime.ports.store import AuditPage
 from duetime.store import StoreUnusable
-from duetime.store.decoding import decode, decode_apart
+from duetime.store.decoding import decode, read_specs
 from duetime.store.sqlite.apply import Applier
 from duetime.store.sqlite.blocks import load_blocks
 from duetime.store.sqlite.export import get_versions, open_source
@@ -67,17 +67,9 @@ class SqliteBeside:
 
     async def list_specs(self, after: str, limit: int) -> list[tuple[str, str, int, JobSpec]]:
         """As `ports.store.Store` says."""
-        return await self._do(lambda: self._list_specs(after, limit))
-
-    def _list_specs(self, after: str, limit: int) -> list[tuple[str, str, int, JobSpec]]:
-        found: list[tuple[str, str, int, JobSpec]] = []
-        while not found:
-            text = self._text("list_specs", {"after": after, "limit": limit})
-            found, apart = decode_apart(tuple[str, str, int, JobSpec], text)
-            if not apart:
-                break
-            after = apart[-1].fields[0]  # a page of which nothing can be read is not the end
-        return found
+        return await read_specs(
+            lambda last: self._do(lambda: self._text("list_specs", {"after": last, "limit": limit})), after
+        )
 
     async def list_audit_pages(self, after: tuple[int, int], limit: int) -> list[AuditPage]:
         """As `ports.store.Store` says."""

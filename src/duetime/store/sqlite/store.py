@@ -32,7 +32,7 @@ from duetime.ports.store import (
     KeyRecord,
     SkippedRecord,
 )
-from duetime.store.decoding import decode, decode_apart, given_up, stand_in
+from duetime.store.decoding import decode, decode_apart, given_up, read_specs, stand_in
 from duetime.store.sqlite import filters
 from duetime.store.sqlite.blocks import load_blocks
 from duetime.store.sqlite.connection import lock_folder, migrate, open_checked, open_connection, void_nodes
@@ -214,14 +214,10 @@ class SqliteStore:
         return await self._ask(self._sql["list_audit_pages"], AuditPage, values)
 
     async def list_specs(self, after: str, limit: int) -> list[tuple[str, str, int, JobSpec]]:
-        found: list[tuple[str, str, int, JobSpec]] = []
-        while not found:
-            text = await self._text(self._people_reads, self._sql["list_specs"], {"after": after, "limit": limit})
-            found, apart = decode_apart(tuple[str, str, int, JobSpec], text)
-            if not apart:
-                break
-            after = apart[-1].fields[0]  # a page of which nothing can be read is not the end
-        return found
+        sql = self._sql["list_specs"]
+        return await read_specs(
+            lambda last: self._text(self._people_reads, sql, {"after": last, "limit": limit}), after
+        )
 
     async def check(self) -> str | None:
         if self._writer.last_error is not None:
