@@ -18,7 +18,7 @@ import uvloop
 from pyreqwest.client import ClientBuilder
 
 from duetime.domain.ids import execution_id
-from duetime.domain.job import HttpRequest
+from duetime.domain.payloads import HttpRequest
 from duetime.domain.states import Trigger
 from duetime.executors.http import HttpExecutor
 from duetime.ports.executor import Task

@@ -18,7 +18,8 @@ from bench.noop_engine import DONE
 from duetime.domain.commands import Claim, CreateJobs, Finish, Fire, NewJob, StartNode
 from duetime.domain.execution import conclude
 from duetime.domain.ids import make_id, shard_of
-from duetime.domain.job import HttpRequest, JobSpec
+from duetime.domain.job import HttpJob
+from duetime.domain.payloads import HttpRequest
 from duetime.domain.plan import plan
 from duetime.ports.store import Store
 from duetime.store.postgres import PostgresStore
@@ -62,7 +63,7 @@ def figures(when: str, rounds: list[list[float]]) -> dict[str, float]:
 
 
 def job(now: int) -> NewJob:
-    spec = JobSpec(name="churn", schedule="every 1s", payload=HttpRequest(url="http://127.0.0.1:9/never"))
+    spec = HttpJob(name="churn", schedule="every 1s", payload=HttpRequest(url="http://127.0.0.1:9/never"))
     job_id = make_id(now, os.urandom(10))
     return NewJob(job_id, "default", None, spec.name, spec.type, "local", shard_of(job_id), True, now + STEP, spec)
 

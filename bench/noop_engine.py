@@ -19,7 +19,8 @@ from duetime.bus.local import LocalBus
 from duetime.domain.commands import CreateJobs, NewJob
 from duetime.domain.ids import make_id, shard_of
 from duetime.domain.instants import format_instant
-from duetime.domain.job import HttpRequest, JobSpec
+from duetime.domain.job import HttpJob
+from duetime.domain.payloads import HttpRequest
 from duetime.domain.states import State
 from duetime.engine.engine import Engine, EngineSettings
 from duetime.node import tune_the_interpreter
@@ -93,7 +94,7 @@ async def run(count: int, where: str, due_at: int) -> float:
 
 def job(number: int, now: int, due_at: int) -> NewJob:
     payload = HttpRequest(url="http://127.0.0.1:9/never", body={"n": number})
-    spec = JobSpec(name=f"job-{number}", schedule=format_instant(due_at), payload=payload)
+    spec = HttpJob(name=f"job-{number}", schedule=format_instant(due_at), payload=payload)
     job_id = make_id(now, os.urandom(10))
     return NewJob(job_id, "default", None, spec.name, spec.type, "local", shard_of(job_id), False, due_at, spec)
 

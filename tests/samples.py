@@ -13,7 +13,8 @@ from duetime.domain.audit import BEFORE_ALL, Entry, Head, Verifier, entry
 from duetime.domain.execution import Attempted, Outcome, Run, conclude
 from duetime.domain.identity import Caller, Role, Tier, rights_of
 from duetime.domain.ids import execution_id, make_id, shard_of
-from duetime.domain.job import HttpRequest, JobSpec
+from duetime.domain.job import HttpJob, JobSpec
+from duetime.domain.payloads import HttpRequest
 from duetime.domain.plan import DueTimer, FirePlan, plan
 from duetime.domain.schedule import first_due, timetable
 from duetime.domain.states import Trigger
@@ -33,7 +34,7 @@ def new_id(at: int = NOW) -> str:
 
 
 def spec(schedule: str = "every 1m", *, url: str = URL, **fields: Any) -> JobSpec:
-    return JobSpec(**{"name": "report", "schedule": schedule, "payload": HttpRequest(url)} | fields)
+    return HttpJob(**{"name": "report", "schedule": schedule, "payload": HttpRequest(url)} | fields)
 
 
 def new_job(job: JobSpec | None = None, *, now: int = NOW, tenant: str = TENANT, **fields: Any) -> c.NewJob:

@@ -11,8 +11,8 @@ import signal
 import socket
 import sys
 import zoneinfo
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +31,23 @@ from duetime.api.protocol import BoundedProtocol
 from duetime.api.tokens import Tokens
 from duetime.bus.local import LocalBus
 from duetime.bus.postgres import PostgresBus
+from duetime.domain.breaker import Rules
 from duetime.domain.capacity import Capacity
+from duetime.domain.endpoints import SCRIPTS
 from duetime.domain.identity import Tier
+from duetime.domain.instants import SECOND
+from duetime.domain.job import JobType
 from duetime.domain.limits import TierLimits
+from duetime.domain.payloads import HttpRequest, Script
 from duetime.engine.dispatcher import Limits
 from duetime.engine.engine import Engine, EngineSettings
+from duetime.executors.by_type import ByType
 from duetime.executors.http import HttpExecutor
+from duetime.executors.script.executor import ScriptExecutor
+from duetime.executors.script.limits import ScriptLimits
+from duetime.logs import open_logs
 from duetime.ports.bus import Bus
+from duetime.ports.executor import Executor
 from duetime.ports.registry import Registry
 from duetime.ports.store import Store
 from duetime.registry.embedded import EmbeddedRegistry
@@ -74,7 +84,8 @@ class Node:
         self._tokens = _tokens(value)
         self._keyring = Keyring(self._store, self._clock)
         self._limiter = Limiter(self._store, self._clock, self._limits)
-        self._executor = HttpExecutor(allow=value("ALLOW_PRIVATE_TARGETS"), signing_secrets=value("SIGNING_SECRETS"))
+        self._logs = open_logs(value("LOGS_URL"), Path(value("DATA")) / "logs", value("LOG_SIZE_LIMIT"), self._clock)
+        self._executor = ByType(_executors(value))
         self._engine = Engine(
             self._store,
             self._registry,
@@ -89,14 +100,20 @@ class Node:
                     concurrency=value("DISPATCHER_WORKERS"),
                     endpoint=value("ENDPOINT_CONCURRENCY"),
                     tenant=value("TENANT_CONCURRENCY") or value("DISPATCHER_WORKERS"),
+                    rate=value("ENDPOINT_RATE"),
+                    special={SCRIPTS: value("SCRIPT_CONCURRENCY")},
                 ),
                 drain_seconds=value("DISPATCHER_DRAIN_TIMEOUT"),
                 reconcile_interval_seconds=value("RECONCILE_INTERVAL"),
                 reconcile_batch=value("RECONCILE_BATCH_SIZE"),
                 history_seconds=value("EXECUTION_HISTORY_RETENTION"),
                 history_most=value("EXECUTION_HISTORY_LIMIT"),
+                logs_most_bytes=value("LOGS_TOTAL_LIMIT"),
+                worker_lease_seconds=value("WORKER_LEASE_SECONDS"),
+                breaker=Rules(value("CIRCUIT_BREAKER_THRESHOLD"), int(value("CIRCUIT_BREAKER_COOLDOWN") * SECOND)),
             ),
             vault=self._vault,
+            logs=self._logs,
         )
 
     async def serve(self, ready: Callable[[str], None]) -> None:
@@ -104,23 +121,31 @@ class Node:
         tune_the_interpreter()
         # The port first: a node that can't be reached should not run jobs either.
         with self._listen() as listener:
-            await self._store.start()
-            try:
-                self._vault.start()
-                if not self._vault.can_seal:
-                    log.warning("there are no ENCRYPTION_KEYS: jobs with header values or other secrets are refused")
-                await self._registry.start()
-                asked = self._hear_signals()  # before anything runs that would have to be drained
-                await self._engine.start()
-                try:
-                    await self._serve_api(listener, ready, asked)
-                finally:
-                    await self._engine.stop()
-                    await self._close_api()
-            finally:
-                await self._registry.stop()
-                await self._store.stop()
+            asked = self._hear_signals()  # before anything runs that would have to be drained
+            async with self.running() as context:
+                await self._serve_api(context, listener, ready, asked)
         log.info("stopped")
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[ApiContext]:
+        """Without a port: jobs run, and whoever is in this process may ask. The API, if there is one, ends last."""
+        await self._store.start()
+        try:
+            self._vault.start()
+            if not self._vault.can_seal:
+                log.warning("there are no ENCRYPTION_KEYS: jobs with header values or other secrets are refused")
+            await self._registry.start()
+            await self._logs.start()
+            await self._engine.start()
+            try:
+                yield self._context()
+            finally:
+                await self._engine.stop()
+                await self._close_api()
+        finally:
+            await self._logs.stop()
+            await self._registry.stop()
+            await self._store.stop()
 
     def _listen(self) -> socket.socket:
         host, port = self._settings("HOST"), self._settings("PORT")
@@ -131,10 +156,11 @@ class Node:
             reason = os.strerror(error.errno) if error.errno else str(error)
             raise OSError(f"can't listen on {host} port {port}: {reason}; choose another with --port") from None
 
-    async def _serve_api(self, listener: socket.socket, ready: Callable[[str], None], asked: asyncio.Event) -> None:
-        context = self._context()
+    async def _serve_api(
+        self, context: ApiContext, listener: socket.socket, ready: Callable[[str], None], asked: asyncio.Event
+    ) -> None:
         create = create_app if "api" in self._settings("ROLES") else create_health_app
-        server = _Server(self._http_config(create(context, self._gate)))
+        server = _Server(self._http_config(create(context, self.gate)))
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         self._servers.append((server, serving))
         await server.wait_until_started(serving)
@@ -188,9 +214,14 @@ class Node:
             self._capacity,
             self._keyring.forget,
             Metrics(),
+            lambda: self._engine.desk,
+            self._logs,
+            frozenset(JobType) - (frozenset() if self._settings("ALLOW_SCRIPTS") else {JobType.SCRIPT}),
+            circuits_hint=self._engine.circuits_hint,
         )
 
-    def _gate(self, app: ASGIApp) -> ASGIApp:
+    def gate(self, app: ASGIApp) -> ASGIApp:
+        """What every request passes through."""
         prefix = os.urandom(6).hex()  # of request ids: no two processes give the same
         origins = self._settings("CORS_ORIGINS")
         return Gate(app, self._tokens, self._keyring, self._limiter, self._clock, origins, prefix)
@@ -222,6 +253,18 @@ class Node:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, ask)
         return asked
+
+
+def _executors(value: Callable[[str], Any]) -> dict[type, Executor[Any]]:
+    """What this node can run, by payload. (Python functions are for workers.)"""
+    limits = ScriptLimits(
+        cpu_seconds=math.ceil(value("SCRIPT_CPU_LIMIT")), memory_bytes=value("SCRIPT_MEMORY_LIMIT"),
+        file_bytes=value("SCRIPT_FILE_LIMIT"), processes=value("SCRIPT_PROCESS_LIMIT"),
+    )  # fmt: skip
+    return {
+        HttpRequest: HttpExecutor(allow=value("ALLOW_PRIVATE_TARGETS"), signing_secrets=value("SIGNING_SECRETS")),
+        Script: ScriptExecutor(limits, allowed=value("ALLOW_SCRIPTS")),
+    }
 
 
 def _capacity(value: Callable[[str], Any]) -> Capacity:

@@ -78,6 +78,16 @@ def _limit(value: str) -> int:
     return number
 
 
+def _rate(value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = -1.0
+    if number != 0 and not 0.001 <= number <= 100_000:
+        raise ValueError("must be 0, or lie between 0.001 and 100000 a second")
+    return number
+
+
 def _port(value: str) -> int:
     number = _whole(value)
     if not 0 <= number <= 65_535:
@@ -170,6 +180,13 @@ def _encryption_keys(value: str) -> tuple[Key, ...]:
     return parse_keys(value.split(","))
 
 
+def _switch(value: str) -> bool:
+    lowered = value.strip().lower()
+    if lowered not in ("true", "yes", "1", "false", "no", "0", ""):
+        raise ValueError("must be true or false")
+    return lowered in ("true", "yes", "1")
+
+
 def _networks(value: str) -> Any:
     """true, false, or a list of networks."""
     lowered = value.strip().lower()
@@ -222,13 +239,26 @@ SETTINGS: dict[str, tuple[str, Any, str]] = {
     "NODE_NAME": ("", _text, "this node's name, its own in the cluster; the machine's name (and port) if empty"),
     "DISPATCHER_WORKERS": ("512", _count, "runs at once in all"),
     "ENDPOINT_CONCURRENCY": ("64", _count, "runs at once against one scheme, host and port"),
+    "ENDPOINT_RATE": ("0", _rate, "requests a second to one scheme, host and port, from this node; 0: no limit"),
     "TENANT_CONCURRENCY": ("0", _limit, "runs at once of one tenant; 0: as many as DISPATCHER_WORKERS"),
     "DISPATCHER_DRAIN_TIMEOUT": ("30s", parse_duration, "how long a stop waits for what is running"),
     "HTTP_SHUTDOWN_TIMEOUT": ("10s", parse_duration, "how long a stop waits for requests to this server"),
     "RECONCILE_INTERVAL": ("5m", _period, "how often runs of lost nodes are looked for"),
     "RECONCILE_BATCH_SIZE": ("500", _count, "how many of them are taken over at once"),
+    "CIRCUIT_BREAKER_THRESHOLD": ("5", _limit, "failed executions in a row that open a target's circuit; 0: never"),
+    "CIRCUIT_BREAKER_COOLDOWN": ("2m", _period, "how long an open circuit waits before one run tries its target"),
     "EXECUTION_HISTORY_RETENTION": ("30d", parse_duration, "how long executions are kept"),
     "EXECUTION_HISTORY_LIMIT": ("10000000", _count, "how many executions are kept at most"),
+    "WORKER_LEASE_SECONDS": ("5s", _period, "how long a silent worker keeps the functions that it runs"),
+    "LOGS_URL": ("", _text, "s3://bucket/prefix and the like: where logs are kept; empty: in DATA, on this machine"),
+    "LOG_SIZE_LIMIT": ("1MB", _size, "how much of the log of one attempt is kept"),
+    "LOGS_TOTAL_LIMIT": ("10GB", _size, "how much all logs may hold; the oldest go first"),
+    "ALLOW_SCRIPTS": ("false", _switch, "true lets jobs run programs on the machines of the nodes"),
+    "SCRIPT_CONCURRENCY": ("8", _count, "scripts at once on this node"),
+    "SCRIPT_MEMORY_LIMIT": ("512MB", _size, "memory of one script, all its processes together"),
+    "SCRIPT_CPU_LIMIT": ("0s", parse_duration, "processor time of each process of a script; 0: none of its own"),
+    "SCRIPT_PROCESS_LIMIT": ("64", _count, "processes of one script at once"),
+    "SCRIPT_FILE_LIMIT": ("100MB", _size, "the largest file that a script may write"),
     "ALLOW_PRIVATE_TARGETS": ("false", _networks, "true, or networks that jobs may call although they are not public"),
     "SIGNING_SECRETS": ("", _secrets, "whsec_… secrets that sign each request; the first is the newest"),
     "ENCRYPTION_KEYS": ("", _encryption_keys, "id:base64 keys that seal secrets at rest; the first is the newest"),

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from duetime.domain.execution import Outcome
 from duetime.domain.instants import SECOND
@@ -22,7 +23,7 @@ __all__ = ["SUCCESS", "HandClock", "Script", "ScriptedExecutor"]
 
 SUCCESS = Outcome(http_status=200)
 
-Script = Outcome | Sequence[Outcome] | Callable[[Task], Outcome]
+Script = Outcome | Sequence[Outcome] | Callable[[Task[Any]], Outcome]
 
 
 class HandClock:
@@ -89,9 +90,9 @@ class ScriptedExecutor:
     """
 
     def __init__(self, script: Script = SUCCESS) -> None:
-        self.tasks: list[Task] = []  # as they began
-        self.finished: list[Task] = []
-        self.cancelled: list[Task] = []
+        self.tasks: list[Task[Any]] = []  # as they began
+        self.finished: list[Task[Any]] = []
+        self.cancelled: list[Task[Any]] = []
         self.started = False
         self._script: Script = script
         self._scripts: dict[str, Script] = {}
@@ -134,7 +135,7 @@ class ScriptedExecutor:
     async def stop(self) -> None:
         self.started = False
 
-    async def execute(self, task: Task) -> Outcome:
+    async def execute(self, task: Task[Any]) -> Outcome:
         self.tasks.append(task)
         self._changed.set()
         try:
@@ -148,7 +149,7 @@ class ScriptedExecutor:
         self._changed.set()
         return self._outcome(task)
 
-    def _outcome(self, task: Task) -> Outcome:
+    def _outcome(self, task: Task[Any]) -> Outcome:
         url = task.payload.url
         script = self._scripts.get(url, self._script)
         if isinstance(script, Outcome):

@@ -8,7 +8,7 @@ import os
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 import pytest
@@ -25,6 +25,7 @@ from duetime.domain.errors import Conflict
 from duetime.domain.execution import Outcome
 from duetime.domain.identity import LOCAL
 from duetime.domain.ids import SHARDS
+from duetime.domain.job import JobType
 from duetime.domain.lease import Standing
 from duetime.domain.limits import TierLimits
 from duetime.domain.states import ErrorType
@@ -52,7 +53,7 @@ async def context(tmp_path: Path, clock: HandClock) -> AsyncIterator[ApiContext]
     yield ApiContext(
         store, clock, EventHub(), os.urandom, lambda at: None, lambda at: None, lambda execution_id: False, dict,
         lambda: ClusterState(1, "node-1", Standing.TRUSTED, range(SHARDS), None), NoVault(), TierLimits(), UNBOUNDED,
-        lambda key_id: None, Metrics(),
+        lambda key_id: None, Metrics(), cast(Any, None), cast(Any, None), frozenset(JobType),
     )  # fmt: skip
     await store.stop()
 

@@ -10,6 +10,7 @@ from api.person import Person, refused
 from cluster.processes import Client
 
 SSE = "text/event-stream"
+END_OF_FIRST = (1 << 32) + 0xFFFFFFFF  # the number of what is said of the first attempt's end
 
 
 def follow(client: Client, execution_id: str, last: str | None = None) -> http.client.HTTPResponse:
@@ -30,7 +31,7 @@ def events(stream: bytes) -> list[list[str]]:
 def test_a_log_that_is_whole_is_told_at_once_and_ends(person: Person) -> None:
     _, execution_id = person.fail()
     log, end = events(follow(person.client, execution_id).read())
-    assert log[:2] == ["id: 1", "event: log"]
+    assert log[:2] == [f"id: {END_OF_FIRST}", "event: log"]
     assert "attempt 1: 127.0.0.1 answered 500." in log[2]
     assert end == ["event: end", 'data: {"state":"FAILED"}']
 
@@ -39,12 +40,13 @@ def test_each_attempt_is_told_as_it_ends(person: Person) -> None:
     job_id = person.create("immediate", "/status/503", retry_policy={"delays": [0.5, 0.1]})
     execution_id = person.wait_for_state(job_id, "RETRYING")["execution_id"]
     told = events(follow(person.client, execution_id).read())
-    assert [block[0] for block in told] == ["id: 1", "id: 2", "id: 3", "event: end"]
+    ends = [f"id: {(attempt << 32) + 0xFFFFFFFF}" for attempt in (1, 2, 3)]
+    assert [block[0] for block in told] == [*ends, "event: end"]
 
 
 def test_who_lost_the_connection_goes_on_where_it_was(person: Person) -> None:
     _, execution_id = person.fail()
-    assert [block[0] for block in events(follow(person.client, execution_id, "1").read())] == ["event: end"]
+    assert [block[0] for block in events(follow(person.client, execution_id, str(END_OF_FIRST)).read())] == ["event: end"]
 
 
 def test_a_waiting_execution_that_is_cancelled_ends_the_log(person: Person) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from duetime.domain import commands as c
-from duetime.domain.job import HttpRequest
+from duetime.domain.payloads import HttpRequest
 from duetime.domain.secrets import key_id_of, list_values, seal_job, unseal_payload
 from duetime.rotation import FIRST_ID
 from duetime.store.postgres import PostgresStore

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from duetime.domain import commands as c
-from duetime.domain.ids import endpoint_of
+from duetime.domain.endpoints import endpoint_of_url
 from duetime.domain.instants import MINUTE
 from duetime.domain.states import State
 from duetime.engine.dispatcher import Limits
@@ -150,7 +150,7 @@ async def test_a_hanging_endpoint_never_fills_all_of_the_memory(stage: Stage, ex
     while not dispatcher.full_endpoints():
         await stage.add_job(spec("immediate", url=HANGS))
         await stage.tick()
-    assert dispatcher.full_endpoints() == (endpoint_of(HANGS),)
+    assert dispatcher.full_endpoints() == (endpoint_of_url(HANGS),)
     share = executor.running()
     assert share < 20
     for _ in range(5):

@@ -11,7 +11,8 @@ from structlog.testing import capture_logs
 from duetime.domain import commands as c
 from duetime.domain.execution import Outcome
 from duetime.domain.http_rules import HIDDEN
-from duetime.domain.job import HttpRequest, RetryPolicy
+from duetime.domain.job import RetryPolicy
+from duetime.domain.payloads import HttpRequest
 from duetime.domain.secrets import seal_job
 from duetime.domain.states import ErrorType, State
 from duetime.ports.executor import Task

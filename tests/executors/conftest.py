@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from duetime.domain.execution import Trigger
-from duetime.domain.job import HttpRequest
+from duetime.domain.payloads import HttpRequest
 from duetime.executors.http import HttpExecutor
 from duetime.ports.executor import Task
 from executors.hostile import Hostile

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from duetime.domain.endpoints import endpoint_of_url
 from duetime.domain.execution import OPEN, TERMINAL, Attempted, Outcome, Run, conclude, lapse, pauses_job
-from duetime.domain.ids import endpoint_of
 from duetime.domain.job import RetryPolicy
 from duetime.domain.retry import LOST_ATTEMPTS
 from duetime.domain.states import ErrorType, State, Trigger
@@ -20,7 +20,7 @@ FAILURE = Outcome(ErrorType.HTTP_ERROR, "the target answered 500", 500, "oops")
 def make_run(attempt: int = 1, retry_policy: RetryPolicy | None = None, **fields: Any) -> Run:
     job = spec(retry_policy=retry_policy or RetryPolicy())
     made = Run(
-        new_id(), new_id(), TENANT, NOW - 5, Trigger.SCHEDULE, 5, endpoint_of(URL), attempt, attempt + 3, False, job
+        new_id(), new_id(), TENANT, NOW - 5, Trigger.SCHEDULE, 5, endpoint_of_url(URL), attempt, attempt + 3, False, job
     )
     return msgspec.structs.replace(made, **fields)
 

@@ -7,7 +7,8 @@ from collections import Counter
 
 import pytest
 
-from duetime.domain.ids import SHARDS, endpoint_of, execution_id, instant_of, is_id, make_id, shard_of
+from duetime.domain.endpoints import endpoint_of_url
+from duetime.domain.ids import SHARDS, execution_id, instant_of, is_id, make_id, shard_of
 from duetime.domain.instants import LATEST
 from duetime.domain.schedule import jitter_of
 from samples import NOW
@@ -84,9 +85,9 @@ def test_jitter_is_the_jobs_own_and_stays():
 
 def test_urls_of_one_scheme_host_and_port_share_an_endpoint():
     same = {
-        endpoint_of(url)
+        endpoint_of_url(url)
         for url in ("https://a.example/x", "https://A.example/y?z=1", "HTTPS://a.example", "https://a.example/x/y")
     }
     assert len(same) == 1
-    others = {endpoint_of(url) for url in ("http://a.example/", "https://a.example:444/", "https://b.example/")}
+    others = {endpoint_of_url(url) for url in ("http://a.example/", "https://a.example:444/", "https://b.example/")}
     assert len(others | same) == 4

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from duetime.domain.endpoints import endpoint_of_url
 from duetime.domain.execution import Run
-from duetime.domain.ids import endpoint_of, execution_id
+from duetime.domain.ids import execution_id
 from duetime.domain.instants import DAY, HOUR, MINUTE, SECOND, format_instant, parse_instant
 from duetime.domain.job import CatchUp, JobSpec, Overlap
 from duetime.domain.plan import (
@@ -66,7 +67,7 @@ def test_an_instant_on_time_runs_and_the_timer_moves_on():
     job = spec("every 1m", priority=7)
     due_at = NOW + MINUTE
     page = decide(job, due_at, version=3)
-    run_id, endpoint = execution_id(due_at, CHANCE), endpoint_of(URL)
+    run_id, endpoint = execution_id(due_at, CHANCE), endpoint_of_url(URL)
     assert page == FirePlan(
         CHANCE,
         [TimerMove(JOB, due_at, 3, due_at + MINUTE, 1)],

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duetime.domain.http_rules import HIDDEN
-from duetime.domain.job import HttpRequest
+from duetime.domain.payloads import HttpRequest
 from duetime.domain.redaction import LONGEST_RESPONSE, list_secrets, redact
 from samples import URL
 

@@ -91,4 +91,5 @@ def test_an_answer_that_would_be_repeated_is_not_retried(status: int):
 
 @pytest.mark.parametrize("error", sorted(ErrorType))
 def test_errors_without_an_answer_are_retried_unless_they_are_a_decision(error: ErrorType):
-    assert is_retryable(error, None) == (error not in {ErrorType.BLOCKED_TARGET, ErrorType.CANCELLED})
+    decisions = {"blocked_target", "cancelled", "circuit_open", "limit_exceeded", "rejected", "sql_error"}
+    assert is_retryable(error, None) == (error not in decisions)

@@ -10,7 +10,8 @@ import pytest
 
 from duetime.domain.commands import Command, NewJob, Reseal
 from duetime.domain.errors import Overloaded
-from duetime.domain.job import HttpRequest, JobSpec
+from duetime.domain.job import JobSpec
+from duetime.domain.payloads import HttpRequest
 from duetime.domain.secrets import key_id_of, list_values, seal_job, unseal_payload
 from duetime.rotation import MOST_PASSES, PAGE, reseal_all, rotate_file
 from duetime.vault.aes import AesVault

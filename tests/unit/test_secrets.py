@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from duetime.domain.authoring import change_job
 from duetime.domain.errors import InvalidRequest
 from duetime.domain.http_rules import HIDDEN
-from duetime.domain.job import HttpRequest, JobSpec, JobStatus
+from duetime.domain.job import JobSpec, JobStatus
+from duetime.domain.payloads import HttpRequest
 from duetime.domain.secrets import (
     hide_payload,
     hide_spec,

@@ -27,12 +27,13 @@ from duetime.api.views import (
 )
 from duetime.domain import authoring
 from duetime.domain.audit import entry
+from duetime.domain.breaker import Circuit, circuit_of
 from duetime.domain.commands import AddRun, PauseJob, Redrive
 from duetime.domain.errors import Conflict, InvalidRequest
 from duetime.domain.identity import Caller, Right
 from duetime.domain.ids import make_id
 from duetime.domain.instants import format_instant
-from duetime.domain.job import JobStatus
+from duetime.domain.job import HttpJob, JobStatus
 from duetime.domain.preview import coming
 from duetime.domain.schedule import timetable
 from duetime.domain.states import State, Trigger
@@ -131,9 +132,15 @@ class JobActionController(Controller):
         open_states = await _open_executions(context, caller, job_id)
         summary, holds = explain(
             record.status, record.due_at, record.paused_by, record.paused_at, record.pause_reason, record.spec,
-            open_states, context.clock.now(),
+            open_states, context.clock.now(), await _circuit_of(context, record),
         )  # fmt: skip
         return Why(job_id, summary, text(record.due_at), holds)
+
+
+async def _circuit_of(context: ApiContext, record: JobRecord) -> Circuit | None:
+    if not isinstance(record.spec, HttpJob):
+        return None
+    return await context.store.get_circuit(circuit_of(record.tenant, record.spec.payload.url))
 
 
 async def add_run(context: ApiContext, caller: Caller, job_id: str, trigger: Trigger, message: str) -> QueuedRun:

@@ -14,6 +14,7 @@ from duetime.api.actions import JobActionController
 from duetime.api.audit import AuditController
 from duetime.api.batch import create_jobs
 from duetime.api.bodies import MAX_BODY_BYTES
+from duetime.api.circuits import CircuitController
 from duetime.api.cluster import get_cluster
 from duetime.api.context import ApiContext
 from duetime.api.create import QuickCreate
@@ -26,6 +27,7 @@ from duetime.api.openapi import docs_routes, openapi_config
 from duetime.api.problems import handle_anything, handle_duetime_error, handle_http_exception
 from duetime.api.queries import refuse_nul
 from duetime.api.schedules import ScheduleController
+from duetime.api.workers import WorkerController
 from duetime.domain.errors import DuetimeError
 
 BASE_PATH = "/api/v1"
@@ -47,7 +49,7 @@ def _routes() -> Router:
         BASE_PATH,
         route_handlers=[
             create_jobs, JobController, JobActionController, ExecutionController, DeadLetterController,
-            ScheduleController, EventController, KeyController, AuditController, get_cluster,
+            ScheduleController, EventController, KeyController, AuditController, WorkerController, CircuitController, get_cluster,
         ],
         before_request=refuse_nul,
     )  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar, cast, get_args, get_origin
 import msgspec
 
 from duetime.domain.errors import InvalidRequest, PayloadTooLarge
-from duetime.domain.job import JobSpec
+from duetime.domain.job import HttpJob, JobSpec, JobType, PythonJob, ScriptJob, SqlJob
 
 MAX_BODY_BYTES = 1024 * 1024
 MAX_DEPTH = 32
@@ -34,21 +34,51 @@ def _decoder(kind: Hashable) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(cast("type[Any]", kind))
 
 
-_decode_spec = msgspec.json.Decoder(JobSpec).decode
-_decode_specs = msgspec.json.Decoder(JobSpec).decode_lines
+KINDS: dict[str, type[Any]] = {kind.type: kind for kind in (HttpJob, ScriptJob, SqlJob, PythonJob)}
+_decode_http = msgspec.json.Decoder(HttpJob).decode
+_decode_https = msgspec.json.Decoder(HttpJob).decode_lines
+_decode_any = msgspec.json.Decoder(JobSpec).decode_lines
+_decode_raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def decode_spec(body: bytes) -> JobSpec:
-    """The hot one: a job. Raises InvalidRequest."""
+    """The hot one: a job. One that does not say its type is a request. Raises InvalidRequest."""
     if b"\\u0000" in body:
         _check_text(body)
+    kind: Any = HttpJob
     try:
-        spec = _decode_spec(body)
+        if b'"type"' in body and b'"http_request"' not in body:
+            kind = _kind_of(body)
+        spec: JobSpec = _decode_http(body) if kind is HttpJob else _decoder(kind).decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise explain(error, JobSpec) from None
-    if body.count(b"{") + body.count(b"[") > MAX_DEPTH and is_deep(spec.payload.body, MAX_DEPTH - 2):
+        raise explain(error, kind) from None
+    if body.count(b"{") + body.count(b"[") > MAX_DEPTH and is_deep(_nested(spec), MAX_DEPTH - 2):
         raise _too_deep()
     return spec
+
+
+def _kind_of(body: bytes) -> type[Any]:
+    return kind_named(msgspec.json.decode(_decode_raw(body).get("type", b'"http_request"')))
+
+
+def kind_named(name: object) -> type[Any]:
+    """The struct of a type of jobs. Raises InvalidRequest."""
+    if isinstance(name, str) and name in KINDS:
+        return KINDS[name]
+    raise InvalidRequest.at("/type", f"must be one of {', '.join(JobType)}")
+
+
+def _nested(spec: JobSpec) -> Any:
+    """What of a job may be nested as deep as a person likes."""
+    match spec:
+        case HttpJob():
+            return spec.payload.body
+        case SqlJob():
+            return spec.payload.parameters
+        case PythonJob():
+            return [spec.payload.args, spec.payload.kwargs]
+        case _:
+            return None
 
 
 def decode_specs(block: bytes) -> list[JobSpec] | None:
@@ -59,11 +89,11 @@ def decode_specs(block: bytes) -> list[JobSpec] | None:
     if b"\\u0000" in block:
         return None
     try:
-        specs = _decode_specs(block)
+        specs: list[JobSpec] = [*(_decode_any if b'"type"' in block else _decode_https)(block)]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     for spec in specs:
-        body = spec.payload.body
+        body = _nested(spec)
         if type(body) in _NESTING and not _is_flat(body) and is_deep(body, MAX_DEPTH - 2):
             return None
     return specs
@@ -202,7 +232,16 @@ def _nul_pointers(value: object, pointer: str) -> Iterator[str]:
             yield from _nul_pointers(item, f"{pointer}/{index}")
 
 
-def check_names(patch: dict[str, Any], kind: Any, pointer: str = "") -> None:
+def change_spec(old: JobSpec, changes: dict[str, Any]) -> JobSpec:
+    """With the named fields changed. Of another type, it has a payload of its own. Raises InvalidRequest."""
+    kind, before = kind_named(changes.get("type") or old.type), msgspec.to_builtins(old)
+    if kind is not type(old):
+        del before["payload"]
+    _check_names({name: value for name, value in changes.items() if name != "type"}, kind)
+    return cast(JobSpec, convert(merge(before, {**changes, "type": kind.type}), kind))
+
+
+def _check_names(patch: dict[str, Any], kind: Any, pointer: str = "") -> None:
     """Raises InvalidRequest for a field that there is not. (One that is to be reset would leave no trace.)"""
     known = _field_types(kind)
     for name, value in patch.items():
@@ -210,7 +249,7 @@ def check_names(patch: dict[str, Any], kind: Any, pointer: str = "") -> None:
         if name not in known:
             raise InvalidRequest.at(at, _unknown_field(name[:_LONGEST_NAME], tuple(known)))
         if isinstance(value, dict) and hasattr(known[name], "__struct_fields__"):
-            check_names(value, known[name], at)
+            _check_names(value, known[name], at)
 
 
 def merge(old: Any, patch: Any) -> Any:

@@ -11,9 +11,12 @@ from duetime.domain.capacity import Capacity
 from duetime.domain.commands import Command
 from duetime.domain.errors import DuetimeError, InsufficientStorage
 from duetime.domain.identity import Caller
+from duetime.domain.job import JobType
 from duetime.domain.lease import Standing, View
 from duetime.domain.limits import Quota, TierLimits
 from duetime.ports.clock import Clock
+from duetime.ports.desk import Desk
+from duetime.ports.logs import LogStore
 from duetime.ports.store import Store
 from duetime.ports.vault import Vault
 from duetime.telemetry.events import EventHub
@@ -45,6 +48,10 @@ class ApiContext(msgspec.Struct, frozen=True):
     capacity: Capacity
     forget_key: Callable[[str], None]  # an API key was revoked: it holds no longer
     metrics: Metrics
+    desk: Callable[[], Desk]  # of the term that is under way
+    logs: LogStore
+    types: frozenset[JobType]  # that may be created here
+    circuits_hint: Callable[[], None] = lambda: None  # a circuit was closed: the breaker should know
 
     async def apply(self, command: Command) -> Any:
         """What a command answers; what refuses it is raised."""

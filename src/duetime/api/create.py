@@ -17,18 +17,20 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 from duetime.api.bodies import MAX_BODY_BYTES, decode_spec
 from duetime.api.context import ApiContext
 from duetime.api.problems import problem_of, problem_of_defect, send_problem
-from duetime.api.views import CreatedJob, encode
+from duetime.api.views import CreatedJob, encode, text
 from duetime.domain import authoring
 from duetime.domain.audit import entry
 from duetime.domain.commands import CreateJobs, IdempotencyRecord, NewJob
 from duetime.domain.errors import Conflict, DuetimeError, IdempotencyKeyReused, InvalidRequest, PayloadTooLarge
 from duetime.domain.identity import Caller, Right, check_right, check_type
 from duetime.domain.instants import format_instant
-from duetime.domain.job import JobSpec, JobStatus
+from duetime.domain.job import JobSpec, JobStatus, JobType
 from duetime.domain.secrets import hide_spec, seal_job
 
 PATH = "/api/v1/jobs"
 _IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,255}")
+
+_SWITCHES = {JobType.SCRIPT: "ALLOW_SCRIPTS=true"}
 
 _under_way: set[tuple[str, str]] = set()  # (tenant, key) of idempotent creates that this process is busy with
 
@@ -39,9 +41,7 @@ def announce(context: ApiContext, job: NewJob, now: int) -> None:
 
 
 def created_view(job: NewJob, now: int) -> bytes:
-    return encode(
-        CreatedJob(job.job_id, job.name, JobStatus.PENDING, format_instant(job.due_at), format_instant(now), job.owner)
-    )
+    return encode(CreatedJob(job.job_id, job.name, JobStatus.PENDING, text(job.due_at), format_instant(now), job.owner))
 
 
 async def create_job(context: ApiContext, caller: Caller, body: bytes, key: str | None) -> bytes:
@@ -54,9 +54,18 @@ async def create_job(context: ApiContext, caller: Caller, body: bytes, key: str 
 
 def new_job(context: ApiContext, caller: Caller, spec: JobSpec, now: int) -> NewJob:
     """The job of a definition that the caller sent, ready to be stored. Raises what is wrong with it."""
-    check_type(caller, spec.type)
+    check_runnable(context, caller, spec)
     job = authoring.new_job(spec, caller.tenant, caller.user_id, now, context.entropy(10))
     return seal_job(job, context.vault)
+
+
+def check_runnable(context: ApiContext, caller: Caller, spec: JobSpec) -> None:
+    """Raises Forbidden or InvalidRequest if this caller, or anybody here, may not have a job of this type."""
+    check_type(caller, spec.type)
+    if spec.type not in context.types:
+        raise InvalidRequest.at(
+            "/type", f"'{spec.type}' jobs are off here; the operator turns them on: {_SWITCHES[spec.type]}"
+        )
 
 
 def create_command(

@@ -16,7 +16,7 @@ from duetime.api.actions import add_run, check_runnable, list_page, redrive
 from duetime.api.bodies import decode
 from duetime.api.context import ApiContext
 from duetime.api.events import EVENT_STREAM, last_event_id, stream
-from duetime.api.logs import follow_logs, read_logs
+from duetime.api.logs import MOST_LINES, follow_logs, read_logs
 from duetime.api.queries import read_filter
 from duetime.api.views import (
     ExecutionDetail,
@@ -37,6 +37,7 @@ from duetime.domain.states import OPEN, State, Trigger
 from duetime.ports.store import ExecutionQuery
 
 MOST_REDRIVEN = 1000
+MOST_NUMBER = 2**53  # of a line
 
 
 class ExecutionController(Controller):
@@ -79,13 +80,19 @@ class ExecutionController(Controller):
         right=Right.READ,
     )  # fmt: skip
     async def get_logs(
-        self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller, execution_id: str
+        self,
+        request: Request[Any, Any, Any],
+        context: ApiContext,
+        caller: Caller,
+        execution_id: str,
+        after: Annotated[int, Parameter(description="only lines beyond this one", ge=0, le=MOST_NUMBER)] = 0,
+        lines: Annotated[int, Parameter(description="so many at most", ge=1, le=MOST_LINES)] = MOST_LINES,
     ) -> Response[Logs]:
         await find_execution(context, caller, execution_id)
         if EVENT_STREAM in request.headers.get("accept", ""):
-            frames = follow_logs(context, caller, execution_id, last_event_id(request) or 0)
+            frames = follow_logs(context, caller, execution_id, last_event_id(request) or after)
             return cast(Response[Logs], stream(context, request, frames))
-        return Response(await read_logs(context, execution_id))
+        return Response(await read_logs(context, execution_id, after, lines))
 
     @post(
         "/{execution_id:str}/cancel", summary="Cancel an execution, also one that is running", status_code=202,

@@ -10,16 +10,16 @@ from litestar.params import Parameter
 
 from duetime.api import paging
 from duetime.api.access import find_job
-from duetime.api.bodies import check_names, convert, decode, decode_spec, merge
+from duetime.api.bodies import change_spec, convert, decode, decode_spec
 from duetime.api.context import ApiContext
-from duetime.api.create import announce, create_command, create_job, created_view, new_job
+from duetime.api.create import announce, check_runnable, create_command, create_job, created_view, new_job
 from duetime.api.queries import read_filter
 from duetime.api.views import JobList, JobMessage, JobView, encode, view_job
 from duetime.domain import authoring
 from duetime.domain.audit import entry
 from duetime.domain.commands import ChangeJob, PurgeJob
 from duetime.domain.errors import Conflict, InvalidRequest, PreconditionFailed
-from duetime.domain.identity import Caller, Right, check_owner, check_type
+from duetime.domain.identity import Caller, Right, check_owner
 from duetime.domain.job import JobSpec, JobStatus, JobType
 from duetime.domain.secrets import hide_spec, seal_change
 from duetime.domain.states import State
@@ -104,14 +104,12 @@ class JobController(Controller):
     ) -> Response[Any]:
         _check_match(request, record)
         changes = decode(await request.body(), dict[str, Any])
-        check_names(changes, JobSpec)
-        spec = convert(merge(msgspec.to_builtins(record.spec), changes), JobSpec)
-        return await self._store_change(context, caller, record, spec)
+        return await self._store_change(context, caller, record, change_spec(record.spec, changes))
 
     async def _store_change(
         self, context: ApiContext, caller: Caller, record: JobRecord, spec: JobSpec
     ) -> Response[Any]:
-        check_type(caller, spec.type)
+        check_runnable(context, caller, spec)
         now = context.clock.now()
         paused = record.status is JobStatus.PAUSED
         command: ChangeJob = authoring.change_job(
@@ -139,7 +137,7 @@ class JobController(Controller):
             raise InvalidRequest.at("/key", f"is '{spec.key}', but the path says '{key}'; leave it out")
         if "\0" in key:
             raise InvalidRequest.at("/key", "holds a NUL character; remove it")
-        spec = convert({**msgspec.to_builtins(spec), "key": key}, JobSpec)
+        spec = convert({**msgspec.to_builtins(spec), "key": key}, type(spec))
         record = await context.store.get_job_by_key(caller.tenant, key)
         if record is not None:
             check_owner(caller, record.owner, f"the job with key '{key}'")

@@ -17,8 +17,8 @@ from duetime.domain.commands import AddKey, NewKey, RevokeKey
 from duetime.domain.errors import InvalidRequest, NotFound
 from duetime.domain.identity import Caller, Right, Role, Tier
 from duetime.domain.instants import DAY, format_instant
-from duetime.domain.job import Label
 from duetime.domain.keys import KEY_BYTES, hash_secret, is_key_id, make_key
+from duetime.domain.payloads import Label
 from duetime.ports.store import KeyRecord
 
 MOST_LISTED = 1000

@@ -1,10 +1,13 @@
-"""What an execution's attempts said: all of it so far, or line by line as server-sent events until it has ended."""
+"""What an execution printed, and how its attempts ended: all of it so far, or as server-sent events until it has ended.
+
+Lines have the numbers of `ports.logs`; the sentence on how an attempt ended comes after all lines of that attempt.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 
 import msgspec
 
@@ -14,57 +17,112 @@ from duetime.api.views import Logs
 from duetime.domain.identity import Caller
 from duetime.domain.instants import format_instant
 from duetime.domain.states import OPEN
+from duetime.ports.logs import Line
 from duetime.ports.store import AttemptRecord
 
 LOOK_SECONDS = 2.0  # not every end has an event: a waiting execution that is cancelled has none
+PAGE = 1000  # lines of a stream that are read at once
+MOST_LINES = 10_000  # in one answer
+_LAST = 0xFFFF_FFFF  # the place of an attempt's end among its lines
 
 _LINE_END = re.compile("\r\n|\n|\r")
 
 
-async def read_logs(context: ApiContext, execution_id: str) -> Logs:
-    logs = "".join(f"{_entry(attempt)}\n" for attempt in await context.store.list_attempts(execution_id))
-    return Logs(execution_id, logs, len(logs.encode()))
+async def read_logs(context: ApiContext, execution_id: str, after: int, limit: int) -> Logs:
+    lines = await context.logs.read(execution_id, after, limit + 1)
+    has_more, lines = len(lines) > limit, lines[:limit]
+    until = lines[-1].number if has_more else None
+    attempts = await context.store.list_attempts(execution_id)
+    entries = [entry for number, entry in _merged(lines, attempts) if number > after and (not until or number <= until)]
+    logs = "".join(f"{entry}\n" for entry in entries)
+    return Logs(execution_id, logs, len(logs.encode()), until)
+
+
+def _merged(lines: Sequence[Line], attempts: Sequence[AttemptRecord]) -> Iterator[tuple[int, str]]:
+    """In order of their numbers."""
+    ends = [(_number_of_end(attempt), _entry(attempt)) for attempt in attempts]
+    yield from sorted([*((line.number, line.text) for line in lines), *ends], key=lambda numbered: numbered[0])
+
+
+def _number_of_end(attempt: AttemptRecord) -> int:
+    return (attempt.attempt << 32) + _LAST
 
 
 async def follow_logs(
     context: ApiContext, caller: Caller, execution_id: str, after: int
 ) -> AsyncGenerator[bytes, None]:
-    """An event for each attempt that has ended, numbered from 1, later than `after`; `end` when none can follow."""
+    """An event for each line and for each end of an attempt, later than `after`; `end` when none can follow."""
     follower = Follower(context, caller.tenant, None)  # before the first look: what happens after it is not missed
     try:
         while True:
             record = await context.store.get_execution(caller.tenant, execution_id)
             attempts = await context.store.list_attempts(execution_id)
-            for number, attempt in enumerate(attempts[after:], after + 1):
-                yield _frame(number, attempt)
-            after = max(after, len(attempts))
+            # What these attempts printed was kept before their ends were; what came since is of the next one.
+            for attempt in [*attempts, None]:
+                end = None if attempt is None else _number_of_end(attempt)
+                while lines := await context.logs.read(execution_id, after, PAGE):
+                    lines = [line for line in lines if end is None or line.number < end]
+                    for line in lines:
+                        yield _frame(line.number, line.stream, line.text)
+                        after = line.number
+                    if len(lines) < PAGE:
+                        break
+                if attempt is not None and end is not None and end > after:
+                    yield _frame(end, "log", _entry(attempt))
+                    after = end
             if record is None or record.state not in OPEN:
                 yield b"event: end\ndata: %b\n\n" % msgspec.json.encode({"state": record and record.state})
                 return
             yield b": still here\n\n"
-            await _wait(follower, execution_id)
-    except StopAsyncIteration:  # the node stops
+            await _wait(context, follower, execution_id, after)
+    except _Stopping:
         return
     finally:
         await follower.close()
 
 
-async def _wait(follower: Follower, execution_id: str) -> None:
-    """Until something happened to the execution, or for a while."""
+async def _wait(context: ApiContext, follower: Follower, execution_id: str, after: int) -> None:
+    """Until something was printed, or happened to the execution, or for a while."""
+    printed = asyncio.create_task(context.logs.wait(execution_id, after, LOOK_SECONDS))
+    happened = asyncio.create_task(_happens(follower, execution_id))
+    try:
+        await asyncio.wait({printed, happened}, return_when=asyncio.FIRST_COMPLETED)
+        if happened.done():
+            happened.result()  # it may say that the node stops
+    finally:
+        for task in (printed, happened):
+            task.cancel()
+        await asyncio.gather(printed, happened, return_exceptions=True)
+
+
+async def _happens(follower: Follower, execution_id: str) -> None:
     loop = asyncio.get_running_loop()
     until = loop.time() + LOOK_SECONDS  # however much happens to others
     while (left := until - loop.time()) > 0 and await follower.wait(left):
-        event = follower.take()
+        try:
+            event = follower.take()
+        except StopAsyncIteration:
+            raise _Stopping from None  # a task can't raise the other one
         if event is None or event.data.get("execution_id") == execution_id:
             return
 
 
+class _Stopping(Exception):
+    """The node stops."""
+
+
 def _entry(attempt: AttemptRecord) -> str:
-    outcome = attempt.error_message or f"answered {attempt.http_status}"
+    outcome = attempt.error_message or _success(attempt)
     line = f"{format_instant(attempt.ended_at)} attempt {attempt.attempt}: {outcome}"
     return f"{line}\n{attempt.response}" if attempt.response else line
 
 
-def _frame(number: int, attempt: AttemptRecord) -> bytes:
-    data = "".join(f"data: {line}\n" for line in _LINE_END.split(_entry(attempt)))
-    return f"id: {number}\nevent: log\n{data}\n".encode()
+def _success(attempt: AttemptRecord) -> str:
+    if attempt.http_status is not None:
+        return f"answered {attempt.http_status}"
+    return "done" if attempt.exit_code is None else f"exited with {attempt.exit_code}"
+
+
+def _frame(number: int, event: str, text: str) -> bytes:
+    data = "".join(f"data: {line}\n" for line in _LINE_END.split(text))
+    return f"id: {number}\nevent: {event}\n{data}\n".encode()

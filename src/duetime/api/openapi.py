@@ -67,9 +67,13 @@ def openapi_document(app: Litestar) -> dict[str, Any]:
     """OpenAPI 3.1, from the routes and the types."""
     document = app.openapi_schema.to_schema()
     kinds = [JobSpec, PreviewRequest, RedriveRequest, KeyRequest, CreatedJob, JobView, Health, Problem]
-    _, schemas = msgspec.json.schema_components(kinds, ref_template=_REF)
-    change = declared.change_of(_SPEC, schemas)
-    schemas["JobChange"] = {"title": "JobChange", "description": _CHANGE_MEANS, **change}
+    shapes, schemas = msgspec.json.schema_components(kinds, ref_template=_REF)
+    schemas |= {"JobSpec": shapes[0], "JobView": shapes[5]}
+    # What does not say its type is a request. (One that does, and is not, is told apart by it.)
+    schemas["HttpJob"]["required"].remove("type")
+    del schemas["JobSpec"]["discriminator"]
+    changes = [declared.change_of(kind, schemas) for kind in shapes[0]["anyOf"]]
+    schemas["JobChange"] = {"title": "JobChange", "description": _CHANGE_MEANS, "anyOf": changes}
     components = document.setdefault("components", {})
     components.setdefault("schemas", {}).update(schemas)
     components["securitySchemes"] = _SECURITY

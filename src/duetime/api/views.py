@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
-from duetime.domain.instants import format_instant
-from duetime.domain.job import CatchUp, Dst, HttpRequest, JobStatus, JobType, Method, Overlap, RetryPolicy
+from duetime.domain.instants import LATEST, format_instant
+from duetime.domain.job import CatchUp, Delivery, Dst, JobStatus, JobType, Overlap, RetryPolicy, Webhooks
+from duetime.domain.payloads import HttpRequest, Method, Payload, PythonCall, Script, SqlQuery
 from duetime.domain.secrets import hide_payload
 from duetime.domain.states import ErrorType, State, Trigger
 from duetime.ports.store import AttemptRecord, ExecutionRecord, JobRecord, SkippedRecord
 
 
 def text(at: int | None) -> str | None:
-    return None if at is None else format_instant(at)
+    """An instant as people read it; the end of time, where jobs on demand wait, is none."""
+    return None if at is None or at >= LATEST else format_instant(at)
 
 
 class CreatedJob(msgspec.Struct, frozen=True):
@@ -26,7 +28,7 @@ class CreatedJob(msgspec.Struct, frozen=True):
     created_by: str
 
 
-class PayloadView(msgspec.Struct, frozen=True):
+class HttpRequestView(msgspec.Struct, frozen=True):
     """What a job calls. Header values, and what `secret` points at, are never shown."""
 
     url: str
@@ -37,15 +39,39 @@ class PayloadView(msgspec.Struct, frozen=True):
     secret: tuple[str, ...] = ()
 
 
-class JobView(msgspec.Struct, frozen=True):
+class ScriptView(msgspec.Struct, frozen=True):
+    """What a job runs. Values of its environment are never shown."""
+
+    argv: tuple[str, ...]
+    script: str
+    interpreter: str
+    env: dict[str, str]
+    cwd: str
+
+
+class SqlQueryView(msgspec.Struct, frozen=True):
+    connection: str
+    statement: str
+    parameters: list[Any]
+    secret: tuple[str, ...] = ()
+
+
+class PythonCallView(msgspec.Struct, frozen=True):
+    function: str
+    args: list[Any]
+    kwargs: dict[str, Any]
+    secret: tuple[str, ...] = ()
+
+
+class DefinitionView(msgspec.Struct, frozen=True, tag_field="type"):
+    """A job as it is now; its payload is that of its type."""
+
     job_id: str
     name: str
     description: str
     key: str | None
-    type: JobType
     schedule: str
     timezone: str
-    payload: PayloadView
     retry_policy: RetryPolicy
     timeout_seconds: float
     priority: int
@@ -56,6 +82,10 @@ class JobView(msgspec.Struct, frozen=True):
     overlap: Overlap
     jitter_seconds: float
     dst: Dst
+    delivery: Delivery
+    after: tuple[str, ...]
+    on: Literal["success", "failure", "any"]
+    webhooks: Webhooks
     tags: dict[str, str]
     status: JobStatus
     version: int
@@ -71,6 +101,25 @@ class JobView(msgspec.Struct, frozen=True):
     avg_execution_time_ms: float | None
     lateness_p50_ms: int | None = None
     lateness_p99_ms: int | None = None
+
+
+class HttpJobView(DefinitionView, frozen=True, kw_only=True, tag="http_request"):
+    payload: HttpRequestView
+
+
+class ScriptJobView(DefinitionView, frozen=True, kw_only=True, tag="script"):
+    payload: ScriptView
+
+
+class SqlJobView(DefinitionView, frozen=True, kw_only=True, tag="sql_query"):
+    payload: SqlQueryView
+
+
+class PythonJobView(DefinitionView, frozen=True, kw_only=True, tag="python"):
+    payload: PythonCallView
+
+
+JobView = HttpJobView | ScriptJobView | SqlJobView | PythonJobView
 
 
 class JobList(msgspec.Struct, frozen=True):
@@ -155,6 +204,7 @@ class AttemptView(msgspec.Struct, frozen=True):
     end_time: str
     duration_ms: int | None
     http_status: int | None
+    exit_code: int | None
     error_type: ErrorType | None
     error_message: str | None
     response: str | None
@@ -169,6 +219,7 @@ class Logs(msgspec.Struct, frozen=True):
     execution_id: str
     logs: str
     size_bytes: int
+    next_after: int | None = None  # there is more beyond this line
 
 
 class Coming(msgspec.Struct, frozen=True):
@@ -243,12 +294,11 @@ def view_job(record: JobRecord, lateness: list[int] | None = None) -> JobView:
     spec = record.spec
     ordered = sorted(lateness) if lateness else []
     finished = record.successes + record.failures
-    return JobView(
+    view: JobView = _VIEWS[spec.type](
         job_id=record.job_id,
         name=spec.name,
         description=spec.description,
         key=spec.key,
-        type=spec.type,
         schedule=spec.schedule,
         timezone=spec.timezone,
         payload=_view_payload(spec.payload),
@@ -262,6 +312,10 @@ def view_job(record: JobRecord, lateness: list[int] | None = None) -> JobView:
         overlap=spec.overlap,
         jitter_seconds=spec.jitter_seconds,
         dst=spec.dst,
+        delivery=spec.delivery,
+        after=spec.after,
+        on=spec.on,
+        webhooks=spec.webhooks,
         tags=spec.tags,
         status=record.status,
         version=record.version,
@@ -278,11 +332,29 @@ def view_job(record: JobRecord, lateness: list[int] | None = None) -> JobView:
         lateness_p50_ms=_percentile(ordered, 0.50),
         lateness_p99_ms=_percentile(ordered, 0.99),
     )
+    return view
 
 
-def _view_payload(payload: HttpRequest) -> PayloadView:
-    shown = hide_payload(payload)
-    return PayloadView(shown.url, shown.method, shown.headers, shown.body, shown.expect_status, shown.secret)
+_VIEWS: dict[JobType, Any] = {
+    JobType.HTTP_REQUEST: HttpJobView,
+    JobType.SCRIPT: ScriptJobView,
+    JobType.SQL_QUERY: SqlJobView,
+    JobType.PYTHON: PythonJobView,
+}
+
+
+def _view_payload(payload: Payload) -> HttpRequestView | ScriptView | SqlQueryView | PythonCallView:
+    match hide_payload(payload):
+        case HttpRequest() as shown:
+            return HttpRequestView(
+                shown.url, shown.method, shown.headers, shown.body, shown.expect_status, shown.secret
+            )
+        case Script() as shown:
+            return ScriptView(shown.argv, shown.script, shown.interpreter, shown.env, shown.cwd)
+        case SqlQuery() as shown:
+            return SqlQueryView(shown.connection, shown.statement, shown.parameters, shown.secret)
+        case PythonCall() as shown:
+            return PythonCallView(shown.function, shown.args, shown.kwargs, shown.secret)
 
 
 def _percentile(ordered: list[int], share: float) -> int | None:
@@ -305,7 +377,7 @@ def view_execution(record: ExecutionRecord) -> ExecutionView:
         attempt=record.attempt,
         next_attempt_at=text(record.due_at) if record.state in (State.QUEUED, State.RETRYING) else None,
         http_status=record.http_status,
-        exit_code=None,
+        exit_code=record.exit_code,
         error_type=record.error_type,
         error_message=record.error_message,
         response=record.response,
@@ -322,6 +394,7 @@ def view_attempt(record: AttemptRecord) -> AttemptView:
         end_time=format_instant(record.ended_at),
         duration_ms=_between(record.started_at, record.ended_at),
         http_status=record.http_status,
+        exit_code=record.exit_code,
         error_type=record.error_type,
         error_message=record.error_message,
         response=record.response,

@@ -15,6 +15,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from duetime.cli.credentials import Credentials
 from duetime.cli.errors import BadUsage, CommandFailed
+from duetime.cli.following import Told, read_events
 from duetime.cli.options import DEFAULT_URL
 
 BASE_PATH = "/api/v1"
@@ -76,6 +77,20 @@ class Client:
             cursor = answer["next_cursor"]
             if cursor is None:
                 return
+
+    def stream(self, path: str, last: str | None, silence_seconds: float) -> Iterator[Told]:
+        """Server-sent events, later than `last`, until the server ends them. Raises OSError if the line breaks."""
+        connection = self._kind(self._host, self._port, timeout=silence_seconds)
+        headers = {"Accept": "text/event-stream", "User-Agent": "duetime-cli", **self._credentials.headers()}
+        headers |= {} if last is None else {"Last-Event-ID": last}
+        try:
+            connection.request("GET", f"{self._prefix}{BASE_PATH}{path}", None, headers)
+            answer = connection.getresponse()
+            if answer.status >= 400:
+                self._accepted(answer.status, answer.read())
+            yield from read_events(answer)
+        finally:
+            connection.close()
 
     def _send(
         self, method: str, path: str, body: bytes | Iterable[bytes] | None, headers: Mapping[str, str]

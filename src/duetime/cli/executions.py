@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from duetime.cli.errors import BadUsage
-from duetime.cli.options import Execution, Json, Limit, client_of, complete_job, find_job_id
+from duetime.cli.options import Execution, Follow, Json, Limit, client_of, complete_job, find_job_id
 
 app = typer.Typer(no_args_is_help=True, help="Executions: one due instant of one job each.")
 dead_letters = typer.Typer(no_args_is_help=True, help="Executions that ran out of attempts.")
@@ -76,13 +76,14 @@ def show(context: typer.Context, execution: Execution, as_json: Json = False) ->
 
 
 @app.command()
-def logs(context: typer.Context, execution: Execution, as_json: Json = False) -> None:
-    """What an execution's attempts said.
+def logs(context: typer.Context, execution: Execution, follow: Follow = False, as_json: Json = False) -> None:
+    """What an execution printed, and how its attempts ended.
 
     \b
     duetime execution logs 0198c0de-1234-7abc-8def-0123456789ab
+    duetime execution logs 0198c0de-1234-7abc-8def-0123456789ab --follow
     """
-    print_logs(client_of(context), execution, as_json)
+    print_logs(client_of(context), execution, follow, as_json)
 
 
 @app.command()
@@ -169,15 +170,32 @@ def redrive(
         print_line(execution_id)
 
 
-def print_logs(client: Any, execution: str, as_json: bool) -> None:
+def print_logs(client: Any, execution: str, follow: bool, as_json: bool) -> None:
+    """All of it, or as it comes; followed as JSON, each event is a line of it."""
     from duetime.cli.client import segment
-    from duetime.cli.output import print_json, print_line
+    from duetime.cli.following import follow as follow_events
+    from duetime.cli.output import print_json, print_json_line, print_line, print_text
 
-    answer = client.get(f"/executions/{segment(execution)}/logs")
+    path = f"/executions/{segment(execution)}/logs"
+    if follow:
+        for told in follow_events(client, path):
+            if as_json:
+                print_json_line(told._asdict())
+            else:
+                print_text(told.text)
+        return
+    answer = client.get(path)
     if as_json:
         print_json(answer)
         return
-    print_line(answer["logs"].rstrip("\n") or "no attempt has ended yet")
+    if not answer["logs"]:
+        print_line("nothing was printed yet, and no attempt has ended")
+        return
+    while True:
+        print_text(answer["logs"].removesuffix("\n"))
+        if answer["next_after"] is None:
+            return
+        answer = client.get(path, {"after": answer["next_after"]})
 
 
 def _print_list(client: Any, path: str, query: dict[str, Any], limit: int, as_json: bool, empty: str) -> None:

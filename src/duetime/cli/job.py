@@ -9,7 +9,7 @@ import typer
 
 from duetime.cli import create, importing
 from duetime.cli.errors import CommandFailed
-from duetime.cli.options import Job, Json, Limit, client_of, find_job_id
+from duetime.cli.options import Follow, Job, Json, Limit, client_of, find_job_id
 
 app = typer.Typer(no_args_is_help=True, help="Jobs: what to run, and when.")
 app.command("create")(create.create_job)
@@ -184,11 +184,12 @@ def history(
 
 
 @app.command()
-def logs(context: typer.Context, job: Job, as_json: Json = False) -> None:
-    """What the attempts of a job's latest execution said. For an earlier one: `duetime execution logs ID`.
+def logs(context: typer.Context, job: Job, follow: Follow = False, as_json: Json = False) -> None:
+    """What a job's latest execution printed, and how it ended. For an earlier one: `duetime execution logs ID`.
 
     \b
     duetime job logs daily-report
+    duetime job logs daily-report --follow
     """
     from duetime.cli.executions import print_logs
 
@@ -196,7 +197,7 @@ def logs(context: typer.Context, job: Job, as_json: Json = False) -> None:
     latest = client.get(f"/jobs/{find_job_id(client, job)}/executions", {"limit": 1})["executions"]
     if not latest:
         raise CommandFailed(f"'{job}' has not run yet; `duetime job why` says when it will")
-    print_logs(client, latest[0]["execution_id"], as_json)
+    print_logs(client, latest[0]["execution_id"], follow, as_json)
 
 
 @app.command()

@@ -11,6 +11,7 @@ import typer
 
 from duetime.cli import (
     audit,
+    circuits,
     cluster,
     config,
     cron,
@@ -23,6 +24,7 @@ from duetime.cli import (
     promote,
     serve,
     token,
+    worker,
 )
 from duetime.cli.errors import Program
 from duetime.cli.options import DEFAULT_URL
@@ -66,12 +68,14 @@ def callback(
 
 
 app.command("serve")(serve.serve)
+app.command("worker")(worker.worker)
 app.add_typer(job.app, name="job")
 app.add_typer(executions.app, name="execution")
 app.add_typer(executions.dead_letters, name="dead-letters")
 app.add_typer(cron.app, name="cron")
 app.add_typer(config.app, name="config")
 app.add_typer(audit.app, name="audit")
+app.add_typer(circuits.app, name="circuits")
 app.command("health")(health.health)
 app.command("cluster")(cluster.cluster)
 app.add_typer(keys.app, name="keys")

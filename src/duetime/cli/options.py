@@ -40,6 +40,9 @@ def complete_job(context: typer.Context, incomplete: str) -> list[tuple[str, str
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, for machines.", show_default=False)]
 Job = Annotated[str, typer.Argument(help="The job: its id, or its whole name.", autocompletion=complete_job)]
 Execution = Annotated[str, typer.Argument(help="The execution's id.")]
+Follow = Annotated[
+    bool, typer.Option("--follow", "-f", help="Go on as it is written, until the end.", show_default=False)
+]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="How many at most.")]
 
 DatabaseUrl = Annotated[

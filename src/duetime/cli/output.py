@@ -39,6 +39,9 @@ STYLES = {
     "trusted": "green",
     "doubtful": "red",
     "lost": "red",
+    "CLOSED": "green",
+    "OPEN": "red",
+    "HALF_OPEN": "yellow",
 }
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))
@@ -57,6 +60,17 @@ def stderr() -> Console:
 
 def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+
+
+def print_json_line(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+def print_text(text: str) -> None:
+    """As it is, but for what would steer a terminal; at once, for whoever follows."""
+    sys.stdout.write(_CONTROL.sub("\ufffd", text) + "\n")
+    sys.stdout.flush()
 
 
 def print_line(*parts: Cell) -> None:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import msgspec
 
 from duetime.domain.audit import Entry
+from duetime.domain.breaker import End, Rules
 from duetime.domain.execution import Attempted, Run
 from duetime.domain.identity import Role, Tier
 from duetime.domain.job import JobSpec
 from duetime.domain.limits import Quota
 from duetime.domain.plan import PlannedRun, Skipped, TimerMove
-from duetime.domain.states import Trigger
+from duetime.domain.states import State, Trigger
 
 
 class Command(msgspec.Struct, frozen=True):
@@ -186,26 +187,77 @@ class AddRun(Command, frozen=True):
 class Claim(Command, frozen=True):
     """Claim up to `limit` waiting executions for `node`, highest priority first. Answers a list of Run.
 
-    Within a priority, what has waited longest comes first. Endpoints that have no room are left out; then an endpoint
-    gives all it can before the next one of that priority does. One whose job's definition can't be read is FAILED, a
-    dead letter until it can be. Refused: StaleWrite if `node` is void.
+    `only` names what a worker can run, by endpoint; without, it is what every node can (`domain.endpoints`).
+    Within a priority, what has waited longest comes first. Endpoints that have no room are left out; then, and with
+    `only`, an endpoint gives all it can before the next one of that priority does. One whose job's definition can't be
+    read is FAILED, a dead letter until it can be. Refused: StaleWrite if `node` is void.
     """
 
     node: int
     now: int
     limit: int
     full_endpoints: tuple[int, ...] = ()
+    only: tuple[int, ...] = ()
 
 
 class Finish(Command, frozen=True):
     """Write the ends of attempts. Answers the ids that were refused: their token is old or they are not RUNNING.
 
     One that was asked to stop is not tried again: where its attempt says QUEUED or RETRYING, it is CANCELLED.
+    A job that comes `after` others, the last of which has ended now in the way that it waits for, is due at `now`.
     """
 
     node: int
     now: int
     attempts: tuple[Attempted, ...]
+
+
+class FollowUp(Command, frozen=True):
+    """Carry out `command` if this very commit ends that execution with that attempt, token and state.
+
+    Answers what the command answers, or None if it does not. It comes after the Finish, in the same batch: so it is
+    carried out once, however often the batch has to be sent. A new job in it that has no owner ('') gets the owner of
+    the job whose execution has ended.
+    """
+
+    execution_id: str
+    attempt: int
+    token: int
+    state: State
+    command: Command
+
+
+class CountEnds(Command, frozen=True):
+    """Count ends of executions for their circuits; given together with the Finish that writes them, and after it.
+
+    What is not how its execution ended (a Finish refused it) is left out. Answers (circuit, Circuit or None) of each as
+    it stands then; None: it is closed.
+    """
+
+    now: int
+    ends: tuple[End, ...]
+    rules: Rules
+
+
+class TakeProbe(Command, frozen=True):
+    """Make an execution the one that tries an open circuit, if it is time for one. Of many at once, one is it.
+
+    Answers the Circuit as it stands then, with its probe; None: it is closed.
+    """
+
+    now: int
+    circuit: int
+    execution_id: str
+    rules: Rules
+
+
+class CloseCircuit(Command, frozen=True):
+    """Forget what a circuit's target did: runs are let through again. Answers None. Refused: NotFound."""
+
+    now: int
+    tenant: str
+    circuit: int
+    audit: Entry | None = None
 
 
 class Release(Command, frozen=True):
@@ -305,6 +357,37 @@ class Reseal(Command, frozen=True):
     changes: tuple[tuple[str, int, JobSpec], ...]
 
 
+class SaveProgress(Command, frozen=True):
+    """Keep what a running attempt says of how far it is. Answers whether that claim still holds.
+
+    `value` is JSON; None forgets it.
+    """
+
+    execution_id: str
+    job_id: str
+    attempt: int
+    token: int
+    value: str | None
+
+
+class JoinWorker(Command, frozen=True):
+    """A worker joins: to the ledger it is a node, with a row that says what it can run. Answers its id."""
+
+    now: int
+    tenant: str
+    user_id: str
+    name: str
+    functions: tuple[str, ...]
+    slots: int
+
+
+class BeatWorkers(Command, frozen=True):
+    """Signs of life. Answers the ids of those that have ended."""
+
+    now: int
+    workers: tuple[int, ...]
+
+
 class StartNode(Command, frozen=True):
     """Join as `name`; an earlier node of the same name is void from here on. Answers the new node's id."""
 
@@ -318,7 +401,7 @@ class StopNode(Command, frozen=True):
 
 
 class EndNodes(Command, frozen=True):
-    """These nodes are dead: void from here on, and what they run has lapsed. Answers None.
+    """These nodes (or workers) are dead: void from here on, and what they run has lapsed. Answers None.
 
     Theirs is no Fire, Claim or Seal that is committed after this. A result is still accepted as long as its execution
     is RUNNING with that attempt and token: what was done was done.
@@ -342,7 +425,8 @@ class Seal(Command, frozen=True):
 class Prune(Command, frozen=True):
     """Remove up to `limit` terminal executions (and their attempts) scheduled before `before`. Answers how many.
 
-    Also drops ledger entries that ended before `skips_before`, and idempotency keys of before `keys_before`.
+    Also drops ledger entries that ended before `skips_before`, idempotency keys of before `keys_before`, and circuits of
+    which nothing was heard since `circuits_before`.
     `skips_before` is where the age that history may reach ends. A store that keeps each day apart may remove a whole
     day that lies before it at once, whatever the limit, and may leave the day that it lies in until that has passed.
     """
@@ -351,3 +435,22 @@ class Prune(Command, frozen=True):
     skips_before: int
     keys_before: int
     limit: int
+
+
+class SweepJobs(Command, frozen=True):
+    """Remove jobs of one run that is long over, among the `limit` jobs after `after_job_id`. Answers `Swept`.
+
+    One is removed if it does not recur, has no key and is COMPLETED, if its last run ended before `before`, and if
+    nothing is left of its history.
+    """
+
+    now: int
+    before: int
+    after_job_id: str
+    limit: int
+
+
+class Swept(msgspec.Struct, frozen=True):
+    removed: int
+    last_job_id: str | None  # of those that were looked at; None: there are no more
+    circuits_before: int = 0

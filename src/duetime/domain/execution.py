@@ -14,7 +14,7 @@ from __future__ import annotations
 import msgspec
 
 from duetime.domain.instants import SECOND
-from duetime.domain.job import JobSpec
+from duetime.domain.job import Delivery, JobSpec
 from duetime.domain.retry import LOST_ATTEMPTS, delay_seconds, is_retryable, max_attempts
 from duetime.domain.states import OPEN, TERMINAL, ErrorType, State, Trigger
 
@@ -42,6 +42,7 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     http_status: int | None = None
     response: str | None = None  # at most 1,000 characters, no NUL, valid UTF-8
     retry_after_seconds: float | None = None  # as the target asked for, not yet clamped
+    exit_code: int | None = None  # of a script; negative: the signal that ended it
 
 
 class Run(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -80,6 +81,8 @@ class Attempted(msgspec.Struct, frozen=True, gc=False, array_like=True):
     http_status: int | None
     response: str | None
     dead: bool  # it ran out of attempts, or another would only fail the same way
+    exit_code: int | None = None
+    reason: str | None = None  # why it was SKIPPED
 
 
 def conclude(run: Run, outcome: Outcome, started_at: int, ended_at: int, chance: float) -> Attempted:
@@ -89,6 +92,8 @@ def conclude(run: Run, outcome: Outcome, started_at: int, ended_at: int, chance:
     the instant has come.
     """
     ended_at = max(started_at, ended_at)
+    if outcome.error_type is ErrorType.CIRCUIT_OPEN:
+        return _not_sent(run, outcome, ended_at)
     state, due_at, dead = State.COMPLETED, ended_at, False
     error_type = outcome.error_type
     if error_type is not None:
@@ -110,27 +115,47 @@ def conclude(run: Run, outcome: Outcome, started_at: int, ended_at: int, chance:
         outcome.http_status,
         outcome.response,
         dead,
+        outcome.exit_code,
     )
+
+
+def _not_sent(run: Run, outcome: Outcome, now: int) -> Attempted:
+    """Its circuit is open. One that was never tried is decided against; one that was has failed, for good."""
+    is_first = run.attempt == 1
+    state = State.SKIPPED if is_first else State.FAILED
+    return Attempted(
+        run.execution_id, run.job_id, run.tenant, run.attempt, run.token, state, now, None, now, outcome.error_type,
+        outcome.error_message, None, None, not is_first, reason="circuit_open" if is_first else None,
+    )  # fmt: skip
 
 
 def _after_failure(run: Run, error_type: ErrorType, outcome: Outcome, chance: float) -> tuple[State, int]:
     if error_type is ErrorType.CANCELLED:
         return State.CANCELLED, 0
     policy = run.spec.retry_policy
+    if run.spec.delivery is Delivery.AT_MOST_ONCE:
+        return _given_up(error_type), 0
     if run.attempt < max_attempts(policy) and is_retryable(error_type, outcome.http_status):
         wait = delay_seconds(policy, run.attempt, chance, outcome.retry_after_seconds)
         return State.RETRYING, int(wait * SECOND)
-    return (State.TIMEOUT if error_type is ErrorType.TIMEOUT else State.FAILED), 0
+    return _given_up(error_type), 0
+
+
+def _given_up(error_type: ErrorType) -> State:
+    return State.TIMEOUT if error_type is ErrorType.TIMEOUT else State.FAILED
 
 
 def lapse(run: Run, now: int) -> Attempted:
-    """Decide about an execution whose node is gone: back to QUEUED, the attempt counted, until it is poison.
+    """Decide about an execution whose node or worker is gone: back to QUEUED, the attempt counted, until it is poison.
 
-    Whether the lost attempt reached its target nobody knows, so even a job without retries gets another try:
-    what is due runs at least once.
+    Whether the lost attempt reached its target nobody knows. So even a job without retries gets another try: what is
+    due runs at least once. Unless it is to run at most once: then that was it.
     """
     if run.cancel_requested:
         state, message = State.CANCELLED, "cancelled while its node was lost"
+    elif run.spec.delivery is Delivery.AT_MOST_ONCE:
+        state = State.FAILED
+        message = "the node that ran it was lost; whether it ran nobody knows, and it is to run at most once"
     elif run.attempt < max(LOST_ATTEMPTS, max_attempts(run.spec.retry_policy)):
         state, message = State.QUEUED, "the node that ran this attempt was lost; it is tried again"
     else:

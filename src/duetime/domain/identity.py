@@ -35,6 +35,7 @@ class Right(StrEnum):
     RUN = "run"  # run, retry, redrive, cancel executions
     SCRIPT = "script"  # create jobs that run a script: code on the worker's machine
     SQL = "sql"  # create jobs that run SQL
+    WORK = "work"  # take the tenant's Python functions to run: see what they are called with, and say what came of it
     ADMIN = "admin"  # all jobs of the tenant, its keys and audit, the cluster
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from hashlib import blake2b
 
 SHARDS = 64
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -57,15 +56,3 @@ def instant_of(text: str) -> int:
 def shard_of(job_id: str) -> int:
     """The fixed partition a job belongs to; the last digits of a UUIDv7 are chance, hence evenly spread."""
     return int(job_id[-4:], 16) % SHARDS
-
-
-@lru_cache(maxsize=4096)
-def _endpoint(origin: str) -> int:
-    return int.from_bytes(blake2b(origin.lower().encode(), digest_size=6).digest(), "big")
-
-
-def endpoint_of(url: str) -> int:
-    """A number for the scheme, host and port that a URL calls: what limits for an endpoint are counted by."""
-    end = url.find("/", 8)  # after the slashes of http:// or https://
-    origin = url if end < 0 else url[:end]
-    return _endpoint(origin.split("?", 1)[0] if "?" in origin else origin)

@@ -1,20 +1,18 @@
 """What a job is: what to run, when, and with which policies.
 
-`JobSpec` is what a person writes and what the store keeps; every field but three has a default. Bounds that a type can
-say stand in the type; the rest is in `validation.py`.
+`JobSpec` is what a person writes and what the store keeps: one struct for each type of job, told apart by `type`. Every
+field but three has a default. Bounds that a type can say stand in the type; the rest is in `validation.py`.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
 
-
-class Fields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A value object that a person writes: unknown fields are refused."""
+from duetime.domain.payloads import Fields, HttpRequest, Label, PythonCall, Script, SqlQuery
 
 
 class JobStatus(StrEnum):
@@ -29,24 +27,6 @@ class JobType(StrEnum):
     SCRIPT = "script"
     SQL_QUERY = "sql_query"
     PYTHON = "python"
-
-
-Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
-HttpStatus = Annotated[int, Meta(ge=100, le=599)]
-
-
-class HttpRequest(Fields, frozen=True, omit_defaults=True):
-    """`body`: a string is sent as it is, any other JSON value as JSON, null not at all.
-
-    `secret`: JSON pointers such as /body/token to what is secret beside all header values (`secrets.py`).
-    """
-
-    url: Annotated[str, Meta(min_length=1, max_length=2048)]
-    method: Method = "POST"
-    headers: dict[str, Annotated[str, Meta(max_length=24_000)]] = {}  # sealed; what people send has its own bound
-    body: Any = None
-    expect_status: Annotated[tuple[HttpStatus, ...], Meta(max_length=50)] = ()  # empty: any 2xx
-    secret: Annotated[tuple[Annotated[str, Meta(max_length=255)], ...], Meta(max_length=20)] = ()
 
 
 class RetryPolicy(Fields, frozen=True):
@@ -85,21 +65,35 @@ class Overlap(StrEnum):
     CANCEL_RUNNING = "cancel_running"
 
 
-Label = Annotated[str, Meta(min_length=1, max_length=255)]
+class Webhooks(Fields, frozen=True, omit_defaults=True):
+    """Who is told how an execution ended: a request to this URL, sent as a job of its own."""
+
+    on_success: Annotated[str, Meta(min_length=1, max_length=2048)] | None = None
+    on_failure: Annotated[str, Meta(min_length=1, max_length=2048)] | None = None
 
 
-class JobSpec(Fields, frozen=True, omit_defaults=True):
-    """Defaults are not stored: a million rows would repeat them."""
+class Delivery(StrEnum):
+    """Whether an attempt that may have been lost on the way is made again."""
+
+    AT_LEAST_ONCE = "at_least_once"
+    AT_MOST_ONCE = "at_most_once"
+
+
+Tags = Annotated[dict[Label, Annotated[str, Meta(max_length=255)]], Meta(max_length=50)]
+
+
+class Definition(Fields, frozen=True, omit_defaults=True, tag_field="type"):
+    """What jobs of all types have. Defaults are not stored: a million rows would repeat them."""
+
+    type: ClassVar[JobType]
 
     name: Label
     schedule: Annotated[str, Meta(min_length=1, max_length=512)]
-    payload: HttpRequest
-    type: JobType = JobType.HTTP_REQUEST
     description: Annotated[str, Meta(max_length=2000)] = ""
     key: Label | None = None
     timezone: Annotated[str, Meta(min_length=1, max_length=64)] = "UTC"
     retry_policy: RetryPolicy = RetryPolicy()
-    timeout_seconds: Annotated[float, Meta(ge=0.1, le=3600)] = 30.0
+    timeout_seconds: Annotated[float, Meta(ge=0.1, le=86_400)] = 30.0
     priority: Annotated[int, Meta(ge=0, le=9)] = 5
     start_at: str | None = None
     end_at: str | None = None
@@ -108,4 +102,35 @@ class JobSpec(Fields, frozen=True, omit_defaults=True):
     overlap: Overlap = Overlap.SKIP
     jitter_seconds: Annotated[float, Meta(ge=0, le=86_400)] = 0.0
     dst: Dst = Dst()
-    tags: Annotated[dict[Label, Annotated[str, Meta(max_length=255)]], Meta(max_length=50)] = {}
+    delivery: Delivery = Delivery.AT_LEAST_ONCE
+    after: Annotated[tuple[Label, ...], Meta(max_length=20)] = ()  # keys of jobs, whose ends start this one
+    on: Literal["success", "failure", "any"] = "success"  # which ends of those count
+    webhooks: Webhooks = Webhooks()
+    tags: Tags = msgspec.field(default_factory=dict)
+
+
+class HttpJob(Definition, frozen=True, omit_defaults=True, kw_only=True, tag="http_request"):
+    type: ClassVar[JobType] = JobType.HTTP_REQUEST
+
+    payload: HttpRequest
+
+
+class ScriptJob(Definition, frozen=True, omit_defaults=True, kw_only=True, tag="script"):
+    type: ClassVar[JobType] = JobType.SCRIPT
+
+    payload: Script
+
+
+class SqlJob(Definition, frozen=True, omit_defaults=True, kw_only=True, tag="sql_query"):
+    type: ClassVar[JobType] = JobType.SQL_QUERY
+
+    payload: SqlQuery
+
+
+class PythonJob(Definition, frozen=True, omit_defaults=True, kw_only=True, tag="python"):
+    type: ClassVar[JobType] = JobType.PYTHON
+
+    payload: PythonCall
+
+
+JobSpec = HttpJob | ScriptJob | SqlJob | PythonJob

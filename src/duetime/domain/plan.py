@@ -12,11 +12,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from duetime.domain.endpoints import endpoint_of
 from duetime.domain.execution import Run
-from duetime.domain.ids import endpoint_of, execution_id
+from duetime.domain.ids import execution_id
 from duetime.domain.instants import DAY, HOUR, LATEST, MINUTE, SECOND
 from duetime.domain.job import JobSpec, Overlap
-from duetime.domain.schedule import Every, Timetable, timetable
+from duetime.domain.schedule import Every, OnDemand, Timetable, timetable
 from duetime.domain.states import Trigger
 
 GRACE = 10 * SECOND  # longer than a handover between nodes takes, so a handover makes runs late, not missed
@@ -175,8 +176,9 @@ def _plan_timer(timer: DueTimer, now: int, page: FirePlan) -> None:
         count = _count(table, timer.due_at, first_kept)
         page.skips.append(Skipped(timer.job_id, timer.tenant, timer.due_at, first_kept, count, "missed"))
     if_open = IF_OPEN[spec.overlap]
+    on_time = Trigger.AFTER if isinstance(table.schedule, OnDemand) else Trigger.SCHEDULE
     for at in instants:
-        trigger = Trigger.SCHEDULE if now - at <= GRACE else Trigger.CATCH_UP
+        trigger = on_time if now - at <= GRACE else Trigger.CATCH_UP
         _add_run(page, timer, at, trigger, if_open)
         # Several instants of one job decided at once follow each other: none is skipped because of its own sibling.
         if_open = "run" if spec.overlap is Overlap.ALLOW else "after"
@@ -185,7 +187,7 @@ def _plan_timer(timer: DueTimer, now: int, page: FirePlan) -> None:
 def _add_run(page: FirePlan, timer: DueTimer, at: int, trigger: Trigger, if_open: str) -> None:
     spec = timer.spec
     run_id = execution_id(at, page.first_number + len(page.runs))
-    endpoint = endpoint_of(spec.payload.url)
+    endpoint = endpoint_of(spec, timer.tenant)
     page.runs.append(PlannedRun(run_id, timer.job_id, timer.tenant, at, trigger, spec.priority, endpoint, if_open))
     page.born.append(Run(run_id, timer.job_id, timer.tenant, at, trigger, spec.priority, endpoint, 1, 1, False, spec))
 
@@ -204,7 +206,7 @@ def _instants_to_run(timer: DueTimer, table: Timetable, now: int) -> list[int]:
     catch_up = timer.spec.catch_up
     in_window = max(timer.due_at, now - max(catch_up.window_seconds * SECOND, GRACE))
     in_grace = max(timer.due_at, now - GRACE)
-    if not timer.recurs:
+    if not timer.recurs or isinstance(table.schedule, OnDemand):
         keep_from = in_grace if catch_up.policy == "skip" else in_window
         return [timer.due_at] if timer.due_at >= keep_from else []
     if catch_up.policy == "all":
@@ -242,6 +244,8 @@ def _count(table: Timetable, first_at: int, until_at: int) -> int | None:
     if isinstance(table.schedule, Every):
         until_at = min(until_at, table.end_at + table.jitter + 1)
         return max(1, -(-(until_at - first_at) // table.schedule.period))
+    if isinstance(table.schedule, OnDemand):
+        return 1
     count, at = 0, table.next_after(first_at - 1)
     while at is not None and at < until_at:
         count += 1

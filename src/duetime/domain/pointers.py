@@ -1,4 +1,4 @@
-"""JSON pointers (RFC 6901) into a payload's body: what is at a place, and the same body with something else there."""
+"""JSON pointers (RFC 6901) into a field of a payload: what is at a place, and the same with something else there."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import re
 from functools import lru_cache
 from typing import Any
 
-_POINTER = re.compile(r"/body(?:/(?:[^~/]|~[01])*)*")
+_POINTER = re.compile(r"/(?P<field>[a-z]+)(?:/(?:[^~/]|~[01])*)*")
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 
 Steps = tuple[str, ...]
 
 
 @lru_cache(maxsize=1024)
-def body_path(pointer: str) -> Steps | None:
-    """The steps from the body to where `pointer` points; no step if that is the body. None: it is no such pointer."""
-    if _POINTER.fullmatch(pointer) is None:
+def path_in(field: str, pointer: str) -> Steps | None:
+    """The steps from the field to where `pointer` points; no step if that is the field. None: it is no such pointer."""
+    match = _POINTER.fullmatch(pointer)
+    if match is None or match["field"] != field:
         return None
     return tuple(step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[2:])
 
@@ -25,20 +26,20 @@ def escape(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")
 
 
-def get(body: Any, path: Steps) -> Any:
+def get(value: Any, path: Steps) -> Any:
     """What is there. Raises LookupError if nothing is."""
     for step in path:
-        body = body[_key(body, step)]
-    return body
+        value = value[_key(value, step)]
+    return value
 
 
-def put(body: Any, path: Steps, value: Any) -> Any:
-    """The body with `value` there; what was given stays as it is. Raises LookupError if nothing is there."""
+def put(whole: Any, path: Steps, value: Any) -> Any:
+    """The whole with `value` there; what was given stays as it is. Raises LookupError if nothing is there."""
     if not path:
         return value
-    key = _key(body, path[0])
-    changed = body.copy()
-    changed[key] = put(body[key], path[1:], value)
+    key = _key(whole, path[0])
+    changed = whole.copy()
+    changed[key] = put(whole[key], path[1:], value)
     return changed
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta, tzinfo
 from typing import NamedTuple
 
 from duetime.domain import cron
-from duetime.domain.instants import DAY, MINUTE, from_datetime, to_datetime
+from duetime.domain.instants import DAY, LATEST, MINUTE, from_datetime, to_datetime
 from duetime.domain.job import Dst
 from duetime.domain.schedule import Cron, Once, Timetable, parse_schedule
 
@@ -46,7 +46,7 @@ def coming(table: Timetable, first: int | None, count: int) -> Iterator[int]:
     for number in range(count):
         if number and at is not None:
             at = table.next_after(at)
-        if at is None:
+        if at is None or at >= LATEST:
             return
         yield at
 

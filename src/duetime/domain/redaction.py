@@ -18,8 +18,8 @@ from urllib.parse import quote
 import msgspec
 
 from duetime.domain.http_rules import HIDDEN
-from duetime.domain.job import HttpRequest
-from duetime.domain.pointers import body_path, get
+from duetime.domain.payloads import HttpRequest, Payload
+from duetime.domain.secrets import list_marked, sealed_values
 
 SHORTEST = 4
 SHORTEST_BASE64 = 8  # of what is sure in the base64 of more than the secret
@@ -36,18 +36,16 @@ _PLAIN = re.compile(r"[A-Za-z0-9._~-]+")  # the same in all forms but base64
 _ESCAPED = re.compile("%[0-9A-F]{2}")
 
 
-def list_secrets(payload: HttpRequest) -> list[str]:
+def list_secrets(payload: Payload) -> list[str]:
     """What must not be kept of an attempt with this payload, which is plain. Each once, and none that is too short."""
     found: dict[str, None] = {}
-    for name, value in payload.headers.items():
-        if name.lower() not in _NO_SECRETS:
+    for name, value in sealed_values(payload).items():
+        if not isinstance(payload, HttpRequest):
+            found[value] = None
+        elif name.lower() not in _NO_SECRETS:
             found.update(dict.fromkeys(_of_header(value)))
-    for pointer in payload.secret:
-        path = body_path(pointer)
-        try:
-            found.update(dict.fromkeys(_leaves(get(payload.body, path or ()))))
-        except LookupError:
-            continue
+    for _, value in list_marked(payload):
+        found.update(dict.fromkeys(_leaves(value)))
     return [secret for secret in found if len(secret) >= SHORTEST and secret.lower() not in _WORDS]
 
 

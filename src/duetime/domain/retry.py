@@ -9,7 +9,16 @@ DEFAULT_RETRIES = 3
 LOST_ATTEMPTS = 4  # a node that dies under a run costs it an attempt; this many, and the run is given up as poison
 LONGEST_RETRY_AFTER = 86_400.0  # a target may ask for more; it does not get more
 
-_NEVER_AGAIN = frozenset({ErrorType.BLOCKED_TARGET, ErrorType.CANCELLED})
+_NEVER_AGAIN = frozenset(
+    {
+        ErrorType.BLOCKED_TARGET,
+        ErrorType.CANCELLED,
+        ErrorType.CIRCUIT_OPEN,
+        ErrorType.LIMIT_EXCEEDED,
+        ErrorType.REJECTED,
+        ErrorType.SQL_ERROR,
+    }
+)
 
 
 def max_attempts(policy: RetryPolicy) -> int:

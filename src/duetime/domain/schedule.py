@@ -73,7 +73,22 @@ class Cron(msgspec.Struct, frozen=True, eq=False):
         return cron.describe(self.expression)
 
 
-Schedule = Once | Every | Cron
+class OnDemand(msgspec.Struct, frozen=True):
+    """No times of its own: it runs when somebody asks for it, or when the jobs that it comes `after` have ended.
+
+    Its timer stands at the end of time, from where an end moves it to now; a run later it is back there.
+    """
+
+    recurs = True
+
+    def next_after(self, after: int) -> int | None:
+        return LATEST if after < LATEST else None
+
+    def describe(self) -> str:
+        return "on demand only"
+
+
+Schedule = Once | Every | Cron | OnDemand
 
 
 # Jobs that share an expression and a zone share its next instant: a page of ten thousand jobs asks this question once.
@@ -107,6 +122,9 @@ def parse_schedule(text: str, *, timezone: str, dst: Dst, seed: str, anchor: int
     if lowered == "immediate":
         cron.load_zone(timezone)
         return Once(anchor)
+    if lowered == "on_demand":
+        cron.load_zone(timezone)
+        return OnDemand()
     if lowered.startswith("every"):
         cron.load_zone(timezone)
         return _parse_every(text, anchor)
@@ -153,7 +171,7 @@ class Timetable(msgspec.Struct, frozen=True):
     def next_after(self, after: int) -> int | None:
         """The first due instant strictly later than `after`; None when there is none left."""
         at = self.schedule.next_after(max(after - self.jitter, self.start_at - 1))
-        return None if at is None or at > self.end_at else at + self.jitter
+        return None if at is None or at > self.end_at else min(at + self.jitter, LATEST)
 
 
 def timetable(spec: JobSpec, job_id: str, created_at: int) -> Timetable:

@@ -1,8 +1,10 @@
 """What of a job is secret, in three forms: plain as a person sends it, sealed as it is kept, hidden as it is shown.
 
-Secret are all header values, and the places in the body that `payload.secret` points at. Kept is
-`sealed:1:<key id>:<base64url>`: a header's text, or the JSON of what stood in the body. Whoever seals and unseals comes
-in as an argument; here is only where that is done. Plain values of jobs from before there were keys pass everywhere.
+Secret are all values of one field of a payload (a webhook's headers, a script's env: `sealed_field`), and the places
+that `payload.secret` points at in another (the body, a function's kwargs, a statement's parameters: `marked_field`).
+Kept is `sealed:1:<key id>:<base64url>`: a value's text, or the JSON of what stood at the place. Whoever seals and
+unseals comes in as an argument; here is only where that is done. Plain values of jobs from before there were keys pass
+everywhere.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ import msgspec
 from duetime.domain.commands import ChangeJob, NewJob
 from duetime.domain.errors import FieldError, InvalidRequest
 from duetime.domain.http_rules import HIDDEN
-from duetime.domain.job import HttpRequest, JobSpec
-from duetime.domain.pointers import Steps, body_path, escape, get, put
+from duetime.domain.job import JobSpec
+from duetime.domain.payloads import HttpRequest, Payload
+from duetime.domain.pointers import Steps, escape, get, path_in, put
 
 SEALED = "sealed:"  # how all that is sealed begins, in whichever form
 CHANGED = f"{HIDDEN} (changed)"
@@ -50,25 +53,48 @@ def key_id_of(sealed: str) -> str | None:
     return parts[2] if len(parts) == 4 and parts[:2] == ["sealed", "1"] else None
 
 
+def has_secrets(payload: Payload) -> bool:
+    """Whether there is anything to seal or to hide. Asked for each job and each attempt: most have nothing."""
+    if type(payload) is HttpRequest:
+        return bool(payload.headers or payload.secret)
+    return bool(sealed_values(payload) or _pointers(payload))
+
+
+def sealed_values(payload: Payload) -> dict[str, str]:
+    """Those that are secret by where they stand, by their names."""
+    values: dict[str, str] = getattr(payload, payload.sealed_field) if payload.sealed_field else {}
+    return values
+
+
+def _pointers(payload: Payload) -> tuple[str, ...]:
+    pointers: tuple[str, ...] = getattr(payload, "secret", ())
+    return pointers
+
+
+def _whole(payload: Payload) -> Any:
+    """What `secret` points into."""
+    return getattr(payload, payload.marked_field) if payload.marked_field else None
+
+
 def needs_sealing(spec: JobSpec) -> bool:
     """Whether anything secret in it is still plain."""
     return any(not is_sealed(value) for value in list_values(spec.payload))
 
 
-def list_values(payload: HttpRequest) -> Iterator[Any]:
+def list_values(payload: Payload) -> Iterator[Any]:
     """All that is secret, as it stands there."""
-    yield from payload.headers.values()
-    for _, value in _marked(payload):
+    yield from sealed_values(payload).values()
+    for _, value in list_marked(payload):
         yield value
 
 
-def _marked(payload: HttpRequest) -> Iterator[tuple[Steps, Any]]:
-    """The marked places of the body, and what is there. A mark that points at nothing is left out."""
-    for pointer in payload.secret:
-        path = body_path(pointer)
+def list_marked(payload: Payload) -> Iterator[tuple[Steps, Any]]:
+    """The marked places, and what is there. A mark that points at nothing is left out."""
+    for pointer in _pointers(payload):
+        path = path_in(payload.marked_field, pointer)
         try:
             if path is not None:
-                yield path, get(payload.body, path)
+                yield path, get(_whole(payload), path)
         except LookupError:
             continue
 
@@ -78,16 +104,14 @@ def _marked(payload: HttpRequest) -> Iterator[tuple[Steps, Any]]:
 
 def seal_job(job: NewJob, vault: Sealer) -> NewJob:
     """The job as it may be stored: of the many without a secret, the very same. Raises InvalidRequest without a key."""
-    payload = job.spec.payload
-    if not payload.headers and not payload.secret:
+    if not has_secrets(job.spec.payload):
         return job
     return msgspec.structs.replace(job, spec=_sealed(job.spec, None, job.tenant, job.job_id, vault))
 
 
 def seal_change(change: ChangeJob, old: JobSpec, vault: Sealer) -> ChangeJob:
     """The change as it may be stored; what it leaves alone stays sealed as it is in `old`. Raises as `seal_job`."""
-    payload = change.spec.payload
-    if not payload.headers and not payload.secret:
+    if not has_secrets(change.spec.payload):
         return change
     return msgspec.structs.replace(change, spec=_sealed(change.spec, old, change.tenant, change.job_id, vault))
 
@@ -96,8 +120,9 @@ def _sealed(spec: JobSpec, old: JobSpec | None, tenant: str, job_id: str, vault:
     if not needs_sealing(spec):
         return spec
     if not vault.can_seal:
-        if any(not is_sealed(value) for value in spec.payload.headers.values()):
-            raise InvalidRequest.at("/payload/headers", _NO_KEY.format(what="header values"))
+        field = spec.payload.sealed_field
+        if any(not is_sealed(value) for value in sealed_values(spec.payload).values()):
+            raise InvalidRequest.at(f"/payload/{field}", _NO_KEY.format(what=f"values of {field}"))
         raise InvalidRequest.at("/payload/secret", _NO_KEY.format(what="secrets"))
     return seal_spec(spec, lambda text: vault.seal(tenant, job_id, text), old)
 
@@ -105,18 +130,19 @@ def _sealed(spec: JobSpec, old: JobSpec | None, tenant: str, job_id: str, vault:
 def seal_spec(spec: JobSpec, seal: Change, old: JobSpec | None = None) -> JobSpec:
     """All that is secret sealed, but for what is sealed in `old` at the same place: that stays. Checked before."""
     payload = spec.payload
-    if not payload.headers and not payload.secret:
+    if not has_secrets(payload):
         return spec
     before = None if old is None else old.payload
-    headers = {
-        name: value if is_sealed(value) and before is not None and before.headers.get(name) == value else seal(value)
-        for name, value in payload.headers.items()
+    kept = {} if before is None else sealed_values(before)
+    values = {
+        name: value if is_sealed(value) and kept.get(name) == value else seal(value)
+        for name, value in sealed_values(payload).items()
     }
-    body = payload.body
-    for path, value in _marked(payload):
+    whole = _whole(payload)
+    for path, value in list_marked(payload):
         if not (is_sealed(value) and before is not None and _stands_in(before, path, value)):
-            body = put(body, path, seal(_encode(value).decode()))
-    return _with(spec, headers, body)
+            whole = put(whole, path, seal(_encode(value).decode()))
+    return msgspec.structs.replace(spec, payload=_with(payload, values, whole))
 
 
 def reseal_spec(spec: JobSpec, key_id: str, seal: Change, unseal: Change) -> JobSpec:
@@ -130,48 +156,51 @@ def reseal_spec(spec: JobSpec, key_id: str, seal: Change, unseal: Change) -> Job
     payload = spec.payload
     if all(is_sealed(value) and key_id_of(value) == key_id for value in list_values(payload)):
         return spec
-    headers = {name: again(value, str) for name, value in payload.headers.items()}
-    body = payload.body
-    for path, value in _marked(payload):
-        body = put(body, path, again(value, lambda plain: _encode(plain).decode()))
-    return _with(spec, headers, body)
+    values = {name: again(value, str) for name, value in sealed_values(payload).items()}
+    whole = _whole(payload)
+    for path, value in list_marked(payload):
+        whole = put(whole, path, again(value, lambda plain: _encode(plain).decode()))
+    return msgspec.structs.replace(spec, payload=_with(payload, values, whole))
 
 
-def _with(spec: JobSpec, headers: dict[str, str], body: Any) -> JobSpec:
-    return msgspec.structs.replace(spec, payload=msgspec.structs.replace(spec.payload, headers=headers, body=body))
+def _with(payload: Payload, values: dict[str, str], whole: Any) -> Payload:
+    changes = {payload.sealed_field: values} if payload.sealed_field else {}
+    if payload.marked_field:
+        changes[payload.marked_field] = whole
+    return msgspec.structs.replace(payload, **changes)
 
 
-def _stands_in(payload: HttpRequest, path: Steps, value: Any) -> bool:
-    return any(other == path and was == value for other, was in _marked(payload))
+def _stands_in(payload: Payload, path: Steps, value: Any) -> bool:
+    return any(other == path and was == value for other, was in list_marked(payload))
 
 
 # What an attempt sends
 
 
-def unseal_payload(payload: HttpRequest, unseal: Change) -> HttpRequest:
+def unseal_payload(payload: Payload, unseal: Change) -> Payload:
     """As the person sent it."""
-    headers = {name: unseal(value) if is_sealed(value) else value for name, value in payload.headers.items()}
-    body = payload.body
-    for path, value in _marked(payload):
+    values = {name: unseal(value) if is_sealed(value) else value for name, value in sealed_values(payload).items()}
+    whole = _whole(payload)
+    for path, value in list_marked(payload):
         if is_sealed(value):
-            body = put(body, path, _decode(unseal(value)))
-    return msgspec.structs.replace(payload, headers=headers, body=body)
+            whole = put(whole, path, _decode(unseal(value)))
+    return _with(payload, values, whole)
 
 
 # What people see
 
 
-def hide_payload(payload: HttpRequest, old: HttpRequest | None = None) -> HttpRequest:
+def hide_payload(payload: Payload, old: Payload | None = None) -> Payload:
     """With nothing secret in it. What `old` has at the same place with another value, is said to be changed."""
-    if not payload.headers and not payload.secret:
+    if not has_secrets(payload):
         return payload
-    kept = {} if old is None else old.headers
-    headers = {name: _hidden(value, kept.get(name)) for name, value in payload.headers.items()}
-    before = {} if old is None else dict(_marked(old))
-    body = payload.body
-    for path, value in _marked(payload):
-        body = put(body, path, _hidden(value, before.get(path)))
-    return msgspec.structs.replace(payload, headers=headers, body=body)
+    kept = {} if old is None else sealed_values(old)
+    values = {name: _hidden(value, kept.get(name)) for name, value in sealed_values(payload).items()}
+    before = {} if old is None else dict(list_marked(old))
+    whole = _whole(payload)
+    for path, value in list_marked(payload):
+        whole = put(whole, path, _hidden(value, before.get(path)))
+    return _with(payload, values, whole)
 
 
 def _hidden(value: Any, before: Any) -> str:
@@ -187,57 +216,67 @@ def hide_spec(spec: JobSpec, old: JobSpec | None = None) -> JobSpec:
 # What is wrong with what a person sends
 
 
-def secret_problems(payload: HttpRequest, old: HttpRequest | None) -> Iterator[FieldError]:
-    """About the marks, and what is there. Header values have `header_value_problem`."""
+def secret_problems(payload: Payload, old: Payload | None) -> Iterator[FieldError]:
+    """About the marks, and what is there. Values that are secret by where they stand have `sealed_value_problem`."""
     paths: list[Steps] = []
-    for number, pointer in enumerate(payload.secret):
-        path = body_path(pointer)
-        problem = _pointer_problem(payload.body, path, paths)
+    for number, pointer in enumerate(_pointers(payload)):
+        path = path_in(payload.marked_field, pointer)
+        problem = _pointer_problem(payload, path, paths)
         if problem is not None or path is None:
             yield FieldError(f"/payload/secret/{number}", problem or "")
             continue
         paths.append(path)
-        value = get(payload.body, path)
+        value = get(_whole(payload), path)
         if value == HIDDEN:
             yield FieldError(
                 f"/payload{pointer}", "is what answers show in place of a secret; send the value, or leave it out"
             )
         elif is_sealed(value) and not (old is not None and _stands_in(old, path, value)):
             yield FieldError(f"/payload{pointer}", _OURS)
-    if old is not None:
+    if old is not None and old.marked_field == payload.marked_field:
         yield from _still_sealed(payload, old, paths)
 
 
-def _pointer_problem(body: Any, path: Steps | None, others: list[Steps]) -> str | None:
+def _pointer_problem(payload: Payload, path: Steps | None, others: list[Steps]) -> str | None:
+    field, whole = payload.marked_field, _whole(payload)
     if path is None:
-        return "must be a JSON pointer into the body, such as /body/token; header values are secret without one"
+        aside = "; header values are secret without one" if type(payload) is HttpRequest else ""
+        return f"must be a JSON pointer into the {field}, such as /{field}/{_example(payload)}{aside}"
     try:
-        value = get(body, path)
+        get(whole, path)
     except LookupError:
-        return "points at nothing in the body"
-    if not path and value is None:
-        return "points at the body, and there is none"
+        return f"points at nothing in the {field}"
+    if not path and whole is None:
+        return f"points at the {field}, and there is none"
+    if not path and type(payload) is not HttpRequest:
+        return f"points at all of the {field}; name the places in it, such as /{field}/{_example(payload)}"
     if any(path[: len(other)] == other or other[: len(path)] == path for other in others):
         return "points at, into or around what another one points at; name each place once"
     return None
 
 
-def _still_sealed(payload: HttpRequest, old: HttpRequest, paths: list[Steps]) -> Iterator[FieldError]:
+def _example(payload: Payload) -> str:
+    return "0" if payload.marked_field == "parameters" else "token"
+
+
+def _still_sealed(payload: Payload, old: Payload, paths: list[Steps]) -> Iterator[FieldError]:
     """A place that is marked no longer must not keep its sealed text, which would be sent as it is."""
-    for path, was in _marked(old):
+    for path, was in list_marked(old):
         if path in paths or not is_sealed(was):
             continue
         try:
-            is_kept = get(payload.body, path) == was
+            is_kept = get(_whole(payload), path) == was
         except LookupError:
             continue
         if is_kept:
             pointer = "".join(f"/{escape(step)}" for step in path)
-            yield FieldError(f"/payload/body{pointer}", "was secret and can't be shown: send it anew, or mark it")
+            yield FieldError(
+                f"/payload/{payload.marked_field}{pointer}", "was secret and can't be shown: send it anew, or mark it"
+            )
 
 
-def header_value_problem(name: str, value: str, old: HttpRequest | None) -> str | None:
+def sealed_value_problem(name: str, value: str, old: Payload | None) -> str | None:
     """Why a person can't send a value that begins as what is sealed does; None if it is the one that is kept."""
-    if old is not None and old.headers.get(name) == value:
+    if old is not None and sealed_values(old).get(name) == value:
         return None
     return f"The value of {name} {_OURS}."

@@ -29,6 +29,13 @@ class ErrorType(StrEnum):
     TLS_ERROR = "tls_error"
     HTTP_ERROR = "http_error"
     BLOCKED_TARGET = "blocked_target"
+    CIRCUIT_OPEN = "circuit_open"
+    EXIT_CODE = "exit_code"  # a script ended with another than 0, or by a signal
+    LIMIT_EXCEEDED = "limit_exceeded"  # a script or statement wanted more than it may have
+    SQL_ERROR = "sql_error"  # the database refused the statement
+    DATABASE_BUSY = "database_busy"  # it could not carry it out now: a deadlock, a lock, too many connections
+    FUNCTION_ERROR = "function_error"  # a Python function raised
+    REJECTED = "rejected"  # a Python function said that another attempt is of no use
     LEASE_LOST = "lease_lost"
     CANCELLED = "cancelled"
     INTERNAL_ERROR = "internal_error"
@@ -39,3 +46,4 @@ class Trigger(StrEnum):
     MANUAL = "manual"
     RETRY = "retry"
     CATCH_UP = "catch_up"
+    AFTER = "after"  # other jobs have ended

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from duetime.domain.errors import FieldError, InvalidRequest
-from duetime.domain.http_rules import header_problem, url_problem
-from duetime.domain.job import JobSpec, JobType
+from duetime.domain.http_rules import HIDDEN, header_problem, url_problem
+from duetime.domain.job import Delivery, JobSpec
+from duetime.domain.payloads import HttpRequest, Payload, PythonCall, Script
 from duetime.domain.pointers import escape
-from duetime.domain.secrets import SEALED, header_value_problem, secret_problems
+from duetime.domain.secrets import SEALED, has_secrets, sealed_value_problem, sealed_values, secret_problems
 
 MOST_HEADERS = 50
+LONGEST_REQUEST_SECONDS = 3600
+LONGEST_ENV_VALUE = 8192
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OURS = "DUETIME_"  # names of the environment that every script gets
 
 
 def check_spec(spec: JobSpec, old: JobSpec | None = None) -> None:
@@ -23,17 +30,78 @@ def check_spec(spec: JobSpec, old: JobSpec | None = None) -> None:
 
 
 def _problems(spec: JobSpec, old: JobSpec | None) -> Iterator[FieldError]:
-    if spec.type is not JobType.HTTP_REQUEST:
-        yield FieldError("/type", f"'{spec.type}' jobs can't run on this node; use 'http_request'")
-    if problem := url_problem(spec.payload.url):
+    payload, before = spec.payload, None if old is None else old.payload
+    match payload:
+        case HttpRequest():
+            yield from _request_problems(payload, before)
+            if spec.timeout_seconds > LONGEST_REQUEST_SECONDS:
+                yield FieldError("/timeout_seconds", f"must be at most {LONGEST_REQUEST_SECONDS} for a request")
+        case Script():
+            yield from _script_problems(payload, before)
+        case PythonCall():
+            yield from _call_problems(payload)
+    if has_secrets(payload) or (before is not None and has_secrets(before)):
+        yield from secret_problems(payload, before)
+    if spec.delivery is Delivery.AT_MOST_ONCE and (spec.retry_policy.max_retries or spec.retry_policy.delays):
+        yield FieldError("/retry_policy", "an at_most_once job is never tried again; leave the retries out")
+    yield from _follow_up_problems(spec)
+
+
+def _request_problems(payload: HttpRequest, before: Payload | None) -> Iterator[FieldError]:
+    if problem := url_problem(payload.url):
         yield FieldError("/payload/url", problem)
-    headers, before = spec.payload.headers, None if old is None else old.payload
-    if headers:
-        if len(headers) > MOST_HEADERS:
-            yield FieldError("/payload/headers", f"has {len(headers)} headers; {MOST_HEADERS} at most")
-        for name, value in headers.items():
-            is_sealed = value.startswith(SEALED)
-            if problem := header_value_problem(name, value, before) if is_sealed else header_problem(name, value):
-                yield FieldError(f"/payload/headers/{escape(name)}", problem)
-    if spec.payload.secret or (before is not None and before.secret):
-        yield from secret_problems(spec.payload, before)
+    headers = payload.headers
+    if len(headers) > MOST_HEADERS:
+        yield FieldError("/payload/headers", f"has {len(headers)} headers; {MOST_HEADERS} at most")
+    for name, value in headers.items():
+        is_sealed = value.startswith(SEALED)
+        if problem := sealed_value_problem(name, value, before) if is_sealed else header_problem(name, value):
+            yield FieldError(f"/payload/headers/{escape(name)}", problem)
+
+
+def _script_problems(payload: Script, before: Payload | None) -> Iterator[FieldError]:
+    if bool(payload.argv) == bool(payload.script):
+        yield FieldError("/payload", "needs either argv (a program and its arguments) or script (a text), not both")
+    if payload.argv and not payload.argv[0]:
+        yield FieldError("/payload/argv/0", "must name a program")
+    if payload.argv and payload.interpreter:
+        yield FieldError("/payload/interpreter", "is for a script; with argv, name the program there")
+    if payload.cwd and not payload.cwd.startswith("/"):
+        yield FieldError("/payload/cwd", "must be an absolute path; leave it out to run in an empty folder")
+    for name, value in sealed_values(payload).items():
+        at = f"/payload/env/{escape(name)}"
+        if not _NAME.fullmatch(name):
+            yield FieldError(at, "is no name of a variable: letters, digits and underscores, no digit first")
+        elif name.startswith(_OURS):
+            yield FieldError(at, f"names that begin with {_OURS} are set by Duetime; use another")
+        elif value == HIDDEN:
+            yield FieldError(at, "is what answers show in place of the value; send the value, or leave it out")
+        elif value.startswith(SEALED):
+            if problem := sealed_value_problem(name, value, before):
+                yield FieldError(at, problem)
+        elif len(value) > LONGEST_ENV_VALUE:
+            yield FieldError(at, f"is longer than {LONGEST_ENV_VALUE} characters")
+
+
+def _call_problems(payload: PythonCall) -> Iterator[FieldError]:
+    for name in payload.kwargs:
+        if not name.isidentifier():
+            yield FieldError(f"/payload/kwargs/{escape(name)}", "can't be the name of an argument")
+
+
+def _follow_up_problems(spec: JobSpec) -> Iterator[FieldError]:
+    for name in ("on_success", "on_failure"):
+        url = getattr(spec.webhooks, name)
+        if url is not None and (problem := url_problem(url)):
+            yield FieldError(f"/webhooks/{name}", problem)
+    if spec.after and spec.key in spec.after:
+        yield FieldError("/after", "names the job itself; a job can't wait for its own end")
+    if len(set(spec.after)) < len(spec.after):
+        yield FieldError("/after", "names a job twice")
+    is_on_demand = spec.schedule.strip().lower() == "on_demand"
+    if spec.after and not is_on_demand:
+        yield FieldError("/schedule", "a job that comes after others has no times of its own: write 'on_demand'")
+    if is_on_demand:
+        for name in ("start_at", "end_at", "jitter_seconds"):
+            if getattr(spec, name):
+                yield FieldError(f"/{name}", "is about times, and a job on demand has none of its own; leave it out")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from duetime.domain.instants import format_instant
+from duetime.domain.breaker import Circuit, explain_open
+from duetime.domain.instants import LATEST, format_instant
 from duetime.domain.job import JobSpec, JobStatus, Overlap
 from duetime.domain.states import State
 
@@ -20,9 +21,9 @@ _OVERLAP = {
 
 def explain(
     status: JobStatus, due_at: int | None, paused_by: str | None, paused_at: int | None, pause_reason: str | None,
-    spec: JobSpec, open_states: Sequence[State], now: int,
+    spec: JobSpec, open_states: Sequence[State], now: int, circuit: Circuit | None = None,
 ) -> tuple[str, list[str]]:  # fmt: skip
-    """(a sentence about what comes next, what holds the job: one sentence each)."""
+    """(a sentence about what comes next, what holds the job: one sentence each). `circuit`: its target's."""
     holds = []
     if status is JobStatus.PAUSED:
         since = format_instant(paused_at) if paused_at is not None else "some time ago"
@@ -36,14 +37,20 @@ def explain(
             holds.append(f"{counts[state]} {noun} {words}")
     if open_states and due_at is not None:
         holds.append(_OVERLAP[spec.overlap])
-    return _summary(status, due_at, bool(open_states), now), holds
+    if circuit is not None and circuit.opened_at is not None:
+        holds.append(f"{explain_open(circuit)}; until it answers, runs are skipped (circuit_open)")
+    return _summary(status, due_at, spec, bool(open_states), now), holds
 
 
-def _summary(status: JobStatus, due_at: int | None, is_open: bool, now: int) -> str:
+def _summary(status: JobStatus, due_at: int | None, spec: JobSpec, is_open: bool, now: int) -> str:
     if status is JobStatus.CANCELLED:
         return "It is cancelled and will not run again."
     if status is JobStatus.PAUSED:
         return "It will not run until it is resumed."
+    if due_at == LATEST:
+        after = ", ".join(f"'{key}'" for key in spec.after)
+        ended = f"when {after} {'has' if len(spec.after) == 1 else 'have'} ended ({spec.on})"
+        return f"It will run {ended if after else 'when somebody asks for it'}."
     if due_at is None:
         return "Its last run is under way; none follows." if is_open else "It has no run left."
     if due_at <= now:

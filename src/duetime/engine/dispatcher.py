@@ -1,7 +1,8 @@
 """The dispatcher: holds what this node has claimed, and lets it run in order of priority within its limits.
 
-Limits: runs at once in all, for an endpoint, and for a tenant. A run whose endpoint or tenant is full is parked with
-others of its kind, so that it holds up nobody else. Everything is bounded: the memory by `capacity`, an endpoint's
+Limits: runs at once in all, for an endpoint, and for a tenant; and how often an endpoint is called. A run whose
+endpoint or tenant is full, or has been called often enough for now, is parked with others of its kind, so that it holds
+up nobody else. Everything is bounded: the memory by `capacity`, an endpoint's
 share of it by three quarters of that; what does not fit stays QUEUED in the store.
 """
 
@@ -15,7 +16,10 @@ from typing import TypeVar
 
 import msgspec
 
+from duetime.domain.endpoints import needs_worker
 from duetime.domain.execution import Run
+from duetime.domain.job import HttpJob
+from duetime.engine.pace import Pace
 from duetime.ports.executor import NotSent, always
 
 PRIORITIES = 10
@@ -31,11 +35,14 @@ class Limits(msgspec.Struct, frozen=True):
     concurrency: int = 512  # eight endpoints that hang leave the ninth its place
     endpoint: int = 64
     tenant: int = 512
+    rate: float = 0.0  # requests a second to an endpoint; 0: as many as come
+    special: Mapping[int, int] = msgspec.field(default_factory=dict)  # endpoints with a limit of their own
 
 
 class Dispatcher:
     def __init__(self, limits: Limits, attempt: Attempt, drop: Callable[[Run], None]) -> None:
         self._limits = limits
+        self._special = limits.special
         self._attempt = attempt
         self._drop = drop
         self._share = limits.capacity * 3 // 4  # of the memory, for one endpoint
@@ -53,6 +60,10 @@ class Dispatcher:
         self._idle = asyncio.Event()
         self._idle.set()
         self._closed = False
+        self._pace = Pace(limits.rate) if limits.rate else None
+        self._paid: set[str] = set()  # waiting runs that have had theirs of their endpoint's rate
+        self._clocks: dict[int, asyncio.TimerHandle] = {}  # of endpoints for whose rate runs are parked
+        self.is_held: Callable[[Run], bool] = lambda run: False  # it is about to end without a request
         self.cancelled: set[str] = set()  # running executions that were asked to stop
         # While the lease is in doubt nothing begins: what is claimed may be another node's by now (after a stop, say).
         self.is_trusted: Callable[[], bool] = always
@@ -68,8 +79,11 @@ class Dispatcher:
 
         Waits a little for room to open, and longer while it is about to: claiming what was written as QUEUED costs more
         than waiting. Who waits in vain once does not wait again until something has ended there: a target that hangs
-        costs the others one short pause, not one at each page.
+        costs the others one short pause, not one at each page. What is for a worker is never born claimed by a node.
         """
+        if any(map(needs_worker, wanted)):
+            theirs = frozenset(filter(needs_worker, wanted))
+            return theirs | await self.admit({end: wanted[end] for end in wanted if end not in theirs}, seconds)
         refused = self._without_room(wanted)
         if not refused or self._closed or not self._stuck.isdisjoint(refused):
             return refused
@@ -177,15 +191,22 @@ class Dispatcher:
                 continue
             run = self._ready[level].popleft()
             if run.execution_id not in self._waiting:
+                self._paid.discard(run.execution_id)
                 continue  # cancelled before it began
             at, of = self._running_at.get(run.endpoint, 0), self._running_of.get(run.tenant, 0)
-            if at < self._limits.endpoint and of < self._limits.tenant:
+            most_at = self._special.get(run.endpoint, self._limits.endpoint) if self._special else self._limits.endpoint
+            if at < most_at and of < self._limits.tenant:
+                if self._pace is not None and not self._has_paid(run, self._pace):
+                    # Its places are free still, and nobody's end will say so.
+                    if self._unpark(("endpoint", run.endpoint)) + self._unpark(("tenant", run.tenant)):
+                        level = 0
+                    continue
                 self._running_at[run.endpoint] = at + 1
                 self._running_of[run.tenant] = of + 1
                 del self._waiting[run.execution_id]
                 return run
             # The place that this one can't take may be just what another was parked for.
-            if at >= self._limits.endpoint:
+            if at >= most_at:
                 self._parked.setdefault(("endpoint", run.endpoint), deque()).append(run)
                 left_free = of < self._limits.tenant and self._unpark(("tenant", run.tenant))
             else:
@@ -194,6 +215,46 @@ class Dispatcher:
             if left_free:
                 level = 0
         return None
+
+    def _has_paid(self, run: Run, pace: Pace) -> bool:
+        """Whether its endpoint may be called now; parks it if not, behind those that wait already."""
+        if run.execution_id in self._paid:
+            self._paid.discard(run.execution_id)
+            return True
+        endpoint = run.endpoint
+        if not isinstance(run.spec, HttpJob) or self.is_held(run):
+            return True
+        if endpoint not in self._clocks and pace.take(endpoint, asyncio.get_running_loop().time()):
+            return True
+        self._parked.setdefault(("rate", endpoint), deque()).append(run)
+        if endpoint not in self._clocks:
+            self._set_clock(endpoint, pace)
+        return False
+
+    def _set_clock(self, endpoint: int, pace: Pace) -> None:
+        loop = asyncio.get_running_loop()
+        wait = pace.wait(endpoint, loop.time())
+        self._clocks[endpoint] = loop.call_later(wait, self._pay, endpoint, pace)
+
+    def _pay(self, endpoint: int, pace: Pace) -> None:
+        """Let as many go on as the rate has become enough for."""
+        del self._clocks[endpoint]
+        kind = ("rate", endpoint)
+        paid: list[Run] = []
+        while kind in self._parked:
+            run = self._parked[kind][0]
+            if run.execution_id in self._waiting and not self.is_held(run):
+                if not pace.take(endpoint, asyncio.get_running_loop().time()):
+                    self._set_clock(endpoint, pace)
+                    break
+                self._paid.add(run.execution_id)
+            paid.append(run)
+            self._parked[kind].popleft()
+            if not self._parked[kind]:
+                del self._parked[kind]
+        for run in reversed(paid):
+            self._ready[PRIORITIES - 1 - run.priority].appendleft(run)
+        self._open_lanes()
 
     def _end(self, run: Run) -> None:
         del self._running[run.execution_id]
@@ -258,6 +319,10 @@ class Dispatcher:
         for queue in self._ready:
             queue.clear()
         self._parked.clear()
+        self._paid.clear()
+        for clock in self._clocks.values():
+            clock.cancel()
+        self._clocks.clear()
         return never_started, list(self._lanes)
 
 

@@ -13,13 +13,16 @@ from typing import Any
 import msgspec
 import structlog
 
+from duetime.domain.breaker import Rules
 from duetime.domain.commands import Release, StartNode, StopNode
 from duetime.domain.errors import StaleWrite
 from duetime.domain.execution import Run
 from duetime.domain.hint import Hint
 from duetime.domain.instants import LATEST, SECOND
 from duetime.domain.lease import TIMER, runs_chores
+from duetime.engine.breaker import Breaker
 from duetime.engine.claimer import Claimer
+from duetime.engine.desk import Desk
 from duetime.engine.dispatcher import Dispatcher, Limits
 from duetime.engine.membership import Membership
 from duetime.engine.ownership import Ownership
@@ -29,13 +32,15 @@ from duetime.engine.retention import Retention
 from duetime.engine.service import Service
 from duetime.engine.stopper import Stopper
 from duetime.engine.timer import Timer
+from duetime.engine.watch import WorkerWatch
 from duetime.engine.worker import Worker
 from duetime.ports.bus import Bus
 from duetime.ports.clock import Clock
 from duetime.ports.executor import Executor
+from duetime.ports.logs import LogStore
 from duetime.ports.registry import Registry
 from duetime.ports.store import Store
-from duetime.ports.vault import Vault
+from duetime.ports.vault import NoVault, Vault
 from duetime.telemetry.events import EventHub
 
 WORKER = "worker"
@@ -54,17 +59,21 @@ class EngineSettings(msgspec.Struct, frozen=True):
     reconcile_batch: int = 100
     history_seconds: float = 30 * 86_400.0
     history_most: int = 10_000_000
+    logs_most_bytes: int = 10 * 1024**3
+    worker_lease_seconds: float = 5.0
+    breaker: Rules = Rules()
 
 
 class Engine:
     """One node's term after the other: a node whose lease was lost drops what it held, and joins anew."""
 
     def __init__(
-        self, store: Store, registry: Registry, bus: Bus, executor: Executor, clock: Clock, events: EventHub,
+        self, store: Store, registry: Registry, bus: Bus, executor: Executor[Any], clock: Clock, events: EventHub,
         settings: EngineSettings,
         chance: Callable[[], float] = random.random,
         entropy: Callable[[int], bytes] = os.urandom,
         vault: Vault | None = None,
+        logs: LogStore | None = None,
     ) -> None:  # fmt: skip
         self._store = store
         self._registry = registry
@@ -75,7 +84,8 @@ class Engine:
         self._settings = settings
         self._chance = chance
         self._entropy = entropy
-        self._vault = vault
+        self._vault: Vault = NoVault() if vault is None else vault
+        self._logs = logs
         self.services: list[Service] = []
         self.node = 0
         self._lost = asyncio.Event()  # this term's lease is gone
@@ -110,30 +120,43 @@ class Engine:
         fenced = not math.isinf(self._registry.ttl_seconds)
         if fenced:
             self.dispatcher.is_trusted = self.membership.is_trusted
+        self.breaker = Breaker(self._store, self._clock, self._events, settings.breaker, shared=fenced)
+        await self.breaker.load()
+        self.dispatcher.is_held = self.breaker.holds
         worker = Worker(
             self._executor, recorder, self._clock, self._chance, lambda id: id in self.dispatcher.cancelled,
-            self.dispatcher.is_trusted, self._vault,
+            self.dispatcher.is_trusted, self._vault, self._logs, self.breaker,
         )  # fmt: skip
         ownership = Ownership(self._store, self._clock, self.node, self.membership.owned_now, fenced=fenced)
         self.timer = Timer(self._store, self._clock, self.node, self.dispatcher, self._entropy, ownership)
         self.claimer = Claimer(self._store, self._clock, self.node, self.dispatcher)
         self.stopper = Stopper(self._store, self._clock, self.node, self.dispatcher)
         self.recorder = recorder
+        self.watch = WorkerWatch(self._store, self._clock, settings.worker_lease_seconds, self._runs_chores)
         self.reconciler = Reconciler(
-            self._store, self._clock, self.node, self.claimer, settings.reconcile_interval_seconds,
-            settings.reconcile_batch, self._runs_chores, self.membership.gone,
+            self._store, self._clock, self.node, settings.reconcile_interval_seconds, settings.reconcile_batch,
+            self._runs_chores, lambda: [*self.membership.gone(), *self.watch.gone()],
         )  # fmt: skip
+        self.reconciler.waiting_hint = self.waiting_hint
+        self.desk = Desk(
+            self._store, self._clock, recorder, self._vault, self._logs, settings.worker_lease_seconds, self._chance,
+            self.reconciler.look_now,
+        )  # fmt: skip
+        self.reconciler.on_ended = self.desk.forget
         self.retention = Retention(
-            self._store, self._clock, settings.history_seconds, settings.history_most, self._runs_chores
-        )
+            self._store, self._clock, settings.history_seconds, settings.history_most, self._runs_chores, self._logs,
+            settings.logs_most_bytes,
+        )  # fmt: skip
+        recorder.breaker = self.breaker
         recorder.recorded = self.dispatcher.recorded
         recorder.is_busy = lambda: self.dispatcher.running() > 0
-        recorder.waiting_hint = self.claimer.hint
+        recorder.waiting_hint = self._hint_own
         self.dispatcher.waiting_hint = self.waiting_hint
         self.membership.on_trusted = self.dispatcher.resume
         self.membership.on_gained = lambda shards: self.timer.wake()
         self.membership.on_lost = lambda shards: self.timer.wake()
-        self.services = [self.membership, recorder, self.reconciler]
+        self.services = [self.membership, recorder, self.watch, self.reconciler]
+        self.services += [self.breaker] if self.breaker.is_on else []
         self.services += [self.claimer] if WORKER in roles else []
         self.services += [self.stopper] if WORKER in roles and fenced else []
         self.services += [self.timer, self.retention] if TIMER in roles else []
@@ -172,7 +195,8 @@ class Engine:
         await self._try(self.membership.leave())
 
     async def _wind_down(self, drain_seconds: float) -> None:
-        for service in (self.timer, self.reconciler, self.claimer, self.stopper, self.retention):
+        self.desk.close()
+        for service in (self.timer, self.watch, self.reconciler, self.claimer, self.stopper, self.retention):
             await service.stop()
         never_started, lanes = await self.dispatcher.drain(drain_seconds)
         for lane in lanes:
@@ -182,6 +206,7 @@ class Engine:
             log.warning("runs were given back unstarted", count=len(never_started))
             await self._try(self._give_back(never_started))
         await self._try(self.recorder.stop())
+        await self.breaker.stop()
 
     async def _give_back(self, runs: Collection[Run]) -> None:
         """The clock may have been set back since they were claimed: by now, the instant of some may be yet to come."""
@@ -208,8 +233,16 @@ class Engine:
 
     def waiting_hint(self, due_at: int) -> None:
         """An execution waits since then: whoever has room should know."""
-        self.claimer.hint(due_at)
+        self._hint_own(due_at)
         self._bus.send(Hint(waiting_at=due_at))
+
+    def _hint_own(self, due_at: int) -> None:
+        self.claimer.hint(due_at)
+        self.desk.hint()
+
+    def circuits_hint(self) -> None:
+        """Somebody closed a circuit."""
+        self.breaker.wake()
 
     def cancel(self, execution_id: str) -> bool:
         """Stop a run, wherever it is held. False if that is not here: others are told."""
@@ -224,7 +257,7 @@ class Engine:
             self.timer.hint(hint.due_at)
             self.timer.hint(hint.due_until)
         if hint.waiting_at != LATEST:
-            self.claimer.hint(hint.waiting_at)
+            self._hint_own(hint.waiting_at)
         for execution_id in hint.cancel:
             self.dispatcher.cancel(execution_id)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 
 import structlog
 
@@ -10,7 +10,6 @@ from duetime.domain.commands import EndNodes, Finish
 from duetime.domain.errors import DuetimeError
 from duetime.domain.execution import lapse
 from duetime.domain.instants import SECOND
-from duetime.engine.claimer import Claimer
 from duetime.engine.service import Service
 from duetime.ports.clock import Clock
 from duetime.ports.store import Store
@@ -18,30 +17,43 @@ from duetime.ports.store import Store
 log = structlog.get_logger()
 
 
+async def _ignore(_: Collection[int]) -> None:
+    return
+
+
 class Reconciler(Service):
     """Every node looks once as it starts, for what its own earlier self left; after that, one node does for all."""
 
     def __init__(
-        self, store: Store, clock: Clock, node: int, claimer: Claimer, interval_seconds: float, batch: int,
+        self, store: Store, clock: Clock, node: int, interval_seconds: float, batch: int,
         runs_chores: Callable[[], bool], gone_nodes: Callable[[], Collection[int]],
     ) -> None:  # fmt: skip
         super().__init__("reconciler", clock)
         self._store = store
         self._node = node
-        self._claimer = claimer
         self._runs_chores = runs_chores
         self._gone_nodes = gone_nodes
         self._interval = int(interval_seconds * SECOND)
         self._batch = batch
         self._next_at = 0
+        self._is_asked = False
         self._ended: frozenset[int] = frozenset()  # nodes that were found gone and are told so
+        self.waiting_hint: Callable[[int], None] = lambda due_at: None
+        self.on_ended: Callable[[Collection[int]], Awaitable[None]] = _ignore
+
+    def look_now(self) -> None:
+        """Somebody has ended, and said so."""
+        self._is_asked = True
+        self.wake()
 
     async def run_once(self) -> int:
         now = self._clock.now()
         is_first = self._next_at == 0
         if self._next_at > now + self._interval:  # the clock was set back
             self._next_at = now
-        if (is_first or self._runs_chores()) and (await self._end_nodes(now) or now >= self._next_at):
+        is_due = (is_first or self._runs_chores()) and (await self._end_nodes(now) or now >= self._next_at)
+        if is_due or self._is_asked:
+            self._is_asked = False
             await self._take_over()
             self._next_at = self._clock.now() + self._interval
         # Where another node does it, the instant may have passed, and goes on passing: to name it would be to spin.
@@ -55,6 +67,7 @@ class Reconciler(Service):
             (refused,) = await self._store.apply([EndNodes(now, tuple(sorted(news)))])
             if isinstance(refused, DuetimeError):
                 raise refused
+            await self.on_ended(news)
         self._ended = gone
         return bool(news)
 
@@ -71,4 +84,4 @@ class Reconciler(Service):
                 break
         if returned:
             log.warning("runs of a lost node were taken over", count=returned)
-            self._claimer.hint(0)
+            self.waiting_hint(0)

@@ -12,12 +12,13 @@ from contextlib import suppress
 
 import structlog
 
-from duetime.domain.commands import Command, Finish, PauseJob
+from duetime.domain.commands import Command, CountEnds, Finish, PauseJob
 from duetime.domain.errors import DuetimeError
 from duetime.domain.execution import Attempted, Run
 from duetime.domain.instants import SECOND
 from duetime.domain.job import Overlap
 from duetime.domain.states import OPEN, State, Trigger
+from duetime.engine.breaker import Breaker
 from duetime.engine.service import Service
 from duetime.ports.clock import Clock
 from duetime.ports.store import Store
@@ -31,6 +32,7 @@ log = structlog.get_logger()
 GATHER_SECONDS = 0.1
 ENOUGH = 2048  # results: these are written at once. A page as large as a page of fires: fewer commits to wait for
 
+Result = tuple[Run, Attempted, bool]  # the last: its job is paused for it
 _MAY_RELEASE_ANOTHER = frozenset({Overlap.QUEUE_ONE, Overlap.QUEUE_ALL})
 
 
@@ -40,8 +42,9 @@ class Recorder(Service):
         self._store = store
         self._node = node
         self._events = events
-        self._results: list[tuple[Run, Attempted, bool]] = []
+        self._results: list[Result] = []
         self._enough = asyncio.Event()
+        self.breaker: Breaker | None = None
         self.is_busy: Callable[[], bool] = lambda: False
         self.recorded: Callable[[Sequence[Run]], None] = lambda runs: None
         self.waiting_hint: Callable[[int], None] = lambda due_at: None
@@ -74,28 +77,39 @@ class Recorder(Service):
         await super().stop()
         await self.run_once()
 
-    async def _record(self, results: list[tuple[Run, Attempted, bool]]) -> None:
+    async def _record(self, results: list[Result]) -> None:
+        await self.record(self._node, results)
+        self.recorded([run for run, _, _ in results])
+
+    async def record(self, node: int, results: Sequence[Result]) -> frozenset[str]:
+        """Write ends of attempts that `node` (or a worker) made, now. Answers the executions whose end was refused."""
         now = self._clock.now()
         crash_point("before_finish")
-        commands: list[Command] = [Finish(self._node, now, tuple(attempted for _, attempted, _ in results))]
+        commands: list[Command] = [Finish(node, now, tuple(attempted for _, attempted, _ in results))]
         commands += [
             PauseJob(now, run.tenant, run.job_id, "duetime", "its target answered 410 Gone")
             for run, _, pauses in results
             if pauses
         ]
-        refused, *paused = await self._store.apply(commands)
+        counted = None if self.breaker is None else self.breaker.count(now, results)
+        commands += [] if counted is None else [counted]
+        refused, *others = await self._store.apply(commands)
         crash_point("after_finish")
         if isinstance(refused, DuetimeError):
             raise refused
         for execution_id in refused:
             log.warning("a late result was refused: its claim is no longer ours", execution_id=execution_id)
-        self.recorded([run for run, _, _ in results])
         self._tell(results, frozenset(refused))
-        for command, answer in zip(commands[1:], paused, strict=True):
-            if isinstance(command, PauseJob) and not isinstance(answer, DuetimeError):
+        for command, answer in zip(commands[1:], others, strict=True):
+            if isinstance(answer, DuetimeError):
+                continue
+            if isinstance(command, CountEnds) and self.breaker is not None:
+                self.breaker.learn(answer)
+            elif isinstance(command, PauseJob):
                 self._events.publish("job.paused", now, command.tenant, {"job_id": command.job_id, "by": command.by})
+        return frozenset(refused)
 
-    def _tell(self, results: list[tuple[Run, Attempted, bool]], refused: frozenset[str]) -> None:
+    def _tell(self, results: Sequence[Result], refused: frozenset[str]) -> None:
         for run, attempted, _ in results:
             if attempted.execution_id in refused:
                 continue

@@ -9,34 +9,44 @@ from duetime.domain.errors import DuetimeError
 from duetime.domain.instants import DAY, MINUTE
 from duetime.engine.service import Service
 from duetime.ports.clock import Clock
+from duetime.ports.logs import LogStore
 from duetime.ports.store import Store
 
 PAGE = 500
 PAUSE_BETWEEN_PAGES = 50  # ms
 IDEMPOTENCY_KEYS_KEPT = DAY
+CIRCUITS_KEPT = DAY  # that nobody calls any more
 
 
 class Retention(Service):
     """One node does it for all: while `runs_chores` says so."""
 
     def __init__(
-        self, store: Store, clock: Clock, age_seconds: float, most_executions: int, runs_chores: Callable[[], bool]
-    ) -> None:
+        self, store: Store, clock: Clock, age_seconds: float, most_executions: int, runs_chores: Callable[[], bool],
+        logs: LogStore | None = None, most_log_bytes: int = 0,
+    ) -> None:  # fmt: skip
         super().__init__("retention", clock)
         self._runs_chores = runs_chores
         self._store = store
         self._age = int(age_seconds * 1000)
         self._most = most_executions
+        self._logs = logs
+        self._most_log_bytes = most_log_bytes
+        self._logs_pruned_at = 0
 
     async def run_once(self) -> int:
         now = self._clock.now()
+        if self._logs is not None and abs(now - self._logs_pruned_at) >= MINUTE:  # each node has its own, or all share
+            self._logs_pruned_at = now
+            await self._logs.prune(now - self._age, self._most_log_bytes)
         if not self._runs_chores():
             return now + MINUTE
         too_many = await self._store.count_history() - self._most
         # Over the size cap, the oldest go whatever their age; a day's work is a few pages a second.
         before = now if too_many > 0 else now - self._age
         limit = min(PAGE, too_many) if too_many > 0 else PAGE
-        (pruned,) = await self._store.apply([Prune(before, now - self._age, now - IDEMPOTENCY_KEYS_KEPT, limit)])
+        prune = Prune(before, now - self._age, now - IDEMPOTENCY_KEYS_KEPT, limit, now - CIRCUITS_KEPT)
+        (pruned,) = await self._store.apply([prune])
         if isinstance(pruned, DuetimeError):
             raise pruned
         return now + (PAUSE_BETWEEN_PAGES if pruned >= limit else MINUTE)

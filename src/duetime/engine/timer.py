@@ -14,8 +14,8 @@ from typing import NamedTuple
 import structlog
 
 from duetime.domain.commands import Fire, Fired, PauseJob
+from duetime.domain.endpoints import endpoint_of
 from duetime.domain.errors import DuetimeError, StaleEpoch
-from duetime.domain.ids import endpoint_of
 from duetime.domain.instants import SECOND
 from duetime.domain.plan import DueTimer, FirePlan, plan
 from duetime.engine.armed import ARM_AHEAD, Armed, Due
@@ -110,7 +110,7 @@ class Timer(Service):
         if planned is not None:
             endpoints = [run.endpoint for run in planned.runs]
         else:
-            endpoints = [endpoint_of(timer.spec.payload.url) for timer in timers]
+            endpoints = [endpoint_of(timer.spec, timer.tenant) for timer in timers]
         wanted = sum((page.born for page in self._writing), Counter(endpoints))
         refused = await self._dispatcher.admit(wanted, ROOM_WAIT_SECONDS)
         if not refused:
@@ -118,6 +118,9 @@ class Timer(Service):
             return
         # What has no room is written as QUEUED, and claimed later; the others are not to suffer for it.
         left_out = [endpoint in refused for endpoint in endpoints]
+        if all(left_out):
+            await self._fire_page(due, claim=False)
+            return
         for claim in (True, False):
             if page := [timer for timer, out in zip(timers, left_out, strict=True) if out is not claim]:
                 await self._fire_page(Due(page, None), claim)

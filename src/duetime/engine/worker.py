@@ -5,17 +5,23 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 import structlog
 
+from duetime.domain.breaker import explain_refusal
 from duetime.domain.execution import Outcome, Run, conclude, lapse, pauses_job
+from duetime.domain.job import Delivery, JobType
 from duetime.domain.redaction import list_secrets, redact
-from duetime.domain.secrets import unseal_payload
+from duetime.domain.secrets import has_secrets, unseal_payload
 from duetime.domain.states import ErrorType
+from duetime.engine.breaker import Breaker
+from duetime.engine.hiding import HidingLog
 from duetime.engine.recorder import Recorder
 from duetime.ports.clock import Clock
 from duetime.ports.executor import Executor, NotSent, Task, always
+from duetime.ports.logs import NO_LOG, LogStore, LogWriter
 from duetime.ports.vault import NoVault, SealBroken, Vault
 from duetime.telemetry.crash import crash_point
 
@@ -26,8 +32,9 @@ CANCELLED = Outcome(error_type=ErrorType.CANCELLED, error_message="cancelled on 
 
 class Worker:
     def __init__(
-        self, executor: Executor, recorder: Recorder, clock: Clock, chance: Callable[[], float],
+        self, executor: Executor[Any], recorder: Recorder, clock: Clock, chance: Callable[[], float],
         is_cancelled: Callable[[str], bool], may_send: Callable[[], bool] = always, vault: Vault | None = None,
+        logs: LogStore | None = None, breaker: Breaker | None = None,
     ) -> None:  # fmt: skip
         self._executor = executor
         self._recorder = recorder
@@ -36,6 +43,8 @@ class Worker:
         self._is_cancelled = is_cancelled
         self._may_send = may_send
         self._vault: Vault = NoVault() if vault is None else vault
+        self._logs = logs
+        self._breaker = breaker
 
     async def attempt(self, run: Run) -> None:
         """One attempt, within its deadline. Every end of it is recorded; a shutdown gives the run back.
@@ -67,15 +76,24 @@ class Worker:
     async def _execute(self, run: Run) -> Outcome:
         if run.cancel_requested or self._is_cancelled(run.execution_id):
             return CANCELLED
+        if self._breaker is not None and self._breaker.holds(run):
+            circuit = await self._breaker.ask(run)
+            if circuit is not None:
+                return Outcome(ErrorType.CIRCUIT_OPEN, explain_refusal(circuit))
         payload, secrets = run.spec.payload, []
+        printed: LogWriter = NO_LOG
         try:
-            if payload.headers or payload.secret:
+            if has_secrets(payload):
                 # From here to the end of the attempt the secrets are plain. What comes back is kept without them.
                 payload = unseal_payload(payload, lambda sealed: self._vault.unseal(run.tenant, run.job_id, sealed))
                 secrets = list_secrets(payload)
+            if self._logs is not None and run.spec.type is not JobType.HTTP_REQUEST:  # what came back is its log
+                printed = self._logs.open(run.execution_id, run.attempt)
+                printed = HidingLog(printed, secrets) if secrets else printed
             task = Task(
                 run.execution_id, run.job_id, run.tenant, run.scheduled_at, run.attempt, run.token, run.trigger,
-                run.spec.timeout_seconds, payload, self._may_send,
+                run.spec.timeout_seconds, payload, self._may_send, printed,
+                run.spec.delivery is not Delivery.AT_MOST_ONCE,
             )  # fmt: skip
             outcome = await self._executor.execute(task)
         except NotSent:
@@ -86,6 +104,9 @@ class Worker:
             shown = redact(traceback.format_exc(), secrets)  # an error may quote what it stumbled over
             log.error("an executor failed", execution_id=run.execution_id, exception=shown)
             outcome = Outcome(ErrorType.INTERNAL_ERROR, f"the executor failed: {type(error).__name__}: {error}")
+        finally:
+            if printed is not NO_LOG:
+                await printed.close()
         return _redacted(outcome, secrets) if secrets else outcome
 
 

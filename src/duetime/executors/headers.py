@@ -22,6 +22,7 @@ import msgspec
 
 from duetime import __version__
 from duetime.domain.http_rules import header_problem
+from duetime.domain.payloads import HttpRequest
 from duetime.ports.executor import Task
 
 USER_AGENT = f"Duetime/{__version__}"
@@ -92,7 +93,7 @@ def _defaults(content_type: str | None) -> str:
     return own if content_type is None else f"{own}Content-Type: {content_type}\r\n"
 
 
-def attempt_headers(task: Task, timestamp: int, body: bytes, keys: Sequence[bytes]) -> str:
+def attempt_headers(task: Task[HttpRequest], timestamp: int, body: bytes, keys: Sequence[bytes]) -> str:
     """The lines that Duetime itself sets, each with its line end."""
     execution_id = task.execution_id
     lines = (

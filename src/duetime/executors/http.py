@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from duetime.domain.execution import ErrorType
+from duetime.domain.payloads import HttpRequest
 from duetime.executors.answer import kept_text, retry_after_seconds
 from duetime.executors.connection import BadAnswer, Connection, ConnectionLost
 from duetime.executors.guard import DEFAULT_PORTS, AllowedNetworks, BlockedTarget, Guard, Ports, Target
@@ -63,7 +64,7 @@ class HttpExecutor:
         if isinstance(self._lookup, SystemLookup):
             self._lookup.close()
 
-    async def execute(self, task: Task) -> Outcome:
+    async def execute(self, task: Task[HttpRequest]) -> Outcome:
         deadline = time.monotonic() + task.timeout_seconds
         try:
             target = self._guard.target(task.payload.url)
@@ -83,7 +84,7 @@ class HttpExecutor:
         # Nothing awaits between giving the connection back and reading its answer: no other attempt has it yet.
         return self._outcome(task, target, connection)
 
-    def _request(self, task: Task, target: Target) -> bytes:
+    def _request(self, task: Task[HttpRequest], target: Target) -> bytes:
         payload = task.payload
         body, content_type = encode_body(payload.body)
         length = f"Content-Length: {len(body)}\r\n" if body or payload.method not in _BODILESS else ""
@@ -94,7 +95,7 @@ class HttpExecutor:
         )
         return head.encode("latin-1") + body
 
-    async def _exchange(self, task: Task, target: Target, request: bytes, deadline: float) -> Connection:
+    async def _exchange(self, task: Task[HttpRequest], target: Target, request: bytes, deadline: float) -> Connection:
         head_only, may_send = task.payload.method == "HEAD", task.may_send
         addresses = (target.host,) if target.address is not None else self._resolver.cached(target.host)
         if addresses is None:
@@ -109,7 +110,7 @@ class HttpExecutor:
                 # The target closed a kept connection as we wrote to it. Sending again on a new one is what
                 # HTTP clients do for requests with an Idempotency-Key; every one of ours has it. A target
                 # that took longer than this to close did get the first.
-                if lost.answered or time.monotonic() > sent_at + _STALE_SECONDS:
+                if lost.answered or not task.repeatable or time.monotonic() > sent_at + _STALE_SECONDS:
                     raise
             else:
                 self._pool.give_back(target, connection)
@@ -119,7 +120,7 @@ class HttpExecutor:
         self._pool.give_back(target, connection)
         return connection
 
-    def _outcome(self, task: Task, target: Target, connection: Connection) -> Outcome:
+    def _outcome(self, task: Task[HttpRequest], target: Target, connection: Connection) -> Outcome:
         status = connection.status
         response = kept_text(connection.body) if connection.body else None
         expected = task.payload.expect_status

@@ -9,12 +9,13 @@ store and knows no policy.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
 from duetime.domain.execution import Outcome, Trigger
-from duetime.domain.job import HttpRequest
+from duetime.domain.payloads import Payload
+from duetime.ports.logs import NO_LOG, LogWriter
 
 __all__ = ["Executor", "NotSent", "Outcome", "Task", "always"]
 
@@ -27,7 +28,10 @@ def always() -> bool:
     return True
 
 
-class Task(msgspec.Struct, frozen=True, gc=False):
+PayloadT = TypeVar("PayloadT", bound=Payload)
+
+
+class Task(msgspec.Struct, Generic[PayloadT], frozen=True, gc=False):
     """One attempt, ready to run."""
 
     execution_id: str
@@ -38,18 +42,20 @@ class Task(msgspec.Struct, frozen=True, gc=False):
     token: int  # fencing: grows with each claim of this execution
     trigger: Trigger
     timeout_seconds: float  # the whole attempt: resolve, connect, send, wait, read
-    payload: HttpRequest
+    payload: PayloadT
     # Asked right before the first byte of a request, and again for a request that is sent anew: a process may have been
     # stopped since the last look, also while it connected.
     may_send: Callable[[], bool] = always
+    log: LogWriter = NO_LOG  # what it prints, as it comes
+    repeatable: bool = True  # False: at most once, so that even what may have been lost on the way is not sent again
 
 
-class Executor(Protocol):
+class Executor(Protocol[PayloadT]):
     async def start(self) -> None:
         """Open pools. Called once, inside the running event loop."""
 
     async def stop(self) -> None:
         """Close them. No task is running by then."""
 
-    async def execute(self, task: Task) -> Outcome:
+    async def execute(self, task: Task[PayloadT]) -> Outcome:
         """Carry out one attempt within `task.timeout_seconds`, measured from the call. May raise NotSent."""

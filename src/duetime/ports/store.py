@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from duetime.domain.audit import Entry
+from duetime.domain.breaker import Circuit
 from duetime.domain.capacity import Load
 from duetime.domain.commands import Command
 from duetime.domain.execution import Run
@@ -68,6 +69,7 @@ class ExecutionRecord(msgspec.Struct, frozen=True, array_like=True):
     error_type: ErrorType | None
     error_message: str | None
     http_status: int | None
+    exit_code: int | None
     response: str | None
     dead: bool
 
@@ -80,7 +82,22 @@ class AttemptRecord(msgspec.Struct, frozen=True, array_like=True):
     error_type: ErrorType | None
     error_message: str | None
     http_status: int | None
+    exit_code: int | None
     response: str | None
+
+
+class WorkerRecord(msgspec.Struct, frozen=True, array_like=True):
+    """A worker that runs Python functions, as it introduced itself. `beats` grows with each sign of life."""
+
+    worker_id: int
+    tenant: str
+    user_id: str
+    name: str
+    functions: tuple[str, ...]
+    slots: int
+    started_at: int
+    seen_at: int
+    beats: int
 
 
 class SkippedRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -191,8 +208,8 @@ class Store(Protocol):
     async def next_due_at(self, shards: Sequence[int] | None = None) -> int | None:
         """The earliest due instant of all timers, or of those of `shards`."""
 
-    async def next_waiting_at(self) -> int | None:
-        """The earliest instant at which a QUEUED or RETRYING execution may run."""
+    async def next_waiting_at(self, only: Sequence[int] = ()) -> int | None:
+        """The earliest instant at which a QUEUED or RETRYING execution may run: for whom, see Claim."""
 
     async def list_lapsed_runs(self, node: int, limit: int) -> list[Run]:
         """RUNNING executions whose node is void, or is neither `node` nor alive.
@@ -202,6 +219,27 @@ class Store(Protocol):
 
     async def list_to_stop(self, node: int, limit: int) -> list[str]:
         """Executions that `node` runs and that were asked to stop."""
+
+    async def list_workers(self, tenant: str | None, limit: int) -> list[WorkerRecord]:
+        """Those that have joined and not ended, of one tenant or of all; latest first."""
+
+    async def get_worker(self, worker_id: int) -> WorkerRecord | None:
+        """None if it has ended."""
+
+    async def list_runs_of(self, worker_id: int, execution_ids: Sequence[str]) -> list[Run]:
+        """Those of the executions that it runs now."""
+
+    async def list_claims(self, worker_id: int, limit: int) -> list[tuple[str, bool]]:
+        """What a worker runs: execution ids, and whether each was asked to stop."""
+
+    async def get_progress(self, execution_ids: Sequence[str]) -> dict[str, str]:
+        """What attempts saved last, as JSON, of those that saved anything."""
+
+    async def list_circuits(self, tenant: str | None, limit: int) -> list[Circuit]:
+        """Targets that failed since they last succeeded, of one tenant or of all: open ones first, then the latest."""
+
+    async def get_circuit(self, circuit: int) -> Circuit | None:
+        """None: it is closed, and has not failed lately."""
 
     async def count_history(self) -> int:
         """All executions there are, of all tenants."""

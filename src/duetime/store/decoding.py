@@ -12,9 +12,44 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from duetime.domain.endpoints import SCRIPTS, endpoint_of_connection, endpoint_of_function, endpoint_of_url
 from duetime.domain.execution import Attempted, unreadable
-from duetime.domain.job import HttpRequest, JobSpec
+from duetime.domain.job import HttpJob, JobSpec, JobType
+from duetime.domain.payloads import HttpRequest
 from duetime.ports.store import JobRecord
+
+
+class _Target(msgspec.Struct):
+    url: str = ""
+    connection: str = ""
+    function: str = ""
+
+
+class _Runnable(msgspec.Struct):
+    """What a run takes from its job's definition, even if the rest of it can't be read."""
+
+    payload: _Target
+    type: str = JobType.HTTP_REQUEST
+    priority: int = 5
+
+
+_decode_target = msgspec.json.Decoder(_Runnable).decode
+
+
+def read_target(spec: str, tenant: str) -> tuple[int, int]:
+    """The priority and the endpoint of a job's runs."""
+    target = _decode_target(spec)
+    match target.type:
+        case JobType.HTTP_REQUEST:
+            endpoint = endpoint_of_url(target.payload.url)
+        case JobType.SQL_QUERY:
+            endpoint = endpoint_of_connection(tenant, target.payload.connection)
+        case JobType.PYTHON:
+            endpoint = endpoint_of_function(tenant, target.payload.function)
+        case _:
+            endpoint = SCRIPTS
+    return target.priority, endpoint
+
 
 NOT_READ = "its definition can't be read by this version"
 
@@ -73,7 +108,7 @@ def given_up(row: Unreadable, now: int) -> Attempted:
 def stand_in(row: Unreadable) -> JobRecord:
     """A job that can't be read, as a list shows it: all there is to know but its definition."""
     *fields, definition = row.fields
-    spec = JobSpec(
+    spec = HttpJob(
         name=str(definition.get("name"))[:255], schedule="unreadable", payload=HttpRequest("unreadable:"),
         description=row.error[:2000],
     )  # fmt: skip

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from duetime.domain import commands as c
+from duetime.domain.endpoints import endpoint_of_url
 from duetime.domain.errors import Conflict, NotFound, StaleWrite
 from duetime.domain.execution import Outcome, Run
-from duetime.domain.ids import endpoint_of
 from duetime.domain.instants import HOUR, MINUTE, SECOND
 from duetime.domain.job import CatchUp, JobStatus, Overlap
 from duetime.domain.plan import PlannedRun, Skipped, TimerMove
@@ -40,7 +40,7 @@ DUE = NOW + MINUTE  # when `every 1m` is first due
 
 
 def planned(job_id: str, at: int, if_open: str = "skip", **fields: Any) -> PlannedRun:
-    run = PlannedRun(planned_id(job_id, at), job_id, TENANT, at, Trigger.SCHEDULE, 5, endpoint_of(URL), if_open)
+    run = PlannedRun(planned_id(job_id, at), job_id, TENANT, at, Trigger.SCHEDULE, 5, endpoint_of_url(URL), if_open)
     return msgspec.structs.replace(run, **fields)
 
 
@@ -67,7 +67,7 @@ async def test_a_fire_writes_the_execution_claimed_and_moves_the_timer(store: St
     assert await executions_of(store, job_id) == [
         ExecutionRecord(
             run.execution_id, job_id, DUE, Trigger.SCHEDULE, State.RUNNING, None, 7, DUE, False, 1, 1, "node-1",
-            None, None, None, None, None, None, False,
+            None, None, None, None, None, None, None, False,
         )
     ]  # fmt: skip
     job = await job_of(store, job_id)
@@ -289,7 +289,7 @@ async def as_run(store: Store, record: ExecutionRecord) -> Run:
     job = await job_of(store, record.job_id)
     return Run(
         record.execution_id, record.job_id, TENANT, record.scheduled_at, record.trigger, record.priority,
-        endpoint_of(URL), record.attempt, record.token, False, job.spec,
+        endpoint_of_url(URL), record.attempt, record.token, False, job.spec,
     )  # fmt: skip
 
 

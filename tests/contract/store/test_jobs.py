@@ -10,7 +10,8 @@ import pytest
 from duetime.domain import commands as c
 from duetime.domain.errors import Conflict, IdempotencyKeyReused, NotFound, PreconditionFailed
 from duetime.domain.instants import HOUR, MINUTE
-from duetime.domain.job import HttpRequest, JobSpec, JobStatus, RetryPolicy
+from duetime.domain.job import JobSpec, JobStatus, RetryPolicy
+from duetime.domain.payloads import HttpRequest
 from duetime.domain.plan import Skipped
 from duetime.domain.states import State
 from duetime.ports.store import JobQuery, JobRecord, SkippedRecord, Store

@@ -10,7 +10,8 @@ import pytest
 from duetime.domain import commands as c
 from duetime.domain.execution import Outcome
 from duetime.domain.instants import HOUR, MINUTE
-from duetime.domain.job import HttpRequest, RetryPolicy
+from duetime.domain.job import RetryPolicy, ScriptJob
+from duetime.domain.payloads import HttpRequest, Script
 from duetime.domain.states import ErrorType, State
 from duetime.ports.store import ExecutionQuery, JobQuery, JobRecord, Store
 from samples import NOW, TENANT, add_job, add_run, claim, ended, executions_of, finish, fire, new_id, one, spec
@@ -102,7 +103,7 @@ async def test_jobs_are_filtered_by_tag_with_or_without_its_value(store: Store):
 
 async def test_jobs_are_filtered_by_owner_and_type(store: Store):
     mine, theirs = await add_job(store), await add_job(store, owner="bob")
-    script = await add_job(store, spec(type="script"))
+    script = await add_job(store, ScriptJob(name="tidy", schedule="every 1m", payload=Script(argv=("true",))))
     assert await every_id(store, owner="bob") == [theirs]
     assert await every_id(store, type="script") == [script]
     assert await every_id(store, type="http_request") == [mine, theirs]

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from duetime.domain import commands as c
+from duetime.domain.endpoints import endpoint_of_url
 from duetime.domain.errors import Conflict, NotFound, StaleWrite
 from duetime.domain.execution import Outcome, Run, lapse
-from duetime.domain.ids import endpoint_of
 from duetime.domain.instants import HOUR, MINUTE, SECOND
 from duetime.domain.job import JobStatus, RetryPolicy
 from duetime.domain.states import ErrorType, State, Trigger
@@ -54,7 +54,7 @@ async def test_what_waits_is_claimed_with_all_that_running_it_needs(store: Store
     job_id = await add_job(store, job)
     made = await add_run(store, job_id)
     assert await claim(store, node, NOW) == [
-        Run(made, job_id, TENANT, NOW, Trigger.MANUAL, 3, endpoint_of(URL), 1, 1, False, job)
+        Run(made, job_id, TENANT, NOW, Trigger.MANUAL, 3, endpoint_of_url(URL), 1, 1, False, job)
     ]
     found = await execution(store, made)
     assert (found.state, found.attempt, found.token, found.worker_id) == (State.RUNNING, 1, 1, "node-1")
@@ -103,7 +103,7 @@ async def test_endpoints_without_room_are_left_out(store: Store, node: int):
     full = "https://full.example/x"
     await add_run(store, await add_job(store, spec(url=full, priority=9)))
     made = await add_run(store, await add_job(store))
-    assert [run.execution_id for run in await claim(store, node, NOW, full=(endpoint_of(full),))] == [made]
+    assert [run.execution_id for run in await claim(store, node, NOW, full=(endpoint_of_url(full),))] == [made]
     assert len(await claim(store, node, NOW)) == 1
 
 
@@ -117,7 +117,7 @@ async def test_beside_a_full_endpoint_the_highest_priority_is_claimed_first_too(
         expected.append((-priority, NOW - wait, await add_run(store, job_id, NOW - wait)))
     later = await add_job(store, spec(url="https://a.example", priority=9))
     await add_run(store, later, NOW + 1)
-    claimed = [r.execution_id for _ in range(4) for r in await claim(store, node, NOW, 2, (endpoint_of(full),))]
+    claimed = [r.execution_id for _ in range(4) for r in await claim(store, node, NOW, 2, (endpoint_of_url(full),))]
     assert claimed == [execution_id for _, _, execution_id in sorted(expected)]
 
 
@@ -151,7 +151,7 @@ async def test_a_success_ends_the_execution_and_is_counted_for_the_job(store: St
         State.COMPLETED, NOW + 30, NOW + 80, 201, "made ]", False,
     )  # fmt: skip
     assert await store.list_attempts(run.execution_id) == [
-        AttemptRecord(1, "node-1", NOW + 30, NOW + 80, None, None, 201, "made ]")
+        AttemptRecord(1, "node-1", NOW + 30, NOW + 80, None, None, 201, None, "made ]")
     ]
     job = await job_of(store, run.job_id)
     assert (job.runs, job.successes, job.failures, job.busy_ms) == (1, 1, 0, 50)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from duetime.domain import commands as c
-from duetime.domain.job import HttpRequest
+from duetime.domain.payloads import HttpRequest
 from duetime.domain.secrets import key_id_of, list_values, seal_job
 from duetime.rotation import FIRST_ID, rotate_file
 from duetime.store import StoreUnusable

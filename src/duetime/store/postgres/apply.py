@@ -14,6 +14,7 @@ from duetime.domain.errors import Conflict, DuetimeError
 from duetime.domain.ids import is_id
 from duetime.domain.limits import Quota
 from duetime.store.postgres import faults
+from duetime.store.postgres.on_circuits import CircuitCommands
 from duetime.store.postgres.on_due import DueCommands
 from duetime.store.postgres.on_identity import IdentityCommands
 from duetime.store.postgres.on_jobs import JobCommands
@@ -30,7 +31,7 @@ class Applier:
         self._begin = begin
         jobs, due = JobCommands(self.statements), DueCommands(self.statements)
         runs, nodes = RunCommands(self.statements), NodeCommands(self.statements)
-        identity = IdentityCommands(self.statements)
+        identity, circuits = IdentityCommands(self.statements), CircuitCommands(self.statements)
         self._create_page = jobs.create_together
         self._apply: dict[type[c.Command], Callable[[Any], Awaitable[Any]]] = {
             c.CreateJobs: jobs.create_jobs,
@@ -49,12 +50,18 @@ class Applier:
             c.Redrive: due.redrive,
             c.Claim: runs.claim,
             c.Finish: runs.finish,
+            c.CountEnds: circuits.count_ends,
+            c.TakeProbe: circuits.take_probe,
+            c.CloseCircuit: circuits.close_circuit,
             c.Release: runs.release,
             c.CancelExecution: runs.cancel_execution,
             c.StartNode: nodes.start_node,
             c.StopNode: nodes.stop_node,
             c.EndNodes: nodes.end_nodes,
             c.Seal: nodes.seal,
+            c.JoinWorker: nodes.join_worker,
+            c.BeatWorkers: nodes.beat_workers,
+            c.SaveProgress: runs.save_progress,
             c.Prune: nodes.prune,
         }
 

@@ -21,7 +21,7 @@ SELECT json_build_array(e.id, e.job, e.scheduled_at, e.trigger, coalesce(o.state
                         coalesce(o.due_at, e.due_at, e.scheduled_at), coalesce(o.held, false),
                         coalesce(o.attempt, e.attempt), coalesce(o.token, e.token), n.name,
                         coalesce(o.started_at, e.started_at), e.ended_at, a.error_type, a.error_message, a.http_status,
-                        a.response, e.dead)::text AS row
+                        a.exit_code, a.response, e.dead)::text AS row
 """
 # Where an execution is open, its row in open_runs says how it stands.
 _EXECUTIONS = """

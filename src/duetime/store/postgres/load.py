@@ -47,7 +47,8 @@ WANTED: dict[str, tuple[str, ...]] = {
     "executions": ("id", "job", "tenant", "scheduled_at", "extra", "trigger", "state", "reason", "priority", "endpoint",
                    "due_at", "held", "attempt", "token", "node", "started_at", "ended_at", "cancel_requested", "dead"),
     "attempts": ("execution", "attempt", "node", "started_at", "ended_at", "error_type", "http_status",
-                 "error_message", "response"),
+                 "exit_code", "error_message", "response"),
+    "progress": ("execution", "value"),
     "skips": ("job", "tenant", "first_at", "until_at", "count", "reason", "decided_at"),
     "idempotency_keys": ("tenant", "key", "fingerprint", "created_at", "response"),
     "api_keys": ("id", "tenant", "user_id", "name", "role", "tier", "secret_hash", "created_at", "created_by",
@@ -170,6 +171,7 @@ class Load:
         """A page of WANTED columns as the rows of this database: (table, columns, rows). Uses no connection."""
         make: dict[str, Callable[[Sequence[Row]], list[Row]]] = {
             "jobs": self._jobs, "timers": _timers, "attempts": self._attempts, "skips": _skips,
+            "progress": _progress,
         }  # fmt: skip
         if table == "executions":
             ended, opened = self._executions(page)
@@ -178,7 +180,7 @@ class Load:
             return [(table, _AUDIT, [(PROMOTED, row[0] >> 20, (row[0] & 0xFFFFF) + 1, *row[1:]) for row in page])]
         if table == "audit_links":
             return [(table, ("chain", *WANTED[table]), [(PROMOTED, *row) for row in page])]
-        added = {"jobs": ("tags",), "attempts": ("scheduled_at",)}.get(table, ())
+        added = {"jobs": ("tags",), "attempts": ("scheduled_at",), "progress": ("scheduled_at",)}.get(table, ())
         return [(table, WANTED[table] + added, make.get(table, list)(page))]
 
     async def add(self, converted: Sequence[tuple[str, tuple[str, ...], list[Row]]]) -> None:
@@ -259,9 +261,9 @@ class Load:
     def _attempts(self, page: Sequence[Row]) -> list[Row]:
         nodes = self._nodes.get
         return [
-            (UUID(id), attempt, nodes(node), started_at, ended_at, error_type, http_status, _clean(message),
-             _clean(response), int.from_bytes(id[:6], "big"))  # an execution's id begins with its instant
-            for id, attempt, node, started_at, ended_at, error_type, http_status, message, response in page
+            (UUID(id), attempt, nodes(node), started_at, ended_at, error_type, http_status, exit_code, _clean(message),
+             _clean(response), _instant_of(id))
+            for id, attempt, node, started_at, ended_at, error_type, http_status, exit_code, message, response in page
         ]  # fmt: skip
 
     async def _copy(self, table: str, columns: Sequence[str], rows: list[Row]) -> None:
@@ -284,6 +286,15 @@ def _timers(page: Sequence[Row]) -> list[Row]:
 
 def _skips(page: Sequence[Row]) -> list[Row]:
     return [(UUID(row[0]), *row[1:]) for row in page]
+
+
+def _progress(page: Sequence[Row]) -> list[Row]:
+    return [(UUID(id), value, _instant_of(id)) for id, value in page]
+
+
+def _instant_of(id: bytes) -> int:
+    """An execution's id begins with its instant."""
+    return int.from_bytes(id[:6], "big")
 
 
 def _tags(spec: str) -> str | None:

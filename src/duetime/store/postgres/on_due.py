@@ -7,31 +7,17 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import asyncpg
-import msgspec
 
 from duetime.domain import commands as c
 from duetime.domain.errors import Conflict, StaleEpoch
-from duetime.domain.ids import endpoint_of, instant_of
+from duetime.domain.ids import instant_of
 from duetime.domain.instants import DAY
 from duetime.domain.job import JobStatus
 from duetime.domain.plan import PlannedRun, TimerMove
 from duetime.domain.states import State, Trigger
+from duetime.store.decoding import read_target
 from duetime.store.postgres.columns import columns
 from duetime.store.postgres.statements import Statements, TakeCare, no_job
-
-
-class _Target(msgspec.Struct):
-    url: str
-
-
-class _RunSpec(msgspec.Struct):
-    """What a run takes from its job's definition, even if the rest of it can't be read."""
-
-    payload: _Target
-    priority: int = 5
-
-
-_decode_spec = msgspec.json.Decoder(_RunSpec).decode
 
 
 class _Overlaps(NamedTuple):
@@ -213,11 +199,11 @@ class DueCommands:
         """`runs` are (execution id, job id, spec)."""
         if any(instant_of(execution_id) != now for execution_id, _, _ in runs):
             raise ValueError("an execution's id begins with its instant")  # by which it is found
-        specs = [_decode_spec(spec) for _, _, spec in runs]
+        targets = [read_target(spec, tenant) for _, _, spec in runs]
         await self._db.run(
             "add_runs", now=now, tenant=tenant, trigger=trigger, ids=[run[0] for run in runs],
-            jobs=[run[1] for run in runs], priorities=[spec.priority for spec in specs],
-            endpoints=[endpoint_of(spec.payload.url) for spec in specs],
+            jobs=[run[1] for run in runs], priorities=[priority for priority, _ in targets],
+            endpoints=[endpoint for _, endpoint in targets],
         )  # fmt: skip
         self._db.moved[tenant, State.QUEUED, now // DAY] += len(runs)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from duetime.domain import commands as c
 from duetime.domain.errors import StaleEpoch
 from duetime.domain.instants import DAY
@@ -22,6 +24,19 @@ class NodeCommands:
     async def end_nodes(self, command: c.EndNodes) -> None:
         await self._db.run("end_nodes", nodes=command.nodes, now=command.now)
 
+    async def join_worker(self, command: c.JoinWorker) -> int:
+        return int(
+            await self._db.value(
+                "join_worker", name=command.name, now=command.now, tenant=command.tenant, user_id=command.user_id,
+                functions=msgspec.json.encode(command.functions).decode(), slots=command.slots,
+            )
+        )  # fmt: skip
+
+    async def beat_workers(self, command: c.BeatWorkers) -> list[int]:
+        rows = await self._db.rows("beat_workers", workers=command.workers, now=command.now)
+        alive = {row[0] for row in rows}
+        return [worker for worker in command.workers if worker not in alive]
+
     async def seal(self, command: c.Seal) -> None:
         await self._db.check_node(command.node)
         epochs = dict(command.shards)
@@ -36,6 +51,7 @@ class NodeCommands:
             count = await self._prune_page(await self._row_by_row_before(command.before, by_age), command.limit)
         await self._db.run("prune_skips", before=command.skips_before, limit=command.limit)
         await self._db.run("prune_idempotency_keys", before=command.keys_before, limit=command.limit)
+        await self._db.run("prune_circuits", before=command.circuits_before, limit=command.limit)
         await self._db.run("prune_commits", limit=command.limit)
         return count
 

@@ -26,7 +26,9 @@ class RunCommands:
 
     async def claim(self, command: c.Claim) -> list[Run]:
         values: dict[str, Any] = {"node": command.node, "now": command.now, "limit": command.limit}
-        if command.full_endpoints:
+        if command.only:
+            row = await self._db.row("claim_only", **values, only=command.only)
+        elif command.full_endpoints:
             row = await self._db.row("claim_beside", **values, full=command.full_endpoints)
         else:
             row = await self._db.row("claim", **values)
@@ -138,6 +140,14 @@ class RunCommands:
             self._db.moved[tenant, State.RUNNING, day] -= number
             self._db.moved[tenant, State.QUEUED, day] += number
 
+    async def save_progress(self, command: c.SaveProgress) -> bool:
+        return bool(
+            await self._db.value(
+                "save_progress", id=command.execution_id, job=command.job_id, attempt=command.attempt,
+                token=command.token, value=command.value,
+            )
+        )  # fmt: skip
+
     async def cancel_execution(self, command: c.CancelExecution) -> State:
         execution_id = command.execution_id
         row = await self._db.row(
@@ -180,6 +190,8 @@ def _columns(attempts: Sequence[Attempted]) -> dict[str, list[Any]]:
         "http_statuses": [a.http_status for a in attempts],
         "responses": [a.response for a in attempts],
         "deads": [a.dead for a in attempts],
+        "exit_codes": [a.exit_code for a in attempts],
+        "reasons": [a.reason for a in attempts],
     }
 
 
@@ -189,7 +201,7 @@ def _timers(ended: Sequence[Attempted], again: Sequence[Attempted]) -> dict[str,
     if not again and len(set(jobs)) == len(jobs):  # nearly always
         states = [a.state for a in ended]
         rows: dict[str, list[Any]] = {
-            "runs": [1],
+            "runs": [0 if state is State.SKIPPED else 1 for state in states],
             "successes": [1 if state is State.COMPLETED else 0 for state in states],
             "failures": [1 if state in _FAILURES else 0 for state in states],
             "busy_ms": [_busy_ms(a) for a in ended],
@@ -222,7 +234,7 @@ def _by_job(ended: Sequence[Attempted]) -> dict[str, list[Any]]:
     for a in sorted(ended, key=lambda attempt: attempt.ended_at):
         _, runs, successes, failures, busy_ms, _, _ = rows.get(a.job_id, (None, 0, 0, 0, 0, None, None))
         rows[a.job_id] = (
-            a.job_id, runs + 1, successes + (a.state is State.COMPLETED),
+            a.job_id, runs + (a.state is not State.SKIPPED), successes + (a.state is State.COMPLETED),
             failures + (a.state in _FAILURES), busy_ms + _busy_ms(a), a.ended_at, a.state,
         )  # fmt: skip
     return {name: [row[at] for row in rows.values()] for at, name in enumerate(names)}

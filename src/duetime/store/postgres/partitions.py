@@ -121,4 +121,5 @@ async def _drop(db: Statements, day: int) -> int:
         return 0
     for name in names:
         await db.connection.execute(f"DROP TABLE {name}")
+    await db.run("drop_progress_of_day", since=day * DAY, before=(day + 1) * DAY)
     return sum(value for (value,) in await db.rows("drop_counters_of_day", day=day))

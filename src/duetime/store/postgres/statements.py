@@ -74,7 +74,7 @@ class Statements:
     def __init__(self, connection: asyncpg.Connection, capacity: Capacity = UNBOUNDED) -> None:
         self.connection = connection
         self.capacity = capacity
-        self._sql = load_blocks("jobs.sql", "runs.sql", "nodes.sql", "identity.sql")
+        self._sql = load_blocks("jobs.sql", "runs.sql", "nodes.sql", "identity.sql", "circuits.sql")
         self.pending = Pending()
         self.taken: dict[LimitKey, int] = {}  # limits as they were when they were locked
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 import asyncpg
 import msgspec
 
+from duetime.domain.breaker import Circuit
 from duetime.domain.capacity import UNBOUNDED, Capacity, Load
 from duetime.domain.commands import Command, Finish, PauseJob
 from duetime.domain.errors import Conflict, Overloaded
@@ -27,6 +28,7 @@ from duetime.ports.store import (
     JobRecord,
     KeyRecord,
     SkippedRecord,
+    WorkerRecord,
 )
 from duetime.postgres import TROUBLE
 from duetime.store import StoreUnusable
@@ -104,8 +106,9 @@ class PostgresStore:
         ((found,),) = await self._fetch(self._engine_reads, self._sql["next_due_at"], values)
         return None if found is None else int(found)
 
-    async def next_waiting_at(self) -> int | None:
-        ((found,),) = await self._fetch(self._engine_reads, self._sql["next_waiting_at"], {})
+    async def next_waiting_at(self, only: Sequence[int] = ()) -> int | None:
+        block = "next_waiting_at_only" if only else "next_waiting_at"
+        ((found,),) = await self._fetch(self._engine_reads, self._sql[block], {"only": only})
         return None if found is None else int(found)
 
     async def list_lapsed_runs(self, node: int, limit: int) -> list[Run]:
@@ -120,6 +123,34 @@ class PostgresStore:
     async def list_to_stop(self, node: int, limit: int) -> list[str]:
         values = {"node": node, "limit": limit}
         return [row[0] for row in await self._fetch(self._engine_reads, self._sql["list_to_stop"], values)]
+
+    async def list_workers(self, tenant: str | None, limit: int) -> list[WorkerRecord]:
+        values = {"tenant": tenant, "limit": limit}
+        return await self._read(self._engine_reads, self._sql["list_workers"], WorkerRecord, values)
+
+    async def get_worker(self, worker_id: int) -> WorkerRecord | None:
+        if not 0 < worker_id < 2**31:
+            return None
+        return _only(await self._read(self._engine_reads, self._sql["get_worker"], WorkerRecord, {"worker": worker_id}))
+
+    async def list_runs_of(self, worker_id: int, execution_ids: Sequence[str]) -> list[Run]:
+        values = {"worker": worker_id, "ids": [id for id in execution_ids if is_id(id)]}
+        return decode_apart(Run, await self._text(self._engine_reads, self._sql["list_runs_of"], values))[0]
+
+    async def list_claims(self, worker_id: int, limit: int) -> list[tuple[str, bool]]:
+        values = {"worker": worker_id, "limit": limit}
+        return await self._read(self._engine_reads, self._sql["list_claims"], tuple[str, bool], values)
+
+    async def get_progress(self, execution_ids: Sequence[str]) -> dict[str, str]:
+        values = {"ids": execution_ids, "ats": list(map(instant_of, execution_ids))}
+        return dict(await self._read(self._engine_reads, self._sql["get_progress"], tuple[str, str], values))
+
+    async def list_circuits(self, tenant: str | None, limit: int) -> list[Circuit]:
+        values = {"tenant": tenant, "limit": limit}
+        return await self._read(self._engine_reads, self._sql["list_circuits"], Circuit, values)
+
+    async def get_circuit(self, circuit: int) -> Circuit | None:
+        return _only(await self._read(self._people_reads, self._sql["get_circuit"], Circuit, {"circuit": circuit}))
 
     async def count_history(self) -> int:
         found: list[int] = await self._read(self._engine_reads, self._sql["count_history"], int, {})

@@ -10,6 +10,7 @@ import apsw
 from duetime.domain import commands as c
 from duetime.domain.capacity import Capacity
 from duetime.domain.errors import Conflict, DuetimeError
+from duetime.store.sqlite.on_circuits import CircuitCommands
 from duetime.store.sqlite.on_due import DueCommands
 from duetime.store.sqlite.on_identity import IdentityCommands
 from duetime.store.sqlite.on_jobs import JobCommands
@@ -23,7 +24,7 @@ class Applier:
         self._connection = connection
         self._statements = statements = Statements(connection, capacity)
         self._jobs = JobCommands(statements)
-        identity = IdentityCommands(statements)
+        identity, circuits = IdentityCommands(statements), CircuitCommands(statements)
         due, runs, nodes = DueCommands(statements), RunCommands(statements), NodeCommands(statements)
         self._apply: dict[type[c.Command], Callable[[Any], Any]] = {
             c.CreateJobs: self._jobs.create_jobs,
@@ -42,12 +43,18 @@ class Applier:
             c.Redrive: due.redrive,
             c.Claim: runs.claim,
             c.Finish: runs.finish,
+            c.CountEnds: circuits.count_ends,
+            c.TakeProbe: circuits.take_probe,
+            c.CloseCircuit: circuits.close_circuit,
             c.Release: runs.release,
             c.CancelExecution: runs.cancel_execution,
             c.StartNode: nodes.start_node,
             c.StopNode: nodes.stop_node,
             c.EndNodes: nodes.end_nodes,
             c.Seal: nodes.seal,
+            c.JoinWorker: nodes.join_worker,
+            c.BeatWorkers: nodes.beat_workers,
+            c.SaveProgress: runs.save_progress,
             c.Prune: nodes.prune,
         }
 

@@ -21,7 +21,7 @@ SELECT rtrim(json_array(uuid_text(e.id), uuid_text(e.job), e.scheduled_at, e.tri
                         e.due_at), ']')
        || ',' || iif(e.held, 'true', 'false') || ','
        || trim(json_array(e.attempt, e.token, n.name, e.started_at, e.ended_at, a.error_type, a.error_message,
-                          a.http_status, a.response), '[]')
+                          a.http_status, a.exit_code, a.response), '[]')
        || ',' || iif(e.dead, 'true', 'false') || ']' AS row
 FROM executions AS e
 LEFT JOIN attempts AS a ON a.execution = e.id AND a.attempt = e.attempt

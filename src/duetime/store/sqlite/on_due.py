@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 
 from duetime.domain import commands as c
 from duetime.domain.errors import Conflict
-from duetime.domain.ids import endpoint_of
 from duetime.domain.job import JobStatus
 from duetime.domain.plan import PlannedRun, TimerMove
 from duetime.domain.states import State, Trigger
+from duetime.store.decoding import read_target
 from duetime.store.sqlite.statements import Statements, no_job, page
 
 # Ids of runs that were skipped, ids of those that are held, and ids of running executions that are to be stopped.
@@ -130,12 +130,13 @@ class DueCommands:
         row = self._db.row("get_job_for_run", job=command.job_id, tenant=command.tenant)
         if row is None:
             raise no_job(command.job_id)
-        status, priority, url = row
+        status, spec = row
         if status == JobStatus.CANCELLED:
             raise Conflict(f"job {command.job_id} is CANCELLED; create a new one to run it")
+        priority, endpoint = read_target(spec, command.tenant)
         self._db.run(
             "add_run", id=command.execution_id, job=command.job_id, tenant=command.tenant, now=command.now,
-            trigger=command.trigger, priority=5 if priority is None else priority, endpoint=endpoint_of(url),
+            trigger=command.trigger, priority=priority, endpoint=endpoint,
         )  # fmt: skip
         self._db.count({(command.tenant, State.QUEUED): 1})
         self._db.note(command.audit)

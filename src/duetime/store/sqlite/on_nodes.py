@@ -24,6 +24,21 @@ class NodeCommands:
 
     def end_nodes(self, command: c.EndNodes) -> None:
         self._db.run("end_nodes", nodes=page(command.nodes), now=command.now)
+        self._db.run("end_workers", nodes=page(command.nodes))
+
+    def join_worker(self, command: c.JoinWorker) -> int:
+        row = self._db.row("start_node", name=command.name, now=command.now)
+        assert row is not None
+        node = cast(int, row[0])
+        self._db.run(
+            "add_worker", node=node, tenant=command.tenant, user_id=command.user_id, name=command.name,
+            functions=page(command.functions), slots=command.slots, now=command.now,
+        )  # fmt: skip
+        return node
+
+    def beat_workers(self, command: c.BeatWorkers) -> list[int]:
+        alive = {row[0] for row in self._db.rows("beat_workers", workers=page(command.workers), now=command.now)}
+        return [worker for worker in command.workers if worker not in alive]
 
     def seal(self, command: c.Seal) -> None:
         self._db.check_node(command.node)
@@ -38,4 +53,5 @@ class NodeCommands:
             count = self._db.remove_executions(row[0])
         self._db.run("prune_skips", before=command.skips_before, limit=command.limit)
         self._db.run("prune_idempotency_keys", before=command.keys_before, limit=command.limit)
+        self._db.run("prune_circuits", before=command.circuits_before, limit=command.limit)
         return count

@@ -23,7 +23,9 @@ class RunCommands:
 
     def claim(self, command: c.Claim) -> list[Run]:
         self._db.check_node(command.node)
-        if command.full_endpoints:
+        if command.only:
+            row = self._db.row("list_claimable_only", now=command.now, limit=command.limit, only=page(command.only))
+        elif command.full_endpoints:
             full = page(command.full_endpoints)
             row = self._db.row("list_claimable_beside", now=command.now, limit=command.limit, full=full)
         else:
@@ -88,6 +90,16 @@ class RunCommands:
         before = self._db.states(ids)
         self._db.run("release_runs", runs=page(command.runs), now=command.now)
         self._db.count_change(before, self._db.states(ids))
+
+    def save_progress(self, command: c.SaveProgress) -> bool:
+        claim = {"id": command.execution_id, "attempt": command.attempt, "token": command.token}
+        if self._db.row("has_claim", **claim) is None:
+            return False
+        if command.value is None:
+            self._db.run("clear_progress", id=command.execution_id)
+        else:
+            self._db.run("set_progress", id=command.execution_id, value=command.value)
+        return True
 
     def cancel_execution(self, command: c.CancelExecution) -> State:
         row = self._db.row("get_execution_state", id=command.execution_id, tenant=command.tenant)

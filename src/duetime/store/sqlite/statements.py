@@ -95,6 +95,7 @@ class Statements:
         """With their attempts. Answers how many there were."""
         states = self.states(ids)
         self.run("remove_attempts", ids=ids)
+        self.run("remove_progress", ids=ids)
         self.run("remove_executions", ids=ids)
         self.count({key: -number for key, number in states.items()})
         return sum(states.values())

@@ -14,6 +14,7 @@ import apsw
 import msgspec
 
 from duetime.domain import audit
+from duetime.domain.breaker import Circuit
 from duetime.domain.capacity import UNBOUNDED, Capacity, Load
 from duetime.domain.commands import Command, Finish, PauseJob
 from duetime.domain.errors import Conflict
@@ -31,12 +32,14 @@ from duetime.ports.store import (
     JobRecord,
     KeyRecord,
     SkippedRecord,
+    WorkerRecord,
 )
 from duetime.store.decoding import decode, decode_apart, given_up, read_specs, stand_in
 from duetime.store.sqlite import filters
 from duetime.store.sqlite.blocks import load_blocks
 from duetime.store.sqlite.connection import lock_folder, migrate, open_checked, open_connection, void_nodes
 from duetime.store.sqlite.handover import refuse_promoted
+from duetime.store.sqlite.statements import page
 from duetime.store.sqlite.writer import Writer
 
 T = TypeVar("T")
@@ -108,7 +111,9 @@ class SqliteStore:
     async def next_due_at(self, shards: Sequence[int] | None = None) -> int | None:
         return await self._soonest("next_due_at", {"shards": _as_json(shards)})
 
-    async def next_waiting_at(self) -> int | None:
+    async def next_waiting_at(self, only: Sequence[int] = ()) -> int | None:
+        if only:
+            return await self._soonest("next_waiting_at_only", {"only": _as_json(only)})
         return await self._soonest("next_waiting_at", {})
 
     async def _soonest(self, block: str, values: dict[str, Any]) -> int | None:
@@ -126,6 +131,32 @@ class SqliteStore:
     async def list_to_stop(self, node: int, limit: int) -> list[str]:
         values = {"node": node, "limit": limit}
         return await self._read(self._engine_reads, self._sql["list_to_stop"], str, values)
+
+    async def list_workers(self, tenant: str | None, limit: int) -> list[WorkerRecord]:
+        values = {"tenant": tenant, "limit": limit}
+        return await self._read(self._engine_reads, self._sql["list_workers"], WorkerRecord, values)
+
+    async def get_worker(self, worker_id: int) -> WorkerRecord | None:
+        return _only(await self._read(self._engine_reads, self._sql["get_worker"], WorkerRecord, {"worker": worker_id}))
+
+    async def list_runs_of(self, worker_id: int, execution_ids: Sequence[str]) -> list[Run]:
+        values = {"worker": worker_id, "ids": page(list(execution_ids))}
+        return decode_apart(Run, await self._text(self._engine_reads, self._sql["list_runs_of"], values))[0]
+
+    async def list_claims(self, worker_id: int, limit: int) -> list[tuple[str, bool]]:
+        values = {"worker": worker_id, "limit": limit}
+        return await self._read(self._engine_reads, self._sql["list_claims"], tuple[str, bool], values)
+
+    async def get_progress(self, execution_ids: Sequence[str]) -> dict[str, str]:
+        sql, values = self._sql["get_progress"], {"ids": page(list(execution_ids))}
+        return dict(await self._read(self._engine_reads, sql, tuple[str, str], values))
+
+    async def list_circuits(self, tenant: str | None, limit: int) -> list[Circuit]:
+        values = {"tenant": tenant, "limit": limit}
+        return await self._read(self._engine_reads, self._sql["list_circuits"], Circuit, values)
+
+    async def get_circuit(self, circuit: int) -> Circuit | None:
+        return _only(await self._read(self._people_reads, self._sql["get_circuit"], Circuit, {"circuit": circuit}))
 
     async def count_history(self) -> int:
         found: list[int] = await self._read(self._engine_reads, self._sql["count_history"], int, {})

@@ -122,6 +122,9 @@ closed AS (
 tried AS (
     DELETE FROM attempts AS a USING page AS p WHERE a.scheduled_at = p.scheduled_at AND a.execution = p.id
 ),
+said AS (
+    DELETE FROM progress AS s USING page AS p WHERE s.scheduled_at = p.scheduled_at AND s.execution = p.id
+),
 gone AS (
     DELETE FROM executions AS e USING page AS p WHERE e.scheduled_at = p.scheduled_at AND e.id = p.id
     RETURNING e.id, e.tenant, e.scheduled_at, e.state

@@ -8,8 +8,18 @@ INSERT INTO nodes (name, started_at) VALUES (:name::text, :now::bigint) RETURNIN
 -- A fire or claim of theirs that is under way holds the row: it is waited for, and the next one is refused.
 WITH locked AS MATERIALIZED (
     SELECT id FROM nodes WHERE id = ANY (:nodes::integer[]) AND ended_at IS NULL ORDER BY id FOR NO KEY UPDATE
-)
+),
+workers AS (DELETE FROM workers AS w USING locked AS l WHERE w.node = l.id)
 UPDATE nodes AS n SET ended_at = :now::bigint FROM locked AS l WHERE n.id = l.id AND n.ended_at IS NULL;
+
+-- name: join_worker
+WITH joined AS (INSERT INTO nodes (name, started_at) VALUES (:name::text, :now::bigint) RETURNING id)
+INSERT INTO workers (node, tenant, user_id, name, functions, slots, started_at, seen_at)
+SELECT id, :tenant::text, :user_id::text, :name::text, :functions::text, :slots::integer, :now::bigint, :now::bigint
+FROM joined RETURNING node;
+
+-- name: beat_workers
+UPDATE workers SET seen_at = :now::bigint, beats = beats + 1 WHERE node = ANY (:workers::integer[]) RETURNING node;
 
 -- name: seal
 INSERT INTO shard_epochs AS s (shard, epoch, node)
@@ -32,6 +42,9 @@ WITH page AS MATERIALIZED (
 tried AS (
     DELETE FROM attempts AS a USING page AS p WHERE a.scheduled_at = p.scheduled_at AND a.execution = p.id
 ),
+said AS (
+    DELETE FROM progress AS s USING page AS p WHERE s.scheduled_at = p.scheduled_at AND s.execution = p.id
+),
 gone AS (
     DELETE FROM executions AS e USING page AS p WHERE e.scheduled_at = p.scheduled_at AND e.id = p.id AND e.state IS NOT NULL
     RETURNING e.tenant, e.state, e.scheduled_at
@@ -52,6 +65,9 @@ DELETE FROM idempotency_keys WHERE (tenant, key) IN (
 -- A writer that has been gone for a day is in doubt about nothing.
 DELETE FROM commits WHERE writer IN (
     SELECT writer FROM commits WHERE at < now() - interval '1 day' LIMIT :limit::bigint FOR UPDATE SKIP LOCKED);
+
+-- name: drop_progress_of_day
+DELETE FROM progress WHERE scheduled_at >= :since::bigint AND scheduled_at < :before::bigint;
 
 -- name: drop_counters_of_day
 DELETE FROM counters WHERE day = :day::integer AND tenant <> '' AND name <> 'jobs' RETURNING value;

@@ -43,7 +43,7 @@ WHERE id <> ALL (:nodes::integer[])
 ORDER BY id DESC LIMIT 1;
 
 -- name: empty
-TRUNCATE jobs, timers, executions, open_runs, attempts, skips, counters, idempotency_keys, api_keys, limits;
+TRUNCATE jobs, timers, executions, open_runs, attempts, progress, skips, counters, idempotency_keys, api_keys, limits;
 
 -- name: empty_audit
 -- Of what came with the promotion: what was done here is not taken back.
@@ -55,6 +55,7 @@ SELECT 'jobs', count(*) FROM jobs
 UNION ALL SELECT 'timers', count(*) FROM timers
 UNION ALL SELECT 'executions', count(*) FROM executions
 UNION ALL SELECT 'attempts', count(*) FROM attempts
+UNION ALL SELECT 'progress', count(*) FROM progress
 UNION ALL SELECT 'skips', count(*) FROM skips
 UNION ALL SELECT 'idempotency keys', count(*) FROM idempotency_keys
 UNION ALL SELECT 'nodes', count(*) FROM nodes WHERE id = ANY (:nodes::integer[])

@@ -45,8 +45,38 @@ CROSS JOIN LATERAL (SELECT v.due_at FROM timers AS v WHERE v.shard = s.shard AND
 -- name: next_waiting_at
 SELECT min(w.due_at) FROM generate_series(0, 9) AS p (priority)
 CROSS JOIN LATERAL (SELECT o.due_at FROM open_runs AS o
-                    WHERE o.priority = p.priority::smallint AND o.state <> 'RUNNING' AND NOT o.held
+                    WHERE o.priority = p.priority::smallint AND o.state <> 'RUNNING' AND NOT o.held AND o.endpoint >= 0
                     ORDER BY o.due_at LIMIT 1) AS w;
+
+-- name: next_waiting_at_only
+SELECT min(w.due_at) FROM generate_series(0, 9) AS p (priority) CROSS JOIN unnest(:only::bigint[]) AS n (endpoint)
+CROSS JOIN LATERAL (SELECT o.due_at FROM open_runs AS o
+                    WHERE o.priority = p.priority::smallint AND o.endpoint = n.endpoint AND o.state <> 'RUNNING'
+                      AND NOT o.held
+                    ORDER BY o.due_at LIMIT 1) AS w;
+
+-- name: list_workers
+SELECT json_build_array(node, tenant, user_id, name, functions::json, slots, started_at, seen_at, beats)::text AS row
+FROM (SELECT * FROM workers WHERE :tenant::text IS NULL OR tenant = :tenant::text ORDER BY node DESC LIMIT :limit::bigint) AS w;
+
+-- name: get_worker
+SELECT json_build_array(node, tenant, user_id, name, functions::json, slots, started_at, seen_at, beats)::text AS row
+FROM workers WHERE node = :worker::integer;
+
+-- name: list_runs_of
+SELECT rtrim(json_build_array(r.execution, r.job, r.tenant, r.scheduled_at, r.trigger, r.priority, r.endpoint, r.attempt,
+                              r.token, r.cancel_requested)::text, ']') || ',' || j.spec || ']' AS row
+FROM open_runs AS r JOIN jobs AS j ON j.id = r.job
+WHERE r.state = 'RUNNING' AND r.node = :worker::integer AND r.execution = ANY (:ids::uuid[]);
+
+-- name: list_claims
+SELECT json_build_array(execution, cancel_requested)::text AS row FROM open_runs
+WHERE state = 'RUNNING' AND node = :worker::integer LIMIT :limit::bigint;
+
+-- name: get_progress
+SELECT json_build_array(p.execution, p.value)::text AS row
+FROM unnest(:ids::uuid[], :ats::bigint[]) AS i (id, at)
+JOIN progress AS p ON p.scheduled_at = i.at AND p.execution = i.id;
 
 -- name: list_lapsed_runs
 -- The few nodes that run anything, one probe each; then what the void ones run.
@@ -69,7 +99,7 @@ SELECT coalesce(sum(value), 0)::text AS row FROM counters WHERE tenant <> '' AND
 
 -- name: list_attempts
 SELECT json_build_array(a.attempt, n.name, a.started_at, a.ended_at, a.error_type, a.error_message, a.http_status,
-                        a.response)::text AS row
+                        a.exit_code, a.response)::text AS row
 FROM attempts AS a LEFT JOIN nodes AS n ON n.id = a.node
 WHERE a.scheduled_at = :at::bigint AND a.execution = :execution::uuid
 ORDER BY a.attempt;
@@ -132,3 +162,12 @@ ORDER BY p.chain, p.link;
 -- name: list_specs
 SELECT rtrim(json_build_array(j.id, j.tenant, t.version)::text, ']') || ',' || j.spec || ']' AS row
 FROM jobs AS j JOIN timers AS t ON t.job = j.id WHERE j.id > :after::uuid ORDER BY j.id LIMIT :limit::bigint;
+
+-- name: get_circuit
+SELECT json_build_array(id, tenant, url, failures, opened_at, next_probe_at, probe)::text AS row FROM circuits
+WHERE id = :circuit::bigint;
+
+-- name: list_circuits
+SELECT json_build_array(id, tenant, url, failures, opened_at, next_probe_at, probe)::text AS row FROM circuits
+WHERE :tenant::text IS NULL OR tenant = :tenant::text
+ORDER BY opened_at IS NULL, touched_at DESC, id LIMIT :limit::bigint;

@@ -139,6 +139,35 @@ picked AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT o.job, o.execution, o.state, o.due_at FROM open_runs AS o
         WHERE o.priority = p.priority::smallint AND o.due_at <= :now::bigint AND o.state <> 'RUNNING' AND NOT o.held
+          AND o.endpoint >= 0
+        ORDER BY o.due_at LIMIT :limit::bigint FOR UPDATE SKIP LOCKED) AS w
+    LIMIT :limit::bigint
+),
+claimed AS (
+    UPDATE open_runs AS o SET state = 'RUNNING', attempt = o.attempt + 1, token = o.token + 1, node = :node::integer
+    FROM picked AS p WHERE o.job = p.job AND o.execution = p.execution
+    RETURNING o.*, p.state AS was
+)
+SELECT EXISTS (SELECT 1 FROM alive) AS is_alive, (
+    SELECT '[' || string_agg(
+        rtrim(json_build_array(c.execution, c.job, c.tenant, c.scheduled_at, c.trigger, c.priority, c.endpoint, c.attempt,
+                               c.token, c.cancel_requested)::text, ']') || ',' || j.spec || ']',
+        ',' ORDER BY c.priority DESC, c.due_at, c.execution) || ']'
+    FROM claimed AS c JOIN jobs AS j ON j.id = c.job) AS runs, (
+    SELECT json_agg(json_build_array(tenant, was, day, count))::text FROM (
+        SELECT tenant, was, scheduled_at / 86400000 AS day, count(*) AS count FROM claimed GROUP BY 1, 2, 3) AS w) AS was;
+
+-- name: claim_only
+-- The same for what needs one of these endpoints: a probe for each and each priority.
+WITH alive AS MATERIALIZED (SELECT id FROM nodes WHERE id = :node::integer AND ended_at IS NULL FOR SHARE),
+picked AS MATERIALIZED (
+    SELECT w.*
+    FROM alive CROSS JOIN generate_series(9, 0, -1) AS p (priority)
+    CROSS JOIN unnest(:only::bigint[]) AS n (endpoint)
+    CROSS JOIN LATERAL (
+        SELECT o.job, o.execution, o.state, o.due_at FROM open_runs AS o
+        WHERE o.priority = p.priority::smallint AND o.endpoint = n.endpoint AND o.due_at <= :now::bigint
+          AND o.state <> 'RUNNING' AND NOT o.held
         ORDER BY o.due_at LIMIT :limit::bigint FOR UPDATE SKIP LOCKED) AS w
     LIMIT :limit::bigint
 ),
@@ -162,7 +191,8 @@ SELECT EXISTS (SELECT 1 FROM alive) AS is_alive, (
 -- it the endpoint whose first has waited longest gives all it can.
 WITH RECURSIVE queue (priority, endpoint) AS (
     SELECT p.priority::smallint, (SELECT min(o.endpoint) FROM open_runs AS o
-                                  WHERE o.priority = p.priority::smallint AND o.state <> 'RUNNING' AND NOT o.held)
+                                  WHERE o.priority = p.priority::smallint AND o.endpoint >= 0 AND o.state <> 'RUNNING'
+                                    AND NOT o.held)
     FROM generate_series(9, 0, -1) AS p (priority)
     UNION ALL
     SELECT q.priority, (SELECT min(o.endpoint) FROM open_runs AS o
@@ -231,9 +261,10 @@ WITH gone AS (
     DELETE FROM open_runs AS o
     USING unnest(:ids::uuid[], :jobs::uuid[], :attempts::integer[], :tokens::integer[], :states::text[],
                  :due_ats::bigint[], :started_ats::bigint[], :ended_ats::bigint[], :error_types::text[],
-                 :error_messages::text[], :http_statuses::integer[], :responses::text[], :deads::boolean[])
+                 :error_messages::text[], :http_statuses::integer[], :responses::text[], :deads::boolean[],
+                 :exit_codes::integer[], :reasons::text[])
           AS p (id, job, attempt, token, state, due_at, started_at, ended_at, error_type, error_message, http_status,
-                response, dead)
+                response, dead, exit_code, reason)
     WHERE o.job = p.job AND o.execution = p.id AND o.state = 'RUNNING'
       AND o.attempt = coalesce(p.attempt, :same_attempts::integer) AND o.token = coalesce(p.token, :same_tokens::integer)
     RETURNING p.*, o.scheduled_at, o.started_at AS began_at, o.node, o.attempt AS number, o.token AS fence
@@ -243,16 +274,17 @@ ended AS (
     SET state = coalesce(g.state, :same_states::text), due_at = coalesce(g.due_at, :same_due_ats::bigint),
         started_at = coalesce(g.began_at, g.started_at, :same_started_ats::bigint),
         ended_at = greatest(coalesce(g.ended_at, :same_ended_ats::bigint), g.began_at),
-        attempt = g.number, token = g.fence, node = g.node, dead = coalesce(g.dead, :same_deads::boolean)
+        attempt = g.number, token = g.fence, node = g.node, dead = coalesce(g.dead, :same_deads::boolean),
+        reason = coalesce(g.reason, :same_reasons::text)
     FROM gone AS g WHERE e.scheduled_at = g.scheduled_at AND e.id = g.id
 ),
 tried AS (
-    INSERT INTO attempts (scheduled_at, execution, started_at, ended_at, attempt, node, http_status, error_type,
+    INSERT INTO attempts (scheduled_at, execution, started_at, ended_at, attempt, node, http_status, exit_code, error_type,
                           error_message, response)
     SELECT scheduled_at, id, coalesce(started_at, :same_started_ats::bigint), coalesce(ended_at, :same_ended_ats::bigint),
            number, :node::integer, coalesce(http_status, :same_http_statuses::integer),
-           coalesce(error_type, :same_error_types::text), coalesce(error_message, :same_error_messages::text),
-           coalesce(response, :same_responses::text)
+           coalesce(exit_code, :same_exit_codes::integer), coalesce(error_type, :same_error_types::text),
+           coalesce(error_message, :same_error_messages::text), coalesce(response, :same_responses::text)
     FROM gone
 )
 SELECT (SELECT count(*) FROM gone) AS written,
@@ -270,17 +302,18 @@ WITH again AS (
     SET state = p.state, due_at = p.due_at, started_at = coalesce(o.started_at, p.started_at)
     FROM unnest(:ids::uuid[], :jobs::uuid[], :attempts::integer[], :tokens::integer[], :states::text[],
                 :due_ats::bigint[], :started_ats::bigint[], :ended_ats::bigint[], :error_types::text[],
-                :error_messages::text[], :http_statuses::integer[], :responses::text[])
+                :error_messages::text[], :http_statuses::integer[], :responses::text[], :exit_codes::integer[])
          AS p (id, job, attempt, token, state, due_at, started_at, ended_at, error_type, error_message, http_status,
-               response)
+               response, exit_code)
     WHERE o.job = p.job AND o.execution = p.id AND o.state = 'RUNNING' AND o.attempt = p.attempt AND o.token = p.token
       AND NOT o.cancel_requested
     RETURNING p.*, o.scheduled_at
 ),
 tried AS (
-    INSERT INTO attempts (scheduled_at, execution, started_at, ended_at, attempt, node, http_status, error_type,
+    INSERT INTO attempts (scheduled_at, execution, started_at, ended_at, attempt, node, http_status, exit_code, error_type,
                           error_message, response)
-    SELECT scheduled_at, id, started_at, ended_at, attempt, :node::integer, http_status, error_type, error_message, response
+    SELECT scheduled_at, id, started_at, ended_at, attempt, :node::integer, http_status, exit_code, error_type,
+           error_message, response
     FROM again
 )
 SELECT count(*) FROM again;
@@ -293,9 +326,10 @@ WITH page AS MATERIALIZED (
     SELECT p.*
     FROM unnest(:ids::uuid[], :jobs::uuid[], :scheduled_ats::bigint[], :attempts::integer[], :tokens::integer[],
                 :states::text[], :due_ats::bigint[], :started_ats::bigint[], :ended_ats::bigint[], :error_types::text[],
-                :error_messages::text[], :http_statuses::integer[], :responses::text[], :deads::boolean[])
+                :error_messages::text[], :http_statuses::integer[], :responses::text[], :deads::boolean[],
+                :exit_codes::integer[], :reasons::text[])
          AS p (id, job, scheduled_at, attempt, token, state, due_at, started_at, ended_at, error_type, error_message,
-               http_status, response, dead)
+               http_status, response, dead, exit_code, reason)
     JOIN timers AS t ON t.job = p.job
     ORDER BY p.job, p.id FOR NO KEY UPDATE OF t
 ),
@@ -320,17 +354,19 @@ ended AS (
     SET state = CASE WHEN g.state IN ('QUEUED', 'RETRYING') THEN 'CANCELLED' ELSE g.state END,
         due_at = CASE WHEN g.state IN ('QUEUED', 'RETRYING') THEN g.ended_at ELSE g.due_at END,
         started_at = coalesce(g.began_at, g.started_at), ended_at = greatest(g.ended_at, coalesce(g.began_at, 0)),
-        attempt = g.attempt, token = g.token, node = g.node, dead = g.dead
+        attempt = g.attempt, token = g.token, node = g.node, dead = g.dead, reason = g.reason
     FROM gone AS g WHERE e.scheduled_at = g.scheduled_at AND e.id = g.id
 ),
 tried AS (
-    INSERT INTO attempts (scheduled_at, execution, started_at, ended_at, attempt, node, http_status, error_type,
+    INSERT INTO attempts (scheduled_at, execution, started_at, ended_at, attempt, node, http_status, exit_code, error_type,
                           error_message, response)
-    SELECT scheduled_at, id, started_at, ended_at, attempt, :node::integer, http_status, error_type, error_message, response
-    FROM (SELECT scheduled_at, id, started_at, ended_at, attempt, http_status, error_type, error_message, response FROM gone
+    SELECT scheduled_at, id, started_at, ended_at, attempt, :node::integer, http_status, exit_code, error_type,
+           error_message, response
+    FROM (SELECT scheduled_at, id, started_at, ended_at, attempt, http_status, exit_code, error_type, error_message, response
+          FROM gone
           UNION ALL
-          SELECT scheduled_at, id, started_at, ended_at, attempt, http_status, error_type, error_message, response FROM again
-         ) AS written
+          SELECT scheduled_at, id, started_at, ended_at, attempt, http_status, exit_code, error_type, error_message, response
+          FROM again) AS written
     ON CONFLICT DO NOTHING
 ),
 counted AS MATERIALIZED (SELECT (SELECT count(*) FROM gone) + (SELECT count(*) FROM again) AS written)
@@ -385,3 +421,21 @@ WHERE e.scheduled_at = :at::bigint AND e.id = :id::uuid AND e.tenant = :tenant::
 
 -- name: lock_open_run
 SELECT state FROM open_runs WHERE job = :job::uuid AND execution = :id::uuid FOR UPDATE;
+
+-- name: save_progress
+WITH claim AS MATERIALIZED (
+    SELECT scheduled_at, execution FROM open_runs
+    WHERE job = :job::uuid AND execution = :id::uuid AND state = 'RUNNING' AND attempt = :attempt::integer
+      AND token = :token::integer
+    FOR SHARE
+),
+saved AS (
+    INSERT INTO progress (scheduled_at, execution, value)
+    SELECT scheduled_at, execution, :value::text FROM claim WHERE :value::text IS NOT NULL
+    ON CONFLICT (scheduled_at, execution) DO UPDATE SET value = excluded.value
+),
+forgotten AS (
+    DELETE FROM progress AS p USING claim AS c
+    WHERE p.scheduled_at = c.scheduled_at AND p.execution = c.execution AND :value::text IS NULL
+)
+SELECT count(*) > 0 FROM claim;

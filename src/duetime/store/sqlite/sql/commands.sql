@@ -192,7 +192,7 @@ UPDATE executions SET state = 'CANCELLED', reason = :reason, ended_at = :now, he
 WHERE id IN (SELECT unhex(value, '-') FROM json_each(:ids)) AND state IN ('QUEUED', 'RETRYING');
 
 -- name: get_job_for_run
-SELECT t.status, json_extract(j.spec, '$.priority'), json_extract(j.spec, '$.payload.url')
+SELECT t.status, j.spec
 FROM jobs AS j CROSS JOIN timers AS t ON t.job = j.id
 WHERE j.id = unhex(:job, '-') AND j.tenant = :tenant;
 
@@ -209,6 +209,16 @@ SELECT '[' || group_concat('"' || uuid_text(id) || '"') || ']' FROM (
     FROM (SELECT value AS priority FROM json_each('[9,8,7,6,5,4,3,2,1,0]')) AS p
     CROSS JOIN executions AS e INDEXED BY executions_waiting
     ON e.priority = p.priority AND e.due_at <= :now
+    WHERE e.state IN ('QUEUED', 'RETRYING') AND e.held = 0 AND e.endpoint >= 0
+    LIMIT :limit);
+
+-- name: list_claimable_only
+-- What needs one of these endpoints: a probe for each and each priority.
+SELECT '[' || group_concat('"' || uuid_text(id) || '"') || ']' FROM (
+    SELECT e.id
+    FROM json_each('[9,8,7,6,5,4,3,2,1,0]') AS p CROSS JOIN json_each(:only) AS o
+    CROSS JOIN executions AS e INDEXED BY executions_waiting_at
+    ON e.priority = p.value AND e.endpoint = o.value AND e.due_at <= :now
     WHERE e.state IN ('QUEUED', 'RETRYING') AND e.held = 0
     LIMIT :limit);
 
@@ -218,7 +228,7 @@ SELECT '[' || group_concat('"' || uuid_text(id) || '"') || ']' FROM (
 -- it the endpoint whose first has waited longest gives all it can. (LIMIT -1: else SQLite drops the order.)
 WITH RECURSIVE queue (priority, endpoint) AS (
     SELECT p.value, (SELECT min(e.endpoint) FROM executions AS e INDEXED BY executions_waiting_at
-                     WHERE e.priority = p.value AND e.state IN ('QUEUED', 'RETRYING') AND e.held = 0)
+                     WHERE e.priority = p.value AND e.endpoint >= 0 AND e.state IN ('QUEUED', 'RETRYING') AND e.held = 0)
     FROM json_each('[9,8,7,6,5,4,3,2,1,0]') AS p
     UNION ALL
     SELECT q.priority, (SELECT min(e.endpoint) FROM executions AS e INDEXED BY executions_waiting_at
@@ -264,7 +274,8 @@ WHERE e.cancel_requested = 1;
 -- The page of a Finish, parsed once for the three statements that read it. In memory, and of this connection only.
 CREATE TEMP TABLE finishing (
     execution BLOB, job BLOB, attempt INTEGER, token INTEGER, state TEXT, due_at INTEGER, started_at INTEGER,
-    ended_at INTEGER, error_type TEXT, error_message TEXT, http_status INTEGER, response TEXT, dead INTEGER
+    ended_at INTEGER, error_type TEXT, error_message TEXT, http_status INTEGER, response TEXT, dead INTEGER,
+    exit_code INTEGER, reason TEXT
 );
 
 -- name: clear_finishing
@@ -273,7 +284,7 @@ DELETE FROM temp.finishing;
 -- name: read_finishing
 INSERT INTO temp.finishing
 SELECT unhex(value ->> 0, '-'), unhex(value ->> 1, '-'), value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7,
-       value ->> 8, value ->> 9, value ->> 10, value ->> 11, value ->> 12, value ->> 13
+       value ->> 8, value ->> 9, value ->> 10, value ->> 11, value ->> 12, value ->> 13, value ->> 14, value ->> 15
 FROM jsonb_each(:attempts);
 
 -- name: finish_refused
@@ -287,14 +298,15 @@ UPDATE executions
 SET state = f.state, due_at = f.due_at, started_at = coalesce(executions.started_at, f.started_at),
     ended_at = CASE WHEN f.state NOT IN ('QUEUED', 'RETRYING')
                     THEN max(f.ended_at, coalesce(executions.started_at, 0)) END,
-    dead = f.dead
+    dead = f.dead, reason = f.reason
 FROM temp.finishing AS f
 WHERE executions.id = f.execution AND executions.state = 'RUNNING'
   AND executions.attempt = f.attempt AND executions.token = f.token;
 
 -- name: finish_attempts
-INSERT INTO attempts (execution, attempt, node, started_at, ended_at, error_type, error_message, http_status, response)
-SELECT execution, attempt, :node, started_at, ended_at, error_type, error_message, http_status, response
+INSERT INTO attempts (execution, attempt, node, started_at, ended_at, error_type, error_message, http_status, response,
+                      exit_code)
+SELECT execution, attempt, :node, started_at, ended_at, error_type, error_message, http_status, response, exit_code
 FROM temp.finishing
 WHERE true
 ON CONFLICT DO NOTHING;
@@ -308,7 +320,7 @@ SET runs = timers.runs + f.runs, successes = timers.successes + f.successes,
         SELECT 1 FROM executions AS e
         WHERE e.job = timers.job AND e.state IN ('QUEUED', 'RUNNING', 'RETRYING')) THEN 'COMPLETED' ELSE status END
 FROM (
-    SELECT job, count(*) AS runs, sum(state = 'COMPLETED') AS successes, sum(state IN ('FAILED', 'TIMEOUT')) AS failures,
+    SELECT job, sum(state <> 'SKIPPED') AS runs, sum(state = 'COMPLETED') AS successes, sum(state IN ('FAILED', 'TIMEOUT')) AS failures,
            coalesce(sum(max(ended_at - started_at, 0)), 0) AS busy_ms, max(ended_at) AS last_run_at, state AS last_state
     FROM temp.finishing
     WHERE state NOT IN ('QUEUED', 'RETRYING')
@@ -362,6 +374,28 @@ UPDATE nodes SET ended_at = :now WHERE id = :node;
 -- name: end_nodes
 UPDATE nodes SET ended_at = :now WHERE id IN (SELECT value FROM json_each(:nodes)) AND ended_at IS NULL;
 
+-- name: end_workers
+DELETE FROM workers WHERE node IN (SELECT value FROM json_each(:nodes));
+
+-- name: add_worker
+INSERT INTO workers (node, tenant, user_id, name, functions, slots, started_at, seen_at)
+VALUES (:node, :tenant, :user_id, :name, :functions, :slots, :now, :now);
+
+-- name: beat_workers
+UPDATE workers SET seen_at = :now, beats = beats + 1 WHERE node IN (SELECT value FROM json_each(:workers))
+RETURNING node;
+
+-- name: has_claim
+SELECT 1 FROM executions
+WHERE id = unhex(:id, '-') AND state = 'RUNNING' AND attempt = :attempt AND token = :token;
+
+-- name: set_progress
+INSERT INTO progress (execution, value) VALUES (unhex(:id, '-'), :value)
+ON CONFLICT DO UPDATE SET value = excluded.value;
+
+-- name: clear_progress
+DELETE FROM progress WHERE execution = unhex(:id, '-');
+
 -- name: list_prunable
 SELECT '[' || group_concat('"' || uuid_text(id) || '"') || ']' FROM (
     SELECT id FROM executions
@@ -375,6 +409,9 @@ GROUP BY 1, 2;
 
 -- name: remove_attempts
 DELETE FROM attempts WHERE execution IN (SELECT unhex(value, '-') FROM json_each(:ids));
+
+-- name: remove_progress
+DELETE FROM progress WHERE execution IN (SELECT unhex(value, '-') FROM json_each(:ids));
 
 -- name: remove_executions
 DELETE FROM executions WHERE id IN (SELECT unhex(value, '-') FROM json_each(:ids));
@@ -422,3 +459,25 @@ INSERT INTO audit_links (link, hash) VALUES (:link, :hash);
 -- name: add_audit
 INSERT INTO audit (number, tenant, resource, entry)
 SELECT (:link << 20) + key, value ->> 0, value ->> 1, value ->> 2 FROM json_each(:entries);
+
+-- name: list_ended
+-- Which of these ends are how their executions ended.
+SELECT p.key FROM json_each(:ends) AS p CROSS JOIN executions AS e ON e.id = unhex(p.value ->> 3, '-')
+WHERE e.attempt = p.value ->> 4 AND e.token = p.value ->> 5 AND e.state = p.value ->> 6;
+
+-- name: get_circuits
+SELECT id, tenant, url, failures, opened_at, next_probe_at, probe FROM circuits
+WHERE id IN (SELECT value FROM json_each(:circuits));
+
+-- name: set_circuits
+INSERT INTO circuits (id, tenant, url, failures, opened_at, next_probe_at, probe, touched_at)
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, :now
+FROM json_each(:circuits) WHERE true
+ON CONFLICT DO UPDATE SET failures = excluded.failures, opened_at = excluded.opened_at,
+    next_probe_at = excluded.next_probe_at, probe = excluded.probe, touched_at = excluded.touched_at;
+
+-- name: remove_circuits
+DELETE FROM circuits WHERE id IN (SELECT value FROM json_each(:circuits));
+
+-- name: prune_circuits
+DELETE FROM circuits WHERE id IN (SELECT id FROM circuits WHERE touched_at < :before LIMIT :limit);

@@ -2,7 +2,7 @@
 
 -- name: count_rows
 SELECT (SELECT count(*) FROM jobs) + (SELECT count(*) FROM timers) + (SELECT count(*) FROM executions)
-     + (SELECT count(*) FROM attempts) + (SELECT count(*) FROM skips) + (SELECT count(*) FROM idempotency_keys)
+     + (SELECT count(*) FROM attempts) + (SELECT count(*) FROM progress) + (SELECT count(*) FROM skips) + (SELECT count(*) FROM idempotency_keys)
      + (SELECT count(*) FROM api_keys) + (SELECT count(*) FROM limits) + (SELECT count(*) FROM audit)
      + (SELECT count(*) FROM audit_links);
 
@@ -15,6 +15,7 @@ SELECT 'jobs', count(*) FROM jobs
 UNION ALL SELECT 'timers', count(*) FROM timers
 UNION ALL SELECT 'executions', count(*) FROM executions
 UNION ALL SELECT 'attempts', count(*) FROM attempts
+UNION ALL SELECT 'progress', count(*) FROM progress
 UNION ALL SELECT 'skips', count(*) FROM skips
 UNION ALL SELECT 'idempotency keys', count(*) FROM idempotency_keys
 UNION ALL SELECT 'nodes', count(*) FROM nodes

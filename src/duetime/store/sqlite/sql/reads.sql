@@ -28,8 +28,40 @@ ORDER BY due_at LIMIT 1;
 -- name: next_waiting_at
 SELECT coalesce(min(due_at), 'null') AS row FROM (
     SELECT (SELECT min(e.due_at) FROM executions AS e INDEXED BY executions_waiting
-            WHERE e.priority = p.value AND e.state IN ('QUEUED', 'RETRYING') AND e.held = 0) AS due_at
+            WHERE e.priority = p.value AND e.state IN ('QUEUED', 'RETRYING') AND e.held = 0 AND e.endpoint >= 0) AS due_at
     FROM json_each('[9,8,7,6,5,4,3,2,1,0]') AS p);
+
+-- name: next_waiting_at_only
+SELECT coalesce(min(due_at), 'null') AS row FROM (
+    SELECT (SELECT min(e.due_at) FROM executions AS e INDEXED BY executions_waiting_at
+            WHERE e.priority = p.value AND e.endpoint = o.value AND e.state IN ('QUEUED', 'RETRYING') AND e.held = 0) AS due_at
+    FROM json_each('[9,8,7,6,5,4,3,2,1,0]') AS p CROSS JOIN json_each(:only) AS o);
+
+-- name: list_workers
+SELECT json_array(node, tenant, user_id, name, json(functions), slots, started_at, seen_at, beats) AS row
+FROM workers WHERE :tenant IS NULL OR tenant = :tenant ORDER BY node DESC LIMIT :limit;
+
+-- name: get_worker
+SELECT json_array(node, tenant, user_id, name, json(functions), slots, started_at, seen_at, beats) AS row
+FROM workers WHERE node = :worker;
+
+-- name: list_runs_of
+SELECT rtrim(json_array(uuid_text(e.id), uuid_text(e.job), e.tenant, e.scheduled_at, e.trigger, e.priority, e.endpoint, e.attempt,
+                        e.token), ']')
+       || ',' || iif(e.cancel_requested, 'true', 'false') || ',' || j.spec || ']' AS row
+FROM json_each(:ids) AS i
+CROSS JOIN executions AS e ON e.id = unhex(i.value, '-')
+CROSS JOIN jobs AS j ON j.id = e.job
+WHERE e.state = 'RUNNING' AND e.node = :worker;
+
+-- name: list_claims
+SELECT '["' || uuid_text(id) || '",' || iif(cancel_requested, 'true', 'false') || ']' AS row
+FROM executions INDEXED BY executions_of_worker
+WHERE state = 'RUNNING' AND endpoint < 0 AND node = :worker LIMIT :limit;
+
+-- name: get_progress
+SELECT json_array(uuid_text(p.execution), p.value) AS row
+FROM json_each(:ids) AS i CROSS JOIN progress AS p ON p.execution = unhex(i.value, '-');
 
 -- name: list_lapsed_runs
 SELECT rtrim(json_array(uuid_text(e.id), uuid_text(e.job), e.tenant, e.scheduled_at, e.trigger, e.priority, e.endpoint, e.attempt,
@@ -44,8 +76,8 @@ LIMIT :limit;
 SELECT coalesce(sum(value), 0) AS row FROM counters WHERE tenant <> '' AND name <> 'jobs';
 
 -- name: list_attempts
-SELECT json_array(a.attempt, n.name, a.started_at, a.ended_at, a.error_type, a.error_message, a.http_status, a.response)
-       AS row
+SELECT json_array(a.attempt, n.name, a.started_at, a.ended_at, a.error_type, a.error_message, a.http_status, a.exit_code,
+                  a.response) AS row
 FROM attempts AS a LEFT JOIN nodes AS n ON n.id = a.node
 WHERE a.execution = unhex(:execution, '-')
 ORDER BY a.attempt;
@@ -110,3 +142,11 @@ FROM pages AS p LEFT JOIN audit_links AS l ON l.link = p.link WHERE p.link IS NO
 -- name: list_specs
 SELECT rtrim(json_array(uuid_text(j.id), j.tenant, t.version), ']') || ',' || j.spec || ']' AS row
 FROM jobs AS j JOIN timers AS t ON t.job = j.id WHERE j.id > unhex(:after, '-') ORDER BY j.id LIMIT :limit;
+
+-- name: get_circuit
+SELECT json_array(id, tenant, url, failures, opened_at, next_probe_at, probe) AS row FROM circuits WHERE id = :circuit;
+
+-- name: list_circuits
+SELECT json_array(id, tenant, url, failures, opened_at, next_probe_at, probe) AS row FROM circuits
+WHERE :tenant IS NULL OR tenant = :tenant
+ORDER BY opened_at IS NULL, touched_at DESC, id LIMIT :limit;

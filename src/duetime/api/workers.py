@@ -1,0 +1,69 @@
+"""/api/v1/workers: where workers that run Python functions get their work, and bring what came of it.
+
+They dial out, so they may stand behind any wall; which node they reach does not matter. What is sent is in
+`domain.work`; the client and `duetime worker` speak it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from litestar import Controller, Request, get, post
+
+from duetime.api.bodies import decode
+from duetime.api.context import ApiContext
+from duetime.domain.identity import Caller, Right
+from duetime.domain.instants import format_instant
+from duetime.domain.work import Joined, Joining, Leaving, Polled, Polling, Reported, Reporting
+
+MOST_LISTED = 1000
+
+
+class WorkerView(msgspec.Struct, frozen=True):
+    worker_id: int
+    name: str
+    functions: tuple[str, ...]
+    slots: int
+    user_id: str
+    joined_at: str
+    seen_at: str
+
+
+class WorkerList(msgspec.Struct, frozen=True):
+    workers: list[WorkerView]
+
+
+class WorkerController(Controller):
+    path = "/workers"
+    tags = ("workers",)
+
+    @get("/", summary="Workers that run Python functions now", right=Right.ADMIN)
+    async def list_workers(self, context: ApiContext, caller: Caller) -> WorkerList:
+        records = await context.store.list_workers(caller.tenant, MOST_LISTED)
+        return WorkerList(
+            [
+                WorkerView(
+                    record.worker_id, record.name, record.functions, record.slots, record.user_id,
+                    format_instant(record.started_at), format_instant(record.seen_at),
+                )
+                for record in records
+            ]
+        )  # fmt: skip
+
+    @post("/join", summary="A worker begins", status_code=201, right=Right.WORK)
+    async def join(self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> Joined:
+        joining = decode(await request.body(), Joining)
+        return await context.desk().join(caller.tenant, caller.user_id, joining)
+
+    @post("/poll", summary="A worker asks for work, and waits for some", status_code=200, right=Right.WORK)
+    async def poll(self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> Polled:
+        return await context.desk().poll(caller.tenant, decode(await request.body(), Polling))
+
+    @post("/report", summary="A worker says what came of it, and that it lives", status_code=200, right=Right.WORK)
+    async def report(self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> Reported:
+        return await context.desk().report(caller.tenant, decode(await request.body(), Reporting))
+
+    @post("/leave", summary="A worker ends", status_code=204, right=Right.WORK)
+    async def leave(self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> None:
+        await context.desk().leave(caller.tenant, decode(await request.body(), Leaving).worker_id)

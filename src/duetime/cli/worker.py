@@ -1,0 +1,82 @@
+"""`duetime worker`: runs the Python functions of an app for a server."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import typer
+
+from duetime.cli.errors import BadUsage, CommandFailed
+
+
+def worker(
+    context: typer.Context,
+    app: Annotated[str, typer.Argument(help="Where the app is: module:app, or path/to/file.py:app.")],
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", "-c", min=1, max=1000, help="Functions at once, in each process.")
+    ] = 32,
+    processes: Annotated[int, typer.Option("--processes", "-p", min=1, max=256, help="Worker processes.")] = 1,
+    pool: Annotated[
+        Literal["thread", "process"],
+        typer.Option(help="Where functions run that are not async. A process can be ended when its time is up."),
+    ] = "thread",
+    drain: Annotated[float, typer.Option(min=0, help="Seconds that a stop waits for what is running.")] = 30.0,
+    name: Annotated[
+        str | None, typer.Option(help="Its name in lists; the machine's and the process's if left out.")
+    ] = None,
+) -> None:
+    """Run the Python functions of an app, for the server that --url names, until Ctrl-C.
+
+    It dials out and needs no port. Jobs that the app declares are put in place first.
+
+    \b
+    duetime worker jobs:app
+    duetime worker jobs:app --concurrency 100 --processes 4
+    duetime --url https://duetime.example worker jobs.py:app --pool process
+    """
+    from duetime.functions.fleet import run_processes
+    from duetime.functions.loading import AppNotFound, load_app
+    from duetime.functions.source import SourceRefused
+    from duetime.telemetry.logs import configure_logs
+
+    configure_logs("info")
+    root = context.find_root()
+    given = root.get_parameter_source("url")
+    url = None if given is None or given.name == "DEFAULT" else root.params["url"]
+
+    def make_worker(registry: Any) -> Any:
+        from duetime.functions.worker import Worker
+        from duetime.sdk.remote import RemoteSource
+
+        loaded: Any = load_app(app)
+        source = RemoteSource(url or loaded.url, root.params["given"] or loaded.token)
+        return Worker(
+            source, registry, name=name, slots=concurrency, pool=pool, app=app if pool == "process" else None,
+            drain_seconds=drain,
+        )  # fmt: skip
+
+    try:
+        _put_jobs(app, url, root.params["given"])
+        code = run_processes(app, processes, make_worker)
+    except (AppNotFound, ValueError) as error:
+        raise BadUsage(str(error)) from None
+    except SourceRefused as error:
+        raise CommandFailed(str(error)) from None
+    raise typer.Exit(code)
+
+
+def _put_jobs(spec: str, url: str | None, token: str | None) -> None:
+    """In a process of its own: what forks later must not have imported the app, nor have opened a connection."""
+    import subprocess
+    import sys
+
+    command = [sys.executable, "-m", "duetime.sdk.declare", spec, url or ""]
+    env = None
+    if token:
+        import os
+
+        env = {**os.environ, "DUETIME_TOKEN": token}
+    ended = subprocess.run(command, env=env, stderr=subprocess.PIPE, text=True, check=False)
+    if ended.returncode:
+        message = ended.stderr.strip().splitlines()
+        raise (BadUsage if ended.returncode == 2 else CommandFailed)(message[-1] if message else "the app failed")

@@ -1,0 +1,52 @@
+"""What a run needs, as a number: limits are counted by it, and who may claim the run is told by it.
+
+Of a webhook it is the scheme, host and port that it calls; of SQL the connection; all scripts share one. Those every
+node can run. A Python function runs in a worker that knows it, never in a node: its number is negative, and only who
+names it may claim it.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from hashlib import blake2b
+
+from duetime.domain.job import HttpJob, JobSpec, PythonJob, SqlJob
+
+
+@lru_cache(maxsize=4096)
+def _number(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=6).digest(), "big")
+
+
+SCRIPTS = _number("script:")
+
+
+def endpoint_of(spec: JobSpec, tenant: str) -> int:
+    match spec:
+        case HttpJob():
+            return endpoint_of_url(spec.payload.url)
+        case SqlJob():
+            return endpoint_of_connection(tenant, spec.payload.connection)
+        case PythonJob():
+            return endpoint_of_function(tenant, spec.payload.function)
+        case _:
+            return SCRIPTS
+
+
+def endpoint_of_url(url: str) -> int:
+    end = url.find("/", 8)  # after the slashes of http:// or https://
+    origin = url if end < 0 else url[:end]
+    return _number((origin.split("?", 1)[0] if "?" in origin else origin).lower())
+
+
+def endpoint_of_connection(tenant: str, connection: str) -> int:
+    return _number(f"sql:{tenant}:{connection}")
+
+
+def endpoint_of_function(tenant: str, function: str) -> int:
+    return -1 - _number(f"python:{tenant}:{function}")
+
+
+def needs_worker(endpoint: int) -> bool:
+    """Whether it is for a worker to claim, and not for a node."""
+    return endpoint < 0

@@ -1,0 +1,83 @@
+"""What a job runs: a webhook, a script, a SQL statement or a Python function; one struct for each type of job.
+
+Bounds that a type can say stand in the type; the rest is in `validation.py`. What of a payload is secret, and how it is
+kept, is told in `secrets.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+import msgspec
+from msgspec import Meta
+
+
+class Fields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A value object that a person writes: unknown fields are refused."""
+
+
+Label = Annotated[str, Meta(min_length=1, max_length=255)]
+Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
+HttpStatus = Annotated[int, Meta(ge=100, le=599)]
+Secret = Annotated[str, Meta(max_length=24_000)]  # sealed; what people send has its own bound
+Pointers = Annotated[tuple[Annotated[str, Meta(max_length=255)], ...], Meta(max_length=20)]
+
+
+class HttpRequest(Fields, frozen=True, omit_defaults=True):
+    """`body`: a string is sent as it is, any other JSON value as JSON, null not at all.
+
+    `secret`: JSON pointers such as /body/token to what is secret beside all header values.
+    """
+
+    sealed_field: ClassVar[str] = "headers"  # all of its values are secret
+    marked_field: ClassVar[str] = "body"  # `secret` points into it
+
+    url: Annotated[str, Meta(min_length=1, max_length=2048)]
+    method: Method = "POST"
+    headers: dict[str, Secret] = {}
+    body: Any = None
+    expect_status: Annotated[tuple[HttpStatus, ...], Meta(max_length=50)] = ()  # empty: any 2xx
+    secret: Pointers = ()
+
+
+class Script(Fields, frozen=True, omit_defaults=True):
+    """Either `argv`, run as it is and never through a shell, or the text of a `script` and who interprets it.
+
+    `cwd`: where it runs; by default in an empty folder of its own, which is removed with it.
+    """
+
+    sealed_field: ClassVar[str] = "env"
+    marked_field: ClassVar[str] = ""
+
+    argv: Annotated[tuple[Annotated[str, Meta(max_length=8192)], ...], Meta(max_length=256)] = ()
+    script: Annotated[str, Meta(max_length=65_536)] = ""
+    interpreter: Annotated[str, Meta(max_length=1024)] = ""  # of the script; /bin/sh if none is named
+    env: Annotated[dict[Annotated[str, Meta(min_length=1, max_length=255)], Secret], Meta(max_length=100)] = {}
+    cwd: Annotated[str, Meta(max_length=4096)] = ""
+
+
+class SqlQuery(Fields, frozen=True, omit_defaults=True):
+    """One statement on a registered connection. `parameters` are bound in order: $1, $2 (PostgreSQL), ? (SQLite)."""
+
+    sealed_field: ClassVar[str] = ""
+    marked_field: ClassVar[str] = "parameters"
+
+    connection: Label  # its name
+    statement: Annotated[str, Meta(min_length=1, max_length=65_536)]
+    parameters: Annotated[list[Any], Meta(max_length=1000)] = []
+    secret: Pointers = ()
+
+
+class PythonCall(Fields, frozen=True, omit_defaults=True):
+    """A function by the name that a worker registers it under."""
+
+    sealed_field: ClassVar[str] = ""
+    marked_field: ClassVar[str] = "kwargs"
+
+    function: Label
+    args: Annotated[list[Any], Meta(max_length=1000)] = []
+    kwargs: Annotated[dict[str, Any], Meta(max_length=1000)] = {}
+    secret: Pointers = ()
+
+
+Payload = HttpRequest | Script | SqlQuery | PythonCall

@@ -1,0 +1,358 @@
+"""The desk: where workers that run Python functions get their work, and bring what came of it.
+
+Nothing is kept here that matters: a worker's claims stand in the ledger under its own id, so it may poll at one node,
+report to another, and outlive both. What is remembered saves reading it again. Fencing is as everywhere: an end counts
+if its execution still runs with that attempt and token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import structlog
+
+from duetime.domain.commands import BeatWorkers, Claim, Command, EndNodes, JoinWorker, Release, SaveProgress
+from duetime.domain.endpoints import endpoint_of_function
+from duetime.domain.errors import DuetimeError, NotFound, StaleWrite
+from duetime.domain.execution import Attempted, Outcome, Run, conclude
+from duetime.domain.job import PythonJob
+from duetime.domain.payloads import PythonCall
+from duetime.domain.redaction import list_secrets, redact
+from duetime.domain.secrets import has_secrets, unseal_payload
+from duetime.domain.states import ErrorType
+from duetime.domain.work import (
+    LONGEST_PROGRESS,
+    Assignment,
+    Ended,
+    Joined,
+    Joining,
+    Note,
+    Polled,
+    Polling,
+    Reported,
+    Reporting,
+    error_type_of,
+)
+from duetime.engine.recorder import Recorder, Result
+from duetime.ports.clock import Clock
+from duetime.ports.logs import LogStore, LogWriter
+from duetime.ports.store import Store, WorkerRecord
+from duetime.ports.vault import SealBroken, Vault
+
+log = structlog.get_logger()
+
+MOST_REMEMBERED = 50_000  # runs that were handed out here
+MOST_BYTES = 4 * 1024 * 1024  # of arguments in one answer
+LOOK_SECONDS = 1.0  # how often a poll looks by itself: a hint may be lost
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+class _Handed(msgspec.Struct, gc=False):
+    """A run that a worker has."""
+
+    run: Run
+    worker_id: int
+    secrets: Sequence[str]
+    log: LogWriter | None = None
+
+
+class _Known(msgspec.Struct):
+    """A worker, as far as this node needs to remember."""
+
+    record: WorkerRecord
+    endpoints: tuple[int, ...]
+    beaten_at: float
+    looked_at: float
+    missing: dict[str, float]  # executions that the ledger says it runs and it does not, and since when
+
+
+class Desk:
+    """`chance` as in `conclude`. `taken_over`: somebody should look for runs of ended workers now."""
+
+    def __init__(
+        self, store: Store, clock: Clock, recorder: Recorder, vault: Vault, logs: LogStore | None, lease_seconds: float,
+        chance: Callable[[], float], taken_over: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self._store = store
+        self._clock = clock
+        self._recorder = recorder
+        self._vault = vault
+        self._logs = logs
+        self._lease = lease_seconds
+        self._chance = chance
+        self._taken_over = taken_over
+        self._handed: OrderedDict[str, _Handed] = OrderedDict()
+        self._workers: dict[int, _Known] = {}
+        self._waiting: set[asyncio.Event] = set()
+        self._closed = False
+
+    def hint(self) -> None:
+        """Something may wait for a worker."""
+        for event in self._waiting:
+            event.set()
+
+    def close(self) -> None:
+        """Polls that wait are answered now."""
+        self._closed = True
+        self.hint()
+
+    async def join(self, tenant: str, user_id: str, joining: Joining) -> Joined:
+        now = self._clock.now()
+        command = JoinWorker(now, tenant, user_id, joining.name, joining.functions, joining.slots)
+        worker_id = await self._apply(command)
+        self._remember(
+            WorkerRecord(worker_id, tenant, user_id, joining.name, joining.functions, joining.slots, now, now, 0)
+        )
+        log.info("a worker joined", worker=joining.name, functions=len(joining.functions), slots=joining.slots)
+        return Joined(worker_id, self._lease)
+
+    async def leave(self, tenant: str, worker_id: int) -> None:
+        """What it still runs goes to others at once."""
+        known = await self._known(tenant, worker_id)
+        await self._apply(EndNodes(self._clock.now(), (worker_id,)))
+        await self.forget((worker_id,))
+        self._taken_over()
+        log.info("a worker left", worker=known.record.name)
+
+    # What it gets
+
+    async def poll(self, tenant: str, polling: Polling) -> Polled:
+        known = await self._known(tenant, polling.worker_id)
+        until = self._clock.monotonic() + polling.wait_seconds
+        event = asyncio.Event()
+        self._waiting.add(event)
+        try:
+            while True:
+                event.clear()
+                await self._beat(known)
+                if runs := await self._claim(known, polling.free):
+                    return Polled(await self._assignments(known, runs))
+                left = until - self._clock.monotonic()
+                if left <= 0 or self._closed:
+                    return Polled()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(min(left, LOOK_SECONDS)):
+                        await event.wait()
+        finally:
+            self._waiting.discard(event)
+
+    async def _claim(self, known: _Known, limit: int) -> list[Run]:
+        waiting_at = await self._store.next_waiting_at(known.endpoints)
+        now = self._clock.now()
+        if waiting_at is None or waiting_at > now:
+            return []
+        runs: list[Run] = await self._apply(Claim(known.record.worker_id, now, limit, only=known.endpoints))
+        return runs
+
+    async def _assignments(self, known: _Known, runs: Sequence[Run]) -> list[Assignment]:
+        again = [run.execution_id for run in runs if run.attempt > 1]
+        progress = await self._store.get_progress(again) if again else {}
+        assignments: list[Assignment] = []
+        broken: list[Result] = []
+        size = 0
+        for number, run in enumerate(runs):
+            size += len(_encode(run.spec.payload))
+            if size > MOST_BYTES and number:
+                await self._apply(Release(known.record.worker_id, self._clock.now(), tuple(runs[number:])))
+                break
+            try:
+                call, secrets = self._unsealed(run)
+            except SealBroken as error:
+                now = self._clock.now()
+                outcome = Outcome(ErrorType.INTERNAL_ERROR, f"{error}. Nothing was called.")
+                broken.append((run, conclude(run, outcome, now, now, self._chance()), False))
+                continue
+            self._hand(run, known.record.worker_id, secrets)
+            saved = progress.get(run.execution_id)
+            assignments.append(_assignment(run, call, None if saved is None else msgspec.json.decode(saved)))
+        if broken:
+            await self._recorder.record(known.record.worker_id, broken)
+        return assignments
+
+    def _unsealed(self, run: Run) -> tuple[PythonCall, Sequence[str]]:
+        assert isinstance(run.spec, PythonJob)
+        call = run.spec.payload
+        if not has_secrets(call):
+            return call, ()
+        plain = unseal_payload(call, lambda sealed: self._vault.unseal(run.tenant, run.job_id, sealed))
+        assert isinstance(plain, PythonCall)
+        return plain, list_secrets(plain)
+
+    def _hand(self, run: Run, worker_id: int, secrets: Sequence[str]) -> _Handed:
+        handed = self._handed[run.execution_id] = _Handed(run, worker_id, secrets)
+        if len(self._handed) > MOST_REMEMBERED:
+            self._handed.popitem(last=False)
+        return handed
+
+    # What it brings
+
+    async def report(self, tenant: str, reporting: Reporting) -> Reported:
+        known = await self._known(tenant, reporting.worker_id)
+        await self._beat(known)
+        held = await self._held(known, reporting)
+        await self._keep_notes(reporting.notes, held)
+        refused = await self._end(known, reporting.ended, held)
+        return Reported(await self._look(known, reporting), refused)
+
+    async def _held(self, known: _Known, reporting: Reporting) -> dict[str, _Handed]:
+        """What is reported on, as far as it is the worker's: remembered, or read from the ledger."""
+        said: list[Ended | Note] = [*reporting.ended, *reporting.notes]
+        held: dict[str, _Handed] = {}
+        unknown: set[str] = set()
+        for one in said:
+            handed = self._handed.get(one.execution_id)
+            if handed is not None and handed.worker_id == known.record.worker_id and _is_of(one, handed.run):
+                held[one.execution_id] = handed
+            else:
+                unknown.add(one.execution_id)
+        if unknown:
+            for run in await self._store.list_runs_of(known.record.worker_id, sorted(unknown)):
+                held[run.execution_id] = self._hand(run, known.record.worker_id, self._secrets(run))
+        return held
+
+    def _secrets(self, run: Run) -> Sequence[str]:
+        try:
+            return self._unsealed(run)[1]
+        except SealBroken:
+            return ()  # nobody could hand it out either
+
+    async def _keep_notes(self, notes: Sequence[Note], held: dict[str, _Handed]) -> None:
+        commands: list[Command] = []
+        for note in notes:
+            handed = held.get(note.execution_id)
+            if handed is None or not _is_of(note, handed.run):
+                continue
+            if note.text and self._logs is not None:
+                if handed.log is None:
+                    handed.log = self._logs.open(note.execution_id, note.attempt)
+                handed.log.write(note.stream, redact(note.text, handed.secrets) if handed.secrets else note.text)
+            if note.progress is not msgspec.UNSET:
+                value = redact(bytes(note.progress).decode(), handed.secrets)
+                if len(value) <= LONGEST_PROGRESS:
+                    run = handed.run
+                    kept = None if value == "null" else value
+                    commands.append(SaveProgress(run.execution_id, run.job_id, run.attempt, run.token, kept))
+        if commands:
+            await self._store.apply(commands)
+
+    async def _end(self, known: _Known, ended: Sequence[Ended], held: dict[str, _Handed]) -> list[str]:
+        results: list[Result] = []
+        refused: list[str] = []
+        for end in ended:
+            handed = held.get(end.execution_id)
+            if handed is None or not _is_of(end, handed.run):
+                refused.append(end.execution_id)
+                continue
+            results.append((handed.run, self._concluded(end, handed), False))
+        if results:
+            for run, _, _ in results:
+                await _close_log(held[run.execution_id])
+            refused += await self._recorder.record(known.record.worker_id, results)
+            for run, _, _ in results:
+                self._handed.pop(run.execution_id, None)
+        return refused
+
+    def _concluded(self, end: Ended, handed: _Handed) -> Attempted:
+        """By this node's clock: of the worker's, only how long it took is believed."""
+        message, result = end.error_message, end.result
+        if handed.secrets:
+            message, result = message and redact(message, handed.secrets), result and redact(result, handed.secrets)
+        outcome = Outcome(error_type_of(end), message, None, result, end.retry_after_seconds)
+        now = self._clock.now()
+        return conclude(handed.run, outcome, now - max(0, end.ended_at - end.started_at), now, self._chance())
+
+    async def _look(self, known: _Known, reporting: Reporting) -> list[str]:
+        """Now and then: what is it to stop, and does it know of all that it runs? Answers the first."""
+        now = self._clock.monotonic()
+        if now - known.looked_at < min(LOOK_SECONDS, self._lease / 4):
+            return []
+        known.looked_at = now
+        claims = await self._store.list_claims(known.record.worker_id, MOST_REMEMBERED)
+        has = {*reporting.running, *(end.execution_id for end in reporting.ended)}
+        known.missing = {id: known.missing.get(id, now) for id, _ in claims if id not in has}
+        if lost := [id for id, since in known.missing.items() if now - since > self._lease]:
+            await self._give_back(known, lost)
+        return [id for id, is_to_stop in claims if is_to_stop]
+
+    async def _give_back(self, known: _Known, lost: Sequence[str]) -> None:
+        """What the ledger has it run, and it has not heard of for a whole lease, it never got."""
+        runs = await self._store.list_runs_of(known.record.worker_id, lost)
+        if runs:
+            log.warning("runs never reached their worker: given back", worker=known.record.name, count=len(runs))
+            await self._apply(Release(known.record.worker_id, self._clock.now(), tuple(runs)))
+            self._recorder.waiting_hint(0)
+            self.hint()
+
+    # Who it is
+
+    async def _known(self, tenant: str, worker_id: int) -> _Known:
+        """Raises NotFound: its lease is lost, or it never joined; or it is another tenant's."""
+        known = self._workers.get(worker_id)
+        if known is None:
+            record = await self._store.get_worker(worker_id)
+            if record is None:
+                raise _unknown(worker_id)
+            known = self._remember(record)
+        if known.record.tenant != tenant:
+            raise _unknown(worker_id)
+        return known
+
+    def _remember(self, record: WorkerRecord) -> _Known:
+        endpoints = tuple(endpoint_of_function(record.tenant, name) for name in record.functions)
+        now = self._clock.monotonic()
+        known = self._workers[record.worker_id] = _Known(record, endpoints, now - self._lease, now, {})
+        return known
+
+    async def forget(self, worker_ids: Collection[int]) -> None:
+        """These have ended."""
+        for worker_id in worker_ids:
+            self._workers.pop(worker_id, None)
+        for execution_id in [id for id, handed in self._handed.items() if handed.worker_id in worker_ids]:
+            await _close_log(self._handed.pop(execution_id))
+
+    async def _beat(self, known: _Known) -> None:
+        """A sign of life; several in a quarter of the lease are one."""
+        now = self._clock.monotonic()
+        if now - known.beaten_at < self._lease / 4:
+            return
+        known.beaten_at = now
+        if await self._apply(BeatWorkers(self._clock.now(), (known.record.worker_id,))):
+            await self.forget((known.record.worker_id,))
+            raise _unknown(known.record.worker_id)
+
+    async def _apply(self, command: Command) -> Any:
+        (answer,) = await self._store.apply([command])
+        if isinstance(answer, StaleWrite) and isinstance(command, Claim):
+            await self.forget((command.node,))
+            raise _unknown(command.node)
+        if isinstance(answer, DuetimeError):
+            raise answer
+        return answer
+
+
+def _assignment(run: Run, call: PythonCall, progress: Any) -> Assignment:
+    return Assignment(
+        run.execution_id, run.job_id, run.spec.name, call.function, call.args, call.kwargs, run.attempt, run.token,
+        run.scheduled_at, run.trigger, run.spec.timeout_seconds, progress,
+    )  # fmt: skip
+
+
+async def _close_log(handed: _Handed) -> None:
+    if handed.log is not None:
+        await handed.log.close()
+        handed.log = None
+
+
+def _is_of(said: Ended | Note, run: Run) -> bool:
+    return said.attempt == run.attempt and said.token == run.token
+
+
+def _unknown(worker_id: int) -> NotFound:
+    return NotFound(f"there is no worker {worker_id}: it was silent for too long, or never joined; join anew")

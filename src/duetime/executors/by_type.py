@@ -1,0 +1,24 @@
+"""One executor for all jobs that a node runs itself: each attempt goes to the one for its payload."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from duetime.ports.executor import Executor, Outcome, Task
+
+
+class ByType:
+    def __init__(self, executors: Mapping[type, Executor[Any]]) -> None:
+        self._executors = executors
+
+    async def start(self) -> None:
+        for executor in self._executors.values():
+            await executor.start()
+
+    async def stop(self) -> None:
+        for executor in self._executors.values():
+            await executor.stop()
+
+    async def execute(self, task: Task[Any]) -> Outcome:
+        return await self._executors[type(task.payload)].execute(task)

@@ -1,0 +1,23 @@
+"""The desk port: where workers that run Python functions get their work. In a node it is the engine's; a program that
+embeds Duetime asks it directly, all others through the API."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from duetime.domain.work import Joined, Joining, Polled, Polling, Reported, Reporting
+
+
+class Desk(Protocol):
+    """Each raises NotFound if that worker's lease is lost, it never joined, or it is another tenant's."""
+
+    async def join(self, tenant: str, user_id: str, joining: Joining) -> Joined: ...
+
+    async def poll(self, tenant: str, polling: Polling) -> Polled:
+        """Waits until there is something for this worker, up to the time it asks for."""
+
+    async def report(self, tenant: str, reporting: Reporting) -> Reported:
+        """What it answers is durable."""
+
+    async def leave(self, tenant: str, worker_id: int) -> None:
+        """What it still runs goes to others at once."""

@@ -1,0 +1,53 @@
+"""How an app asks a Duetime, wherever that is: a call of the client's goes out, and its answer comes back."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeVar
+
+from litestar.types import ASGIApp, Message, Scope
+
+from duetime.client.calls import Answer, Call
+
+T = TypeVar("T")
+
+
+class Asking(Protocol):
+    """Raises what the client raises."""
+
+    def ask(self, call: Call[T]) -> T:
+        """From a thread that may wait."""
+
+    async def ask_async(self, call: Call[T]) -> T:
+        """From any event loop."""
+
+    def close(self) -> None: ...
+
+
+async def ask_in_process(app: ASGIApp, call: Call[T]) -> T:
+    """The same request, to an application in this process: no port, no bytes on a wire."""
+    path, _, query = call.path.partition("?")
+    headers = [(name.lower().encode(), value.encode()) for name, value in call.headers.items()]
+    scope: Any = {
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": call.method, "scheme": "http",
+        "path": path, "raw_path": path.encode(), "query_string": query.encode(), "root_path": "",
+        "headers": [(b"host", b"localhost"), *headers], "client": None, "server": None, "state": {},
+    }  # fmt: skip
+    return call.read(await _exchange(app, scope, call.body or b""))
+
+
+async def _exchange(app: ASGIApp, scope: Scope, body: bytes) -> Answer:
+    status, answered, found = 0, bytearray(), dict[str, str]()
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: Message) -> None:
+        nonlocal status
+        if message["type"] == "http.response.start":
+            status = message["status"]
+            found.update({name.decode().lower(): value.decode() for name, value in message.get("headers", ())})
+        elif message["type"] == "http.response.body":
+            answered.extend(message.get("body", b""))
+
+    await app(scope, receive, send)
+    return Answer(status, bytes(answered), lambda name: found.get(name.lower()))

@@ -1,0 +1,149 @@
+"""Duetime inside a program: a node without a port and a worker, in a thread with an event loop of its own.
+
+The same store, engine and API as a server has, so the same promises; a kill -9 of the program loses nothing that was
+enqueued, and what ran is run again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+from litestar.types import ASGIApp
+
+from duetime.api.app import create_app
+from duetime.client.calls import Call
+from duetime.domain.errors import NotFound
+from duetime.domain.identity import LOCAL
+from duetime.domain.work import Joined, Joining, Leaving, Polled, Polling, Reported, Reporting
+from duetime.functions.registry import Registry
+from duetime.functions.source import UnknownWorker
+from duetime.functions.worker import Worker
+from duetime.node import Node
+from duetime.ports.desk import Desk
+from duetime.sdk.asking import ask_in_process
+from duetime.settings import load_settings
+
+T = TypeVar("T")
+
+START_SECONDS = 60.0  # to open the database, and to migrate it if it must be
+STOP_SECONDS = 60.0
+
+
+class EmbeddedSource:
+    """A `functions.source.Source`: the node's desk, asked directly."""
+
+    def __init__(self, desk: Callable[[], Desk]) -> None:
+        self._desk = desk
+
+    async def join(self, joining: Joining) -> Joined:
+        return await self._desk().join(LOCAL.tenant, LOCAL.user_id, joining)
+
+    async def poll(self, polling: Polling) -> Polled:
+        return await _known(self._desk().poll(LOCAL.tenant, polling))
+
+    async def report(self, reporting: Reporting) -> Reported:
+        return await _known(self._desk().report(LOCAL.tenant, reporting))
+
+    async def leave(self, leaving: Leaving) -> None:
+        await _known(self._desk().leave(LOCAL.tenant, leaving.worker_id))
+
+
+async def _known(asked: Coroutine[Any, Any, T]) -> T:
+    try:
+        return await asked
+    except NotFound as error:
+        raise UnknownWorker(error.message) from None
+
+
+class Embedded:
+    """An `Asking`, from `start` to `close`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._app: ASGIApp | None = None
+        self._stop: asyncio.Event | None = None
+        self._failure: BaseException | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._app is not None
+
+    def start(self, registry: Registry, slots: int, begun: Callable[[], None]) -> None:
+        """`begun` is called, in this thread, before the first function is. Raises what keeps it from starting."""
+        ready, go = threading.Event(), threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, args=(registry, slots, ready, go), name="duetime", daemon=True
+        )
+        self._thread.start()
+        if not ready.wait(START_SECONDS):
+            raise TimeoutError(f"Duetime did not start on {self._folder} within {START_SECONDS:g} s")
+        if self._failure is not None:
+            raise self._failure
+        try:
+            begun()
+        finally:
+            go.set()
+
+    def ask(self, call: Call[T]) -> T:
+        loop, app = self._running()
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("this would wait for itself: inside an async function, use the method's async twin")
+        return asyncio.run_coroutine_threadsafe(ask_in_process(app, call), loop).result()
+
+    async def ask_async(self, call: Call[T]) -> T:
+        loop, app = self._running()
+        if asyncio.get_running_loop() is loop:
+            return await ask_in_process(app, call)
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(ask_in_process(app, call), loop))
+
+    def close(self) -> None:
+        """Let what runs come to its end, then stop. What waits runs at the next start."""
+        loop, stop, thread = self._loop, self._stop, self._thread
+        if loop is None or stop is None or thread is None:
+            return
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(STOP_SECONDS)
+        self._thread = None
+
+    def _running(self) -> tuple[asyncio.AbstractEventLoop, ASGIApp]:
+        if self._loop is None or self._app is None:
+            raise RuntimeError("this Duetime is embedded and does not run: use it in a `with`, or call start() first")
+        return self._loop, self._app
+
+    def _run(self, registry: Registry, slots: int, ready: threading.Event, go: threading.Event) -> None:
+        try:
+            asyncio.run(self._serve(registry, slots, ready, go))
+        except BaseException as error:  # noqa: BLE001 (it is raised where it was started, or told there)
+            self._failure = error
+        finally:
+            self._app = None
+            ready.set()
+
+    async def _serve(self, registry: Registry, slots: int, ready: threading.Event, go: threading.Event) -> None:
+        # The program's own environment is not a server's configuration.
+        settings = load_settings({"DATA": str(self._folder), "METRICS_PORT": "0"}, {})
+        node = Node(settings)
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        async with node.running() as context:
+            self._app = create_app(context, node.gate)
+            ready.set()
+            await asyncio.to_thread(go.wait)
+            worker = Worker(EmbeddedSource(context.desk), registry, name="embedded", slots=slots) if registry else None
+            await self._work(worker, self._stop)
+
+    async def _work(self, worker: Worker | None, stop: asyncio.Event) -> None:
+        if worker is None:
+            await stop.wait()
+            return
+        working = asyncio.create_task(worker.run())
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        worker.stop()
+        await working

@@ -1,0 +1,328 @@
+"""The desk: workers get functions to run, bring what came of it, and lose nothing when they, or an answer, are lost."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from duetime.domain import commands as c
+from duetime.domain.errors import NotFound
+from duetime.domain.instants import SECOND
+from duetime.domain.job import Delivery, PythonJob, RetryPolicy
+from duetime.domain.payloads import PythonCall
+from duetime.domain.states import ErrorType, State
+from duetime.domain.work import Assignment, Ended, Joining, Note, Polling, Reported, Reporting
+from engine.stage import Stage, until
+from samples import NOW, TENANT, spec
+
+ADD = "shop.add"
+
+
+def call(function: str = ADD, *args: Any, **fields: Any) -> PythonJob:
+    payload = PythonCall(function, list(args), **{k: fields.pop(k) for k in ("kwargs", "secret") if k in fields})
+    return PythonJob(**{"name": "sum", "schedule": "immediate", "payload": payload} | fields)
+
+
+class Hand:
+    """A worker of flesh: does nothing unless told."""
+
+    def __init__(self, stage: Stage, worker_id: int) -> None:
+        self.stage = stage
+        self.worker_id = worker_id
+        self.running: list[str] = []
+
+    async def poll(self, free: int = 10, wait_seconds: float = 0) -> list[Assignment]:
+        polled = await self.stage.engine.desk.poll(TENANT, Polling(self.worker_id, free, wait_seconds))
+        self.running += [one.execution_id for one in polled.assignments]
+        return polled.assignments
+
+    async def report(self, *ended: Ended, notes: tuple[Note, ...] = ()) -> Reported:
+        for end in ended:
+            if end.execution_id in self.running:
+                self.running.remove(end.execution_id)
+        reporting = Reporting(self.worker_id, list(self.running), list(ended), list(notes))
+        return await self.stage.engine.desk.report(TENANT, reporting)
+
+
+async def hire(stage: Stage, *functions: str) -> Hand:
+    joined = await stage.engine.desk.join(TENANT, "ann", Joining("host:1", functions or (ADD,), 10))
+    return Hand(stage, joined.worker_id)
+
+
+def done(one: Assignment, result: str | None = None, **fields: Any) -> Ended:
+    return Ended(one.execution_id, one.attempt, one.token, 1000, 1250, result=result, **fields)
+
+
+async def test_a_function_waits_for_a_worker_and_no_node_takes_it(stage: Stage):
+    await stage.join()
+    job_id = await stage.add_job(call(ADD, 1, 2))
+    web_id = await stage.add_job(spec("immediate"))
+    await stage.tick()
+    assert await stage.states(job_id) == [State.QUEUED]
+    assert await stage.states(web_id) == [State.COMPLETED]  # the others don't wait for it
+    hand = await hire(stage)
+    (one,) = await hand.poll()
+    assert (one.function, one.args, one.attempt, one.job_name, one.scheduled_at) == (ADD, [1, 2], 1, "sum", NOW)
+    assert await stage.states(job_id) == [State.RUNNING]
+
+
+async def test_what_it_returned_is_kept_with_how_long_it_took(stage: Stage):
+    await stage.join()
+    job_id = await stage.add_job(call(ADD, 1, 2))
+    await stage.tick()
+    hand = await hire(stage)
+    (one,) = await hand.poll()
+    stage.clock.advance(3)
+    assert await hand.report(done(one, "3")) == Reported()
+    (ended,) = await stage.executions(job_id)
+    assert (ended.state, ended.response, ended.worker_id) == (State.COMPLETED, "3", "host:1")
+    assert (ended.started_at, ended.ended_at) == (NOW + 2750, NOW + 3000)  # by our clock, and its stopwatch
+
+
+async def test_a_worker_gets_only_functions_that_it_named(stage: Stage):
+    await stage.join()
+    await stage.add_job(call("other.function"))
+    mine = await stage.add_job(call(ADD))
+    await stage.tick()
+    hand = await hire(stage)
+    assert [one.job_id for one in await hand.poll()] == [mine]
+
+
+async def test_another_tenants_worker_of_the_same_function_gets_nothing(stage: Stage):
+    await stage.join()
+    await stage.add_job(call(ADD))
+    await stage.tick()
+    joined = await stage.engine.desk.join("globex", "bob", Joining("host:2", (ADD,), 10))
+    polled = await stage.engine.desk.poll("globex", Polling(joined.worker_id, 10, 0))
+    assert polled.assignments == []
+
+
+async def test_another_tenant_can_use_no_worker_but_its_own(stage: Stage):
+    await stage.join()
+    hand = await hire(stage)
+    for asked in (
+        stage.engine.desk.poll("globex", Polling(hand.worker_id, 1, 0)),
+        stage.engine.desk.report("globex", Reporting(hand.worker_id, [])),
+        stage.engine.desk.leave("globex", hand.worker_id),
+    ):
+        with pytest.raises(NotFound, match="join anew"):
+            await asked
+
+
+async def test_a_poll_that_waits_is_answered_as_soon_as_there_is_something(stage: Stage):
+    await stage.join()
+    hand = await hire(stage)
+    waiting = asyncio.create_task(hand.poll(wait_seconds=30))
+    await until(lambda: bool(stage.engine.desk._waiting))
+    await stage.add_job(call(ADD))
+    await stage.turn_timer()
+    async with asyncio.timeout(5):
+        assert len(await waiting) == 1
+
+
+async def test_a_failure_is_tried_again_by_the_jobs_policy_and_sees_the_progress_saved_before(stage: Stage):
+    await stage.join()
+    job_id = await stage.add_job(call(ADD, retry_policy=RetryPolicy(delays=(5,))))
+    await stage.tick()
+    hand = await hire(stage)
+    (one,) = await hand.poll()
+    note = Note(one.execution_id, one.attempt, one.token, progress=msgspec.Raw(b'{"done":41}'))
+    await hand.report(notes=(note,))
+    await hand.report(done(one, error_type="function_error", error_message="ValueError: no"))
+    assert await stage.states(job_id) == [State.RETRYING]
+    assert await hand.poll() == []
+    stage.clock.advance(5)
+    (again,) = await hand.poll()
+    assert (again.execution_id, again.attempt, again.progress) == (one.execution_id, 2, {"done": 41})
+
+
+async def test_a_function_that_rejects_is_not_tried_again(stage: Stage):
+    await stage.join()
+    job_id = await stage.add_job(call(ADD))
+    await stage.tick()
+    hand = await hire(stage)
+    (one,) = await hand.poll()
+    await hand.report(done(one, error_type="rejected", error_message="no such customer"))
+    (ended,) = await stage.executions(job_id)
+    assert (ended.state, ended.error_type, ended.dead) == (State.FAILED, ErrorType.REJECTED, True)
+
+
+async def lose(stage: Stage) -> None:
+    """Time passes, and no worker says a word."""
+    for _ in range(8):
+        stage.clock.advance(1)
+        await stage.engine.watch.run_once()
+        await stage.engine.reconciler.run_once()
+
+
+async def test_what_a_silent_worker_runs_goes_to_another_with_the_same_id_and_the_next_attempt(stage: Stage):
+    await stage.join()
+    job_id = await stage.add_job(call(ADD, retry_policy=RetryPolicy(max_retries=0)))
+    await stage.tick()
+    lost = await hire(stage)
+    (one,) = await lost.poll()
+    await lost.report(notes=(Note(one.execution_id, one.attempt, one.token, progress=msgspec.Raw(b"7")),))
+    await lose(stage)
+    assert await stage.states(job_id) == [State.QUEUED]
+    other = await hire(stage)
+    (again,) = await other.poll()
+    assert (again.execution_id, again.attempt, again.progress) == (one.execution_id, 2, 7)
+    with pytest.raises(NotFound):
+        await lost.report(done(one, "late"))
+    await other.report(done(again, "3"))
+    (ended,) = await stage.executions(job_id)
+    assert (ended.state, ended.response) == (State.COMPLETED, "3")
+
+
+async def test_a_worker_that_beats_is_not_taken_for_lost(stage: Stage):
+    await stage.join()
+    job_id = await stage.add_job(call(ADD))
+    await stage.tick()
+    hand = await hire(stage)
+    await hand.poll()
+    for _ in range(20):
+        stage.clock.advance(1)
+        await hand.report()
+        await stage.engine.watch.run_once()
+        await stage.engine.reconciler.run_once()
+    assert await stage.states(job_id) == [State.RUNNING]
+
+
+async def test_a_clock_that_is_set_makes_no_worker_die(stage: Stage):
+    await stage.join()
+    job_id = await stage.add_job(call(ADD))
+    await stage.tick()
+    hand = await hire(stage)
+    await hand.poll()
+    await stage.engine.watch.run_once()
+    for jump in (3600, -7200):
+        stage.clock.jump(jump)
+        await stage.engine.watch.run_once()
+        await stage.engine.reconciler.run_once()
+    assert await stage.states(job_id) == [State.RUNNING]
+
+
+async def test_at_most_once_is_not_given_to_another(stage: Stage):
+    await stage.join()
+    job_id = await stage.add_job(call(ADD, delivery=Delivery.AT_MOST_ONCE))
+    await stage.tick()
+    hand = await hire(stage)
+    await hand.poll()
+    await lose(stage)
+    (ended,) = await stage.executions(job_id)
+    assert (ended.state, ended.error_type, ended.attempt) == (State.FAILED, ErrorType.LEASE_LOST, 1)
+
+
+async def test_a_worker_that_leaves_gives_back_what_it_runs_at_once(stage: Stage):
+    await stage.join()
+    job_id = await stage.add_job(call(ADD))
+    await stage.tick()
+    hand = await hire(stage)
+    await hand.poll()
+    await stage.engine.desk.leave(TENANT, hand.worker_id)
+    await stage.engine.reconciler.run_once()
+    assert await stage.states(job_id) == [State.QUEUED]
+    assert await stage.store.list_workers(None, 10) == []
+
+
+async def test_runs_whose_answer_was_lost_on_its_way_are_given_back_after_a_lease(stage: Stage):
+    await stage.join()
+    job_id = await stage.add_job(call(ADD))
+    await stage.tick()
+    hand = await hire(stage)
+    await hand.poll()
+    hand.running.clear()  # it never heard of it
+    for _ in range(4):
+        stage.clock.advance(1)
+        await hand.report()
+    assert await stage.states(job_id) == [State.RUNNING]
+    for _ in range(4):
+        stage.clock.advance(1)
+        await hand.report()
+    assert await stage.states(job_id) == [State.QUEUED]
+    (again,) = await hand.poll()
+    assert (again.attempt, again.token) == (1, 2)  # nobody had tried it
+
+
+async def test_what_is_to_stop_is_told_with_the_next_report(stage: Stage):
+    await stage.join()
+    job_id = await stage.add_job(call(ADD))
+    await stage.tick()
+    hand = await hire(stage)
+    (one,) = await hand.poll()
+    await stage.apply(c.CancelExecution(stage.clock.now(), TENANT, one.execution_id))
+    stage.clock.advance(2)
+    assert (await hand.report()).cancel == [one.execution_id]
+    await hand.report(done(one, error_type="cancelled", error_message="cancelled on request"))
+    assert await stage.states(job_id) == [State.CANCELLED]
+
+
+async def test_an_end_that_is_reported_twice_counts_once(stage: Stage):
+    await stage.join()
+    job_id = await stage.add_job(call(ADD))
+    await stage.tick()
+    hand = await hire(stage)
+    (one,) = await hand.poll()
+    assert (await hand.report(done(one, "3"))).refused == []
+    assert (await hand.report(done(one, "4"))).refused == [one.execution_id]
+    (ended,) = await stage.executions(job_id)
+    assert ended.response == "3"
+
+
+async def test_an_end_with_an_old_token_is_refused(stage: Stage):
+    await stage.join()
+    job_id = await stage.add_job(call(ADD))
+    await stage.tick()
+    hand = await hire(stage)
+    (one,) = await hand.poll()
+    stale = msgspec.structs.replace(done(one, "3"), token=one.token - 1)
+    assert (await hand.report(stale)).refused == [one.execution_id]
+    assert await stage.states(job_id) == [State.RUNNING]
+
+
+async def test_another_worker_cant_end_what_is_not_its_own(stage: Stage):
+    await stage.join()
+    job_id = await stage.add_job(call(ADD))
+    await stage.tick()
+    hand, other = await hire(stage), await hire(stage, "other.function")
+    (one,) = await hand.poll()
+    assert (await other.report(done(one, "3"))).refused == [one.execution_id]
+    assert await stage.states(job_id) == [State.RUNNING]
+
+
+async def test_a_worker_may_report_to_another_node_than_it_polled(stage: Stage):
+    await stage.join()
+    job_id = await stage.add_job(call(ADD))
+    await stage.tick()
+    hand = await hire(stage)
+    (one,) = await hand.poll()
+    await stage.join()  # another engine on the same ledger: it remembers nothing
+    assert await hand.report(done(one, "3")) == Reported()
+    (ended,) = await stage.executions(job_id)
+    assert (ended.state, ended.response, ended.worker_id) == (State.COMPLETED, "3", "host:1")
+
+
+async def test_a_poll_takes_no_more_than_fits_into_an_answer(stage: Stage):
+    await stage.join()
+    jobs = [await stage.add_job(call(ADD, "x" * 900_000)) for _ in range(8)]
+    await stage.tick()
+    hand = await hire(stage)
+    first = await hand.poll()
+    assert 1 <= len(first) <= 5
+    rest = await hand.poll()
+    assert {one.job_id for one in first + rest} == set(jobs)
+    assert {one.attempt for one in first + rest} == {1}
+
+
+async def test_what_waits_for_a_later_instant_is_not_handed_out_before(stage: Stage):
+    await stage.join()
+    await stage.add_job(call(ADD, schedule="2026-01-01T00:00:10Z"))
+    hand = await hire(stage)
+    await stage.pass_time(9)
+    await hand.report()
+    assert await hand.poll() == []
+    await stage.pass_time(1)
+    assert [one.scheduled_at for one in await hand.poll()] == [NOW + 10 * SECOND]
