@@ -26,6 +26,7 @@ async def snapshot(store: Store, *tenants: str) -> dict[str, Any]:
             "executions": executions,
             "attempts": {e.execution_id: await store.list_attempts(e.execution_id) for e in executions if e.attempt},
             "skipped": {job.job_id: await store.list_skipped(job.job_id, ALL) for job in jobs},
+            "links": {job.job_id: await store.list_links(job.job_id) for job in jobs},
             "totals": await totals(store, tenant),
             "keys": await store.list_keys(tenant, ALL),
             "audit": [record.entry for record in await store.list_audit(AuditQuery(tenant, limit=ALL))],

@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import zoneinfo
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -38,13 +38,17 @@ from duetime.domain.identity import Tier
 from duetime.domain.instants import SECOND
 from duetime.domain.job import JobType
 from duetime.domain.limits import TierLimits
-from duetime.domain.payloads import HttpRequest, Script
+from duetime.domain.payloads import HttpRequest, Script, SqlQuery
+from duetime.domain.secrets import connection_place
 from duetime.engine.dispatcher import Limits
 from duetime.engine.engine import Engine, EngineSettings
 from duetime.executors.by_type import ByType
 from duetime.executors.http import HttpExecutor
 from duetime.executors.script.executor import ScriptExecutor
 from duetime.executors.script.limits import ScriptLimits
+from duetime.executors.sql.executor import SqlExecutor
+from duetime.executors.sql.limits import SqlLimits
+from duetime.executors.sql.own import OwnDatabase
 from duetime.logs import open_logs
 from duetime.ports.bus import Bus
 from duetime.ports.executor import Executor
@@ -85,7 +89,7 @@ class Node:
         self._keyring = Keyring(self._store, self._clock)
         self._limiter = Limiter(self._store, self._clock, self._limits)
         self._logs = open_logs(value("LOGS_URL"), Path(value("DATA")) / "logs", value("LOG_SIZE_LIMIT"), self._clock)
-        self._executor = ByType(_executors(value))
+        self._executor = ByType(_executors(value, self._find_connection))
         self._engine = Engine(
             self._store,
             self._registry,
@@ -115,6 +119,11 @@ class Node:
             vault=self._vault,
             logs=self._logs,
         )
+
+    async def _find_connection(self, tenant: str, name: str) -> str | None:
+        """The URL of a connection, in plain."""
+        record = await self._store.get_connection(tenant, name)
+        return None if record is None else self._vault.unseal(tenant, connection_place(name), record.url)
 
     async def serve(self, ready: Callable[[str], None]) -> None:
         """Run until SIGINT or SIGTERM, then stop in the order that loses nothing. A second signal cuts that short."""
@@ -255,7 +264,9 @@ class Node:
         return asked
 
 
-def _executors(value: Callable[[str], Any]) -> dict[type, Executor[Any]]:
+def _executors(
+    value: Callable[[str], Any], find: Callable[[str, str], Awaitable[str | None]]
+) -> dict[type, Executor[Any]]:
     """What this node can run, by payload. (Python functions are for workers.)"""
     limits = ScriptLimits(
         cpu_seconds=math.ceil(value("SCRIPT_CPU_LIMIT")), memory_bytes=value("SCRIPT_MEMORY_LIMIT"),
@@ -264,6 +275,11 @@ def _executors(value: Callable[[str], Any]) -> dict[type, Executor[Any]]:
     return {
         HttpRequest: HttpExecutor(allow=value("ALLOW_PRIVATE_TARGETS"), signing_secrets=value("SIGNING_SECRETS")),
         Script: ScriptExecutor(limits, allowed=value("ALLOW_SCRIPTS")),
+        SqlQuery: SqlExecutor(
+            find,
+            OwnDatabase(None if value("DATABASE_URL") else Path(value("DATA")), value("DATABASE_URL") or None),
+            SqlLimits(value("SQL_ROWS_LIMIT"), value("SQL_RESULT_LIMIT"), value("SQL_CONNECTIONS")),
+        ),
     }
 
 

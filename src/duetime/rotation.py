@@ -18,10 +18,11 @@ from typing import Any, Protocol
 import msgspec
 
 from duetime.beside import open_beside
-from duetime.domain.commands import Command, Reseal
+from duetime.domain.commands import Command, Reseal, ResealConnection
 from duetime.domain.errors import DuetimeError
 from duetime.domain.job import JobSpec
-from duetime.domain.secrets import reseal_spec
+from duetime.domain.secrets import connection_place, key_id_of, reseal_spec
+from duetime.ports.store import ConnectionRecord
 from duetime.ports.vault import KeysUnusable, SealBroken, Vault
 from duetime.settings import Setting
 from duetime.store import StoreUnusable
@@ -33,6 +34,7 @@ __all__ = ["KeysUnusable", "Rotated", "StoreUnusable", "reseal_all", "rotate"]
 
 PAGE = 200
 MOST_PASSES = 10
+MOST_CONNECTIONS = 100_000
 MOST_TOLD = 20  # jobs that can't be unsealed
 FIRST_ID = "00000000-0000-0000-0000-000000000000"
 
@@ -52,6 +54,7 @@ class Definitions(Protocol):
     """What is asked here of a store."""
 
     async def list_specs(self, after: str, limit: int) -> list[tuple[str, str, int, JobSpec]]: ...
+    async def list_connections(self, tenant: str | None, limit: int) -> list[ConnectionRecord]: ...
     async def apply(self, commands: Sequence[Command]) -> list[Any]: ...
 
 
@@ -87,6 +90,8 @@ async def reseal_all(store: Definitions, vault: Vault, tell: Callable[[int], Non
     key_id, sealed = vault.key_id, 0
     for _ in range(MOST_PASSES):
         wanted, done, broken = await _pass(store, vault, key_id, tell)
+        also_wanted, also_done = await _pass_connections(store, vault, key_id, broken)
+        wanted, done = wanted + also_wanted, done + also_done
         sealed += done
         if not wanted:
             break
@@ -122,3 +127,24 @@ async def _pass(
         seen += len(page)
         tell(seen)
     return wanted, done, broken
+
+
+async def _pass_connections(
+    store: Definitions, vault: Vault, key_id: str, broken: dict[str, str]
+) -> tuple[int, int]:
+    """The same for the URLs of connections."""
+    wanted = done = 0
+    for record in await store.list_connections(None, MOST_CONNECTIONS):
+        if key_id_of(record.url) == key_id:
+            continue
+        place = connection_place(record.name)
+        try:
+            again = vault.seal(record.tenant, place, vault.unseal(record.tenant, place, record.url))
+        except SealBroken as error:
+            broken[f"connection {record.name}"] = str(error)
+            continue
+        (answer,) = await store.apply([ResealConnection(record.tenant, record.name, record.url, again)])
+        if isinstance(answer, DuetimeError):
+            raise answer
+        wanted, done = wanted + 1, done + answer
+    return wanted, done

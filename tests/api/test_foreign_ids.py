@@ -32,7 +32,7 @@ JOB_ID, EXECUTION_ID, KEY_ID = "job id", "execution id", "API key's id"
 JOB_KEY, IDEMPOTENCY_KEY, USER_ID, RESOURCE = "job's key", "idempotency key", "user id", "id of a resource"
 NAME, TAG = "name", "tag"
 JOBS_CURSOR, EXECUTIONS_CURSOR, AUDIT_CURSOR = "cursor of jobs", "cursor of executions", "cursor of the audit"
-EVENT, VERSION = "number of an event", "version"
+EVENT, VERSION, CIRCUIT = "number of an event", "version", "circuit"
 NOTHING = ""  # it names nobody's things
 
 _PAGE = {"query limit": NOTHING, "query offset": NOTHING}
@@ -94,10 +94,13 @@ TABLE: dict[str, dict[str, str]] = {
         **_SPAN, "query cursor": AUDIT_CURSOR, "query actor": USER_ID, "query resource": RESOURCE,
         "query action": NOTHING, "query limit": NOTHING,
     },
+    "get /circuits": {},
+    "delete /circuits/{circuit}": {"path circuit": CIRCUIT},
     "get /cluster": {},
     "get /health": {"query verbose": NOTHING},
 }  # fmt: skip
-ADMINS_ONLY = {"get /api-keys", "post /api-keys", "delete /api-keys/{key_id}", "get /audit", "get /cluster"}
+ADMINS_ONLY = {"get /api-keys", "post /api-keys", "delete /api-keys/{key_id}", "get /audit", "get /cluster",
+               "delete /circuits/{circuit}"}
 # There, the name of what is another's is as good as any: something of one's own comes of it.
 MAKES = {("post /jobs", JOB_KEY), ("post /jobs", IDEMPOTENCY_KEY), ("post /jobs:batch", JOB_KEY),
          ("put /jobs/by-key/{key}", JOB_KEY), ("put /jobs/{job_id}", JOB_KEY), ("patch /jobs/{job_id}", JOB_KEY),
@@ -202,6 +205,7 @@ def make_things(people: People, owner: Known) -> Things:
             EXECUTIONS_CURSOR: [owner.get("/executions?limit=1").json()["next_cursor"]],
             AUDIT_CURSOR: [audit["next_cursor"]],
             EVENT: ["0", "1"],
+            CIRCUIT: [it["circuit"] for it in people.ada.get("/circuits").json()["circuits"]],
             VERSION: ['"1"', "*"],
         },
     )
@@ -211,6 +215,7 @@ def make_things(people: People, owner: Known) -> Things:
 ABSENT = {
     JOB_ID: NOWHERE, EXECUTION_ID: NOWHERE, KEY_ID: "a" * 16, JOB_KEY: "nobodys", IDEMPOTENCY_KEY: "nobodys",
     USER_ID: "nobody", RESOURCE: NOWHERE, NAME: "nobodys", TAG: "nobodys",
+    CIRCUIT: "1" * 16,
 }  # fmt: skip
 
 
@@ -223,12 +228,14 @@ def snapshot(admin: Known) -> list[Any]:
     histories = [admin.get(f"/jobs/{job['job_id']}/executions").json() for job in jobs]
     letters = admin.pages("/dead-letters", "executions")
     keys, audit = admin.get("/api-keys").json(), admin.pages("/audit", "entries")
+    circuits = admin.get("/circuits").json()
     assert jobs
     assert runs
     assert audit
     return [
         jobs, runs, [(answer.headers["etag"], answer.json()) for answer in details],
         [answer.json() for answer in attempts], histories, letters, keys, audit,
+        circuits,
     ]  # fmt: skip
 
 

@@ -28,6 +28,8 @@ ROUTES = {
     "/api/v1/events": {"get"},
     "/api/v1/cluster": {"get"},
     "/api/v1/audit": {"get"},
+    "/api/v1/circuits": {"get"},
+    "/api/v1/circuits/{circuit}": {"delete"},
     "/api/v1/api-keys": {"get", "post"},
     "/api/v1/api-keys/{key_id}": {"delete"},
     "/health": {"get"},

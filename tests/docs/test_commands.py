@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from cluster.processes import wait_until
 from docs.pages import ROOT, blocks
 from served import served, target
 
@@ -41,6 +42,13 @@ class Terminal:
     def _script(self, file: Path, line: str) -> None:
         file.write_text(f"#!/bin/sh\nexec {line}\n")
         file.chmod(0o755)
+
+    def try_to_type(self, block: str) -> str:
+        """What it printed, if it went well: it may be too early."""
+        try:
+            return self.type(block)
+        except AssertionError:
+            return ""
 
     def type(self, block: str, **found: str) -> str:
         """What it printed. `found` is what the person has seen before and puts in the place of a word."""
@@ -120,6 +128,20 @@ def test_use_is_limited(guarded: Terminal) -> None:
     assert names - {"duetime_job_rejections_created"} == set(re.findall("`(duetime_[a-z_]+)`", page))
 
 
+def test_a_target_that_is_down_is_left_alone(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    monkeypatch.delenv("DUETIME_CIRCUIT_BREAKER_THRESHOLD")  # as it is for people
+    terminal: Terminal = request.getfixturevalue("terminal")
+    see, skipped, close = blocks(ROOT / "docs/how-to/circuit-breaker.md", "bash run")
+    (circuit,) = re.findall(r"^ *([0-9a-f]{16}) .*OPEN", terminal.type(see), re.MULTILINE)
+    said = terminal.type(skipped)
+    assert "SKIPPED" in said
+    assert "is open since" in said
+    assert "tried again from" in said
+    closed, nothing = terminal.type(close, CIRCUIT_ID=circuit).splitlines()
+    assert "Circuit closed." in closed
+    assert nothing == "No target has failed lately."
+
+
 def test_the_audit_is_read(terminal: Terminal) -> None:
     said = [terminal.type(block) for block in blocks(ROOT / "docs/how-to/read-the-audit.md", "bash run")]
     listed, verified, against = said
@@ -127,6 +149,20 @@ def test_the_audit_is_read(terminal: Terminal) -> None:
     assert '"after": {' in listed
     assert verified == "The audit is whole: 2 entries in 1 chain.\n"
     assert against == 2 * verified
+
+
+def test_jobs_are_chained(terminal: Terminal) -> None:
+    made, asked, history, loop = blocks(ROOT / "docs/how-to/chain-jobs.md", "bash run")
+    assert '"created_count":4' in terminal.type(made)
+    assert "waits for 'clean' to succeed" in terminal.type(asked)
+    wait_until(lambda: '"COMPLETED"' in (said := terminal.type(history)) and '"after"' in said, 30, "the chain has run")
+    assert "extract → count → extract" in terminal.type(loop)
+
+
+def test_it_is_heard_how_a_run_ended(terminal: Terminal) -> None:
+    made, heard = blocks(ROOT / "docs/how-to/hear-how-it-ended.md", "bash run")
+    assert '"status":"PENDING"' in terminal.type(made)
+    wait_until(lambda: "COMPLETED" in terminal.try_to_type(heard), 30, "word of the failure was sent")
 
 
 def test_the_readme_names_the_two_commands_that_the_makefile_has() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from docs.pages import GENERATED, PAGES, ROOT, anchors, blocks, links, text
 from duetime.domain.authoring import new_job
-from duetime.domain.job import JobSpec
+from duetime.domain.job import HttpJob
 from duetime.executors.headers import signature, signing_keys
 
 NOW = 1_767_225_600_000
@@ -50,9 +50,9 @@ def test_decisions_are_numbered_and_titled_alike() -> None:
 
 def test_the_job_in_the_api_page_is_one() -> None:
     example = next(json.loads(code) for code in blocks(ROOT / "docs/reference/api.md", "json"))
-    new_job(msgspec.convert(example, JobSpec), "default", "local", NOW, bytes(10))
+    new_job(msgspec.convert(example, HttpJob), "default", "local", NOW, bytes(10))
     spelt_out = set(example) | {"delays"}
-    assert spelt_out >= set(JobSpec.__struct_fields__), "a field of a job is missing from the example"
+    assert spelt_out >= set(HttpJob.__struct_fields__), "a field of a job is missing from the example"
 
 
 def test_fragments_of_jobs_in_the_pages_are_taken() -> None:
@@ -61,7 +61,7 @@ def test_fragments_of_jobs_in_the_pages_are_taken() -> None:
         fragments = "".join(blocks(ROOT / "docs" / name, "json")).splitlines()
         assert fragments
         for line in fragments:
-            new_job(msgspec.convert({**whole, **json.loads(line)}, JobSpec), "default", "local", NOW, bytes(10))
+            new_job(msgspec.convert({**whole, **json.loads(line)}, HttpJob), "default", "local", NOW, bytes(10))
 
 
 def test_schedules_in_the_reference_are_understood() -> None:
@@ -70,7 +70,7 @@ def test_schedules_in_the_reference_are_understood() -> None:
     assert "every 5m" in wholes
     for schedule in wholes:
         spec = {"name": "x", "schedule": schedule, "payload": {"url": "https://example.com/"}}
-        new_job(msgspec.convert(spec, JobSpec), "default", "local", NOW, bytes(10))
+        new_job(msgspec.convert(spec, HttpJob), "default", "local", NOW, bytes(10))
 
 
 def test_the_receivers_check_accepts_our_signature_and_no_other() -> None:

@@ -247,6 +247,32 @@ async def test_runs_whose_answer_was_lost_on_its_way_are_given_back_after_a_leas
     assert (again.attempt, again.token) == (1, 2)  # nobody had tried it
 
 
+async def test_a_run_that_is_to_run_at_most_once_is_not_given_to_another_when_its_answer_was_lost(stage: Stage):
+    await stage.join()
+    job_id = await stage.add_job(call(ADD, delivery=Delivery.AT_MOST_ONCE))
+    await stage.tick()
+    hand = await hire(stage)
+    await hand.poll()
+    hand.running.clear()
+    for _ in range(8):
+        stage.clock.advance(1)
+        await hand.report()
+    (ended,) = await stage.executions(job_id)
+    assert (ended.state, ended.error_type) == (State.FAILED, ErrorType.LEASE_LOST)
+
+
+async def test_what_was_not_begun_is_given_back_at_once_with_no_attempt_counted(stage: Stage):
+    await stage.join()
+    job_id = await stage.add_job(call(ADD, delivery=Delivery.AT_MOST_ONCE))
+    await stage.tick()
+    hand = await hire(stage)
+    (one,) = await hand.poll()
+    await stage.engine.desk.report(TENANT, Reporting(hand.worker_id, [], unbegun=[one.execution_id]))
+    assert await stage.states(job_id) == [State.QUEUED]
+    (again,) = await (await hire(stage)).poll()
+    assert (again.attempt, again.token) == (1, 2)
+
+
 async def test_what_is_to_stop_is_told_with_the_next_report(stage: Stage):
     await stage.join()
     job_id = await stage.add_job(call(ADD))

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+from itertools import combinations
 
+import msgspec
 import pytest
 
 from duetime.domain.execution import Run
 from duetime.domain.ids import execution_id
+from duetime.domain.job import PythonJob
+from duetime.domain.payloads import PythonCall
 from duetime.domain.states import Trigger
 from duetime.engine.dispatcher import Dispatcher, Limits
+from duetime.engine.pace import limit_of
 from duetime.ports.executor import NotSent
 from engine.stage import until
 from samples import NOW, TENANT, new_id, spec
@@ -145,3 +150,102 @@ async def test_a_run_that_was_asked_to_stop_before_its_lane_began_ends_though_th
 
 async def all_lanes_end(attempts: Attempts) -> None:
     await until(lambda: not attempts.dispatcher.running())
+
+
+# How often an endpoint is called
+
+
+class Paced(Attempts):
+    """With the seconds at which each attempt began."""
+
+    def __init__(self, limits: Limits, *, hold: bool = False) -> None:
+        super().__init__(limits, hold=hold)
+        self.at: dict[int, list[float]] = {}
+
+    async def _attempt(self, run: Run) -> None:
+        self.at.setdefault(run.endpoint, []).append(asyncio.get_running_loop().time())
+        await super()._attempt(run)
+
+
+@pytest.mark.parametrize(("rate", "count"), [(40.0, 9), (300.0, 91)])
+async def test_an_endpoint_is_not_called_more_often_than_its_rate(rate: float, count: int):
+    attempts = Paced(Limits(rate=rate))
+    runs = [run_of(number) for number in range(count)]
+    attempts.dispatcher.offer(runs)
+    await until(lambda: len(attempts.begun) == count)
+    assert attempts.begun == runs, "in their order"
+    at_once = max(1, rate // 10)
+    for before, after in combinations(attempts.at[1], 2):
+        number = attempts.at[1].index(after) - attempts.at[1].index(before) + 1
+        assert number <= (after - before) * rate + at_once + 1
+    least = (count - at_once) / rate
+    assert attempts.at[1][-1] - attempts.at[1][0] >= least * 0.9
+
+
+async def test_an_endpoint_that_has_spent_its_rate_delays_no_other():
+    attempts = Paced(Limits(concurrency=4, rate=10.0))
+    attempts.dispatcher.offer([run_of(number) for number in range(100)])
+    begun = asyncio.get_running_loop().time()
+    attempts.dispatcher.offer([run_of(1000 + endpoint, endpoint) for endpoint in range(2, 52)])
+    await until(lambda: len(attempts.at) == 51)
+    assert len(attempts.at[1]) < 40
+    waits = [at[0] - begun for endpoint, at in attempts.at.items() if endpoint != 1]
+    assert sorted(waits)[25] < 0.05, "at once, and not in turns with it"
+    never_started, _ = await attempts.dispatcher.drain(0)
+    assert len(never_started) + len(attempts.begun) == 150
+
+
+async def test_a_rate_below_one_lets_one_go_and_the_next_wait():
+    attempts = Attempts(Limits(rate=0.5))
+    runs = [run_of(number) for number in range(3)]
+    attempts.dispatcher.offer(runs)
+    await until(lambda: attempts.dispatcher.waiting() == 2 and not attempts.dispatcher.running())
+    assert attempts.begun == runs[:1]
+    assert await attempts.dispatcher.drain(0) == (runs[1:], [])
+    assert not any(handle for handle in attempts.dispatcher._clocks.values()), "no timer is left behind"
+
+
+async def test_a_run_that_is_cancelled_while_it_waits_for_its_turn_costs_none():
+    attempts = Attempts(Limits(rate=9.0))
+    runs = [run_of(number) for number in range(4)]
+    attempts.dispatcher.offer(runs)
+    assert attempts.dispatcher.cancel(runs[1].execution_id)
+    assert attempts.dispatcher.cancel(runs[2].execution_id)
+    await until(lambda: len(attempts.begun) == 2)
+    assert attempts.begun == [runs[0], runs[3]]
+    assert attempts.dropped == [runs[1], runs[2]]
+
+
+async def test_those_parked_for_a_place_go_on_when_the_one_that_had_it_waits_for_its_rate():
+    """One tenant has one place. The run that could take it must wait for its endpoint's rate: the next one takes it."""
+    attempts = Attempts(Limits(tenant=1, rate=0.5), hold=True)
+    first, same, other = run_of(1, endpoint=1), run_of(2, endpoint=1), run_of(3, endpoint=2)
+    attempts.dispatcher.offer([first, same, other])
+    await until(lambda: attempts.begun == [first])
+    attempts.let_go()
+    await until(lambda: attempts.begun == [first, other])
+    assert (await attempts.dispatcher.drain(0))[0] == [same]
+
+
+async def test_what_is_not_sent_at_all_waits_for_no_rate():
+    attempts = Attempts(Limits(rate=0.5))
+    attempts.dispatcher.is_held = lambda run: True
+    runs = [run_of(number) for number in range(20)]
+    attempts.dispatcher.offer(runs)
+    await until(lambda: attempts.begun == runs)
+
+
+async def test_what_runs_here_and_calls_nobody_has_no_rate():
+    attempts = Attempts(Limits(rate=0.5))
+    job = PythonJob(name="f", schedule="every 1m", payload=PythonCall("f"))
+    runs = [msgspec.structs.replace(run_of(number), spec=job) for number in range(5)]
+    attempts.dispatcher.offer(runs)
+    await until(lambda: attempts.begun == runs)
+
+
+@pytest.mark.parametrize("rate", [0.001, 0.5, 1, 3, 7, 9.5, 99, 1000, 100_000])
+def test_a_pace_never_exceeds_its_rate_and_comes_near_it(rate: float):
+    limit = limit_of(rate)
+    real = 1e6 / limit.emission
+    assert rate * 0.95 <= real <= rate * 1.0001
+    assert 1 <= limit.most <= max(1, rate / 10)

@@ -82,6 +82,16 @@ async def _fill(store: Store) -> None:
     record = c.IdempotencyRecord(TENANT, "a-key", "fingerprint", '{"job_id": "x"}')
     await one(store, c.CreateJobs(NOW, (new_job(spec("@yearly", name="keyed")),), record))
     await _with_identity(store)
+    await _with_chains(store, node)
+
+
+async def _with_chains(store: Store, node: int) -> None:
+    """One that waits for two, of which one has ended."""
+    first = await add_job(store, spec("on_demand", name="first", key="first", priority=9))
+    await add_job(store, spec("on_demand", name="chained", after=("first", "second")))
+    await add_run(store, first, NOW)
+    (run,) = await claim(store, node, NOW, limit=1)
+    assert await finish(store, node, NOW, ended(run)) == []
 
 
 async def _with_identity(store: Store) -> None:

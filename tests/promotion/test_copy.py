@@ -51,13 +51,14 @@ async def test_all_that_the_port_shows_is_equal(source: Path, target: str):
 
 async def test_the_source_has_something_of_everything(source: Path):
     """Else the test above proves less than it says."""
-    for table in ("jobs", "timers", "executions", "attempts", "skips", "counters", "idempotency_keys", "nodes",
-                  "api_keys", "limits", "audit", "audit_links"):  # fmt: skip
+    for table in ("jobs", "timers", "executions", "attempts", "chains", "skips", "counters", "idempotency_keys",
+                  "nodes", "api_keys", "limits", "audit", "audit_links"):  # fmt: skip
         assert rows_of(source, f"SELECT 1 FROM {table} LIMIT 1"), table
     states = {state for (state,) in rows_of(source, "SELECT DISTINCT state FROM executions")}
     assert states >= {"QUEUED", "RUNNING", "RETRYING", "COMPLETED", "FAILED", "CANCELLED"}
     statuses = {status for (status,) in rows_of(source, "SELECT DISTINCT status FROM timers")}
     assert statuses == {"PENDING", "PAUSED", "CANCELLED", "COMPLETED"}
+    assert rows_of(source, "SELECT is_done FROM chains ORDER BY key") == [(1,), (0,)]
     assert rows_of(source, "SELECT 1 FROM executions WHERE held = 1")
     assert rows_of(source, "SELECT 1 FROM executions WHERE dead = 1")
     assert len(rows_of(source, f"SELECT DISTINCT scheduled_at / {DAY} FROM executions")) > 1

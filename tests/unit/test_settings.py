@@ -43,6 +43,11 @@ def test_names_in_the_file_are_read_in_any_case(toml: Path, key: str) -> None:
         ("DISPATCHER_DRAIN_TIMEOUT", "5", 5.0),
         ("DISPATCHER_DRAIN_TIMEOUT", "0s", 0.0),
         ("RECONCILE_INTERVAL", "2m", 120.0),
+        ("CIRCUIT_BREAKER_COOLDOWN", "90s", 90.0),
+        ("CIRCUIT_BREAKER_THRESHOLD", "0", 0),
+        ("ENDPOINT_RATE", "0.5", 0.5),
+        ("ENDPOINT_RATE", "0", 0.0),
+        ("ENDPOINT_RATE", "100000", 100_000.0),
         ("EXECUTION_HISTORY_RETENTION", "1.5h", 5400.0),
         ("ALLOW_PRIVATE_TARGETS", "true", True),
         ("ALLOW_PRIVATE_TARGETS", "false", ()),
@@ -91,6 +96,12 @@ def test_networks_are_read_from_a_list(toml: Path) -> None:
         ("DISPATCHER_DRAIN_TIMEOUT", "soon", "must be a duration such as 500ms"),
         ("DISPATCHER_DRAIN_TIMEOUT", "-1s", "must be a duration such as 500ms"),
         ("RECONCILE_INTERVAL", "0s", "must be at least 1s"),
+        ("CIRCUIT_BREAKER_COOLDOWN", "0s", "must be at least 1s"),
+        ("CIRCUIT_BREAKER_THRESHOLD", "-1", "must not be negative"),
+        *(
+            ("ENDPOINT_RATE", text, "must be 0, or lie between 0.001 and 100000")
+            for text in ("-1", "fast", "1e9", "nan")
+        ),
         ("ALLOW_PRIVATE_TARGETS", "10.0.0.1/8", "must be true, false, or networks"),
         ("LOG_LEVEL", "loud", "must be one of debug, info, warning, error"),
         ("SIGNING_SECRETS", "whsec_", "after whsec_ there must be base64"),

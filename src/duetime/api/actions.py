@@ -28,11 +28,12 @@ from duetime.api.views import (
 from duetime.domain import authoring
 from duetime.domain.audit import entry
 from duetime.domain.breaker import Circuit, circuit_of
+from duetime.domain.chains import explain_wait
 from duetime.domain.commands import AddRun, PauseJob, Redrive
 from duetime.domain.errors import Conflict, InvalidRequest
 from duetime.domain.identity import Caller, Right
 from duetime.domain.ids import make_id
-from duetime.domain.instants import format_instant
+from duetime.domain.instants import LATEST, format_instant
 from duetime.domain.job import HttpJob, JobStatus
 from duetime.domain.preview import coming
 from duetime.domain.schedule import timetable
@@ -134,6 +135,9 @@ class JobActionController(Controller):
             record.status, record.due_at, record.paused_by, record.paused_at, record.pause_reason, record.spec,
             open_states, context.clock.now(), await _circuit_of(context, record),
         )  # fmt: skip
+        if record.spec.after and record.due_at == LATEST:
+            links = await context.store.list_links(job_id)
+            holds += [explain_wait(link.key, record.spec.on, link.is_there) for link in links if not link.is_done]
         return Why(job_id, summary, text(record.due_at), holds)
 
 

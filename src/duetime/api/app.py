@@ -16,6 +16,7 @@ from duetime.api.batch import create_jobs
 from duetime.api.bodies import MAX_BODY_BYTES
 from duetime.api.circuits import CircuitController
 from duetime.api.cluster import get_cluster
+from duetime.api.connections import ConnectionController
 from duetime.api.context import ApiContext
 from duetime.api.create import QuickCreate
 from duetime.api.events import EventController
@@ -49,7 +50,8 @@ def _routes() -> Router:
         BASE_PATH,
         route_handlers=[
             create_jobs, JobController, JobActionController, ExecutionController, DeadLetterController,
-            ScheduleController, EventController, KeyController, AuditController, WorkerController, CircuitController, get_cluster,
+            ScheduleController, EventController, KeyController, AuditController, WorkerController, CircuitController,
+            ConnectionController, get_cluster,
         ],
         before_request=refuse_nul,
     )  # fmt: skip

@@ -125,10 +125,10 @@ def _too_deep() -> InvalidRequest:
     return InvalidRequest.at("", f"the body is nested more than {MAX_DEPTH} levels deep; flatten it")
 
 
-def decode(body: bytes, kind: type[T]) -> T:
+def decode(body: bytes, kind: type[T], most_bytes: int = MAX_BODY_BYTES) -> T:
     """Any other body. An empty one counts as an empty object."""
-    if len(body) > MAX_BODY_BYTES:
-        raise PayloadTooLarge(f"the body has {len(body)} bytes; {MAX_BODY_BYTES} are allowed")
+    if len(body) > most_bytes:
+        raise PayloadTooLarge(f"the body has {len(body)} bytes; {most_bytes} are allowed")
     if b"\\u0000" in body:
         _check_text(body)
     try:
@@ -238,7 +238,7 @@ def change_spec(old: JobSpec, changes: dict[str, Any]) -> JobSpec:
     if kind is not type(old):
         del before["payload"]
     _check_names({name: value for name, value in changes.items() if name != "type"}, kind)
-    return cast(JobSpec, convert(merge(before, {**changes, "type": kind.type}), kind))
+    return cast(JobSpec, convert(merge(before, {**changes, "type": kind.type.value}), kind))
 
 
 def _check_names(patch: dict[str, Any], kind: Any, pointer: str = "") -> None:

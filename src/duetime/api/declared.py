@@ -101,7 +101,8 @@ def change_of(schema: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]
         return {name: item for name, item in schema.items() if name != "default"}
     change = {name: whole[name] for name in ("type", "propertyNames", "maxProperties") if name in whole}
     if "properties" not in whole:
-        return {**change, "additionalProperties": _or_null(change_of(whole["additionalProperties"], schemas))}
+        anything: dict[str, Any] = whole.get("additionalProperties", {})
+        return {**change, "additionalProperties": _or_null(change_of(anything, schemas))} if anything else change
     fields = {name: change_of(item, schemas) for name, item in whole["properties"].items()}
     required = whole["required"]
     fields = {name: item if name in required else _or_null(item) for name, item in fields.items()}

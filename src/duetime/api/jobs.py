@@ -20,6 +20,7 @@ from duetime.domain.audit import entry
 from duetime.domain.commands import ChangeJob, PurgeJob
 from duetime.domain.errors import Conflict, InvalidRequest, PreconditionFailed
 from duetime.domain.identity import Caller, Right, check_owner
+from duetime.domain.instants import LATEST
 from duetime.domain.job import JobSpec, JobStatus, JobType
 from duetime.domain.secrets import hide_spec, seal_change
 from duetime.domain.states import State
@@ -188,7 +189,7 @@ async def cancel_job(context: ApiContext, caller: Caller, job_id: str) -> None:
 def _cursor(record: JobRecord, sort: Sort) -> str:
     value: int | str | None = None
     if sort == "next_run_time":
-        value = record.due_at
+        value = None if record.due_at == LATEST else record.due_at
     elif sort == "name":
         value = record.spec.name
     return paging.write_cursor(value, record.job_id)

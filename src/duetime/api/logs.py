@@ -23,19 +23,32 @@ from duetime.ports.store import AttemptRecord
 LOOK_SECONDS = 2.0  # not every end has an event: a waiting execution that is cancelled has none
 PAGE = 1000  # lines of a stream that are read at once
 MOST_LINES = 10_000  # in one answer
+MOST_BYTES = 4 * 1024 * 1024
 _LAST = 0xFFFF_FFFF  # the place of an attempt's end among its lines
 
 _LINE_END = re.compile("\r\n|\n|\r")
 
 
 async def read_logs(context: ApiContext, execution_id: str, after: int, limit: int) -> Logs:
-    lines = await context.logs.read(execution_id, after, limit + 1)
-    has_more, lines = len(lines) > limit, lines[:limit]
+    lines, has_more = await _read_page(context, execution_id, after, limit)
     until = lines[-1].number if has_more else None
     attempts = await context.store.list_attempts(execution_id)
     entries = [entry for number, entry in _merged(lines, attempts) if number > after and (not until or number <= until)]
     logs = "".join(f"{entry}\n" for entry in entries)
     return Logs(execution_id, logs, len(logs.encode()), until)
+
+
+async def _read_page(context: ApiContext, execution_id: str, after: int, limit: int) -> tuple[list[Line], bool]:
+    """Lines, and whether there are more: `limit` at most, and no more than an answer should hold."""
+    lines: list[Line] = []
+    size = 0
+    while page := await context.logs.read(execution_id, lines[-1].number if lines else after, limit + 1 - len(lines)):
+        for line in page:
+            size += len(line.text)
+            if len(lines) == limit or size > MOST_BYTES:
+                return lines, True
+            lines.append(line)
+    return lines, False
 
 
 def _merged(lines: Sequence[Line], attempts: Sequence[AttemptRecord]) -> Iterator[tuple[int, str]]:
@@ -60,12 +73,12 @@ async def follow_logs(
             # What these attempts printed was kept before their ends were; what came since is of the next one.
             for attempt in [*attempts, None]:
                 end = None if attempt is None else _number_of_end(attempt)
-                while lines := await context.logs.read(execution_id, after, PAGE):
-                    lines = [line for line in lines if end is None or line.number < end]
+                while page := await context.logs.read(execution_id, after, PAGE):
+                    lines = [line for line in page if end is None or line.number < end]
                     for line in lines:
                         yield _frame(line.number, line.stream, line.text)
                         after = line.number
-                    if len(lines) < PAGE:
+                    if len(lines) < len(page):  # the rest is of a later attempt
                         break
                 if attempt is not None and end is not None and end > after:
                     yield _frame(end, "log", _entry(attempt))

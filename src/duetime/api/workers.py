@@ -15,7 +15,7 @@ from duetime.api.bodies import decode
 from duetime.api.context import ApiContext
 from duetime.domain.identity import Caller, Right
 from duetime.domain.instants import format_instant
-from duetime.domain.work import Joined, Joining, Leaving, Polled, Polling, Reported, Reporting
+from duetime.domain.work import MOST_BYTES, Joined, Joining, Leaving, Polled, Polling, Reported, Reporting
 
 MOST_LISTED = 1000
 
@@ -60,9 +60,12 @@ class WorkerController(Controller):
     async def poll(self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> Polled:
         return await context.desk().poll(caller.tenant, decode(await request.body(), Polling))
 
-    @post("/report", summary="A worker says what came of it, and that it lives", status_code=200, right=Right.WORK)
+    @post(
+        "/report", summary="A worker says what came of it, and that it lives", status_code=200, right=Right.WORK,
+        request_max_body_size=MOST_BYTES,
+    )  # fmt: skip
     async def report(self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> Reported:
-        return await context.desk().report(caller.tenant, decode(await request.body(), Reporting))
+        return await context.desk().report(caller.tenant, decode(await request.body(), Reporting, MOST_BYTES))
 
     @post("/leave", summary="A worker ends", status_code=204, right=Right.WORK)
     async def leave(self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> None:

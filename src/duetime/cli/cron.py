@@ -41,13 +41,16 @@ def list_next(
     """
     from duetime.cli.output import print_json, print_table, when
     from duetime.domain.instants import format_instant
+    from duetime.domain.preview import NO_TIMES
 
-    instants = _preview(schedule, timezone, gap, overlap, after, count).instants
+    seen = _preview(schedule, timezone, gap, overlap, after, count)
+    instants = seen.instants
     if as_json:
         print_json({"schedule": schedule, "timezone": timezone, "next": [format_instant(at) for at in instants]})
         return
     rows = [(format_instant(at), _local(at, timezone), when(format_instant(at))) for at in instants]
-    print_table(("UTC", timezone, ""), rows, "it does not fire again")
+    nothing = NO_TIMES if NO_TIMES in seen.warnings else "it does not fire again"
+    print_table(("UTC", timezone, ""), rows, nothing)
 
 
 @app.command()

@@ -14,6 +14,7 @@ from duetime.cli import (
     circuits,
     cluster,
     config,
+    connections,
     cron,
     doctor,
     executions,
@@ -73,6 +74,7 @@ app.add_typer(job.app, name="job")
 app.add_typer(executions.app, name="execution")
 app.add_typer(executions.dead_letters, name="dead-letters")
 app.add_typer(cron.app, name="cron")
+app.add_typer(connections.app, name="connection")
 app.add_typer(config.app, name="config")
 app.add_typer(audit.app, name="audit")
 app.add_typer(circuits.app, name="circuits")

@@ -96,6 +96,7 @@ def _run(settings: Mapping[str, Setting], identity: str, as_json: bool) -> None:
     import uvloop
 
     from duetime.node import Node
+    from duetime.ports.logs import LogsUnusable
     from duetime.ports.vault import KeysUnusable
     from duetime.store import StoreUnusable
     from duetime.store.postgres.connections import Address
@@ -115,7 +116,7 @@ def _run(settings: Mapping[str, Setting], identity: str, as_json: bool) -> None:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(Node(settings).serve(ready))
-    except (StoreUnusable, KeysUnusable, OSError) as error:
+    except (StoreUnusable, KeysUnusable, LogsUnusable, OSError) as error:
         raise CommandFailed(str(error)) from None
 
 

@@ -347,6 +347,35 @@ class TouchKeys(Command, frozen=True):
     key_ids: tuple[str, ...]
 
 
+class PutConnection(Command, frozen=True):
+    """A database that SQL jobs may use: a new one, or another URL for one that is there. Answers None."""
+
+    now: int
+    tenant: str
+    name: str
+    url: str  # sealed
+    shown: str  # the same, as people may see it
+    created_by: str
+    audit: Entry | None = None
+
+
+class RemoveConnection(Command, frozen=True):
+    """Answers None. Refused: NotFound."""
+
+    tenant: str
+    name: str
+    audit: Entry | None = None
+
+
+class ResealConnection(Command, frozen=True):
+    """Put a URL that was sealed anew in place of the one that was read. Answers whether that was still there."""
+
+    tenant: str
+    name: str
+    old: str
+    new: str
+
+
 class Reseal(Command, frozen=True):
     """Put definitions whose secrets were sealed anew in place of those that were read. Answers how many were.
 
@@ -425,8 +454,8 @@ class Seal(Command, frozen=True):
 class Prune(Command, frozen=True):
     """Remove up to `limit` terminal executions (and their attempts) scheduled before `before`. Answers how many.
 
-    Also drops ledger entries that ended before `skips_before`, idempotency keys of before `keys_before`, and circuits of
-    which nothing was heard since `circuits_before`.
+    Also drops ledger entries that ended before `skips_before`, idempotency keys of before `keys_before`, and circuits
+    of which nothing was heard since `circuits_before`.
     `skips_before` is where the age that history may reach ends. A store that keeps each day apart may remove a whole
     day that lies before it at once, whatever the limit, and may leave the day that it lies in until that has passed.
     """
@@ -435,6 +464,7 @@ class Prune(Command, frozen=True):
     skips_before: int
     keys_before: int
     limit: int
+    circuits_before: int = 0
 
 
 class SweepJobs(Command, frozen=True):
@@ -453,4 +483,3 @@ class SweepJobs(Command, frozen=True):
 class Swept(msgspec.Struct, frozen=True):
     removed: int
     last_job_id: str | None  # of those that were looked at; None: there are no more
-    circuits_before: int = 0

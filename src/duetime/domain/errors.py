@@ -85,6 +85,10 @@ class NotFound(DuetimeError):
     status = 404
 
 
+def no_connection(name: str) -> NotFound:
+    return NotFound(f"there is no connection '{name}'; `duetime connection list` shows those that there are")
+
+
 class Conflict(DuetimeError):
     code = "CONFLICT"
     status = 409

@@ -9,7 +9,9 @@ from typing import NamedTuple
 from duetime.domain import cron
 from duetime.domain.instants import DAY, LATEST, MINUTE, from_datetime, to_datetime
 from duetime.domain.job import Dst
-from duetime.domain.schedule import Cron, Once, Timetable, parse_schedule
+from duetime.domain.schedule import Cron, Once, OnDemand, Timetable, parse_schedule
+
+NO_TIMES = "it has no times of its own: it runs when it is asked to, or when the jobs that it comes after have ended"
 
 
 class SchedulePreview(NamedTuple):
@@ -27,6 +29,8 @@ def preview(text: str, timezone: str, dst: Dst, after: int, count: int) -> Sched
         warnings = [f"{text.strip()} has passed: a job with this schedule is refused"] if schedule.at < after else []
         description = "once, now" if text.strip().lower() == "immediate" else schedule.describe()
         return SchedulePreview(description, iter(() if warnings else (schedule.at,)), warnings)
+    if isinstance(schedule, OnDemand):
+        return SchedulePreview(schedule.describe(), iter(()), [NO_TIMES])
     first = schedule.next_after(after)
     description = schedule.describe()
     warnings = []

@@ -76,6 +76,11 @@ def _whole(payload: Payload) -> Any:
     return getattr(payload, payload.marked_field) if payload.marked_field else None
 
 
+def connection_place(name: str) -> str:
+    """What the URL of a connection is sealed for, in the place of a job's id."""
+    return f"connection:{name}"
+
+
 def needs_sealing(spec: JobSpec) -> bool:
     """Whether anything secret in it is still plain."""
     return any(not is_sealed(value) for value in list_values(spec.payload))

@@ -49,7 +49,7 @@ def _summary(status: JobStatus, due_at: int | None, spec: JobSpec, is_open: bool
         return "It will not run until it is resumed."
     if due_at == LATEST:
         after = ", ".join(f"'{key}'" for key in spec.after)
-        ended = f"when {after} {'has' if len(spec.after) == 1 else 'have'} ended ({spec.on})"
+        ended = f"when {after} {'has' if len(spec.after) == 1 else 'have'} ended (on: {spec.on})"
         return f"It will run {ended if after else 'when somebody asks for it'}."
     if due_at is None:
         return "Its last run is under way; none follows." if is_open else "It has no run left."

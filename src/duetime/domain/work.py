@@ -18,6 +18,7 @@ from duetime.domain.states import ErrorType, Trigger
 MOST_FUNCTIONS = 1000
 MOST_SLOTS = 1000
 MOST_RUNNING = 20_000
+MOST_BYTES = 16 * 1024 * 1024  # of a report
 MOST_REPORTED = 1000  # ends, or notes, in one report
 LONGEST_WAIT_SECONDS = 30.0
 LONGEST_RESULT = 16_384  # characters of a function's result as JSON; more is an error of the function
@@ -103,6 +104,7 @@ class Reporting(Wire, frozen=True):
     running: Annotated[list[str], Meta(max_length=MOST_RUNNING)]
     ended: Annotated[list[Ended], Meta(max_length=MOST_REPORTED)] = []
     notes: Annotated[list[Note], Meta(max_length=MOST_REPORTED)] = []
+    unbegun: Annotated[list[str], Meta(max_length=MOST_RUNNING)] = []  # assigned, not begun, and given back
 
 
 class Reported(Wire, frozen=True):

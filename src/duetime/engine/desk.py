@@ -19,8 +19,8 @@ import structlog
 from duetime.domain.commands import BeatWorkers, Claim, Command, EndNodes, JoinWorker, Release, SaveProgress
 from duetime.domain.endpoints import endpoint_of_function
 from duetime.domain.errors import DuetimeError, NotFound, StaleWrite
-from duetime.domain.execution import Attempted, Outcome, Run, conclude
-from duetime.domain.job import PythonJob
+from duetime.domain.execution import Attempted, Outcome, Run, conclude, lapse
+from duetime.domain.job import Delivery, PythonJob
 from duetime.domain.payloads import PythonCall
 from duetime.domain.redaction import list_secrets, redact
 from duetime.domain.secrets import has_secrets, unseal_payload
@@ -199,6 +199,8 @@ class Desk:
         held = await self._held(known, reporting)
         await self._keep_notes(reporting.notes, held)
         refused = await self._end(known, reporting.ended, held)
+        if reporting.unbegun:
+            await self._release(known, await self._store.list_runs_of(reporting.worker_id, reporting.unbegun))
         return Reported(await self._look(known, reporting), refused)
 
     async def _held(self, known: _Known, reporting: Reporting) -> dict[str, _Handed]:
@@ -286,6 +288,15 @@ class Desk:
         runs = await self._store.list_runs_of(known.record.worker_id, lost)
         if runs:
             log.warning("runs never reached their worker: given back", worker=known.record.name, count=len(runs))
+            # It may be on its way still: what is to run at most once is not given to another for that.
+            now = self._clock.now()
+            once = [run for run in runs if run.spec.delivery is Delivery.AT_MOST_ONCE]
+            if once:
+                await self._recorder.record(known.record.worker_id, [(run, lapse(run, now), False) for run in once])
+            await self._release(known, [run for run in runs if run not in once])
+
+    async def _release(self, known: _Known, runs: Sequence[Run]) -> None:
+        if runs:
             await self._apply(Release(known.record.worker_id, self._clock.now(), tuple(runs)))
             self._recorder.waiting_hint(0)
             self.hint()

@@ -24,6 +24,7 @@ from duetime.engine.breaker import Breaker
 from duetime.engine.claimer import Claimer
 from duetime.engine.desk import Desk
 from duetime.engine.dispatcher import Dispatcher, Limits
+from duetime.engine.follow_ups import FollowUps
 from duetime.engine.membership import Membership
 from duetime.engine.ownership import Ownership
 from duetime.engine.reconciler import Reconciler
@@ -114,7 +115,9 @@ class Engine:
         await self.membership.run_once()
         if self._lost.is_set():
             raise StaleWrite(f"a newer node is named {settings.node_name} too: give each its own NODE_NAME")
-        recorder = Recorder(self._store, self._clock, self.node, self._events)
+        follow_ups = FollowUps(self._events, self._entropy)
+        follow_ups.due_hint = self.due_hint
+        recorder = Recorder(self._store, self._clock, self.node, self._events, follow_ups)
         limits = settings.limits if WORKER in roles else msgspec.structs.replace(settings.limits, capacity=0)
         self.dispatcher = Dispatcher(limits, lambda run: worker.attempt(run), lambda run: worker.drop(run))
         fenced = not math.isinf(self._registry.ttl_seconds)
@@ -135,7 +138,7 @@ class Engine:
         self.watch = WorkerWatch(self._store, self._clock, settings.worker_lease_seconds, self._runs_chores)
         self.reconciler = Reconciler(
             self._store, self._clock, self.node, settings.reconcile_interval_seconds, settings.reconcile_batch,
-            self._runs_chores, lambda: [*self.membership.gone(), *self.watch.gone()],
+            self._runs_chores, lambda: [*self.membership.gone(), *self.watch.gone()], follow_ups,
         )  # fmt: skip
         self.reconciler.waiting_hint = self.waiting_hint
         self.desk = Desk(

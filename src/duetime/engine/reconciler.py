@@ -8,8 +8,9 @@ import structlog
 
 from duetime.domain.commands import EndNodes, Finish
 from duetime.domain.errors import DuetimeError
-from duetime.domain.execution import lapse
+from duetime.domain.execution import Attempted, Run, lapse
 from duetime.domain.instants import SECOND
+from duetime.engine.follow_ups import FollowUps, pages
 from duetime.engine.service import Service
 from duetime.ports.clock import Clock
 from duetime.ports.store import Store
@@ -26,13 +27,14 @@ class Reconciler(Service):
 
     def __init__(
         self, store: Store, clock: Clock, node: int, interval_seconds: float, batch: int,
-        runs_chores: Callable[[], bool], gone_nodes: Callable[[], Collection[int]],
+        runs_chores: Callable[[], bool], gone_nodes: Callable[[], Collection[int]], follow_ups: FollowUps,
     ) -> None:  # fmt: skip
         super().__init__("reconciler", clock)
         self._store = store
         self._node = node
         self._runs_chores = runs_chores
         self._gone_nodes = gone_nodes
+        self._follow_ups = follow_ups
         self._interval = int(interval_seconds * SECOND)
         self._batch = batch
         self._next_at = 0
@@ -76,12 +78,22 @@ class Reconciler(Service):
         returned = 0
         while lapsed := await self._store.list_lapsed_runs(self._node, self._batch):
             now = self._clock.now()
-            (refused,) = await self._store.apply([Finish(self._node, now, tuple(lapse(run, now) for run in lapsed))])
-            if isinstance(refused, DuetimeError):
-                raise refused
-            returned += len(lapsed) - len(refused)
-            if len(refused) == len(lapsed):  # somebody else is at it
+            refused = 0
+            for page in pages([(run, lapse(run, now)) for run in lapsed]):
+                refused += await self._finish(page, now)
+            returned += len(lapsed) - refused
+            if refused == len(lapsed):  # somebody else is at it
                 break
         if returned:
             log.warning("runs of a lost node were taken over", count=returned)
             self.waiting_hint(0)
+
+    async def _finish(self, ends: list[tuple[Run, Attempted]], now: int) -> int:
+        """Answers how many were refused."""
+        following = self._follow_ups.commands(ends, now)
+        finish = Finish(self._node, now, tuple(attempted for _, attempted in ends))
+        refused, *answers = await self._store.apply([finish, *following])
+        if isinstance(refused, DuetimeError):
+            raise refused
+        self._follow_ups.tell(ends, following, answers, refused, now)
+        return len(refused)

@@ -12,13 +12,14 @@ from contextlib import suppress
 
 import structlog
 
-from duetime.domain.commands import Command, CountEnds, Finish, PauseJob
+from duetime.domain.commands import Command, Finish
 from duetime.domain.errors import DuetimeError
 from duetime.domain.execution import Attempted, Run
 from duetime.domain.instants import SECOND
 from duetime.domain.job import Overlap
 from duetime.domain.states import OPEN, State, Trigger
 from duetime.engine.breaker import Breaker
+from duetime.engine.follow_ups import FollowUps, pages
 from duetime.engine.service import Service
 from duetime.ports.clock import Clock
 from duetime.ports.store import Store
@@ -37,11 +38,12 @@ _MAY_RELEASE_ANOTHER = frozenset({Overlap.QUEUE_ONE, Overlap.QUEUE_ALL})
 
 
 class Recorder(Service):
-    def __init__(self, store: Store, clock: Clock, node: int, events: EventHub) -> None:
+    def __init__(self, store: Store, clock: Clock, node: int, events: EventHub, follow_ups: FollowUps) -> None:
         super().__init__("recorder", clock)
         self._store = store
         self._node = node
         self._events = events
+        self._follow_ups = follow_ups
         self._results: list[Result] = []
         self._enough = asyncio.Event()
         self.breaker: Breaker | None = None
@@ -83,14 +85,18 @@ class Recorder(Service):
 
     async def record(self, node: int, results: Sequence[Result]) -> frozenset[str]:
         """Write ends of attempts that `node` (or a worker) made, now. Answers the executions whose end was refused."""
+        refused: set[str] = set()
+        for page in pages(results):
+            refused |= await self._record_page(node, page)
+        return frozenset(refused)
+
+    async def _record_page(self, node: int, results: Sequence[Result]) -> frozenset[str]:
         now = self._clock.now()
         crash_point("before_finish")
         commands: list[Command] = [Finish(node, now, tuple(attempted for _, attempted, _ in results))]
-        commands += [
-            PauseJob(now, run.tenant, run.job_id, "duetime", "its target answered 410 Gone")
-            for run, _, pauses in results
-            if pauses
-        ]
+        ends = [(run, attempted) for run, attempted, _ in results]
+        following = self._follow_ups.commands(ends, now)
+        commands += following
         counted = None if self.breaker is None else self.breaker.count(now, results)
         commands += [] if counted is None else [counted]
         refused, *others = await self._store.apply(commands)
@@ -100,13 +106,9 @@ class Recorder(Service):
         for execution_id in refused:
             log.warning("a late result was refused: its claim is no longer ours", execution_id=execution_id)
         self._tell(results, frozenset(refused))
-        for command, answer in zip(commands[1:], others, strict=True):
-            if isinstance(answer, DuetimeError):
-                continue
-            if isinstance(command, CountEnds) and self.breaker is not None:
-                self.breaker.learn(answer)
-            elif isinstance(command, PauseJob):
-                self._events.publish("job.paused", now, command.tenant, {"job_id": command.job_id, "by": command.by})
+        self._follow_ups.tell(ends, following, others[: len(following)], refused, now)
+        if counted is not None and self.breaker is not None and not isinstance(others[-1], DuetimeError):
+            self.breaker.learn(others[-1])
         return frozenset(refused)
 
     def _tell(self, results: Sequence[Result], refused: frozenset[str]) -> None:

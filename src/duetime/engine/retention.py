@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from duetime.domain.commands import Prune
+from duetime.domain.commands import Prune, SweepJobs
 from duetime.domain.errors import DuetimeError
-from duetime.domain.instants import DAY, MINUTE
+from duetime.domain.instants import DAY, HOUR, MINUTE, SECOND
 from duetime.engine.service import Service
 from duetime.ports.clock import Clock
 from duetime.ports.logs import LogStore
@@ -14,6 +14,10 @@ from duetime.ports.store import Store
 
 PAGE = 500
 PAUSE_BETWEEN_PAGES = 50  # ms
+SWEEP_PAGE = 1000
+SWEEP_PAUSE = SECOND
+SWEEP_REST = HOUR
+FIRST_ID = "00000000-0000-0000-0000-000000000000"  # comes before every job's
 IDEMPOTENCY_KEYS_KEPT = DAY
 CIRCUITS_KEPT = DAY  # that nobody calls any more
 
@@ -33,6 +37,8 @@ class Retention(Service):
         self._logs = logs
         self._most_log_bytes = most_log_bytes
         self._logs_pruned_at = 0
+        self._swept_up_to = FIRST_ID
+        self._sweep_at = 0
 
     async def run_once(self) -> int:
         now = self._clock.now()
@@ -49,4 +55,17 @@ class Retention(Service):
         (pruned,) = await self._store.apply([prune])
         if isinstance(pruned, DuetimeError):
             raise pruned
-        return now + (PAUSE_BETWEEN_PAGES if pruned >= limit else MINUTE)
+        return now + PAUSE_BETWEEN_PAGES if pruned >= limit else await self._sweep(now)
+
+    async def _sweep(self, now: int) -> int:
+        """Jobs of one run that is long over go too: a page of all jobs a turn, and a rest when all were looked at."""
+        if now < self._sweep_at <= now + SWEEP_REST:  # further ahead: the clock was set back
+            return now + MINUTE
+        (swept,) = await self._store.apply([SweepJobs(now, now - self._age, self._swept_up_to, SWEEP_PAGE)])
+        if isinstance(swept, DuetimeError):
+            raise swept
+        if swept.last_job_id is not None:
+            self._swept_up_to = swept.last_job_id
+            return now + SWEEP_PAUSE
+        self._swept_up_to, self._sweep_at = FIRST_ID, now + SWEEP_REST
+        return now + MINUTE

@@ -100,6 +100,17 @@ class WorkerRecord(msgspec.Struct, frozen=True, array_like=True):
     beats: int
 
 
+class ConnectionRecord(msgspec.Struct, frozen=True, array_like=True):
+    """A database that SQL jobs may use."""
+
+    tenant: str
+    name: str
+    url: str  # sealed
+    shown: str  # without a password
+    created_at: int
+    created_by: str
+
+
 class SkippedRecord(msgspec.Struct, frozen=True, array_like=True):
     """A span of instants that were decided against: [first_at, until_at)."""
 
@@ -108,6 +119,14 @@ class SkippedRecord(msgspec.Struct, frozen=True, array_like=True):
     count: int | None
     reason: str
     decided_at: int
+
+
+class LinkRecord(msgspec.Struct, frozen=True, array_like=True):
+    """That a job comes after another."""
+
+    key: str  # of the other
+    is_done: bool  # that one has ended, since this job last started, in the way that it waits for
+    is_there: bool  # there is a job with this key
 
 
 class KeyRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -268,6 +287,9 @@ class Store(Protocol):
     async def list_skipped(self, job_id: str, limit: int) -> list[SkippedRecord]:
         """The ledger's spans of a job, latest first."""
 
+    async def list_links(self, job_id: str) -> list[LinkRecord]:
+        """What a job comes after, in the order of the keys."""
+
     async def list_lateness(self, job_id: str, limit: int) -> list[int]:
         """started_at − scheduled_at in ms of the job's last runs; 0 where a clock that was set back makes it less."""
 
@@ -282,6 +304,11 @@ class Store(Protocol):
 
     async def list_keys(self, tenant: str, limit: int) -> list[KeyRecord]:
         """Latest first."""
+
+    async def get_connection(self, tenant: str, name: str) -> ConnectionRecord | None: ...
+
+    async def list_connections(self, tenant: str | None, limit: int) -> list[ConnectionRecord]:
+        """Of a tenant, or of all, by their names."""
 
     async def list_audit(self, query: AuditQuery) -> list[AuditRecord]: ...
 

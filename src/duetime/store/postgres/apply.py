@@ -14,12 +14,14 @@ from duetime.domain.errors import Conflict, DuetimeError
 from duetime.domain.ids import is_id
 from duetime.domain.limits import Quota
 from duetime.store.postgres import faults
+from duetime.store.postgres.following import chained_tenants, due_commands
 from duetime.store.postgres.on_circuits import CircuitCommands
 from duetime.store.postgres.on_due import DueCommands
 from duetime.store.postgres.on_identity import IdentityCommands
 from duetime.store.postgres.on_jobs import JobCommands
 from duetime.store.postgres.on_nodes import NodeCommands
 from duetime.store.postgres.on_runs import RunCommands
+from duetime.store.postgres.on_sweep import SweepCommands
 from duetime.store.postgres.statements import Statements, TakeCare
 
 
@@ -45,11 +47,15 @@ class Applier:
             c.AddKey: identity.add_key,
             c.RevokeKey: identity.revoke_key,
             c.TouchKeys: identity.touch_keys,
+            c.PutConnection: identity.put_connection,
+            c.RemoveConnection: identity.remove_connection,
+            c.ResealConnection: identity.reseal_connection,
             c.Fire: due.fire,
             c.AddRun: due.add_run,
             c.Redrive: due.redrive,
             c.Claim: runs.claim,
             c.Finish: runs.finish,
+            c.FollowUp: self._follow_up,
             c.CountEnds: circuits.count_ends,
             c.TakeProbe: circuits.take_probe,
             c.CloseCircuit: circuits.close_circuit,
@@ -63,6 +69,7 @@ class Applier:
             c.BeatWorkers: nodes.beat_workers,
             c.SaveProgress: runs.save_progress,
             c.Prune: nodes.prune,
+            c.SweepJobs: SweepCommands(self.statements).sweep_jobs,
         }
 
     async def apply(
@@ -77,17 +84,31 @@ class Applier:
             await self.statements.lock_room()
         if keys := {quota.key for command in commands if (quota := _quota_of(command, limits_in_turns)) is not None}:
             await self.statements.lock_limits(keys)
+        if tenants := chained_tenants(commands):
+            await self.statements.run("lock_chains", tenants=sorted(tenants))
         if len(commands) == 1:
             answer, is_good = await self._alone(commands[0], f"ROLLBACK; {self._begin}")
             return [answer], is_good
         await self._lock_timers(commands)
         results: list[Any] = []
         for group in _groups(commands):
-            if len(group) > 1 and await self._create_together(group):
+            creates = await self._following_creates(group) if type(group[0]) is c.FollowUp else group
+            if len(group) > 1 and (not creates or await self._create_together(creates)):
                 results.extend([None] * len(group))
             else:
                 results.extend([await self._beside_others(command) for command in group])
         return results, True
+
+    async def _following_creates(self, group: Sequence[c.Command]) -> list[c.Command]:
+        """The creates that are to follow from what has ended in this transaction."""
+        if len(group) == 1:
+            return []
+        due = await due_commands(self.statements, cast("Sequence[c.FollowUp]", group))
+        return [command for command in due if command is not None]
+
+    async def _follow_up(self, command: c.FollowUp) -> Any:
+        (due,) = await due_commands(self.statements, [command])
+        return None if due is None else await self._apply[type(due)](due)
 
     async def _alone(self, command: c.Command, to_undo: str) -> tuple[Any, bool]:
         pending = self.statements.pending.copy()
@@ -141,7 +162,7 @@ class Applier:
 
 def adds(command: c.Command) -> bool:
     """Whether it may need room."""
-    return isinstance(command, (c.CreateJobs, c.ChangeJob))
+    return isinstance(command.command if isinstance(command, c.FollowUp) else command, (c.CreateJobs, c.ChangeJob))
 
 
 def _quota_of(command: c.Command, for_jobs: bool) -> Quota | None:
@@ -156,6 +177,8 @@ def _jobs_of(command: c.Command) -> list[str]:
             return [move.job_id for move in command.moves]
         case c.Finish():
             return [attempt.job_id for attempt in command.attempts]
+        case c.FollowUp():
+            return _jobs_of(command.command)
         case c.ChangeJob() | c.PauseJob() | c.ResumeJob() | c.CancelJob() | c.PurgeJob() | c.AddRun():
             return [command.job_id]
         case _:
@@ -163,12 +186,21 @@ def _jobs_of(command: c.Command) -> list[str]:
 
 
 def _groups(commands: Sequence[c.Command]) -> Iterator[list[c.Command]]:
-    """Neighbouring creates together, the way 64 clients at once send them; every other command by itself."""
-    for is_create, group in groupby(commands, key=lambda one: type(one) is c.CreateJobs and not one.idempotency):
-        if is_create:
+    """Neighbouring creates together, the way 64 clients at once send them; every other command by itself.
+
+    So are creates that follow from ends: a page of a thousand failures may have a thousand to tell of.
+    """
+    for kind, group in groupby(commands, key=_kind_of):
+        if kind:
             yield list(group)
         else:
             yield from ([command] for command in group)
+
+
+def _kind_of(command: c.Command) -> str:
+    if type(command) is c.FollowUp:
+        return "following" if _kind_of(command.command) else ""
+    return "create" if type(command) is c.CreateJobs and not command.idempotency else ""
 
 
 def _refusal(error: Exception) -> DuetimeError:

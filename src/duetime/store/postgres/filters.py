@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from duetime.domain.ids import instant_of, is_id
+from duetime.domain.instants import LATEST
 from duetime.domain.job import JobStatus
 from duetime.domain.states import OPEN, State
 from duetime.ports.store import AuditQuery, ExecutionQuery, JobQuery
+
+# When a job is next due, as people see it: one on demand stands at the end of time, and has no next run.
+NEXT = f"nullif(t.due_at, {LATEST})"
 
 JOB_ROW = """
 SELECT rtrim(json_build_array(j.id, j.tenant, j.owner, t.version, t.status, j.created_at, j.updated_at, t.due_at,
@@ -88,11 +92,11 @@ def list_jobs(query: JobQuery) -> Sql:
         order = f"j.name {direction}, j.id {direction}"
         after = f"(j.name, j.id) {later} (:after_value::text, :after_id::uuid)"
     else:  # jobs without a next run come last, either way round
-        order = f"t.due_at {direction} NULLS LAST, j.id {direction}"
+        order = f"{NEXT} {direction} NULLS LAST, j.id {direction}"
         if query.after is not None and query.after[0] is None:
-            after = f"t.due_at IS NULL AND j.id {later} :after_id::uuid"
+            after = f"{NEXT} IS NULL AND j.id {later} :after_id::uuid"
         else:
-            after = f"(t.due_at IS NULL OR (t.due_at, j.id) {later} (:after_value::bigint, :after_id::uuid))"
+            after = f"({NEXT} IS NULL OR (t.due_at, j.id) {later} (:after_value::bigint, :after_id::uuid))"
     if query.after is not None:
         where += f" AND {after}"
         values |= {"after_value": query.after[0], "after_id": query.after[1]}

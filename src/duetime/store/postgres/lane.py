@@ -120,7 +120,7 @@ class Lane:
         takes_turns = self._is_near and wants_room
         applier = Applier(connection, self._connector.begin, self._capacity)
         self._results, is_good = await applier.apply(commands, takes_turns=takes_turns, limits_in_turns=limits_in_turns)
-        if not is_good or _is_idle(commands, self._results):
+        if not is_good or (_is_idle(commands, self._results) and not applier.statements.moved):
             await connection.execute("ROLLBACK")
             return
         crash_point("before_commit")

@@ -49,10 +49,12 @@ WANTED: dict[str, tuple[str, ...]] = {
     "attempts": ("execution", "attempt", "node", "started_at", "ended_at", "error_type", "http_status",
                  "exit_code", "error_message", "response"),
     "progress": ("execution", "value"),
+    "chains": ("job", "tenant", "key", "ends", "is_done"),
     "skips": ("job", "tenant", "first_at", "until_at", "count", "reason", "decided_at"),
     "idempotency_keys": ("tenant", "key", "fingerprint", "created_at", "response"),
     "api_keys": ("id", "tenant", "user_id", "name", "role", "tier", "secret_hash", "created_at", "created_by",
                  "expires_at", "last_used_at", "revoked_at", "scopes"),
+    "connections": ("tenant", "name", "shown", "created_at", "created_by", "url"),
     "limits": ("full_at", "tenant", "user_id", "name"),
     "audit": ("number", "tenant", "resource", "entry"),
     "audit_links": ("link", "hash"),
@@ -171,7 +173,7 @@ class Load:
         """A page of WANTED columns as the rows of this database: (table, columns, rows). Uses no connection."""
         make: dict[str, Callable[[Sequence[Row]], list[Row]]] = {
             "jobs": self._jobs, "timers": _timers, "attempts": self._attempts, "skips": _skips,
-            "progress": _progress,
+            "progress": _progress, "chains": _chains,
         }  # fmt: skip
         if table == "executions":
             ended, opened = self._executions(page)
@@ -286,6 +288,10 @@ def _timers(page: Sequence[Row]) -> list[Row]:
 
 def _skips(page: Sequence[Row]) -> list[Row]:
     return [(UUID(row[0]), *row[1:]) for row in page]
+
+
+def _chains(page: Sequence[Row]) -> list[Row]:
+    return [(UUID(row[0]), *row[1:4], bool(row[4])) for row in page]
 
 
 def _progress(page: Sequence[Row]) -> list[Row]:

@@ -14,12 +14,14 @@ from duetime.domain.errors import Conflict, IdempotencyKeyReused, PreconditionFa
 from duetime.domain.job import JobStatus
 from duetime.domain.plan import Skipped
 from duetime.domain.states import State
+from duetime.store.postgres.on_chains import Chains
 from duetime.store.postgres.statements import ALL, BYTES, Statements, tags_of, text_of
 
 
 class JobCommands:
     def __init__(self, statements: Statements) -> None:
         self._db = statements
+        self._chains = Chains(statements)
 
     async def create_jobs(self, command: c.CreateJobs) -> str | None:
         record = command.idempotency
@@ -49,6 +51,7 @@ class JobCommands:
             )  # fmt: skip
         except asyncpg.UniqueViolationError:
             raise _key_taken(jobs[0].key if len(jobs) == 1 else None) from None
+        await self._chains.add(jobs)
 
     async def _answered(self, record: c.IdempotencyRecord, now: int) -> str | None:
         """What was answered under this key before; if nothing was, the key is taken with this answer."""
@@ -82,6 +85,7 @@ class JobCommands:
             )  # fmt: skip
         except asyncpg.UniqueViolationError:
             raise _key_taken(command.key) from None
+        await self._chains.change(command.job_id, command.tenant, command.spec)
         self._db.make_room({}, size - int(old_size))
         self._db.note(command.audit)
         if not command.replan:
@@ -154,6 +158,7 @@ class JobCommands:
     async def _end(self, job_id: str, status: str, opened: Sequence[asyncpg.Record], now: int | None) -> None:
         if status != JobStatus.CANCELLED:
             await self._db.run("set_timer", job=job_id, status=JobStatus.CANCELLED, due_at=None, resume_at=None)
+            await self._chains.remove(job_id)
         waiting = [execution_id for execution_id, state in opened if state != State.RUNNING]
         if waiting:
             await self._db.cancel_waiting([job_id] * len(waiting), waiting, "cancelled", now)

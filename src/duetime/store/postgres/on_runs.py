@@ -17,12 +17,14 @@ from duetime.domain.ids import instant_of
 from duetime.domain.states import OPEN, State
 from duetime.store.decoding import decode_apart, given_up
 from duetime.store.postgres.columns import columns
+from duetime.store.postgres.on_chains import Chains
 from duetime.store.postgres.statements import Statements, TakeCare, day_of, void
 
 
 class RunCommands:
     def __init__(self, statements: Statements) -> None:
         self._db = statements
+        self._chains = Chains(statements)
 
     async def claim(self, command: c.Claim) -> list[Run]:
         values: dict[str, Any] = {"node": command.node, "now": command.now, "limit": command.limit}
@@ -56,17 +58,19 @@ class RunCommands:
         if any(attempt.state in OPEN for attempt in attempts):
             ended = [attempt for attempt in attempts if attempt.state not in OPEN]
             again = [attempt for attempt in attempts if attempt.state in OPEN]
-        await self._finish_page(command.node, ended, again)
+        await self._finish_page(command, ended, again)
         self._count(attempts)
+        self._db.pending.ended.add(attempts, ())
         return []
 
-    async def _finish_page(self, node: int, ended: Sequence[Attempted], again: Sequence[Attempted]) -> None:
+    async def _finish_page(self, command: c.Finish, ended: Sequence[Attempted], again: Sequence[Attempted]) -> None:
         """As nearly every page goes: each row is the result of a claim that holds. Or raises TakeCare."""
+        node = command.node
         timers = _timers(ended, again)
         row = await self._db.row("finish_timers", **timers)
         assert row is not None
         is_good = row["counted"] == len(timers["jobs"])
-        has_held = False
+        has_held = has_followers = False
         try:
             if is_good and ended:
                 values = _columns(ended)
@@ -76,7 +80,7 @@ class RunCommands:
                 )
                 assert row is not None
                 is_good = row["written"] == len(ended) and not row["goes_on"]
-                has_held = row["has_held"]
+                has_held, has_followers = row["has_held"], row["has_followers"]
             if is_good and again:
                 is_good = await self._db.value("retry_runs", node=node, **_columns(again)) == len(again)
         except asyncpg.UniqueViolationError:
@@ -85,13 +89,19 @@ class RunCommands:
             raise TakeCare
         if has_held:
             await self._db.run("release_held", jobs=sorted({attempt.job_id for attempt in ended}))
+        if has_followers:
+            await self._chains.follow(ended, command.now)
 
     async def _finish_with_care(self, command: c.Finish) -> list[str]:
+        await self._chains.lock(command.attempts)
         attempts, refused = await self._finish_runs(command)
+        self._db.pending.ended.add(attempts, refused)
         self._count(attempts)
         ended = [attempt for attempt in attempts if attempt.state not in OPEN]
         if ended and await self._db.value("finish_timers_with_care", **_by_job(ended)):  # is anything held?
             await self._db.run("release_held", jobs=sorted({attempt.job_id for attempt in ended}))
+        if ended:
+            await self._chains.follow(ended, command.now)
         return refused
 
     def _count(self, attempts: Sequence[Attempted]) -> None:

@@ -17,6 +17,7 @@ from duetime.domain.ids import instant_of
 from duetime.domain.instants import DAY
 from duetime.domain.job import JobSpec
 from duetime.domain.plan import Skipped
+from duetime.store.ended import Ended
 from duetime.store.postgres.blocks import load_blocks
 
 _encode = msgspec.json.Encoder().encode
@@ -57,11 +58,13 @@ class Pending:
         self.entries: list[Entry] = []  # of the audit
         self.full_at: dict[LimitKey, int] = {}  # limits that were locked and taken from
         self.takes: dict[limits.Quota, tuple[int, int]] = {}  # what is taken of others: (now, count)
+        self.ended = Ended()
 
     def copy(self) -> Pending:
         copy = Pending()
         copy.moved, copy.entries = self.moved.copy(), self.entries.copy()
         copy.full_at, copy.takes = self.full_at.copy(), self.takes.copy()
+        copy.ended = self.ended.copy()
         return copy
 
 
@@ -74,7 +77,7 @@ class Statements:
     def __init__(self, connection: asyncpg.Connection, capacity: Capacity = UNBOUNDED) -> None:
         self.connection = connection
         self.capacity = capacity
-        self._sql = load_blocks("jobs.sql", "runs.sql", "nodes.sql", "identity.sql", "circuits.sql")
+        self._sql = load_blocks("jobs.sql", "runs.sql", "nodes.sql", "identity.sql", "circuits.sql", "chains.sql")
         self.pending = Pending()
         self.taken: dict[LimitKey, int] = {}  # limits as they were when they were locked
 

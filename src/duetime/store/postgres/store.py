@@ -22,11 +22,13 @@ from duetime.ports.store import (
     AuditPage,
     AuditQuery,
     AuditRecord,
+    ConnectionRecord,
     ExecutionQuery,
     ExecutionRecord,
     JobQuery,
     JobRecord,
     KeyRecord,
+    LinkRecord,
     SkippedRecord,
     WorkerRecord,
 )
@@ -213,6 +215,9 @@ class PostgresStore:
         values = {"job": job_id, "limit": limit}
         return await self._read(self._people_reads, self._sql["list_skipped"], SkippedRecord, values)
 
+    async def list_links(self, job_id: str) -> list[LinkRecord]:
+        return await self._read(self._people_reads, self._sql["list_links"], LinkRecord, {"job": job_id})
+
     async def list_lateness(self, job_id: str, limit: int) -> list[int]:
         values = {"job": job_id, "limit": limit}
         return await self._read(self._people_reads, self._sql["list_lateness"], int, values)
@@ -231,6 +236,14 @@ class PostgresStore:
     async def list_keys(self, tenant: str, limit: int) -> list[KeyRecord]:
         values = {"tenant": tenant, "limit": limit}
         return await self._read(self._people_reads, self._sql["list_keys"], KeyRecord, values)
+
+    async def get_connection(self, tenant: str, name: str) -> ConnectionRecord | None:
+        values = {"tenant": tenant, "name": name}
+        return _only(await self._read(self._people_reads, self._sql["get_connection"], ConnectionRecord, values))
+
+    async def list_connections(self, tenant: str | None, limit: int) -> list[ConnectionRecord]:
+        values = {"tenant": tenant, "limit": limit}
+        return await self._read(self._people_reads, self._sql["list_connections"], ConnectionRecord, values)
 
     async def list_audit(self, query: AuditQuery) -> list[AuditRecord]:
         return await self._ask(filters.list_audit(query), AuditRecord)

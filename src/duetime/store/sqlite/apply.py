@@ -10,13 +10,15 @@ import apsw
 from duetime.domain import commands as c
 from duetime.domain.capacity import Capacity
 from duetime.domain.errors import Conflict, DuetimeError
+from duetime.store.ended import owned, ownerless
 from duetime.store.sqlite.on_circuits import CircuitCommands
 from duetime.store.sqlite.on_due import DueCommands
 from duetime.store.sqlite.on_identity import IdentityCommands
 from duetime.store.sqlite.on_jobs import JobCommands
 from duetime.store.sqlite.on_nodes import NodeCommands
 from duetime.store.sqlite.on_runs import RunCommands
-from duetime.store.sqlite.statements import Mark, Statements
+from duetime.store.sqlite.on_sweep import SweepCommands
+from duetime.store.sqlite.statements import Mark, Statements, page
 
 
 class Applier:
@@ -38,11 +40,15 @@ class Applier:
             c.AddKey: identity.add_key,
             c.RevokeKey: identity.revoke_key,
             c.TouchKeys: identity.touch_keys,
+            c.PutConnection: identity.put_connection,
+            c.RemoveConnection: identity.remove_connection,
+            c.ResealConnection: identity.reseal_connection,
             c.Fire: due.fire,
             c.AddRun: due.add_run,
             c.Redrive: due.redrive,
             c.Claim: runs.claim,
             c.Finish: runs.finish,
+            c.FollowUp: self._follow_up,
             c.CountEnds: circuits.count_ends,
             c.TakeProbe: circuits.take_probe,
             c.CloseCircuit: circuits.close_circuit,
@@ -56,6 +62,7 @@ class Applier:
             c.BeatWorkers: nodes.beat_workers,
             c.SaveProgress: runs.save_progress,
             c.Prune: nodes.prune,
+            c.SweepJobs: SweepCommands(statements).sweep_jobs,
         }
 
     def apply(self, command: c.Command) -> Any:
@@ -73,6 +80,16 @@ class Applier:
             answer = Conflict(f"this can't be written as it is: {error}")
         self._connection.execute("RELEASE command")
         return answer
+
+    def _follow_up(self, command: c.FollowUp) -> Any:
+        end = self._statements.ended.find(command)
+        if end is None:
+            return None
+        following = command.command
+        if ownerless(following):
+            ((_, owner),) = self._statements.rows("list_owners", jobs=page([end.job_id]))
+            following = owned(cast("c.CreateJobs", following), owner)
+        return self._apply[type(following)](following)
 
     def begin(self) -> None:
         """Of a commit. (Of the one before, something may be left that was rolled back.)"""

@@ -18,7 +18,7 @@ from duetime.domain import audit
 from duetime.domain.capacity import UNBOUNDED
 from duetime.domain.commands import Command
 from duetime.domain.job import JobSpec
-from duetime.ports.store import AuditPage
+from duetime.ports.store import AuditPage, ConnectionRecord
 from duetime.store import StoreUnusable
 from duetime.store.decoding import decode, read_specs
 from duetime.store.sqlite.apply import Applier
@@ -70,6 +70,11 @@ class SqliteBeside:
         return await read_specs(
             lambda last: self._do(lambda: self._text("list_specs", {"after": last, "limit": limit})), after
         )
+
+    async def list_connections(self, tenant: str | None, limit: int) -> list[ConnectionRecord]:
+        """As `ports.store.Store` says."""
+        values = {"tenant": tenant, "limit": limit}
+        return await self._do(lambda: decode(ConnectionRecord, self._text("list_connections", values)))
 
     async def list_audit_pages(self, after: tuple[int, int], limit: int) -> list[AuditPage]:
         """As `ports.store.Store` says."""

@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from duetime.domain.ids import instant_of, is_id, make_id
+from duetime.domain.instants import LATEST
 from duetime.domain.job import JobStatus
 from duetime.domain.states import OPEN, State
 from duetime.ports.store import AuditQuery, ExecutionQuery, JobQuery
 from duetime.store.sqlite.blocks import expand
+
+# When a job is next due, as people see it: one on demand stands at the end of time, and has no next run.
+NEXT = f"nullif(t.due_at, {LATEST})"
 
 JOB_ROW = expand("""
 SELECT rtrim(json_array(uuid_text(j.id), j.tenant, j.owner, t.version, t.status, j.created_at, j.updated_at, t.due_at,
@@ -82,10 +86,10 @@ def list_jobs(query: JobQuery) -> Sql:
         order = f"j.name {direction}, j.id {direction}"
         after = f"(j.name, j.id) {later} (:after_value, unhex(:after_id, '-'))"
     else:  # jobs without a next run come last, either way round
-        order = f"t.due_at IS NULL, t.due_at {direction}, t.job {direction}"
+        order = f"{NEXT} IS NULL, {NEXT} {direction}, t.job {direction}"
         row = f"(t.due_at, t.job) {later} (:after_value, unhex(:after_id, '-'))"
-        tail = f"t.due_at IS NULL AND t.job {later} unhex(:after_id, '-')"
-        after = f"iif(:after_value IS NULL, {tail}, t.due_at IS NULL OR {row})"
+        tail = f"{NEXT} IS NULL AND t.job {later} unhex(:after_id, '-')"
+        after = f"iif(:after_value IS NULL, {tail}, {NEXT} IS NULL OR {row})"
     if query.after is not None:
         where += f" AND {after}"
         values |= {"after_value": query.after[0], "after_id": query.after[1]}
@@ -104,8 +108,8 @@ def soonest_jobs(query: JobQuery) -> Sql:
     direction = "DESC" if query.order == "desc" else "ASC"
     values |= {"limit": query.limit, "offset": query.offset}
     return (
-        f"{JOB_ROW} WHERE t.due_at IS NOT NULL AND {where} ORDER BY t.due_at {direction}, t.job {direction}"
-        " LIMIT :limit OFFSET :offset",
+        f"{JOB_ROW} WHERE t.due_at IS NOT NULL AND t.due_at < {LATEST} AND {where}"
+        f" ORDER BY t.due_at {direction}, t.job {direction} LIMIT :limit OFFSET :offset",
         values,
     )
 

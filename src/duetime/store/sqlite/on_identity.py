@@ -1,10 +1,10 @@
-"""Commands on who may ask: requests taken, API keys made, revoked and used."""
+"""Commands on who may ask, and what: requests taken, API keys made, revoked and used, connections of SQL jobs."""
 
 from __future__ import annotations
 
 from duetime.domain import commands as c
 from duetime.domain import limits
-from duetime.domain.errors import NotFound
+from duetime.domain.errors import NotFound, no_connection
 from duetime.store.sqlite.statements import Statements, page
 
 
@@ -35,6 +35,22 @@ class IdentityCommands:
         if row[0] is None:
             self._db.run("revoke_key", id=command.key_id, now=command.now)
             self._db.note(command.audit)
+
+    def put_connection(self, command: c.PutConnection) -> None:
+        self._db.run(
+            "put_connection", tenant=command.tenant, name=command.name, url=command.url, shown=command.shown,
+            now=command.now, created_by=command.created_by,
+        )  # fmt: skip
+        self._db.note(command.audit)
+
+    def remove_connection(self, command: c.RemoveConnection) -> None:
+        if self._db.row("remove_connection", tenant=command.tenant, name=command.name) is None:
+            raise no_connection(command.name)
+        self._db.note(command.audit)
+
+    def reseal_connection(self, command: c.ResealConnection) -> bool:
+        values = {"tenant": command.tenant, "name": command.name, "old": command.old, "new": command.new}
+        return self._db.row("reseal_connection", **values) is not None
 
     def touch_keys(self, command: c.TouchKeys) -> None:
         self._db.run("touch_keys", ids=page(command.key_ids), now=command.now)

@@ -18,12 +18,14 @@ from duetime.domain.errors import Conflict, IdempotencyKeyReused, PreconditionFa
 from duetime.domain.job import JobStatus
 from duetime.domain.plan import Skipped
 from duetime.domain.states import State
+from duetime.store.sqlite.on_chains import Chains
 from duetime.store.sqlite.statements import ALL, BYTES, Statements, encoded, page
 
 
 class JobCommands:
     def __init__(self, statements: Statements) -> None:
         self._db = statements
+        self._chains = Chains(statements)
 
     def create_jobs(self, command: c.CreateJobs) -> str | None:
         record = command.idempotency
@@ -66,6 +68,7 @@ class JobCommands:
         # A page of its own, without the specs: the wide rows would be parsed a second time.
         timers = [(job.job_id, job.tenant, job.shard, job.recurs, job.due_at) for job, _ in jobs]
         self._db.run("create_timers", timers=page(timers))
+        self._chains.add([job for job, _ in jobs])
 
     def change_job(self, command: c.ChangeJob) -> int:
         status, version, due_at, resume_at = self._db.timer(command.tenant, command.job_id)
@@ -86,6 +89,7 @@ class JobCommands:
             )  # fmt: skip
         except apsw.ConstraintError:
             raise _key_taken(command.key) from None
+        self._chains.change(command.job_id, command.tenant, command.spec)
         self._db.make_room({}, size - row[0])
         self._db.note(command.audit)
         if not command.replan:
@@ -158,6 +162,7 @@ class JobCommands:
     def _end(self, tenant: str, job_id: str, status: str, now: int | None) -> None:
         if status != JobStatus.CANCELLED:
             self._db.run("set_timer", job=job_id, status=JobStatus.CANCELLED, due_at=None, resume_at=None)
+            self._chains.remove(job_id)
         waiting = dict(self._db.rows("count_waiting_of_job", job=job_id))
         if waiting:
             self._db.run("cancel_waiting", job=job_id, now=now)
@@ -180,6 +185,7 @@ class JobCommands:
         assert size is not None
         for name in ("purge_skips", "purge_timer", "purge_job"):
             self._db.run(name, job=command.job_id)
+        self._chains.remove(command.job_id)
         self._db.make_room({command.tenant: -1}, -size[0])
         self._db.note(command.audit)
         return False

@@ -13,12 +13,14 @@ from duetime.domain.errors import Conflict, NotFound
 from duetime.domain.execution import Attempted, Run
 from duetime.domain.states import OPEN, State
 from duetime.store.decoding import decode_apart, given_up
+from duetime.store.sqlite.on_chains import Chains
 from duetime.store.sqlite.statements import Statements, page
 
 
 class RunCommands:
     def __init__(self, statements: Statements) -> None:
         self._db = statements
+        self._chains = Chains(statements)
         self._db.run("create_finishing")
 
     def claim(self, command: c.Claim) -> list[Run]:
@@ -58,7 +60,10 @@ class RunCommands:
             moved.subtract([(attempt.tenant, State.RUNNING) for attempt in attempts])
             self._db.count(moved)
             self._db.release_held({attempt.job_id for attempt in attempts if attempt.state not in OPEN})
-        return [execution_id for execution_id, _, _ in refused]
+            self._chains.follow(attempts, command.now)
+        ids = [execution_id for execution_id, _, _ in refused]
+        self._db.ended.add(attempts, ids)
+        return ids
 
     def _without_retries_of_the_stopped(self, attempts: tuple[Attempted, ...]) -> tuple[Attempted, ...]:
         """An execution that was asked to stop while its attempt failed by itself ends here, and is not tried again."""

@@ -12,6 +12,7 @@ import msgspec
 from duetime.domain import audit, limits
 from duetime.domain.capacity import Capacity, Load
 from duetime.domain.errors import NotFound, QuotaExceeded, StaleEpoch, StaleWrite
+from duetime.store.ended import Ended
 from duetime.store.sqlite.blocks import load_blocks
 
 _encode = msgspec.json.Encoder().encode
@@ -35,29 +36,32 @@ ALL = ""  # the tenant that the totals of all are counted under
 
 
 LimitKey = tuple[str, str, str]  # tenant, user, limit
-Mark = tuple[int, dict[LimitKey, int]]
+Mark = tuple[int, dict[LimitKey, int], Ended]
 
 
 class Statements:
     def __init__(self, connection: apsw.Connection, capacity: Capacity) -> None:
         self.connection = connection
         self._capacity = capacity
-        self._sql = load_blocks("commands.sql")
+        self._sql = {**load_blocks("commands.sql"), **load_blocks("chains.sql")}
         # Of the commit that is under way, written at its end: the audit's entries, and limits that were taken from.
         self.entries: list[audit.Entry] = []
         self._full_at: dict[LimitKey, int] = {}
+        self.ended = Ended()
 
     def mark(self) -> Mark:
         """Where a command begins, to go back to if it is refused."""
-        return len(self.entries), self._full_at.copy()
+        return len(self.entries), self._full_at.copy(), self.ended.copy()
 
     def go_back(self, mark: Mark) -> None:
         del self.entries[mark[0] :]
         self._full_at = mark[1]
+        self.ended = mark[2]
 
     def forget(self) -> None:
         self.entries.clear()
         self._full_at.clear()
+        self.ended = Ended()
 
     def run(self, block: str, **values: Any) -> None:
         self.connection.execute(self._sql[block], values)

@@ -26,11 +26,13 @@ from duetime.ports.store import (
     AuditPage,
     AuditQuery,
     AuditRecord,
+    ConnectionRecord,
     ExecutionQuery,
     ExecutionRecord,
     JobQuery,
     JobRecord,
     KeyRecord,
+    LinkRecord,
     SkippedRecord,
     WorkerRecord,
 )
@@ -220,6 +222,9 @@ class SqliteStore:
     async def list_skipped(self, job_id: str, limit: int) -> list[SkippedRecord]:
         return await self._ask(self._sql["list_skipped"], SkippedRecord, {"job": job_id, "limit": limit})
 
+    async def list_links(self, job_id: str) -> list[LinkRecord]:
+        return await self._ask(self._sql["list_links"], LinkRecord, {"job": job_id})
+
     async def list_lateness(self, job_id: str, limit: int) -> list[int]:
         return await self._ask(self._sql["list_lateness"], int, {"job": job_id, "limit": limit})
 
@@ -235,6 +240,14 @@ class SqliteStore:
 
     async def list_keys(self, tenant: str, limit: int) -> list[KeyRecord]:
         return await self._ask(self._sql["list_keys"], KeyRecord, {"tenant": tenant, "limit": limit})
+
+    async def get_connection(self, tenant: str, name: str) -> ConnectionRecord | None:
+        values = {"tenant": tenant, "name": name}
+        return _only(await self._ask(self._sql["get_connection"], ConnectionRecord, values))
+
+    async def list_connections(self, tenant: str | None, limit: int) -> list[ConnectionRecord]:
+        values = {"tenant": tenant, "limit": limit}
+        return await self._ask(self._sql["list_connections"], ConnectionRecord, values)
 
     async def list_audit(self, query: AuditQuery) -> list[AuditRecord]:
         return await self._ask(*_typed(filters.list_audit(query), AuditRecord))

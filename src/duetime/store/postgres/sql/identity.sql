@@ -86,3 +86,16 @@ ON CONFLICT (writer) DO UPDATE SET batch = excluded.batch, at = now()
 RETURNING (SELECT count(*) FROM taken),
           (SELECT coalesce(sum(value) FILTER (WHERE name = 'jobs'), 0)::bigint FROM counters WHERE tenant = '' AND day = 0),
           (SELECT coalesce(sum(value) FILTER (WHERE name = 'bytes'), 0)::bigint FROM counters WHERE tenant = '' AND day = 0);
+
+-- name: put_connection
+INSERT INTO connections (tenant, name, url, shown, created_at, created_by)
+VALUES (:tenant::text, :name::text, :url::text, :shown::text, :now::bigint, :created_by::text)
+ON CONFLICT (tenant, name) DO UPDATE SET url = excluded.url, shown = excluded.shown, created_at = excluded.created_at,
+                                         created_by = excluded.created_by;
+
+-- name: remove_connection
+DELETE FROM connections WHERE tenant = :tenant::text AND name = :name::text RETURNING shown;
+
+-- name: reseal_connection
+UPDATE connections SET url = :new::text WHERE tenant = :tenant::text AND name = :name::text AND url = :old::text
+RETURNING name;

@@ -108,6 +108,11 @@ ORDER BY a.attempt;
 SELECT json_build_array(first_at, until_at, count, reason, decided_at)::text AS row
 FROM skips WHERE job = :job::uuid ORDER BY first_at DESC LIMIT :limit::bigint;
 
+-- name: list_links
+SELECT json_build_array(c.key, c.is_done, j.id IS NOT NULL)::text AS row
+FROM chains AS c LEFT JOIN jobs AS j ON j.tenant = c.tenant AND j.key = c.key
+WHERE c.job = :job::uuid ORDER BY c.key;
+
 -- name: list_lateness
 SELECT greatest(l.started_at - l.scheduled_at, 0)::text AS row FROM (
     SELECT e.scheduled_at, coalesce(o.started_at, e.started_at) AS started_at
@@ -143,6 +148,15 @@ FROM api_keys WHERE id = :id::text;
 SELECT json_build_array(id, tenant, user_id, name, role, tier, scopes::json, secret_hash, created_at, created_by,
                         expires_at, last_used_at, revoked_at)::text AS row
 FROM api_keys WHERE tenant = :tenant::text ORDER BY created_at DESC, id DESC LIMIT :limit::bigint;
+
+-- name: get_connection
+SELECT json_build_array(tenant, name, url, shown, created_at, created_by)::text AS row
+FROM connections WHERE tenant = :tenant::text AND name = :name::text;
+
+-- name: list_connections
+SELECT json_build_array(tenant, name, url, shown, created_at, created_by)::text AS row
+FROM (SELECT * FROM connections WHERE :tenant::text IS NULL OR tenant = :tenant::text ORDER BY tenant, name
+      LIMIT :limit::bigint) AS c;
 
 -- name: list_audit_pages
 -- Of the links and of the entries: entries that no link covers are a page without a hash.

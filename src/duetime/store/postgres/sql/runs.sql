@@ -293,7 +293,11 @@ SELECT (SELECT count(*) FROM gone) AS written,
                SELECT 1 FROM open_runs AS r WHERE r.job = g.job AND r.execution <> g.id AND EXISTS (
                    SELECT 1 FROM timers AS t WHERE t.job = r.job AND t.status = 'COMPLETED' AND t.due_at IS NULL OFFSET 0)
                OFFSET 0)) AS goes_on,
-       EXISTS (SELECT 1 FROM open_runs WHERE held) AS has_held;
+       EXISTS (SELECT 1 FROM open_runs WHERE held) AS has_held,
+       CASE WHEN EXISTS (SELECT 1 FROM chains) THEN EXISTS (
+           SELECT 1 FROM gone AS g WHERE EXISTS (
+               SELECT 1 FROM jobs AS j JOIN chains AS c ON c.tenant = j.tenant AND c.key = j.key
+               WHERE j.id = g.job OFFSET 0)) ELSE false END AS has_followers;
 
 -- name: retry_runs
 -- The same for what is to be tried again. One that was asked to stop is not.

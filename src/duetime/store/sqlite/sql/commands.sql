@@ -450,6 +450,18 @@ UPDATE api_keys SET revoked_at = :now WHERE id = :id;
 -- name: touch_keys
 UPDATE api_keys SET last_used_at = :now WHERE id IN (SELECT value FROM json_each(:ids));
 
+-- name: put_connection
+INSERT INTO connections (tenant, name, url, shown, created_at, created_by)
+VALUES (:tenant, :name, :url, :shown, :now, :created_by)
+ON CONFLICT DO UPDATE SET url = excluded.url, shown = excluded.shown, created_at = excluded.created_at,
+                          created_by = excluded.created_by;
+
+-- name: remove_connection
+DELETE FROM connections WHERE tenant = :tenant AND name = :name RETURNING shown;
+
+-- name: reseal_connection
+UPDATE connections SET url = :new WHERE tenant = :tenant AND name = :name AND url = :old RETURNING name;
+
 -- name: get_last_link
 SELECT link, hash FROM audit_links ORDER BY link DESC LIMIT 1;
 

@@ -2,8 +2,8 @@
 
 -- name: count_rows
 SELECT (SELECT count(*) FROM jobs) + (SELECT count(*) FROM timers) + (SELECT count(*) FROM executions)
-     + (SELECT count(*) FROM attempts) + (SELECT count(*) FROM progress) + (SELECT count(*) FROM skips) + (SELECT count(*) FROM idempotency_keys)
-     + (SELECT count(*) FROM api_keys) + (SELECT count(*) FROM limits) + (SELECT count(*) FROM audit)
+     + (SELECT count(*) FROM attempts) + (SELECT count(*) FROM progress) + (SELECT count(*) FROM skips) + (SELECT count(*) FROM chains) + (SELECT count(*) FROM idempotency_keys)
+     + (SELECT count(*) FROM api_keys) + (SELECT count(*) FROM connections) + (SELECT count(*) FROM limits) + (SELECT count(*) FROM audit)
      + (SELECT count(*) FROM audit_links);
 
 -- name: get_first_from
@@ -17,6 +17,8 @@ UNION ALL SELECT 'executions', count(*) FROM executions
 UNION ALL SELECT 'attempts', count(*) FROM attempts
 UNION ALL SELECT 'progress', count(*) FROM progress
 UNION ALL SELECT 'skips', count(*) FROM skips
+UNION ALL SELECT 'chains', count(*) FROM chains
+UNION ALL SELECT 'chains done', count(*) FROM chains WHERE is_done = 1
 UNION ALL SELECT 'idempotency keys', count(*) FROM idempotency_keys
 UNION ALL SELECT 'nodes', count(*) FROM nodes
 UNION ALL SELECT 'jobs with tags', count(*) FROM jobs WHERE json_extract(spec, '$.tags') <> '{}'
@@ -25,6 +27,7 @@ UNION ALL SELECT 'executions ' || state, count(*) FROM executions GROUP BY state
 UNION ALL SELECT 'executions held', count(*) FROM executions WHERE held = 1
 UNION ALL SELECT 'executions dead', count(*) FROM executions WHERE dead = 1
 UNION ALL SELECT 'API keys', count(*) FROM api_keys
+UNION ALL SELECT 'connections', count(*) FROM connections
 UNION ALL SELECT 'limits', count(*) FROM limits
 UNION ALL SELECT 'audit entries', count(*) FROM audit
 UNION ALL SELECT 'audit links', count(*) FROM audit_links

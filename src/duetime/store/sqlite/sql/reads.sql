@@ -86,6 +86,11 @@ ORDER BY a.attempt;
 SELECT json_array(first_at, until_at, count, reason, decided_at) AS row
 FROM skips WHERE job = unhex(:job, '-') ORDER BY first_at DESC LIMIT :limit;
 
+-- name: list_links
+SELECT '[' || json_quote(c.key) || ',' || iif(c.is_done, 'true', 'false') || ',' || iif(j.id IS NULL, 'false', 'true') || ']' AS row
+FROM chains AS c LEFT JOIN jobs AS j ON j.tenant = c.tenant AND j.key = c.key
+WHERE c.job = unhex(:job, '-') ORDER BY c.key;
+
 -- name: list_lateness
 SELECT max(started_at - scheduled_at, 0) AS row
 FROM executions
@@ -119,6 +124,14 @@ FROM api_keys WHERE id = :id;
 SELECT json_array(id, tenant, user_id, name, role, tier, json(scopes), secret_hash, created_at, created_by, expires_at,
                   last_used_at, revoked_at) AS row
 FROM api_keys WHERE tenant = :tenant ORDER BY created_at DESC, id DESC LIMIT :limit;
+
+-- name: get_connection
+SELECT json_array(tenant, name, url, shown, created_at, created_by) AS row
+FROM connections WHERE tenant = :tenant AND name = :name;
+
+-- name: list_connections
+SELECT json_array(tenant, name, url, shown, created_at, created_by) AS row
+FROM connections WHERE :tenant IS NULL OR tenant = :tenant ORDER BY tenant, name LIMIT :limit;
 
 -- name: list_audit_pages
 -- From one page to the next by probes, of the links and of the entries: entries that no link covers are a page without

@@ -1,0 +1,89 @@
+"""/api/v1/connections: databases that SQL jobs may use, registered by a tenant's admin. No URL is ever read back."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Controller, Request, Response, delete, get, put
+from msgspec import Meta
+
+from duetime.api.bodies import decode
+from duetime.api.context import ApiContext
+from duetime.domain.audit import entry
+from duetime.domain.commands import PutConnection, RemoveConnection
+from duetime.domain.connection_urls import BadUrl, parse_url
+from duetime.domain.errors import InvalidRequest
+from duetime.domain.identity import Caller, Right
+from duetime.domain.instants import format_instant
+from duetime.domain.secrets import connection_place
+from duetime.ports.store import ConnectionRecord
+
+MOST_LISTED = 1000
+LONGEST_NAME = 255
+
+
+class ConnectionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`url`: postgresql://user:password@host:port/database?sslmode=…, or sqlite:///absolute/path.db?mode=ro."""
+
+    url: Annotated[str, Meta(min_length=1, max_length=2048)]
+
+
+class ConnectionView(msgspec.Struct, frozen=True):
+    """`shown` is where it leads to, without user and password."""
+
+    name: str
+    shown: str
+    created_at: str
+    created_by: str
+
+
+class ConnectionList(msgspec.Struct, frozen=True):
+    connections: list[ConnectionView]
+
+
+class ConnectionMessage(msgspec.Struct, frozen=True):
+    name: str
+    message: str
+
+
+class ConnectionController(Controller):
+    path = "/connections"
+    tags = ("connections",)
+
+    @get("/", summary="Databases that SQL jobs may use; never their passwords", right=Right.ADMIN)
+    async def list_connections(self, context: ApiContext, caller: Caller) -> ConnectionList:
+        records = await context.store.list_connections(caller.tenant, MOST_LISTED)
+        return ConnectionList([_view(record) for record in records])
+
+    @put("/{name:str}", summary="Register a database, or give it another URL", right=Right.ADMIN)
+    async def put_connection(
+        self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller, name: str
+    ) -> Response[ConnectionView]:
+        wanted = decode(await request.body(), ConnectionRequest)
+        if not 0 < len(name) <= LONGEST_NAME or "\0" in name:
+            raise InvalidRequest.at("/name", f"must have 1 to {LONGEST_NAME} characters, and no NUL")
+        try:
+            shown = parse_url(wanted.url).shown
+        except BadUrl as problem:
+            raise InvalidRequest.at("/url", str(problem)) from None
+        if not context.vault.can_seal:
+            raise InvalidRequest.at(
+                "/url",
+                "this server has no key to seal it with; its operator sets ENCRYPTION_KEYS (`duetime keys create`)",
+            )
+        now = context.clock.now()
+        sealed = context.vault.seal(caller.tenant, connection_place(name), wanted.url)
+        noted = entry(caller, now, "connection.put", name, None, {"shown": shown})
+        await context.apply(PutConnection(now, caller.tenant, name, sealed, shown, caller.user_id, noted))
+        return Response(ConnectionView(name, shown, format_instant(now), caller.user_id))
+
+    @delete("/{name:str}", summary="Forget a database; jobs that use it fail", status_code=200, right=Right.ADMIN)
+    async def remove_connection(self, context: ApiContext, caller: Caller, name: str) -> ConnectionMessage:
+        noted = entry(caller, context.clock.now(), "connection.remove", name)
+        await context.apply(RemoveConnection(caller.tenant, name, noted))
+        return ConnectionMessage(name, "Connection removed. Jobs that use it fail from now on.")
+
+
+def _view(record: ConnectionRecord) -> ConnectionView:
+    return ConnectionView(record.name, record.shown, format_instant(record.created_at), record.created_by)

@@ -1,0 +1,70 @@
+"""Jobs without end into batches that the server takes, and their answers into one. No I/O."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from duetime.client.calls import BASE, Call
+from duetime.client.errors import BatchInterrupted, DuetimeError, Problem, ServerAway
+from duetime.client.models import BatchResult, Refused
+
+# Of a job: one of the structs in duetime.domain.job, or a dict.
+Definition = msgspec.Struct | dict[str, Any]
+
+CHUNK_JOBS = 5000
+CHUNK_BYTES = 8 * 1024 * 1024
+
+
+def batch_call(lines: bytes) -> Call[BatchResult]:
+    """Not to be repeated: it has no idempotency key, and those of its jobs that were created would be created again."""
+    headers = {"Content-Type": "application/x-ndjson"}
+    return Call("POST", f"{BASE}/jobs:batch", BatchResult, lines, headers)
+
+
+class Batch:
+    """Give it jobs with `add`, send the calls that it hands out, and give it their answers."""
+
+    def __init__(self) -> None:
+        self._lines = bytearray()
+        self._held = 0  # jobs in those lines
+        self._begin = 0  # the index of the first of them
+        self._created: list[str] = []
+        self._refused: list[Refused] = []
+        self._also_refused: dict[str, list[int]] = {}
+        self._encoder = msgspec.json.Encoder()
+
+    def add(self, job: Definition) -> Call[BatchResult] | None:
+        """A call that must be sent, and answered, before the next job is added."""
+        self._lines += self._encoder.encode(job)
+        self._lines += b"\n"
+        self._held += 1
+        return self.rest() if self._held >= CHUNK_JOBS or len(self._lines) >= CHUNK_BYTES else None
+
+    def rest(self) -> Call[BatchResult] | None:
+        return batch_call(bytes(self._lines)) if self._held else None
+
+    def answered(self, answer: BatchResult) -> None:
+        begin = self._begin
+        self._created += answer.created
+        self._refused += [msgspec.structs.replace(item, index=begin + item.index) for item in answer.refused]
+        for code, indexes in answer.also_refused.items():
+            self._also_refused.setdefault(code, []).extend(begin + index for index in indexes)
+        self._begin += self._held
+        self._held = 0
+        self._lines.clear()
+
+    def result(self) -> BatchResult:
+        refused_count = len(self._refused) + sum(map(len, self._also_refused.values()))
+        return BatchResult(len(self._created), refused_count, self._created, self._refused, self._also_refused)
+
+    def interrupted(self, error: DuetimeError) -> BatchInterrupted:
+        """What is known when a call failed with this error."""
+        was_refused = isinstance(error, Problem) or (isinstance(error, ServerAway) and not error.was_sent)
+        unknown = 0 if was_refused else self._held
+        doubt = f"of the {unknown} from there on nobody knows: look before you send them again" if unknown else (
+            "none from there on was created: send those again"
+        )  # fmt: skip
+        message = f"the batch came as far as index {self._begin}, with {len(self._created)} jobs created; {doubt}: "
+        return BatchInterrupted(message + error.message, self.result(), self._begin, unknown)

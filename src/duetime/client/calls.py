@@ -1,0 +1,164 @@
+"""What a call is before anybody sends it: plain values that both clients understand, and how its answer is read."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Generic, NamedTuple, TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from duetime.client.errors import ProblemBody, UnknownAnswer, problem_of
+from duetime.client.models import Page
+
+T = TypeVar("T")
+P = TypeVar("P", bound=Page)
+F = TypeVar("F", bound=Callable[..., Any])
+
+BASE = "/api/v1"
+EVENT_STREAM = "text/event-stream"
+IDEMPOTENCY_KEY = "Idempotency-Key"
+PAGE_ROWS = 100  # the most that a list answers at once
+
+Value = str | int | float | bool | datetime | None
+
+
+class Answer(NamedTuple):
+    """What came back, whatever it says."""
+
+    status: int
+    body: bytes
+    header: Callable[[str], str | None]
+
+
+class Call(msgspec.Struct, Generic[T], frozen=True):
+    """`may_repeat`: to send it twice does what sending it once does, and answers the same.
+
+    `also_takes`: a status beside 2xx whose body is an answer and no problem.
+    """
+
+    method: str
+    path: str  # with its query
+    answer: type[T]
+    body: bytes | None = None
+    headers: dict[str, str] = {}
+    may_repeat: bool = False
+    also_takes: int | None = None
+
+    def accepts(self, status: int) -> bool:
+        return 200 <= status < 300 or status == self.also_takes
+
+    def read(self, answer: Answer) -> T:
+        """Raises what the answer says went wrong."""
+        if not self.accepts(answer.status):
+            raise self.failure(answer)
+        try:
+            return msgspec.json.decode(answer.body, type=self.answer)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            message = f"the answer to {self} can't be read ({error}); is the URL that of a Duetime, and not too old?"
+            raise UnknownAnswer(message, answer.status) from None
+
+    def failure(self, answer: Answer) -> Exception:
+        problem = read_problem(answer)
+        if problem is not None:
+            return problem_of(problem, answer.status, answer.header("x-request-id"))
+        where = answer.header("location")
+        hint = f" and sends us to {where[:200]}; use that URL" if where else ", and not as Duetime does; check the URL"
+        return UnknownAnswer(f"{self} was answered with {answer.status}{hint}", answer.status)
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+def read_problem(answer: Answer) -> ProblemBody | None:
+    """None if it is none of Duetime's."""
+    try:
+        return msgspec.json.decode(answer.body, type=ProblemBody)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+class Listed(msgspec.Struct, Generic[P, T], frozen=True):
+    """A list that comes in pages."""
+
+    path: str
+    answer: type[P]
+    rows: Callable[[P], Sequence[T]]
+    query: Mapping[str, Value] = {}
+
+    def page(self, limit: int, cursor: str | None = None, offset: int | None = None) -> Call[P]:
+        return get(self.path, self.answer, **self.query, limit=limit, cursor=cursor, offset=offset)
+
+
+class Frame(NamedTuple):
+    """One server-sent event."""
+
+    number: int | None
+    kind: str
+    data: str
+
+
+class Followed(msgspec.Struct, Generic[T], frozen=True):
+    """A stream of server-sent events that is resumed where it broke.
+
+    `end` is the kind of event after which nothing can follow. `gap` stands for what may have passed unseen: it is
+    handed out if a stream has to be begun anew before an event came that it could be resumed after.
+    """
+
+    path: str
+    read: Callable[[Frame], T]
+    after: int | None = None
+    end: str | None = None
+    gap: T | None = None
+
+    def call(self, after: int | None) -> Call[Any]:
+        resume = {} if after is None else {"Last-Event-ID": str(after)}
+        return Call("GET", self.path, object, headers={"Accept": EVENT_STREAM, **resume}, may_repeat=True)
+
+
+def get(path: str, answer: type[T], **query: Value) -> Call[T]:
+    return Call("GET", with_query(path, query), answer, may_repeat=True)
+
+
+def send(
+    method: str, path: str, answer: type[T], body: Any = None, *, may_repeat: bool = False, **headers: str
+) -> Call[T]:
+    """With a body of JSON, if there is one."""
+    if body is None:
+        return Call(method, path, answer, None, headers, may_repeat)
+    return Call(
+        method, path, answer, msgspec.json.encode(body), {"Content-Type": "application/json", **headers}, may_repeat
+    )
+
+
+def path_of(*parts: str) -> str:
+    """Below the base path; each part is one segment, whatever signs it has."""
+    return "/".join([BASE, *(quote(part, safe="") for part in parts)])
+
+
+def with_query(path: str, query: Mapping[str, Value]) -> str:
+    given = {name: _word(name, value) for name, value in query.items() if value is not None}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def _word(name: str, value: Value) -> str:
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise ValueError(f"{name} is {value}, which may be any of 24 hours; give it a timezone")
+        return value.isoformat()
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def shown_as_method(method: F, build: Callable[..., Any], answers: str = "{}") -> F:
+    """A client's method that was made from an operation, with its name, words and parameters: for `help` and shells."""
+    signature = inspect.signature(build)
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    returns = str(signature.return_annotation).partition("[")[2].removesuffix("]")
+    parameters = [own, *signature.parameters.values()]
+    shown: Any = method
+    shown.__signature__ = signature.replace(parameters=parameters, return_annotation=answers.format(returns))
+    shown.__name__ = shown.__qualname__ = build.__name__
+    shown.__doc__ = build.__doc__
+    return method

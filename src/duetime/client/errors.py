@@ -1,0 +1,215 @@
+"""Every error that the client raises, as a tree. `error` of a Problem is the server's stable code.
+
+DuetimeError
+├── Problem                      the server refused: what it said, field by field
+│   ├── InvalidRequest           400  `errors` names each field
+│   │   └── InvalidSchedule      400
+│   ├── Unauthorized             401
+│   ├── Forbidden                403
+│   ├── NotFound                 404
+│   ├── MethodNotAllowed         405
+│   ├── Conflict                 409
+│   ├── PreconditionFailed       412  somebody changed it since: read it again
+│   ├── PayloadTooLarge          413
+│   ├── IdempotencyKeyReused     422
+│   ├── ComeBack                      after `retry_after` seconds
+│   │   ├── RateLimited          429
+│   │   ├── QuotaExceeded        429
+│   │   └── Overloaded           503
+│   ├── ServerDefect             500
+│   └── InsufficientStorage      507  `type`, `current`, `limit`, `requested`
+├── ServerAway                   no answer came; `was_sent`: it may have been carried out all the same
+├── BatchInterrupted             create_jobs came only so far; `result` has what is known
+├── UnknownAnswer                an answer, but none of Duetime's: a proxy, another server
+└── ClientClosed                 the client was closed before
+
+The names are those of the server's own errors (`duetime.domain.errors`). They are classes of their own, as they have
+what came over the wire: the title, the path, the id of the request.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from duetime.client.models import BatchResult
+
+
+class FieldProblem(msgspec.Struct, frozen=True):
+    """One field that is wrong: where (JSON pointer) and what to do about it."""
+
+    pointer: str = ""
+    message: str = ""
+
+
+class ProblemBody(msgspec.Struct, frozen=True):
+    """RFC 9457, with what Duetime adds."""
+
+    error: str
+    message: str
+    status: int = 0
+    type: str = ""
+    title: str = ""
+    instance: str = ""
+    errors: list[FieldProblem] = []
+    retry_after: float | None = None
+    current: int | None = None
+    limit: int | None = None
+    requested: int | None = None
+
+
+class DuetimeError(Exception):
+    """The message is a sentence that says what to do."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class Problem(DuetimeError):
+    """The server refused. A code that this version does not know is raised as this class itself."""
+
+    def __init__(self, body: ProblemBody, status: int, request_id: str | None = None) -> None:
+        super().__init__(body.message)
+        self.error = body.error
+        self.status = status
+        self.type = body.type
+        self.title = body.title
+        self.instance = body.instance
+        self.request_id = request_id  # also in the server's audit, and in its log
+
+    def __str__(self) -> str:
+        return f"{self.status} {self.error}: {self.message}"
+
+
+class InvalidRequest(Problem):
+    def __init__(self, body: ProblemBody, status: int, request_id: str | None = None) -> None:
+        super().__init__(body, status, request_id)
+        self.errors = body.errors
+
+
+class InvalidSchedule(InvalidRequest):
+    pass
+
+
+class Unauthorized(Problem):
+    pass
+
+
+class Forbidden(Problem):
+    pass
+
+
+class NotFound(Problem):
+    pass
+
+
+class MethodNotAllowed(Problem):
+    pass
+
+
+class Conflict(Problem):
+    pass
+
+
+class PreconditionFailed(Problem):
+    pass
+
+
+class PayloadTooLarge(Problem):
+    pass
+
+
+class IdempotencyKeyReused(Problem):
+    pass
+
+
+class ComeBack(Problem):
+    """Not now, but after `retry_after` seconds. Raised when that is too long to wait for, or was waited for in vain."""
+
+    def __init__(self, body: ProblemBody, status: int, request_id: str | None = None) -> None:
+        super().__init__(body, status, request_id)
+        self.retry_after = body.retry_after
+
+
+class RateLimited(ComeBack):
+    pass
+
+
+class QuotaExceeded(ComeBack):
+    pass
+
+
+class Overloaded(ComeBack):
+    pass
+
+
+class ServerDefect(Problem):
+    pass
+
+
+class InsufficientStorage(Problem):
+    """`type` is memory (then the numbers are bytes) or job_count."""
+
+    def __init__(self, body: ProblemBody, status: int, request_id: str | None = None) -> None:
+        super().__init__(body, status, request_id)
+        self.current = body.current
+        self.limit = body.limit
+        self.requested = body.requested
+
+
+class ServerAway(DuetimeError):
+    """No answer came. `was_sent` is False if the request can't have reached the server."""
+
+    def __init__(self, message: str, was_sent: bool) -> None:
+        super().__init__(message)
+        self.was_sent = was_sent
+
+
+class BatchInterrupted(DuetimeError):
+    """`result` has what was created and refused before; the error that ended it is the `__cause__`.
+
+    Of `unknown_count` jobs from the index `unknown_from` on nobody knows whether they were created (0: none of them
+    was). Those after them were not sent.
+    """
+
+    def __init__(self, message: str, result: BatchResult, unknown_from: int, unknown_count: int) -> None:
+        super().__init__(message)
+        self.result = result
+        self.unknown_from = unknown_from
+        self.unknown_count = unknown_count
+
+
+class UnknownAnswer(DuetimeError):
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class ClientClosed(DuetimeError):
+    pass
+
+
+BY_CODE: dict[str, type[Problem]] = {
+    "INVALID_REQUEST": InvalidRequest,
+    "INVALID_SCHEDULE": InvalidSchedule,
+    "UNAUTHORIZED": Unauthorized,
+    "FORBIDDEN": Forbidden,
+    "NOT_FOUND": NotFound,
+    "METHOD_NOT_ALLOWED": MethodNotAllowed,
+    "CONFLICT": Conflict,
+    "PRECONDITION_FAILED": PreconditionFailed,
+    "PAYLOAD_TOO_LARGE": PayloadTooLarge,
+    "IDEMPOTENCY_KEY_REUSED": IdempotencyKeyReused,
+    "RATE_LIMIT_EXCEEDED": RateLimited,
+    "QUOTA_EXCEEDED": QuotaExceeded,
+    "OVERLOADED": Overloaded,
+    "INTERNAL": ServerDefect,
+    "INSUFFICIENT_STORAGE": InsufficientStorage,
+}
+
+
+def problem_of(body: ProblemBody, status: int, request_id: str | None = None) -> Problem:
+    return BY_CODE.get(body.error, Problem)(body, status, request_id)

@@ -1,0 +1,293 @@
+"""Every operation of the API, once. Each builds a `Call`, a `Listed` or a `Followed`; the clients only send them.
+
+What both clients offer stands here: a new route is a function here and a line in each of `sync.py` and `aio.py`.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Literal, cast
+
+import msgspec
+
+from duetime.client import models as m
+from duetime.client.batch import Definition
+from duetime.client.calls import IDEMPOTENCY_KEY, Call, Followed, Frame, Listed, Value, get, path_of, send, with_query
+from duetime.client.errors import UnknownAnswer
+
+Instant = datetime | str
+IfMatch = int | str | None
+
+RESET = m.Event(None, "reset", {"message": "the connection broke; events may have been lost: read the lists again"})
+
+
+# Jobs
+
+
+def create_job(job: Definition, *, idempotency_key: str | None = None) -> Call[m.CreatedJob]:
+    """Create a job, given as a struct of `duetime.domain.job` or as a dict.
+
+    It is sent with an idempotency key, a random one if none is given, so that it can be repeated when the connection
+    breaks without making a second job. A key of your own makes that hold across processes, for a day.
+    """
+    key = idempotency_key or secrets.token_hex(16)
+    return send("POST", path_of("jobs"), m.CreatedJob, job, may_repeat=True, **{IDEMPOTENCY_KEY: key})
+
+
+def list_jobs(
+    *,
+    status: m.StatusWord | m.StateWord | None = None,
+    type: m.TypeWord | None = None,
+    name: str | None = None,
+    tag: str | None = None,
+    owner: str | None = None,
+    sort: Literal["created_at", "next_run_time", "name"] | None = None,
+    order: Literal["asc", "desc"] | None = None,
+) -> Listed[m.JobPage, m.Job]:
+    """One's own jobs, for an admin all. `name`: a part of it. `tag`: `key` or `key=value`. `owner`: for admins."""
+    query = {"status": status, "type": type, "name": name, "tag": tag, "owner": owner, "sort": sort, "order": order}
+    return Listed(path_of("jobs"), m.JobPage, lambda page: page.jobs, query)
+
+
+def get_job(job_id: str) -> Call[m.Job]:
+    """The job with its counts and lateness. Its `version` is for `if_match`."""
+    return get(path_of("jobs", job_id), m.Job)
+
+
+def put_job_by_key(key: str, job: Definition, *, if_match: IfMatch = None) -> Call[m.CreatedJob]:
+    """Create the job with this key, or make it exactly this. With `if_match` (a version) it never creates."""
+    return send("PUT", path_of("jobs", "by-key", key), m.CreatedJob, job, may_repeat=True, **_if_match(if_match))
+
+
+def change_job(job_id: str, changes: Definition, *, if_match: IfMatch = None) -> Call[m.Job]:
+    """Change the named fields; None resets one that has a default.
+
+    With `if_match` (a version) it is refused with PreconditionFailed if somebody has changed the job since. That is
+    also what a repeat after a broken connection meets if the first try was carried out: the error then has a note.
+    """
+    return send("PATCH", path_of("jobs", job_id), m.Job, changes, may_repeat=True, **_if_match(if_match))
+
+
+def cancel_job(job_id: str) -> Call[m.JobMessage]:
+    """End it for good, and what of it is running. Its history stays."""
+    return _act_on_job(job_id, "cancel", may_repeat=True)
+
+
+def purge_job(job_id: str) -> Call[m.JobMessage]:
+    """Remove it with its history."""
+    return send("DELETE", with_query(path_of("jobs", job_id), {"purge": True}), m.JobMessage)
+
+
+def pause_job(job_id: str) -> Call[m.JobMessage]:
+    """Plan no more runs until it is resumed."""
+    return _act_on_job(job_id, "pause", may_repeat=True)
+
+
+def resume_job(job_id: str) -> Call[m.JobMessage]:
+    """Go on. What passed meanwhile is among the skipped instants of its executions."""
+    return _act_on_job(job_id, "resume")
+
+
+def run_job(job_id: str) -> Call[m.QueuedRun]:
+    """Run it once, now."""
+    return send("POST", path_of("jobs", job_id, "run"), m.QueuedRun)
+
+
+def retry_job(job_id: str) -> Call[m.QueuedRun]:
+    """Run it again, if its last execution failed."""
+    return send("POST", path_of("jobs", job_id, "retry"), m.QueuedRun)
+
+
+def job_status(job_id: str) -> Call[m.JobGlance]:
+    """How it stands, at a glance."""
+    return get(path_of("jobs", job_id, "status"), m.JobGlance)
+
+
+def job_executions(job_id: str, *, state: m.StateWord | None = None) -> Listed[m.ExecutionPage, m.Execution]:
+    """Its history, latest first. A page also has the last spans of `skipped` instants."""
+    return _executions(path_of("jobs", job_id, "executions"), state=state)
+
+
+def job_next(job_id: str, *, count: int | None = None) -> Call[m.Coming]:
+    """Its coming instants: 10, or up to 1,000."""
+    return get(path_of("jobs", job_id, "next"), m.Coming, count=count)
+
+
+def job_why(job_id: str) -> Call[m.Why]:
+    """What it will do next, and what holds it."""
+    return get(path_of("jobs", job_id, "why"), m.Why)
+
+
+# Executions
+
+
+def list_executions(
+    *,
+    state: m.StateWord | None = None,
+    job_id: str | None = None,
+    since: Instant | None = None,
+    until: Instant | None = None,
+) -> Listed[m.ExecutionPage, m.Execution]:
+    """Executions of one's own jobs, for an admin of all, that are scheduled at or after `since` and before `until`."""
+    return _executions(path_of("executions"), state=state, job_id=job_id, **{"from": since, "to": until})
+
+
+def get_execution(execution_id: str) -> Call[m.ExecutionDetail]:
+    """One, with its attempts."""
+    return get(path_of("executions", execution_id), m.ExecutionDetail)
+
+
+def logs(execution_id: str) -> Call[m.Logs]:
+    """What its attempts said so far, as one text."""
+    return get(path_of("executions", execution_id, "logs"), m.Logs)
+
+
+def follow_logs(execution_id: str, *, after: int | None = None) -> Followed[m.LogEntry]:
+    """What its attempts say, as they say it, until it has ended. `after`: the number of an entry, to go on from."""
+    path = path_of("executions", execution_id, "logs")
+    return Followed(path, lambda frame: m.LogEntry(frame.number, frame.data), after, end="end")
+
+
+def cancel_execution(execution_id: str) -> Call[m.Execution]:
+    """Cancel it, also while it is running."""
+    return send("POST", path_of("executions", execution_id, "cancel"), m.Execution)
+
+
+def retry_execution(execution_id: str) -> Call[m.QueuedRun]:
+    """Run its job again, as a new execution."""
+    return send("POST", path_of("executions", execution_id, "retry"), m.QueuedRun)
+
+
+def dead_letters(*, job_id: str | None = None) -> Listed[m.ExecutionPage, m.Execution]:
+    """Executions that ran out of attempts."""
+    return _executions(path_of("dead-letters"), job_id=job_id)
+
+
+def redrive(
+    ids: Iterable[str] | None = None, *, job_id: str | None = None, limit: int | None = None
+) -> Call[m.Redriven]:
+    """Run dead letters again: these, or else the latest, up to `limit` (100), of this job or of all."""
+    wanted = {"ids": None if ids is None else list(ids), "job_id": job_id, "limit": limit}
+    if wanted["ids"] == []:  # which the server would take for all
+        raise ValueError("redrive was given no ids; leave them out to run the latest dead letters again")
+    return send("POST", path_of("dead-letters", "redrive"), m.Redriven, _given(wanted))
+
+
+# The rest
+
+
+def preview_schedule(
+    schedule: str,
+    *,
+    timezone: str | None = None,
+    dst: Definition | None = None,
+    after: Instant | None = None,
+    count: int | None = None,
+) -> Call[m.Preview]:
+    """A schedule in words, its next instants (10, or up to 100), and warnings. Nothing is created."""
+    wanted = {"schedule": schedule, "timezone": timezone, "dst": dst, "after": after, "count": count}
+    return send("POST", path_of("schedules", "preview"), m.Preview, _given(wanted), may_repeat=True)
+
+
+def events(*, after: int | None = None) -> Followed[m.Event]:
+    """What happens to one's own jobs, for an admin to all, as it happens; without end.
+
+    `after`: the number of an event, to go on from. After an event of the kind `reset`, read the lists again.
+    """
+    return Followed(path_of("events"), _event, after, gap=RESET)
+
+
+def create_api_key(
+    name: str,
+    *,
+    user_id: str | None = None,
+    role: m.RoleWord | None = None,
+    tier: m.TierWord | None = None,
+    scopes: Iterable[m.RightWord] | None = None,
+    expires_in_days: float | None = None,
+) -> Call[m.MadeKey]:
+    """For admins: make a key, for oneself unless `user_id` is given. Its secret is in this answer only."""
+    wanted = {
+        "name": name, "user_id": user_id, "role": role, "tier": tier, "scopes": None if scopes is None else [*scopes],
+        "expires_in_days": expires_in_days,
+    }  # fmt: skip
+    return send("POST", path_of("api-keys"), m.MadeKey, _given(wanted))
+
+
+def list_api_keys() -> Call[m.KeyList]:
+    """For admins: the tenant's keys, latest first, without their secrets."""
+    return get(path_of("api-keys"), m.KeyList)
+
+
+def revoke_api_key(key_id: str) -> Call[m.KeyMessage]:
+    """For admins: for good."""
+    return send("DELETE", path_of("api-keys", key_id), m.KeyMessage)
+
+
+def audit(
+    *,
+    actor: str | None = None,
+    action: str | None = None,
+    resource: str | None = None,
+    since: Instant | None = None,
+    until: Instant | None = None,
+) -> Listed[m.AuditPage, m.AuditEntry]:
+    """For admins: who changed what, latest first."""
+    query = {"actor": actor, "action": action, "resource": resource, "from": since, "to": until}
+    return Listed(path_of("audit"), m.AuditPage, lambda page: page.entries, query)
+
+
+def cluster() -> Call[m.Cluster]:
+    """For admins: the living nodes with their roles, leases and shards."""
+    return get(path_of("cluster"), m.Cluster)
+
+
+def health(*, verbose: bool = False) -> Call[m.Health]:
+    """How the server is: an answer, whether it is well or not."""
+    call = get("/health", m.Health, verbose=verbose or None)
+    return msgspec.structs.replace(call, also_takes=503)
+
+
+def request(
+    method: str,
+    path: str,
+    *,
+    query: Mapping[str, Value] | None = None,
+    body: Any = None,
+    headers: Mapping[str, str] | None = None,
+    may_repeat: bool | None = None,
+) -> Call[Any]:
+    """What has no method here yet: any path of the server, such as /api/v1/jobs; answers its JSON as it came.
+
+    `may_repeat`: whether it may be sent again after a broken connection; if left out, only a GET is.
+    """
+    may_repeat = method == "GET" if may_repeat is None else may_repeat
+    path = with_query(path, query or {})
+    return send(method, path, cast(type[Any], Any), body, may_repeat=may_repeat, **(headers or {}))
+
+
+def _act_on_job(job_id: str, action: str, may_repeat: bool = False) -> Call[m.JobMessage]:
+    return send("POST", path_of("jobs", job_id, action), m.JobMessage, may_repeat=may_repeat)
+
+
+def _executions(path: str, **query: Value) -> Listed[m.ExecutionPage, m.Execution]:
+    return Listed(path, m.ExecutionPage, lambda page: page.executions, query)
+
+
+def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _if_match(version: IfMatch) -> dict[str, str]:
+    if version is None:
+        return {}
+    return {"If-Match": f'"{version}"' if isinstance(version, int) else version}
+
+
+def _event(frame: Frame) -> m.Event:
+    try:
+        return m.Event(frame.number, frame.kind, msgspec.json.decode(frame.data, type=dict[str, Any]))
+    except msgspec.DecodeError as error:
+        raise UnknownAnswer(f"the data of an event '{frame.kind}' can't be read: {error}", 200) from None

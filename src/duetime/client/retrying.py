@@ -1,0 +1,76 @@
+"""Which calls are sent again after what, and after how long. Pure: the clients send and wait.
+
+Sent again are
+- calls that may be repeated (Call.may_repeat), when their connection broke or a proxy said 502 or 504;
+- all calls, when nothing can have come of them: no connection was made, or Duetime itself said 429 or 503;
+- a create with its idempotency key, when an earlier try was cut off and the server is still busy with that (409).
+A wait that the server asks for (Retry-After) is kept to if it is not too long; otherwise it is the caller's to decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from duetime.client.calls import IDEMPOTENCY_KEY, Answer, Call, read_problem
+from duetime.client.errors import Problem, ServerAway
+
+FIRST_WAIT_SECONDS = 0.25  # at most, and half of it at least; doubled with each try
+LONGEST_WAIT_SECONDS = 30.0
+
+_NOT_NOW = {"RATE_LIMIT_EXCEEDED", "QUOTA_EXCEEDED", "OVERLOADED"}
+_UNDER_WAY = 409
+
+Outcome = Answer | ServerAway
+
+
+class Tries:
+    """Those of one call, or of one stream between two signs of life."""
+
+    def __init__(self, retries: int, chance: Callable[[], float]) -> None:
+        self._retries = retries
+        self._chance = chance
+        self._failed = 0
+        self._was_lost = False
+
+    def start_over(self) -> None:
+        """It works again: what comes next is counted from here."""
+        self._failed = 0
+
+    def wait_after(self, call: Call[Any], outcome: Outcome) -> float | None:
+        """Seconds to wait before the call is sent again; None if this outcome is the last."""
+        wait = self._wait(outcome) if self._failed < self._retries and self._is_passing(call, outcome) else None
+        self._failed += 1
+        self._was_lost |= isinstance(outcome, ServerAway) and outcome.was_sent
+        return wait
+
+    def conclude(self, error: Exception) -> Exception:
+        """The error that is raised in the end, with what a reader of it would not guess."""
+        if self._was_lost and isinstance(error, Problem):
+            error.add_note("An earlier try of this call was cut off: it may have been carried out then.")
+        return error
+
+    def _wait(self, outcome: Outcome) -> float | None:
+        asked = None if isinstance(outcome, ServerAway) else retry_after(outcome)
+        if asked is not None:  # and a little: not all who were told the same come back at once
+            return asked + self._chance() * FIRST_WAIT_SECONDS if asked <= LONGEST_WAIT_SECONDS else None
+        most = min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2.0**self._failed)
+        return most / 2 + self._chance() * most / 2
+
+    def _is_passing(self, call: Call[Any], outcome: Outcome) -> bool:
+        if isinstance(outcome, ServerAway):
+            return call.may_repeat or not outcome.was_sent
+        if call.accepts(outcome.status):
+            return False
+        if outcome.status == _UNDER_WAY:
+            return self._was_lost and IDEMPOTENCY_KEY in call.headers
+        if outcome.status in (429, 503):
+            problem = read_problem(outcome)
+            return call.may_repeat or (problem is not None and problem.error in _NOT_NOW)
+        return outcome.status in (502, 504) and call.may_repeat
+
+
+def retry_after(answer: Answer) -> float | None:
+    """In seconds. A date, which only a proxy would send, is left aside."""
+    said = answer.header("retry-after") or ""
+    return float(said) if said.isascii() and said.isdigit() else None

@@ -1,0 +1,80 @@
+"""Server-sent events: from bytes to frames, and where a broken stream is taken up again. No I/O."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterator
+from typing import Any, Generic, TypeVar
+
+from duetime.client.calls import Call, Followed, Frame
+
+T = TypeVar("T")
+
+_LINE_END = re.compile("\r\n|\n|\r")
+
+
+class Frames:
+    """Of one connection. What is cut off in the middle of a frame is forgotten with it."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._rest = ""
+        self._number: int | None = None
+        self._kind = ""
+        self._data: list[str] = []
+
+    def feed(self, chunk: bytes) -> Iterator[Frame]:
+        text = self._rest + self._decoder.decode(chunk)
+        held = "\r" if text.endswith("\r") else ""  # a line feed may follow that belongs to it
+        *lines, rest = _LINE_END.split(text.removesuffix("\r") if held else text)
+        self._rest = rest + held
+        for line in lines:
+            if line:
+                self._field(line)
+            elif self._data:
+                yield Frame(self._number, self._kind or "message", "\n".join(self._data))
+                self._number, self._kind, self._data = None, "", []
+            else:
+                self._number, self._kind = None, ""
+
+    def _field(self, line: str) -> None:
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "data":
+            self._data.append(value)
+        elif name == "event":
+            self._kind = value
+        elif name == "id" and value.isascii() and value.isdigit():
+            self._number = int(value)
+
+
+class Following(Generic[T]):
+    """A stream over all its connections."""
+
+    def __init__(self, followed: Followed[T]) -> None:
+        self._followed = followed
+        self._after = followed.after
+        self._frames = Frames()
+        self._was_open = False
+        self.is_over = False
+
+    def call(self) -> Call[Any]:
+        """What to ask the server for now."""
+        return self._followed.call(self._after)
+
+    def open(self) -> list[T]:
+        """A connection is made; answers what is to be handed out before what comes over it."""
+        gap = self._followed.gap if self._was_open and self._after is None else None
+        self._frames = Frames()
+        self._was_open = True
+        return [] if gap is None else [gap]
+
+    def take(self, chunk: bytes) -> Iterator[T]:
+        for frame in self._frames.feed(chunk):
+            if frame.kind == self._followed.end:
+                self.is_over = True
+                return
+            # Before it is handed out: the reader may stop there and come back later.
+            self._after = self._after if frame.number is None else frame.number
+            yield self._followed.read(frame)

@@ -1,0 +1,215 @@
+"""The client for programs with threads. `aio.py` has the same methods for those with an event loop."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from datetime import timedelta
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+
+from pyreqwest.client import SyncClientBuilder
+from pyreqwest.exceptions import RequestError
+from pyreqwest.request import SyncRequestBuilder
+
+from duetime.client import operations
+from duetime.client.batch import Batch, Definition
+from duetime.client.calls import PAGE_ROWS, Answer, Call, Followed, Listed, shown_as_method
+from duetime.client.errors import DuetimeError, ServerAway
+from duetime.client.models import BatchResult, Page
+from duetime.client.retrying import Tries
+from duetime.client.server import READ_AHEAD, Server, configured
+from duetime.client.sse import Following
+
+T = TypeVar("T")
+P = ParamSpec("P")
+PageT = TypeVar("PageT", bound=Page)
+
+
+class Listing(Generic[PageT, T]):
+    """All rows of a list when it is iterated over, asked for page by page; `page` asks for one."""
+
+    def __init__(self, client: Client, listed: Listed[PageT, T]) -> None:
+        self._client = client
+        self._listed = listed
+
+    def page(self, limit: int = 20, *, cursor: str | None = None, offset: int | None = None) -> PageT:
+        """`cursor` is the `next_cursor` of the page before."""
+        return self._client.send(self._listed.page(limit, cursor, offset))
+
+    def __iter__(self) -> Iterator[T]:
+        cursor = None
+        while True:
+            page = self.page(PAGE_ROWS, cursor=cursor)
+            yield from self._listed.rows(page)
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+
+def _sends(build: Callable[P, Call[T]]) -> Callable[Concatenate[Client, P], T]:
+    def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.send(build(*args, **kwargs))
+
+    return shown_as_method(method, build)
+
+
+def _lists(build: Callable[P, Listed[PageT, T]]) -> Callable[Concatenate[Client, P], Listing[PageT, T]]:
+    def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> Listing[PageT, T]:
+        return Listing(self, build(*args, **kwargs))
+
+    return shown_as_method(method, build, "Listing[{}]")
+
+
+def _follows(build: Callable[P, Followed[T]]) -> Callable[Concatenate[Client, P], Generator[T, None, None]]:
+    def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> Generator[T, None, None]:
+        return self.follow(build(*args, **kwargs))
+
+    return shown_as_method(method, build, "Generator[{}, None, None]")
+
+
+class Client:
+    """A Duetime. One may be used by many threads; close it, or use it in a `with`.
+
+    `url` and `token` (a JWT or an API key) default to DUETIME_URL and DUETIME_TOKEN. `timeout_seconds` is for a whole
+    answer, and for each sign of life of a stream. `retries`: how often a call is sent again if that is safe, with waits
+    that grow; `retrying.py` says which are. `sleep` and `chance` are for tests.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        timeout_seconds: float = 30.0,
+        retries: int = 3,
+        sleep: Callable[[float], object] = time.sleep,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._server = Server(url, token, timeout_seconds)
+        self._timeout = timedelta(seconds=timeout_seconds)
+        self._retries = retries
+        self._sleep = sleep
+        self._chance = chance
+        self._http = configured(SyncClientBuilder(), self._timeout).build()
+
+    @property
+    def url(self) -> str:
+        return self._server.url
+
+    def close(self) -> None:
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def send(self, call: Call[T]) -> T:
+        """Send a call, again if need be and if that is safe."""
+        tries = Tries(self._retries, self._chance)
+        while True:
+            outcome = self._try(call)
+            wait = tries.wait_after(call, outcome)
+            if wait is None:
+                break
+            self._sleep(wait)
+        if isinstance(outcome, ServerAway):
+            raise outcome
+        try:
+            return call.read(outcome)
+        except DuetimeError as error:
+            raise tries.conclude(error) from None
+
+    def _try(self, call: Call[Any]) -> Answer | ServerAway:
+        try:
+            response = self._request(call).timeout(self._timeout).build().send()
+            return Answer(response.status, response.bytes().to_bytes(), response.get_header)
+        except RequestError as error:
+            return self._server.away(call, error)
+
+    def _request(self, call: Call[Any]) -> SyncRequestBuilder:
+        request = self._http.request(call.method, self.url + call.path).headers(self._server.headers(call))
+        return request if call.body is None else request.body_bytes(call.body)
+
+    def follow(self, followed: Followed[T]) -> Generator[T, None, None]:
+        """The events of a stream, over as many connections as it takes. Closing the generator ends it."""
+        following, tries = Following(followed), Tries(self._retries, self._chance)
+        while True:
+            call = following.call()
+            outcome: Answer | ServerAway
+            try:
+                with self._request(call).streamed_read_buffer_limit(READ_AHEAD).build_streamed() as response:
+                    if response.status == 200:
+                        yield from following.open()
+                        while (chunk := response.body_reader.read_chunk()) is not None:
+                            tries.start_over()
+                            yield from following.take(chunk.to_bytes())
+                            if following.is_over:
+                                return
+                        outcome = self._server.ended(call)
+                    else:
+                        outcome = Answer(response.status, response.bytes().to_bytes(), response.get_header)
+            except RequestError as error:
+                outcome = self._server.away(call, error)
+            wait = tries.wait_after(call, outcome)
+            if wait is None:
+                raise outcome if isinstance(outcome, ServerAway) else call.failure(outcome)
+            self._sleep(wait)
+
+    def create_jobs(self, jobs: Iterable[Definition]) -> BatchResult:
+        """Create many jobs, read as they come and sent some thousands at a time; answers what became of each.
+
+        A batch has no idempotency key: when its connection breaks it is not repeated, as that could create jobs twice.
+        BatchInterrupted then says how far it came, and of which jobs nobody knows. Jobs with a `key` of their own can
+        be sent again whatever happened: those that are there are refused as CONFLICT.
+        """
+        batch = Batch()
+        for job in jobs:
+            if call := batch.add(job):
+                self._send_chunk(batch, call)
+        if call := batch.rest():
+            self._send_chunk(batch, call)
+        return batch.result()
+
+    def _send_chunk(self, batch: Batch, call: Call[BatchResult]) -> None:
+        try:
+            batch.answered(self.send(call))
+        except DuetimeError as error:
+            raise batch.interrupted(error) from error
+
+    create_job = _sends(operations.create_job)
+    list_jobs = _lists(operations.list_jobs)
+    get_job = _sends(operations.get_job)
+    put_job_by_key = _sends(operations.put_job_by_key)
+    change_job = _sends(operations.change_job)
+    cancel_job = _sends(operations.cancel_job)
+    purge_job = _sends(operations.purge_job)
+    pause_job = _sends(operations.pause_job)
+    resume_job = _sends(operations.resume_job)
+    run_job = _sends(operations.run_job)
+    retry_job = _sends(operations.retry_job)
+    job_status = _sends(operations.job_status)
+    job_executions = _lists(operations.job_executions)
+    job_next = _sends(operations.job_next)
+    job_why = _sends(operations.job_why)
+
+    list_executions = _lists(operations.list_executions)
+    get_execution = _sends(operations.get_execution)
+    logs = _sends(operations.logs)
+    follow_logs = _follows(operations.follow_logs)
+    cancel_execution = _sends(operations.cancel_execution)
+    retry_execution = _sends(operations.retry_execution)
+    dead_letters = _lists(operations.dead_letters)
+    redrive = _sends(operations.redrive)
+
+    preview_schedule = _sends(operations.preview_schedule)
+    events = _follows(operations.events)
+    create_api_key = _sends(operations.create_api_key)
+    list_api_keys = _sends(operations.list_api_keys)
+    revoke_api_key = _sends(operations.revoke_api_key)
+    audit = _lists(operations.audit)
+    cluster = _sends(operations.cluster)
+    health = _sends(operations.health)
+    request = _sends(operations.request)

@@ -1,0 +1,136 @@
+"""Chains: jobs that start when others have ended. What an end does to those that wait for it, and what is a loop. Pure.
+
+A job that comes `after` others has a link to each, by its key. A link is done while the latest end of that job is one
+that counts; when all of a job's links are, they are cleared and the job is due. Ends that come while it is due already
+belong to the start that is about to be.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from duetime.domain.errors import InvalidRequest
+from duetime.domain.instants import LATEST
+from duetime.domain.job import JobStatus
+from duetime.domain.plan import Skipped
+from duetime.domain.states import State
+
+MOST_LINKS = 20_000  # that are looked at to see whether a chain comes back to itself
+_MOST_NAMED = 12  # keys of a loop
+
+_FAILURES = frozenset({State.FAILED, State.TIMEOUT})
+_ENDS = {"success": "succeed", "failure": "fail", "any": "end"}
+_COUNTS = {"success": frozenset({State.COMPLETED}), "failure": _FAILURES, "any": _FAILURES | {State.COMPLETED}}
+
+
+class Link(msgspec.Struct, frozen=True, array_like=True):
+    """That a job waits for the end of another, as it is stored, and how the waiting job stands."""
+
+    job_id: str
+    tenant: str
+    key: str  # of the other
+    ends: str  # which of its ends count: the job's `on`
+    is_done: bool
+    status: JobStatus
+    due_at: int | None  # of the waiting job; while it is paused, when it would have been
+    awaited: str | None  # the other's id; None while there is no job with that key
+
+    @property
+    def is_open(self) -> bool:
+        """Whether ends count for it: not while its job is due already, nor if that has no run left."""
+        if self.status is JobStatus.PAUSED:
+            return self.due_at is not None
+        return self.status is JobStatus.PENDING and self.due_at == LATEST
+
+
+class Followed(NamedTuple):
+    marks: list[tuple[str, str, bool]]  # (job, key, whether it is done from here on): those that change
+    starts: list[str]  # jobs that are due now
+    skips: list[tuple[str, str]]  # (job, tenant) of those that would be, but are paused
+
+
+def follow(ends: Iterable[tuple[str, State]], links: Sequence[Link]) -> Followed:
+    """What these ends of executions, as (job, state) in their order, do to the jobs that have these links.
+
+    All links of each of those jobs must be there.
+    """
+    of_job, of_awaited = defaultdict[str, list[Link]](list), defaultdict[str, list[Link]](list)
+    for link in links:
+        of_job[link.job_id].append(link)
+        if link.awaited is not None:
+            of_awaited[link.awaited].append(link)
+    done = {(link.job_id, link.key): link.is_done for link in links}
+    starts: dict[str, None] = {}
+    skips: dict[tuple[str, str], None] = {}
+    for job_id, state in ends:
+        if state not in _COUNTS["any"]:
+            continue
+        for link in of_awaited.get(job_id, ()):
+            if not link.is_open or link.job_id in starts:
+                continue
+            done[link.job_id, link.key] = state in _COUNTS[link.ends]
+            own = [(one.job_id, one.key) for one in of_job[link.job_id]]
+            if all(done[place] for place in own):
+                done.update(dict.fromkeys(own, False))
+                if link.status is JobStatus.PAUSED:
+                    skips[link.job_id, link.tenant] = None
+                else:
+                    starts[link.job_id] = None
+    marks = [(*place, is_done) for place, is_done in done.items()]
+    before = [link.is_done for link in links]
+    changed = [mark for mark, was in zip(marks, before, strict=True) if mark[2] != was]
+    return Followed(changed, list(starts), list(skips))
+
+
+def skipped(skips: Iterable[tuple[str, str]], now: int) -> list[Skipped]:
+    """The ledger's entries for starts that fell into a pause."""
+    return [Skipped(job_id, tenant, now, now + 1, 1, "paused") for job_id, tenant in skips]
+
+
+def explain_wait(key: str, on: str, is_there: bool) -> str:
+    """What a job waits for, in words."""
+    missing = "" if is_there else "; there is no job with this key"
+    return f"waits for '{key}' to {_ENDS[on]}{missing}"
+
+
+def check_loops(keys: Sequence[str], links: Sequence[tuple[str, str]]) -> None:
+    """Raises InvalidRequest if one of these jobs would wait for its own end.
+
+    `links` are (key, key of a job that it comes after): of these jobs and of all that they come after, near and far.
+    """
+    if len(links) > MOST_LINKS:
+        message = f"it would make a chain of more than {MOST_LINKS:,} links; cut it in two"
+        raise InvalidRequest.at("/after", message)
+    before = defaultdict[str, list[str]](list)
+    for key, awaited in links:
+        before[key].append(awaited)
+    if (way := _find_loop(keys, before)) is not None:
+        named = way if len(way) <= _MOST_NAMED else [*way[: _MOST_NAMED - 1], "…", way[-1]]
+        message = f"the chain would come back to itself: {' → '.join(named)}; take one of these out of it"
+        raise InvalidRequest.at("/after", message)
+
+
+def _find_loop(keys: Sequence[str], before: Mapping[str, Sequence[str]]) -> list[str] | None:
+    """The way round, in the order in which the jobs would run; None if there is none."""
+    finished: set[str] = set()
+    for first in keys:
+        if first in finished:
+            continue
+        way = {first: None}  # from a job back to what it comes after, and on
+        ahead = [iter(before.get(first, ()))]
+        while ahead:
+            found = next(ahead[-1], None)
+            if found is None:
+                ahead.pop()
+                finished.add(way.popitem()[0])
+            elif found in way:
+                round_trip = list(way)[list(way).index(found) :]
+                return [found, *reversed(round_trip)]
+            elif found not in finished:
+                way[found] = None
+                ahead.append(iter(before.get(found, ())))
+    return None

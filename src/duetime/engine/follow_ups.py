@@ -1,0 +1,85 @@
+"""What follows from ends: made for whoever writes them (the recorder, the reconciler), and told when it is written.
+
+`domain.follow_ups` decides. A job that is to tell somebody and can't be stored is not worth an end that is not written:
+it is logged, and an event says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import structlog
+
+from duetime.domain import follow_ups
+from duetime.domain.commands import CreateJobs, FollowUp, PauseJob
+from duetime.domain.errors import DuetimeError
+from duetime.domain.execution import Attempted, Run
+from duetime.domain.states import OPEN
+from duetime.telemetry.events import EventHub
+
+log = structlog.get_logger()
+
+MOST_IN_A_COMMIT = 200  # each may take a savepoint of its own; what they follow from must not wait for long
+
+Ends = Sequence[tuple[Run, Attempted]]
+R = TypeVar("R", bound=tuple[Any, ...])
+
+
+def pages(results: Iterable[R]) -> Iterator[list[R]]:
+    """Ends (run, attempted, …) in as few pages as have not too many follow-ups each: nearly always one."""
+    page: list[R] = []
+    count = 0
+    for result in results:
+        page.append(result)
+        count += follow_ups.has_follow_ups(result[0], result[1])
+        if count >= MOST_IN_A_COMMIT:
+            yield page
+            page, count = [], 0
+    if page:
+        yield page
+
+
+class FollowUps:
+    def __init__(self, events: EventHub, entropy: Callable[[int], bytes]) -> None:
+        self._events = events
+        self._entropy = entropy
+        self.due_hint: Callable[[int], None] = lambda due_at: None
+
+    def commands(self, ends: Ends, now: int) -> list[FollowUp]:
+        return [
+            command
+            for run, attempted in ends
+            if follow_ups.has_follow_ups(run, attempted)
+            for command in follow_ups.follow_ups(run, attempted, now, self._entropy(10))
+        ]
+
+    def tell(
+        self, ends: Ends, commands: Sequence[FollowUp], answers: Sequence[Any], refused: Collection[str], now: int
+    ) -> None:
+        """`answers` are those to `commands`; `refused` names the executions whose end was not written."""
+        for command, answer in zip(commands, answers, strict=True):
+            if command.execution_id not in refused:
+                self._tell(command, answer, now)
+        # Whoever comes after a job knows it by its key, and may be due now.
+        if any(isinstance(command.command, CreateJobs) for command in commands) or any(
+            run.spec.key is not None and attempted.state not in OPEN for run, attempted in ends
+        ):
+            self.due_hint(now)
+
+    def _tell(self, command: FollowUp, answer: Any, now: int) -> None:
+        following = command.command
+        if isinstance(following, PauseJob) and not isinstance(answer, DuetimeError):
+            self._events.publish("job.paused", now, following.tenant, {"job_id": following.job_id, "by": following.by})
+        elif isinstance(following, CreateJobs):
+            (job,) = following.jobs
+            data: dict[str, object] = {"job_id": job.job_id, "name": job.name}
+            if not isinstance(answer, DuetimeError):
+                self._events.publish("job.created", now, job.tenant, data)
+                return
+            log.error(
+                "nobody is told how an execution ended: the request can't be stored", name=job.name,
+                execution_id=command.execution_id, error=answer.message,
+            )  # fmt: skip
+            about: dict[str, object] = {"execution_id": command.execution_id, "name": job.name, "error": answer.code}
+            self._events.publish("webhook.refused", now, job.tenant, about)

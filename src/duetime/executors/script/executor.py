@@ -1,0 +1,113 @@
+"""The script executor: one attempt is one program and all that it starts, and nothing of it outlives the attempt.
+
+A script job is code execution: whoever may write one has a shell on the nodes that run it, as the user that scripts
+run as. It is held to limits and can't linger; it is not locked in. That is why an operator has to allow it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from duetime.domain.execution import ErrorType
+from duetime.domain.payloads import Script
+from duetime.executors.script.limits import ScriptLimits
+from duetime.executors.script.link import KeeperLink, KeeperLost
+from duetime.executors.script.outcome import outcome_of, timeout_of
+from duetime.executors.script.request import request_of
+from duetime.executors.script.run import ScriptRun, WardenLost
+from duetime.executors.script.wire import Refused
+from duetime.ports.executor import NotSent, Outcome, Task
+
+_T = TypeVar("_T")
+
+
+class ScriptExecutor:
+    """Carries out `script` jobs, if they are `allowed` here. The keeper is started with the first of them."""
+
+    def __init__(self, limits: ScriptLimits, *, allowed: bool) -> None:
+        self._limits = limits
+        self._allowed = allowed
+        self._link = KeeperLink()
+
+    @property
+    def keeper_pid(self) -> int | None:
+        return self._link.pid
+
+    async def start(self) -> None:
+        """Nothing to open: a node that runs no scripts has no keeper."""
+
+    async def stop(self) -> None:
+        await self._link.stop()
+
+    async def execute(self, task: Task[Script]) -> Outcome:
+        payload = task.payload
+        if not self._allowed:
+            message = "Scripts are not allowed on this node; its operator has to set ALLOW_SCRIPTS. Nothing was run."
+            return Outcome(ErrorType.BLOCKED_TARGET, message)
+        if not (payload.argv or payload.script):
+            return Outcome(ErrorType.INTERNAL_ERROR, "The job has neither argv nor a script. Nothing was run.")
+        deadline = asyncio.get_running_loop().time() + task.timeout_seconds
+        try:
+            async with ScriptRun(task.log) as run:
+                return await self._attempt(run, task, deadline)
+        except WardenLost:
+            message = "The process that watched over the script was killed, and the script with it."
+        except (KeeperLost, OSError) as problem:
+            message = f"The script was not started: {problem}."
+        return Outcome(ErrorType.INTERNAL_ERROR, message)
+
+    async def _attempt(self, run: ScriptRun, task: Task[Script], deadline: float) -> Outcome:
+        try:
+            async with asyncio.timeout_at(deadline):
+                refused = await self._prepare(run, task)
+        except TimeoutError:
+            return timeout_of(None, task.timeout_seconds, None)
+        if refused is not None:
+            return outcome_of(refused, self._limits, None)
+        if not task.may_send():
+            raise NotSent
+        run.go()
+        return await self._see_through(run, task, deadline)
+
+    async def _prepare(self, run: ScriptRun, task: Task[Script]) -> Refused | None:
+        request = request_of(task, self._limits)
+        with suppress(KeeperLost):
+            return await run.prepare(self._link, request)
+        return await run.prepare(self._link, request)  # by a new keeper; nothing has been started yet
+
+    async def _see_through(self, run: ScriptRun, task: Task[Script], deadline: float) -> Outcome:
+        is_late = False
+        try:
+            async with asyncio.timeout_at(deadline):
+                end = await run.ended()
+        except TimeoutError:
+            is_late = True
+            end = await _whatever_comes(run.end())
+        except asyncio.CancelledError:
+            with suppress(WardenLost):
+                await _whatever_comes(run.end())
+            raise
+        await run.folder_removed()
+        run.stdout.close()
+        if is_late:
+            return timeout_of(end, task.timeout_seconds, run.stdout.tail())
+        return outcome_of(end, self._limits, run.stdout.tail())
+
+
+async def _whatever_comes(work: Coroutine[Any, Any, _T]) -> _T:
+    """Done to the end, however often we are cancelled meanwhile: the last one of these is raised afterwards."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as again:
+            cancelled = again
+        except WardenLost:
+            break
+    if cancelled is not None:
+        raise cancelled
+    return task.result()

@@ -1,0 +1,151 @@
+"""The keeper: one process a node, which forks a warden for each script. It says nothing and decides nothing.
+
+What the node sends is one byte and three descriptors: a warden's socket and the pipes for its script's output. The
+keeper is a sub-reaper, too: it inherits what a killed warden leaves behind, and ends it.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+
+from duetime.executors.script.launch import IGNORED_BY_KEEPER
+from duetime.executors.script.system import LINUX, become_subreaper, descendants
+from duetime.executors.script.users import Users, end_all_of, may_switch
+from duetime.executors.script.warden import Warden, end_descendants
+from duetime.executors.script.wire import Refused, to_line
+
+_LAST_SECONDS = 10.0  # to see the wardens off when the node is gone
+_DESCRIPTORS = 3
+
+
+class Keeper:
+    def __init__(self, node: socket.socket) -> None:
+        self._node = node
+        self._users = Users() if may_switch() else None
+        self._wardens: dict[int, int | None] = {}  # the users of their scripts, by process id
+        self._wakes, self._wake = _wake_up_pipe()
+
+    def run(self) -> None:
+        """Until the node is gone, and the wardens after it."""
+        poll = select.poll()
+        poll.register(self._node, select.POLLIN)
+        poll.register(self._wakes, select.POLLIN)
+        while True:
+            ready = {descriptor for descriptor, _ in poll.poll()}
+            if self._wakes in ready:
+                os.read(self._wakes, 4096)
+                self._reap()
+            if self._node.fileno() in ready and not self._accept():
+                break
+        deadline = time.monotonic() + _LAST_SECONDS
+        while self._wardens and time.monotonic() < deadline:
+            self._reap()
+            time.sleep(0.005)
+
+    def _accept(self) -> bool:
+        """False: the node is gone."""
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._node, 1, _DESCRIPTORS)
+        except ConnectionError:
+            return False
+        if not data:
+            return False
+        if len(descriptors) < _DESCRIPTORS:  # too many are open: the node sees its end close, and says so
+            for descriptor in descriptors:
+                os.close(descriptor)
+            return True
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)  # unlike all others, these come open to the script
+        control, outputs = socket.socket(fileno=descriptors[0]), (descriptors[1], descriptors[2])
+        user = self._users.take() if self._users is not None else None
+        if self._users is not None and user is None:
+            control.send(to_line(Refused(126, "There is no free user for one more script on this machine.")))
+        else:
+            self._fork(control, outputs, user)
+        control.close()
+        for output in outputs:
+            os.close(output)
+        return True
+
+    def _fork(self, control: socket.socket, outputs: tuple[int, int], user: int | None) -> None:
+        pid = os.fork()
+        if pid != 0:
+            self._wardens[pid] = user
+            return
+        code = 1
+        try:
+            for descriptor in (self._wakes, self._wake, self._node.detach()):
+                os.close(descriptor)
+            if self._users is not None:
+                self._users.close_others(user)
+            wakes, _ = _wake_up_pipe()
+            Warden(control, outputs, user, wakes).run()
+            code = 0
+        except BaseException:  # noqa: BLE001 -- a warden must never return into the keeper's code
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid not in self._wardens:
+                continue  # what a lost warden left behind
+            user = self._wardens.pop(pid)
+            if status != 0:
+                self._clear_up(user)
+            if self._users is not None and user is not None:
+                self._users.give_back(user)
+
+    def _clear_up(self, user: int | None) -> None:
+        """End what a lost warden had: all of our children that are no wardens."""
+        while LINUX and descendants(os.getpid(), self._wardens):
+            if user is None or not end_all_of(user):
+                end_descendants(frozenset(self._wardens))
+            for pid in descendants(os.getpid(), self._wardens):
+                _collect(pid)
+            time.sleep(0.001)
+
+
+def _collect(pid: int) -> None:
+    try:
+        os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return  # not ours yet: its own parent is still dying
+
+
+def _wake_up_pipe() -> tuple[int, int]:
+    """A descriptor that is readable after a child has ended, and the one that the signal writes to."""
+    reads, writes = os.pipe()
+    os.set_blocking(reads, False)
+    os.set_blocking(writes, False)
+    signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    return reads, writes
+
+
+def main(descriptor: int) -> None:
+    for number in IGNORED_BY_KEEPER:
+        signal.signal(number, signal.SIG_IGN)  # it ends when the node does, and not before
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    node = socket.socket(fileno=descriptor)
+    node.set_inheritable(False)
+    become_subreaper()
+    sys.stdout = sys.stderr
+    gc.disable()
+    gc.freeze()
+    Keeper(node).run()

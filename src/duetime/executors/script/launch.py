@@ -1,0 +1,178 @@
+"""From fork to exec: how the process of a script comes to be. Runs in a warden, which has one thread."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import resource
+import signal
+
+from duetime.executors.script.system import LINUX, die_with_parent, forgo_privileges, tasks_of
+from duetime.executors.script.users import switch
+from duetime.executors.script.wire import Refused, Request
+
+NOT_FOUND = 127
+NOT_RUNNABLE = 126
+_FIRST_TO_GO = b"1000"  # when the machine runs out of memory, the kernel ends a script before anything else
+# By the keeper itself, by Python, and by whoever started the node: nohup, or a shell with it in the background.
+IGNORED_BY_KEEPER = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_IGNORED = {number for number in signal.valid_signals() if signal.getsignal(number) is signal.SIG_IGN}
+_IGNORED.update(IGNORED_BY_KEEPER)
+
+
+class Launch(Exception):
+    """The script was not started; says why."""
+
+    def __init__(self, exit_code: int, message: str) -> None:
+        super().__init__(message)
+        self.refused = Refused(exit_code, message)
+
+
+def launch(request: Request, folder: str, user: int | None, outputs: tuple[int, int], process_ceiling: int) -> int:
+    """Start the program in a session of its own and answer its process id, or raise Launch."""
+    told, tell = os.pipe()
+    warden = os.getpid()
+    child = os.fork()
+    if child == 0:
+        try:
+            _become(request, folder, user, outputs, process_ceiling, warden)
+        except Launch as problem:
+            os.write(tell, json.dumps(problem.refused).encode())
+        except BaseException as problem:  # noqa: BLE001 -- a child must never return into the warden's code
+            os.write(tell, json.dumps([NOT_RUNNABLE, f"The script can't be started: {problem!r}."]).encode())
+        finally:
+            os._exit(NOT_RUNNABLE)
+    os.close(tell)
+    with os.fdopen(told, "rb") as pipe:
+        told_why = pipe.read()  # empty when exec has closed the other end
+    if told_why:
+        os.waitpid(child, 0)
+        raise Launch(*json.loads(told_why))
+    return child
+
+
+def _become(
+    request: Request, folder: str, user: int | None, outputs: tuple[int, int], process_ceiling: int, warden: int
+) -> None:
+    os.setsid()
+    _reset_signals()
+    _plug(outputs)
+    os.umask(0o077)
+    if LINUX:
+        _be_first_to_go()
+    _limit(resource.RLIMIT_CORE, 0)
+    _limit(resource.RLIMIT_FSIZE, request.file_bytes)
+    _limit(resource.RLIMIT_NOFILE, request.open_files)
+    if process_ceiling:
+        _limit(resource.RLIMIT_NPROC, process_ceiling)
+    if request.cpu_seconds:
+        _limit(resource.RLIMIT_CPU, request.cpu_seconds, request.cpu_seconds + 1)  # a signal, and then the end
+    if user is not None:
+        switch(user)
+    die_with_parent(warden, signal.SIGKILL)
+    forgo_privileges()
+    _enter(request.cwd or folder, user)
+    if LINUX:  # macOS refuses this one
+        # What is reserved and never written (as runtimes do by the gigabyte) does not count here, unlike for RLIMIT_AS.
+        _limit(resource.RLIMIT_DATA, request.memory_bytes)
+    _execute(request.argv, request.env, user)
+
+
+def _reset_signals() -> None:
+    """What is ignored stays so over exec, unlike what is handled."""
+    for number in _IGNORED:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+def _be_first_to_go() -> None:
+    try:
+        descriptor = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
+    except OSError:
+        return  # a sandbox that has no such file
+    os.write(descriptor, _FIRST_TO_GO)
+    os.close(descriptor)
+
+
+def _plug(outputs: tuple[int, int]) -> None:
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for target, source in enumerate((nothing, *outputs)):
+        os.dup2(source, target)  # all others close at exec
+
+
+def _limit(which: int, soft: int, hard: int | None = None) -> None:
+    """Not above what this process itself has been given."""
+    most = resource.getrlimit(which)[1]
+    hard = soft if hard is None else hard
+    if most != resource.RLIM_INFINITY:
+        soft, hard = min(soft, most), min(hard, most)
+    resource.setrlimit(which, (soft, hard))
+
+
+def _enter(cwd: str, user: int | None) -> None:
+    if not os.path.isabs(cwd):
+        raise Launch(NOT_RUNNABLE, f"The job's cwd '{cwd}' is not absolute; write it from the root: /…")
+    try:
+        os.chdir(cwd)
+    except FileNotFoundError:
+        raise Launch(NOT_RUNNABLE, f"The folder '{cwd}' is not there; make it on this node, or change it.") from None
+    except PermissionError:
+        raise Launch(
+            NOT_RUNNABLE, f"The folder '{cwd}' can't be entered by {_who(user)}; let others read and enter it."
+        ) from None
+    except (OSError, ValueError) as problem:
+        raise Launch(NOT_RUNNABLE, f"The folder '{cwd}' can't be entered: {problem}.") from None
+
+
+def _execute(argv: list[str], env: dict[str, str], user: int | None) -> None:
+    program = argv[0]
+    try:
+        os.execvpe(program, argv, env)
+    except (FileNotFoundError, NotADirectoryError):
+        if "/" in program and os.path.exists(program):
+            message = f"The program '{program}' asks for an interpreter (its #! line) that is not there."
+        else:
+            place = "" if "/" in program else f" in PATH ({env['PATH']})"
+            message = f"There is no program '{program}'{place}; install it on this node, or name its whole path."
+        raise Launch(NOT_FOUND, message) from None
+    except PermissionError:
+        raise Launch(NOT_RUNNABLE, f"The program '{program}' may not be run by {_who(user)}.") from None
+    except OSError as problem:
+        why = {
+            errno.ENOEXEC: "it is no program of this machine, and has no #! line",
+            errno.E2BIG: "its arguments and environment are too long",
+        }.get(problem.errno or 0, problem.strerror)
+        raise Launch(NOT_RUNNABLE, f"The program '{program}' can't be run: {why}.") from None
+    except ValueError as problem:
+        raise Launch(NOT_RUNNABLE, f"The argv or env can't be handed to a program: {problem}.") from None
+
+
+def _who(user: int | None) -> str:
+    return f"the user that scripts run as ({os.getuid() if user is None else user})"
+
+
+def process_ceiling(user: int | None, processes: int) -> int:
+    """What the kernel may hold a script to: twice the limit, which the warden itself enforces meanwhile. 0: nothing.
+
+    The kernel counts threads, and all of a user together. A user of its own has none yet. Ours has, and some may be out
+    of sight in other containers; a ceiling below them would keep the script from starting anything at all.
+    """
+    if user is not None:
+        return 2 * processes
+    if not LINUX or os.geteuid() == 0:
+        return 0  # nothing binds root
+    ceiling = tasks_of(os.getuid()) + 2 * processes
+    return ceiling if _can_fork_under(ceiling) else 0
+
+
+def _can_fork_under(ceiling: int) -> bool:
+    child = os.fork()
+    if child == 0:
+        try:
+            _limit(resource.RLIMIT_NPROC, ceiling)
+            os.fork()  # both go on to the next line
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitpid(child, 0)[1] == 0

@@ -1,0 +1,49 @@
+"""What a script is started with: its arguments, and an environment that holds nothing of the node's own."""
+
+from __future__ import annotations
+
+import tempfile
+
+from duetime.domain.instants import format_instant
+from duetime.domain.payloads import Script
+from duetime.executors.script.limits import ScriptLimits
+from duetime.executors.script.wire import Request
+from duetime.ports.executor import Task
+
+_SHELL = "/bin/sh"
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def request_of(task: Task[Script], limits: ScriptLimits) -> Request:
+    payload = task.payload
+    has_argv = bool(payload.argv)
+    return Request(
+        argv=list(payload.argv) if has_argv else [payload.interpreter or _SHELL],
+        script=None if has_argv else payload.script,
+        env=_environment(task),
+        cwd=payload.cwd,
+        folder=str(limits.folder or tempfile.gettempdir()),
+        cpu_seconds=limits.cpu_seconds,
+        memory_bytes=limits.memory_bytes,
+        file_bytes=limits.file_bytes,
+        open_files=limits.open_files,
+        processes=limits.processes,
+    )
+
+
+def _environment(task: Task[Script]) -> dict[str, str]:
+    """The job's own may replace the defaults, but not what Duetime says of the run: a receiver trusts the token.
+
+    HOME and TMPDIR come with the private folder, unless the job sets them.
+    """
+    return {
+        "PATH": _PATH,
+        "LANG": "C.UTF-8",
+        **task.payload.env,
+        "DUETIME_JOB_ID": task.job_id,
+        "DUETIME_EXECUTION_ID": task.execution_id,
+        "DUETIME_ATTEMPT": str(task.attempt),
+        "DUETIME_FENCING_TOKEN": str(task.token),
+        "DUETIME_SCHEDULED_AT": format_instant(task.scheduled_at),
+        "DUETIME_TRIGGER": str(task.trigger),
+    }

@@ -1,0 +1,128 @@
+"""One script from the node's side: its warden's socket and its two pipes. Letting go of it ends the script."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from contextlib import suppress
+from types import TracebackType
+
+from duetime.executors.script.link import KeeperLink, KeeperLost
+from duetime.executors.script.output import Output
+from duetime.executors.script.wire import (
+    GO,
+    TERMINATE,
+    Answer,
+    Ended,
+    Ready,
+    Refused,
+    Request,
+    from_line,
+    pack,
+)
+from duetime.ports.logs import LogWriter
+
+_READY_SECONDS = 10.0  # a keeper that takes longer is stuck
+_END_SECONDS = 15.0  # the warden's own grace, and time for the kernel to take apart what was large
+_FOLDER_SECONDS = 5.0  # a million files are removed without us
+
+
+class WardenLost(Exception):
+    """Somebody killed it, or it can't end the script. What it had is ended by the keeper."""
+
+
+class ScriptRun:
+    """Use with `async with`: on leaving, all descriptors are closed."""
+
+    def __init__(self, log: LogWriter) -> None:
+        self._warden = 0  # its process id
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self.stdout = Output("stdout", log)
+        try:
+            self.stderr = Output("stderr", log)
+        except OSError:
+            self.stdout.close()
+            raise
+
+    async def __aenter__(self) -> ScriptRun:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stdout.close()
+        self.stderr.close()
+        if self._writer is not None:
+            self._writer.transport.abort()
+            with suppress(OSError):
+                await self._writer.wait_closed()
+
+    async def prepare(self, link: KeeperLink, request: Request) -> Refused | None:
+        """Everything but the start; None: it may start. Raises KeeperLost, and may be called once more then."""
+        async with link.turns:
+            try:
+                async with asyncio.timeout(_READY_SECONDS):
+                    answer = await self._ask(link, request)
+            except TimeoutError:
+                link.give_up()
+                raise KeeperLost("the keeper of scripts does not answer") from None
+        if not isinstance(answer, Ready | Refused):
+            raise KeeperLost("the warden of the script ended before it began")
+        self.stdout.close_writer()
+        self.stderr.close_writer()
+        if isinstance(answer, Refused):
+            return answer
+        self._warden = answer.warden
+        return None
+
+    async def _ask(self, link: KeeperLink, request: Request) -> Answer | None:
+        if self._writer is not None:
+            self._writer.transport.abort()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._reader, self._writer = await asyncio.open_unix_connection(sock=ours)
+            link.ask(theirs.fileno(), self.stdout.descriptor, self.stderr.descriptor)
+        self._writer.write(pack(request))
+        return await self._answer()
+
+    def go(self) -> None:
+        self._order(GO)
+
+    async def ended(self) -> Ended | Refused:
+        answer = await self._answer()
+        if isinstance(answer, Ended | Refused):
+            return answer
+        raise WardenLost
+
+    async def end(self) -> Ended | Refused:
+        """SIGTERM, and SIGKILL a little later; back when no process of it is left."""
+        self._order(TERMINATE)
+        try:
+            async with asyncio.timeout(_END_SECONDS):
+                return await self.ended()
+        except TimeoutError:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(self._warden, signal.SIGKILL)  # stopped by its script, perhaps; the keeper inherits that
+            raise WardenLost from None
+
+    async def folder_removed(self) -> None:
+        assert self._reader is not None
+        with suppress(TimeoutError, ConnectionError):
+            async with asyncio.timeout(_FOLDER_SECONDS):
+                await self._reader.read()
+
+    async def _answer(self) -> Answer | None:
+        """None: the other side is gone."""
+        assert self._reader is not None
+        try:
+            line = await self._reader.readline()
+        except ConnectionError:
+            return None
+        return from_line(line) if line.endswith(b"\n") else None
+
+    def _order(self, order: bytes) -> None:
+        assert self._writer is not None
+        self._writer.write(order)

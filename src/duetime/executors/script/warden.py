@@ -1,0 +1,231 @@
+"""A warden: starts one script, watches it, and ends all of it. A process of its own, forked by the keeper.
+
+It goes on without keeper, and ends without node: when its socket closes, so does the script. Nobody else waits for
+these processes, and none of them can leave: this is their sub-reaper.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterable
+
+from duetime.executors.script.folders import make_folder, remove_folder, write_script
+from duetime.executors.script.launch import NOT_RUNNABLE, Launch, launch, process_ceiling
+from duetime.executors.script.system import (
+    LINUX,
+    become_subreaper,
+    descendants,
+    proportional_bytes,
+    resident_bytes,
+)
+from duetime.executors.script.users import end_all_of
+from duetime.executors.script.wire import GO, LENGTH, TERMINATE, Answer, Ended, Ready, Refused, Request, to_line, unpack
+
+GRACE_SECONDS = 2.0  # from SIGTERM to SIGKILL
+_WATCH_SECONDS = 0.1
+_WATCH_SHARE = 20  # a look that takes long is taken more seldom: at most this part of the time goes into looking
+
+
+class Warden:
+    """`user`: who the script runs as; None: who we are."""
+
+    def __init__(self, control: socket.socket, outputs: tuple[int, int], user: int | None, wakes: int) -> None:
+        self._control = control
+        self._outputs = outputs
+        self._user = user
+        self._wakes = wakes  # readable when a child has ended
+        self._script = 0  # its process id
+        self._status: int | None = None
+        self._cpu_seconds = 0.0
+        self._limit = ""
+        self._deadline: float | None = None  # of what is left, since the order to end
+
+    def run(self) -> None:
+        request = self._receive()
+        if request is None:
+            return
+        become_subreaper()
+        try:
+            folder = make_folder(request.folder)
+        except OSError as problem:
+            self._refuse_folder(request.folder, problem)
+            return
+        try:
+            self._run_in(folder, request)
+        finally:
+            remove_folder(folder)
+
+    def _refuse_folder(self, folder: str, problem: OSError) -> None:
+        message = f"No private folder can be made in '{folder}': {problem.strerror}; name another for scripts."
+        self._tell(Refused(NOT_RUNNABLE, message))
+
+    def _run_in(self, folder: str, request: Request) -> None:
+        try:
+            request = self._prepare(folder, request)
+            ceiling = process_ceiling(self._user, request.processes)
+        except (OSError, ValueError) as problem:
+            self._tell(Refused(NOT_RUNNABLE, f"The script can't be prepared: {problem}."))
+            return
+        self._tell(Ready(os.getpid()))
+        if self._order() != GO:
+            return
+        try:
+            self._script = launch(request, folder, self._user, self._outputs, ceiling)
+        except Launch as problem:
+            self._tell(problem.refused)
+            return
+        except OSError as problem:  # no process or no descriptor to be had
+            self._tell(Refused(NOT_RUNNABLE, f"The script can't be started: {problem}."))
+            return
+        for output in self._outputs:
+            os.close(output)
+        self._watch(request)
+        self._end_all()
+        assert self._status is not None  # nothing is left, so the script itself has been waited for
+        self._tell(Ended(self._status, self._cpu_seconds, self._limit))
+
+    def _prepare(self, folder: str, request: Request) -> Request:
+        argv, env = request.argv, {"HOME": folder, "TMPDIR": folder} | request.env
+        if request.script is not None:
+            argv = [*argv, write_script(folder, request.script, self._user)]
+        if self._user is not None:
+            os.chown(folder, self._user, self._user)
+            for output in self._outputs:
+                os.fchown(output, self._user, self._user)  # or it could not open /dev/stderr
+        return request._replace(argv=argv, env=env)
+
+    def _watch(self, request: Request) -> None:
+        """Until the script has ended; after the order to end, until all of it has, or its grace is over."""
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        poll.register(self._wakes, select.POLLIN)
+        look_at = time.monotonic() + _WATCH_SECONDS
+        while not self._is_over():
+            now = time.monotonic()
+            until = look_at if self._deadline is None else min(look_at, self._deadline)
+            ready = {descriptor for descriptor, _ in poll.poll(max(0.0, until - now) * 1000 + 1)}
+            if self._wakes in ready:
+                os.read(self._wakes, 4096)
+            if self._control.fileno() in ready and not self._obey():
+                return
+            if time.monotonic() >= look_at:
+                look_at = self._look(request)
+                if self._limit:
+                    return
+
+    def _is_over(self) -> bool:
+        nothing_left = self._reap()
+        if self._deadline is None:
+            return self._status is not None
+        return nothing_left or time.monotonic() >= self._deadline
+
+    def _obey(self) -> bool:
+        """False: end it all now, for the node is gone."""
+        order = self._order()
+        if order == TERMINATE and self._deadline is None:
+            self._deadline = time.monotonic() + GRACE_SECONDS
+            self._ask_to_end()
+        return order != b""
+
+    def _ask_to_end(self) -> None:
+        """The group at once, and whoever has left it."""
+        elsewhere = [pid for pid in descendants(os.getpid()) if _group(pid) != self._script]
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._script, signal.SIGTERM)
+        _signal(elsewhere, signal.SIGTERM)
+
+    def _order(self) -> bytes:
+        """Empty: the node is gone."""
+        try:
+            return self._control.recv(1)
+        except ConnectionError:
+            return b""
+
+    def _look(self, request: Request) -> float:
+        """Hold the whole of it to its limits; answers when to look again."""
+        began = time.process_time()  # not what others made us wait
+        pids = descendants(os.getpid())
+        if len(pids) > request.processes:
+            self._limit = "processes"
+        elif resident_bytes(pids) > request.memory_bytes and proportional_bytes(pids) > request.memory_bytes:
+            self._limit = "memory"
+        took = time.process_time() - began
+        return time.monotonic() + max(_WATCH_SECONDS, took * _WATCH_SHARE)
+
+    def _reap(self) -> bool:
+        """Wait for all children that have ended. True: there are no others."""
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return True
+            if pid == 0:
+                return False
+            if pid == self._script:
+                self._status = status
+                self._cpu_seconds = usage.ru_utime + usage.ru_stime
+
+    def _end_all(self) -> None:
+        if not LINUX:
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS says the latter of zombies
+                os.killpg(self._script, signal.SIGKILL)
+        pause = 0.0005
+        while not self._reap():
+            if self._user is None or not end_all_of(self._user):
+                end_descendants()
+            time.sleep(pause)
+            pause = min(0.05, 2 * pause)
+
+    def _receive(self) -> Request | None:
+        """None: the node has thought better of it."""
+        head = self._receive_exactly(LENGTH.size)
+        body = self._receive_exactly(LENGTH.unpack(head)[0]) if head else b""
+        return unpack(body) if body else None
+
+    def _receive_exactly(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            part = self._control.recv(size - len(data))
+            if not part:
+                return b""
+            data += part
+        return bytes(data)
+
+    def _tell(self, answer: Answer) -> None:
+        with contextlib.suppress(OSError):  # the node is gone, and there is nobody to tell
+            self._control.sendall(to_line(answer))
+
+
+def end_descendants(spared: frozenset[int] = frozenset()) -> None:
+    """Stop all that descend from this process until no new one shows up, then kill them: a fork bomb can't outrun it.
+
+    Some may still slip through; the caller repeats this until there is nobody left to wait for.
+    """
+    stopped: set[int] = set()
+    while fresh := set(descendants(os.getpid(), spared)) - stopped:
+        _signal(fresh, signal.SIGSTOP)
+        stopped |= fresh
+    _signal(stopped, signal.SIGKILL)
+
+
+def _group(pid: int) -> int:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return 0
+
+
+def _signal(pids: Iterable[int], number: int) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            continue  # it has ended by itself
+        except PermissionError as problem:
+            sys.stderr.write(f"process {pid} of a script can't be ended: {problem}\n")

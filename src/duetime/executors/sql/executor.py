@@ -1,0 +1,79 @@
+"""The SQL executor: one attempt is one statement, sent once, and one outcome whatever the server does.
+
+The time a task has covers everything: finding the connection, waiting for one that is free, connecting and the
+statement. When an attempt ends, so has its statement: one that took too long or was cancelled is stopped first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from duetime.domain.execution import ErrorType
+from duetime.domain.payloads import SqlQuery
+from duetime.executors.sql.limits import SqlLimits
+from duetime.executors.sql.own import OwnDatabase
+from duetime.executors.sql.postgres import PostgresStatements
+from duetime.executors.sql.problems import Failed, blocked, timed_out
+from duetime.executors.sql.sqlite import SqliteStatements
+from duetime.executors.sql.table import Table
+from duetime.domain.connection_urls import BadUrl, SqliteUrl, parse_url
+from duetime.ports.executor import Outcome, Task
+
+FindConnection = Callable[[str, str], Awaitable[str | None]]
+
+
+class SqlExecutor:
+    """Carries out `sql_query` jobs.
+
+    `find`: the URL of a tenant's connection by name, in plain; None if there is none. `own`: what no job may reach.
+    """
+
+    def __init__(self, find: FindConnection, own: OwnDatabase, limits: SqlLimits) -> None:
+        self._find = find
+        self._postgres = PostgresStatements(own, limits)
+        self._sqlite = SqliteStatements(own, limits)
+
+    async def start(self) -> None:
+        """Nothing to open: connections come with the first attempts."""
+
+    async def stop(self) -> None:
+        await self._postgres.stop()
+        await self._sqlite.stop()
+
+    async def execute(self, task: Task[SqlQuery]) -> Outcome:
+        clock = asyncio.get_running_loop().time
+        begun_at = clock()
+        try:
+            table = await self._run(task, begun_at + task.timeout_seconds)
+        except Failed as problem:
+            task.log.write("log", f"{problem.message}\n")
+            return Outcome(error_type=problem.error_type, error_message=problem.message)
+        rows = "1 row" if table.row_count == 1 else f"{table.row_count} rows"
+        task.log.write("log", f"{rows} in {(clock() - begun_at) * 1000:.0f} ms\n")
+        return Outcome(response=table.encode())
+
+    async def _run(self, task: Task[SqlQuery], deadline: float) -> Table:
+        query = task.payload
+        text = await self._url(task, query.connection, deadline)
+        try:
+            url = parse_url(text)
+        except BadUrl as problem:
+            raise blocked(f"The connection {query.connection!r} can't be used. {problem} Register it anew.") from None
+        if isinstance(url, SqliteUrl):
+            return await self._sqlite.run(task, query, url, deadline)
+        return await self._postgres.run(task, query, url, deadline)
+
+    async def _url(self, task: Task[SqlQuery], name: str, deadline: float) -> str:
+        try:
+            async with asyncio.timeout_at(deadline):
+                url = await self._find(task.tenant, name)
+        except TimeoutError:
+            raise timed_out(task.timeout_seconds, f"The connection {name!r} could not be looked up") from None
+        except Exception as problem:  # a registry of any kind; its words may hold the URL
+            raise Failed(
+                ErrorType.INTERNAL_ERROR, f"The connection {name!r} could not be looked up: {type(problem).__name__}."
+            ) from problem
+        if url is None:
+            raise blocked(f"There is no connection {name!r}: register it, or name another in the job.")
+        return url

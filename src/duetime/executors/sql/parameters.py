@@ -1,0 +1,138 @@
+"""JSON values as the objects that the PostgreSQL driver wants for a parameter's type.
+
+What JSON has no form for comes as text: numerics if they must be exact, uuids, dates and instants in ISO 8601, bytes in
+base64. For json and jsonb any value is the JSON value that it is. A type that is not known here gets the value as it
+is; if the driver can't send that, the statement can cast it from text.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode
+from collections.abc import Callable
+from datetime import date, datetime, time
+from decimal import Decimal, InvalidOperation
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from duetime.executors.sql.problems import Failed, wrong
+
+_ARGUMENT = re.compile(r"argument \$(\d+)")
+_INVALID = "SQLSTATE 22023"
+
+
+def bind(values: list[Any], types: tuple[asyncpg.Type, ...]) -> list[Any]:
+    """Raises Failed with the number and type of the one that does not fit; its value is not told: it may be secret."""
+    if len(values) != len(types):
+        raise wrong(f"The statement has {len(types)} parameters, the job gives {len(values)}.", "SQLSTATE 08P01")
+    return [_bound(number, value, type_) for number, (value, type_) in enumerate(zip(values, types, strict=True), 1)]
+
+
+def _bound(number: int, value: Any, type_: asyncpg.Type) -> Any:
+    try:
+        return _converted(value, type_.name)
+    except (ValueError, TypeError, InvalidOperation, OverflowError):
+        raise misfit(number, type_) from None
+
+
+def _converted(value: Any, name: str) -> Any:
+    if value is None:
+        return None
+    if name.endswith("[]"):
+        if not isinstance(value, list):
+            raise TypeError
+        return [_converted(item, name if isinstance(item, list) else name[:-2]) for item in value]
+    convert = _CONVERTERS.get(name)
+    return value if convert is None else convert(value)
+
+
+def misfit(number: int, type_: asyncpg.Type) -> Failed:
+    wanted = _WANTED.get(type_.name.removesuffix("[]"))
+    if wanted is None:
+        hint = f"pass text and write ${number}::text::{type_.name} in the statement"
+    else:
+        hint = f"pass a list, each item {wanted}" if type_.name.endswith("[]") else f"pass {wanted}"
+    return wrong(f"Parameter ${number} does not fit its type, {type_.name}: {hint}.", _INVALID)
+
+
+def misfit_of(problem: Exception, types: tuple[asyncpg.Type, ...]) -> Failed:
+    """For what the driver could not send."""
+    match = _ARGUMENT.search(str(problem))
+    if match is None or int(match[1]) > len(types):
+        return wrong("The driver can't send the parameters: pass them as text and cast them.", _INVALID)
+    return misfit(int(match[1]), types[int(match[1]) - 1])
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise TypeError
+    return int(value)
+
+
+def _float(value: Any) -> float:
+    if isinstance(value, bool):
+        raise TypeError
+    return float(value)
+
+
+def _numeric(value: Any) -> Decimal:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise TypeError
+    return Decimal(str(value))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list | dict):
+        raise TypeError
+    return msgspec.json.encode(value).decode()
+
+
+def _boolean(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError
+    return value
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _bytes(value: Any) -> bytes:
+    return b64decode(value, validate=True)
+
+
+def _instant(value: Any) -> datetime:
+    instant = datetime.fromisoformat(value)
+    if instant.tzinfo is None:
+        raise ValueError("no offset")
+    return instant
+
+
+def _local_instant(value: Any) -> datetime:
+    instant = datetime.fromisoformat(value)
+    if instant.tzinfo is not None:
+        raise ValueError("an offset")
+    return instant
+
+
+_INTEGERS = dict.fromkeys(("int2", "int4", "int8", "oid"), _integer)
+_TEXTS = dict.fromkeys(("text", "varchar", "bpchar", "name", "citext", "unknown"), _text)
+_CONVERTERS: dict[str, Callable[[Any], Any]] = {
+    **_INTEGERS, **_TEXTS, "float4": _float, "float8": _float, "numeric": _numeric, "bool": _boolean,
+    "json": _json, "jsonb": _json, "uuid": UUID, "bytea": _bytes, "timestamptz": _instant,
+    "timestamp": _local_instant, "date": date.fromisoformat, "time": time.fromisoformat, "timetz": time.fromisoformat,
+}  # fmt: skip
+_WANTED = {
+    **dict.fromkeys(_INTEGERS, "a whole number within its range"), **dict.fromkeys(_TEXTS, "text"),
+    "float4": "a number", "float8": "a number", "numeric": "a number, or text for one that must be exact",
+    "bool": "true or false", "json": "any JSON value", "jsonb": "any JSON value", "uuid": "text such as "
+    "01970c6e-7b1a-7c3d-8e4f-5a6b7c8d9e0f", "bytea": "its bytes in base64",
+    "timestamptz": "text such as 2026-01-31T12:00:00Z, with an offset",
+    "timestamp": "text such as 2026-01-31T12:00:00, without an offset", "date": "text such as 2026-01-31",
+    "time": "text such as 12:00:00", "timetz": "text such as 12:00:00+02:00",
+}  # fmt: skip

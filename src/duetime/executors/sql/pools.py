@@ -1,0 +1,237 @@
+"""Connections to PostgreSQL servers: few for each tenant and URL, and as new whenever a job gets one.
+
+What a job leaves behind (settings, temporary tables, advisory locks, LISTEN) is discarded before another may have the
+connection; one whose state is unknown is closed instead. Kept ones are closed when nobody used them for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import OrderedDict
+
+import asyncpg
+
+from duetime.domain.execution import ErrorType
+from duetime.executors.sql.limits import SqlLimits
+from duetime.executors.sql.own import OwnDatabase, check_address, check_tables
+from duetime.executors.sql.problems import Failed, unreachable
+from duetime.domain.connection_urls import PostgresUrl
+from duetime.postgres import TROUBLE
+
+MOST_POOLS = 64
+_RESET_SECONDS = 5.0
+_CLIENT_CHECK_SINCE = 14
+_LIMIT = "SELECT setting::bigint FROM pg_catalog.pg_settings WHERE name = 'statement_timeout'"
+
+Key = tuple[str, PostgresUrl]
+
+
+class Session:
+    """A connection, and what was found out about its server."""
+
+    def __init__(self, connection: asyncpg.Connection, most_ms: int) -> None:
+        self.connection = connection
+        self.most_ms = most_ms  # what the server's operator lets a statement of this user take; 0: any time
+        self.checks_client = connection.get_server_version().major >= _CLIENT_CHECK_SINCE
+        self.idle_since = 0.0
+
+    async def begin(self, seconds: float) -> None:
+        """Bound what comes, on the server: it keeps to that also when this node hangs or is gone."""
+        limit = max(1, int(seconds * 1000))
+        settings = [
+            f"SET statement_timeout = {min(limit, self.most_ms) if self.most_ms else limit}",
+            f"SET idle_in_transaction_session_timeout = {limit}",
+        ]
+        if self.checks_client:
+            settings.append("SET client_connection_check_interval = 1000")
+        try:
+            await self.connection.execute(";".join(settings))
+        except asyncpg.InvalidParameterValueError:
+            if not self.checks_client:
+                raise
+            self.checks_client = False  # the server's system can't
+            await self.begin(seconds)
+
+
+class Pool:
+    """Of one tenant and URL."""
+
+    def __init__(self, limit: int) -> None:
+        self.room = asyncio.Semaphore(limit)
+        self.idle: list[Session] = []
+        self.users = 0
+
+
+class Pools:
+    def __init__(self, own: OwnDatabase, limits: SqlLimits) -> None:
+        self._own = own
+        self._limits = limits
+        self._pools: OrderedDict[Key, Pool] = OrderedDict()
+        self._closing: set[asyncio.Task[None]] = set()
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    async def take(self, tenant: str, url: PostgresUrl, deadline: float) -> Session:
+        """One that is bounded and answers. Raises Failed; TimeoutError once it is too late. Give it back."""
+        check_address(self._own, url)
+        pool = self._pool((tenant, url))
+        pool.users += 1
+        self._evict()
+        try:
+            async with asyncio.timeout_at(deadline):
+                await pool.room.acquire()
+        except BaseException:
+            pool.users -= 1
+            raise
+        try:
+            return await self._ready(pool, url, deadline)
+        except BaseException:
+            self._leave(pool)
+            raise
+
+    async def _ready(self, pool: Pool, url: PostgresUrl, deadline: float) -> Session:
+        clock = asyncio.get_running_loop().time
+        async with asyncio.timeout_at(deadline):
+            while pool.idle:
+                session = pool.idle.pop()
+                try:
+                    await session.begin(deadline - clock())
+                except TROUBLE:
+                    session.connection.terminate()  # the server went meanwhile: nothing was sent, so another will do
+                except BaseException:
+                    session.connection.terminate()
+                    raise
+                else:
+                    return session
+            return await self._open(url, deadline)
+
+    async def _open(self, url: PostgresUrl, deadline: float) -> Session:
+        try:
+            connection = await connect(url)
+        except TimeoutError as problem:
+            if problem.errno is None:
+                raise
+            raise unreachable(url.shown, problem) from None
+        except (*TROUBLE, asyncpg.ClientConfigurationError, ValueError) as problem:
+            raise unreachable(url.shown, problem) from None
+        try:
+            await check_tables(connection)
+            session = Session(connection, await connection.fetchval(_LIMIT))
+            await session.begin(deadline - asyncio.get_running_loop().time())
+        except TROUBLE as problem:
+            connection.terminate()
+            if isinstance(problem, TimeoutError):
+                raise
+            raise unreachable(url.shown, problem) from None
+        except BaseException:
+            connection.terminate()
+            raise
+        return session
+
+    def give_back(self, tenant: str, url: PostgresUrl, session: Session) -> None:
+        """Keep it, once what the job left in it is discarded. Does not wait: the job's outcome is known."""
+        self._spawn(self._reset(self._pools[tenant, url], session))
+
+    def throw_away(self, tenant: str, url: PostgresUrl, session: Session) -> None:
+        session.connection.terminate()
+        self._leave(self._pools[tenant, url])
+
+    async def stop(self) -> None:
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        while self._closing:
+            await asyncio.wait(self._closing)
+        for pool in self._pools.values():
+            await asyncio.gather(*(_close(session) for session in pool.idle))
+        self._pools.clear()
+
+    async def _reset(self, pool: Pool, session: Session) -> None:
+        connection = session.connection
+        try:
+            async with asyncio.timeout(_RESET_SECONDS):
+                if connection.is_in_transaction():
+                    await connection.execute("ROLLBACK")
+                await connection.execute("DISCARD ALL")
+        except TROUBLE:
+            connection.terminate()
+        else:
+            session.idle_since = asyncio.get_running_loop().time()
+            pool.idle.append(session)
+            self._sweep_later()
+        self._leave(pool)
+
+    def _leave(self, pool: Pool) -> None:
+        pool.users -= 1
+        pool.room.release()
+        self._evict()
+
+    def _pool(self, key: Key) -> Pool:
+        pool = self._pools.get(key)
+        if pool is None:
+            pool = self._pools[key] = Pool(self._limits.connections)
+        self._pools.move_to_end(key)
+        return pool
+
+    def _evict(self) -> None:
+        """Those used longest ago, down to the number that is kept; those in use stay."""
+        surplus = max(0, len(self._pools) - MOST_POOLS)
+        for key in [key for key, pool in self._pools.items() if not pool.users][:surplus]:
+            for session in self._pools.pop(key).idle:
+                self._spawn(_close(session))
+
+    def _sweep_later(self) -> None:
+        if self._sweeper is None:
+            self._sweeper = asyncio.get_running_loop().call_later(self._limits.idle_seconds, self._sweep)
+
+    def _sweep(self) -> None:
+        self._sweeper = None
+        oldest = asyncio.get_running_loop().time() - self._limits.idle_seconds
+        for key, pool in list(self._pools.items()):
+            for session in [session for session in pool.idle if session.idle_since <= oldest]:
+                pool.idle.remove(session)
+                self._spawn(_close(session))
+            if pool.idle:
+                self._sweep_later()
+            elif not pool.users:
+                del self._pools[key]
+
+    def _spawn(self, work: asyncio._CoroutineLike[None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+
+async def connect(url: PostgresUrl) -> asyncpg.Connection:
+    """Everything is named, so that nothing is taken from the environment: its password is for another server."""
+    try:
+        return await asyncpg.connect(
+            host=url.host,
+            port=url.port,
+            user=url.user,
+            password=url.password,
+            database=url.database,
+            ssl=_trust(url.sslmode),
+            target_session_attrs="any",
+            timeout=None,
+            statement_cache_size=0,  # DISCARD ALL forgets them
+            server_settings={"application_name": "duetime job"},
+        )
+    except asyncpg.InterfaceError as problem:
+        raise Failed(
+            ErrorType.CONNECTION_ERROR, f"No connection to {url.shown}: the server and the driver do not agree."
+        ) from problem
+
+
+def _trust(sslmode: str) -> str | ssl.SSLContext:
+    if not sslmode.startswith("verify"):
+        return sslmode
+    context = ssl.create_default_context()
+    context.check_hostname = sslmode == "verify-full"
+    return context
+
+
+async def _close(session: Session) -> None:
+    try:
+        await session.connection.close(timeout=_RESET_SECONDS)
+    except TROUBLE:
+        session.connection.terminate()

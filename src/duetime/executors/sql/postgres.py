@@ -1,0 +1,223 @@
+"""One statement on a PostgreSQL server.
+
+It is a transaction of its own. What returns no rows runs by itself, so that VACUUM and CREATE INDEX CONCURRENTLY can;
+so does CALL, whose procedure may commit, and which returns one row at most. What returns rows is read through a portal
+in a transaction: a few rows at a time as long as they are kept, the rest is passed over on the server. So a statement
+always runs to its end, also a SELECT of a function that does the work, and memory does not depend on its result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from contextlib import suppress
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from duetime.domain.execution import ErrorType
+from duetime.domain.payloads import SqlQuery
+from duetime.executors.sql.limits import SqlLimits
+from duetime.executors.sql.own import OwnDatabase
+from duetime.executors.sql.parameters import bind, misfit_of
+from duetime.executors.sql.pools import Pools, Session, connect
+from duetime.executors.sql.problems import Failed, clean, lost, server_refused, timed_out, wrong
+from duetime.executors.sql.table import Table
+from duetime.domain.connection_urls import PostgresUrl
+from duetime.executors.sql.words import first_word
+from duetime.ports.executor import NotSent, Task
+from duetime.postgres import TROUBLE
+
+_STOP_SECONDS = 5.0  # a cancelled statement ends within that, or its backend is ended
+_FIRST_ROWS = 8  # rows may be wide: each look takes twice as many as the one before
+_ALL_ROWS = 2**31 - 1
+_COUNT = re.compile(r" (\d+)$")
+_DOCUMENTS = ("json", "jsonb")
+_UNSHOWABLE = "The result holds a value that can't be shown: cast it in the statement, as in column::text."
+
+
+class PostgresStatements:
+    def __init__(self, own: OwnDatabase, limits: SqlLimits) -> None:
+        self._pools = Pools(own, limits)
+        self._limits = limits
+
+    async def stop(self) -> None:
+        await self._pools.stop()
+
+    async def run(self, task: Task[SqlQuery], query: SqlQuery, url: PostgresUrl, deadline: float) -> Table:
+        """Raises Failed, NotSent, CancelledError: by then the statement is over on the server."""
+        try:
+            session = await self._pools.take(task.tenant, url, deadline)
+        except TimeoutError:
+            raise timed_out(task.timeout_seconds, f"There was no connection to {url.shown}") from None
+        work = asyncio.create_task(self._statement(task, query, session))
+        try:
+            await asyncio.wait({work}, timeout=deadline - asyncio.get_running_loop().time())
+        finally:
+            is_over = work.done()
+            if not is_over:
+                await _undisturbed(_end(work, session, url))
+                self._pools.throw_away(task.tenant, url, session)
+        if not is_over:
+            raise timed_out(task.timeout_seconds, f"{url.shown} did not finish the statement, which was stopped:")
+        return self._result(task, url, session, work)
+
+    def _result(self, task: Task[SqlQuery], url: PostgresUrl, session: Session, work: asyncio.Task[Table]) -> Table:
+        problem = work.exception()
+        if problem is None or isinstance(problem, asyncpg.PostgresError | Failed | NotSent):
+            self._pools.give_back(task.tenant, url, session)
+        else:
+            self._pools.throw_away(task.tenant, url, session)
+        match problem:
+            case asyncpg.QueryCanceledError() if "statement timeout" in str(problem):
+                raise Failed(ErrorType.TIMEOUT, f"{url.shown} stopped the statement: its time was over.") from None
+            case asyncpg.PostgresConnectionError() | asyncpg.AdminShutdownError() | asyncpg.CrashShutdownError():
+                raise lost(url.shown) from None
+            case asyncpg.PostgresError():
+                raise server_refused(problem) from None
+            case OSError() | asyncpg.InterfaceError() | asyncpg.InternalClientError():
+                raise lost(url.shown) from None
+        return work.result()
+
+    async def _statement(self, task: Task[SqlQuery], query: SqlQuery, session: Session) -> Table:
+        connection = session.connection
+
+        def notice(_: Any, message: asyncpg.PostgresLogMessage) -> None:
+            task.log.write("log", clean(f"{message.severity}: {message.message}\n"))
+
+        connection.add_log_listener(notice)
+        try:
+            return await self._prepared(task, query, connection)
+        finally:
+            # Also of one that is being closed.
+            with suppress(asyncpg.InterfaceError):
+                connection.remove_log_listener(notice)
+
+    async def _prepared(self, task: Task[SqlQuery], query: SqlQuery, connection: asyncpg.Connection) -> Table:
+        word = first_word(query.statement)
+        if not word:
+            raise wrong("The statement is empty.", "SQLSTATE 42601")
+        if word == "COPY":
+            raise wrong("COPY can't be used in a job: use INSERT … SELECT, or SELECT.", "SQLSTATE 0A000")
+        try:
+            statement = await connection.prepare(query.statement)
+        except asyncpg.PostgresSyntaxError as problem:
+            if "multiple commands" in str(problem):
+                raise wrong("A job is one statement, this has several: make a job of each.", "SQLSTATE 42601") from None
+            raise
+        types = statement.get_parameters()
+        arguments = bind(query.parameters, types)
+        try:
+            if statement.get_attributes() and word != "CALL":
+                return await self._rows(task, connection, statement, arguments)
+            return await self._plain(task, connection, statement, arguments)
+        except asyncpg.DataError as problem:
+            if getattr(problem, "severity", None) is None:  # the driver's own, the server has not seen it
+                raise misfit_of(problem, types) from None
+            raise
+        except (ValueError, OverflowError, asyncpg.UnsupportedClientFeatureError):
+            raise wrong(_UNSHOWABLE, "SQLSTATE 0A000") from None
+
+    async def _plain(
+        self,
+        task: Task[SqlQuery],
+        connection: asyncpg.Connection,
+        statement: asyncpg.PreparedStatement,
+        arguments: list[Any],
+    ) -> Table:
+        attributes = statement.get_attributes()
+        _ask(task)
+        rows = await statement.fetch(*arguments)
+        if connection.is_in_transaction():
+            raise wrong("A job is one statement in a transaction of its own: it can't begin another.", "SQLSTATE 0A000")
+        table = Table(self._limits, [attribute.name for attribute in attributes])
+        for row in rows:
+            table.add(_decoded(row, attributes))
+        if not attributes:
+            count = _COUNT.search(statement.get_statusmsg() or "")
+            table.row_count = int(count[1]) if count else 0
+        return table
+
+    async def _rows(
+        self,
+        task: Task[SqlQuery],
+        connection: asyncpg.Connection,
+        statement: asyncpg.PreparedStatement,
+        arguments: list[Any],
+    ) -> Table:
+        attributes = statement.get_attributes()
+        table = Table(self._limits, [attribute.name for attribute in attributes])
+        await connection.execute("BEGIN")
+        cursor = await statement.cursor(*arguments)
+        _ask(task)
+        wanted, left = _FIRST_ROWS, self._limits.rows
+        while left and not table.is_full:
+            wanted = min(wanted, left)
+            rows = await cursor.fetch(wanted)
+            for row in rows:
+                table.add(_decoded(row, attributes))
+            if len(rows) < wanted:
+                break
+            left, wanted = left - wanted, wanted * 2
+        else:
+            while passed := await cursor.forward(_ALL_ROWS):
+                table.skip(passed)
+        await connection.execute("COMMIT")
+        return table
+
+
+def _ask(task: Task[SqlQuery]) -> None:
+    if not task.may_send():
+        raise NotSent
+
+
+def _decoded(row: asyncpg.Record, attributes: tuple[asyncpg.Attribute, ...]) -> list[Any]:
+    values = list(row)
+    for place, attribute in enumerate(attributes):
+        if attribute.type.name in _DOCUMENTS and values[place] is not None:
+            with suppress(msgspec.DecodeError):  # a number beyond what we can hold: it stays text
+                values[place] = msgspec.json.decode(values[place])
+    return values
+
+
+async def _end(work: asyncio.Task[Table], session: Session, url: PostgresUrl) -> None:
+    """The driver asks the server to cancel; the connection answers again when the server has."""
+    work.cancel()
+    await asyncio.wait({work})
+    if not await _answers(session):
+        await _end_backend(session, url)
+
+
+async def _answers(session: Session) -> bool:
+    try:
+        async with asyncio.timeout(_STOP_SECONDS):
+            await session.connection.execute("ROLLBACK")
+    except TROUBLE:
+        return False
+    return True
+
+
+async def _end_backend(session: Session, url: PostgresUrl) -> None:
+    """It did not listen, or the way to it is broken: another connection ends it."""
+    with suppress(*TROUBLE, Failed):
+        async with asyncio.timeout(_STOP_SECONDS):
+            other = await connect(url)
+            try:
+                waits = f", {int(_STOP_SECONDS * 1000)}" if other.get_server_version().major >= 14 else ""
+                await other.execute(f"SELECT pg_terminate_backend({session.connection.get_server_pid()}{waits})")
+            finally:
+                other.terminate()
+
+
+async def _undisturbed(work: Any) -> None:
+    """Until it is done, however often whoever waits for it is cancelled."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as again:
+            cancelled = again
+    if cancelled is not None:
+        raise cancelled

@@ -1,0 +1,95 @@
+"""Why a statement came to nothing, as sentences. None holds a password or a URL: they are kept and shown."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+from typing import Any
+
+import apsw
+import asyncpg
+
+from duetime.domain.execution import ErrorType
+
+LONGEST_MESSAGE = 1000
+_UNFIT = {0: None}
+
+
+class Failed(Exception):
+    """The end of an attempt that did not succeed."""
+
+    def __init__(self, error_type: ErrorType, message: str) -> None:
+        super().__init__(message)
+        self.error_type = error_type
+        self.message = clean(message)[:LONGEST_MESSAGE]
+
+
+def clean(text: str) -> str:
+    """Text that any store can hold: no NUL, valid UTF-8."""
+    return text.translate(_UNFIT).encode("utf-8", "replace").decode("utf-8")
+
+
+def blocked(message: str) -> Failed:
+    """Refused by us; another attempt would be, too."""
+    return Failed(ErrorType.BLOCKED_TARGET, f"{message} Nothing was sent.")
+
+
+def wrong(message: str, code: str) -> Failed:
+    """The statement or its parameters are wrong, which we found before the server did."""
+    return Failed(ErrorType.SQL_ERROR, f"{message} ({code})")
+
+
+def timed_out(seconds: float, what: str) -> Failed:
+    return Failed(ErrorType.TIMEOUT, f"{what} within {seconds:g} s.")
+
+
+def unreachable(shown: str, problem: Exception) -> Failed:
+    """No connection stands, or the one that stood broke."""
+    return Failed(ErrorType.CONNECTION_ERROR, f"No connection to {shown}: {_reason(problem)}.")
+
+
+def lost(shown: str) -> Failed:
+    return Failed(
+        ErrorType.CONNECTION_ERROR,
+        f"The connection to {shown} was lost while the statement ran. Whether it took effect is not known.",
+    )
+
+
+def _reason(problem: Exception) -> str:
+    match problem:
+        case asyncpg.PostgresError():
+            return _server_said(problem).rstrip(".")
+        case ssl.SSLError():
+            return (problem.reason or "the TLS handshake failed").replace("_", " ").lower()
+        case socket.gaierror():
+            return "its host name was not found"
+        case OSError() if problem.errno:
+            return os.strerror(problem.errno)
+        case _:
+            return "the server did not keep to the protocol, or closed the connection"
+
+
+def server_refused(problem: asyncpg.PostgresError) -> Failed:
+    return Failed(ErrorType.SQL_ERROR, _server_said(problem))
+
+
+def _server_said(problem: asyncpg.PostgresError) -> str:
+    said = str(getattr(problem, "message", None) or problem.args[0]).rstrip(".")
+    if position := getattr(problem, "position", None):
+        said += f", at character {position}"
+    for more in (getattr(problem, "detail", None), getattr(problem, "hint", None)):
+        if more:
+            said += f". {more.rstrip('.')}"
+    return f"{said} (SQLSTATE {problem.sqlstate or '00000'})"
+
+
+def sqlite_refused(problem: Any, statement: str) -> Failed:
+    code = apsw.mapping_extended_result_codes.get(problem.extendedresult) or apsw.mapping_result_codes.get(
+        problem.result, "SQLITE_ERROR"
+    )
+    said = str(problem).rstrip(".")
+    if problem.error_offset >= 0:
+        before = statement.encode("utf-8", "replace")[: problem.error_offset]
+        said += f", at character {len(before.decode('utf-8', 'ignore')) + 1}"
+    return Failed(ErrorType.SQL_ERROR, f"{said} ({code})")

@@ -1,0 +1,199 @@
+"""A call: one assignment on its way through a worker, and how what a function did becomes the attempt's end."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+
+from duetime.domain.work import LONGEST_NOTE, LONGEST_RESULT, Assignment, Ended, Note
+from duetime.functions.context import Context, Reject, Retry, Stream, running_context
+from duetime.functions.registry import Function
+
+LONGEST_MESSAGE = 2000
+LONGEST_LOG = 1_048_576  # characters of an attempt's log that are sent
+CUT = "\n(the log of this attempt was cut here: it is longer than 1 MiB)\n"
+
+Now = Callable[[], int]
+ErrorKind = Literal["function_error", "rejected", "timeout", "cancelled"]
+
+
+class Call:
+    """Lives on the worker's loop, except for `note` and `save`, which are called from anywhere.
+
+    `verdict`: it was told to stop, and will be reported as that, whatever it does now. `is_over`: its end was reported,
+    or nobody wants it any more; what it still says and returns is dropped.
+    """
+
+    __slots__ = (
+        "_on_note", "_parts", "_progress", "_said", "assignment", "began_at", "context", "function", "give_up_at",
+        "is_noisy", "is_over", "offered_at", "started_at", "task", "verdict",
+    )  # fmt: skip
+
+    def __init__(self, assignment: Assignment, function: Function, on_note: Callable[[Call], None]) -> None:
+        self.assignment = assignment
+        self.function = function
+        self.context = Context(assignment, self.note, self.save)
+        self.offered_at = 0.0
+        self.began_at = 0.0  # of the monotonic clock; 0: not yet
+        self.started_at = 0  # ms since the epoch
+        self.verdict: Literal["timeout", "cancelled"] | None = None
+        self.give_up_at = 0.0  # with a verdict: no longer waited for
+        self.is_over = False
+        self.is_noisy = False
+        self.task: asyncio.Task[None] | None = None
+        self._on_note = on_note
+        self._parts: deque[tuple[Stream, str]] | None = None
+        self._said = 0
+        self._progress: bytes | None = None
+
+    def note(self, stream: Stream, text: str) -> None:
+        """Text for the log; from any thread."""
+        if self.is_over or self._said > LONGEST_LOG:
+            return
+        room = LONGEST_LOG - self._said
+        self._said += len(text)
+        if len(text) > room:
+            text = text[:room] + CUT
+        if self._parts is None:
+            self._parts = deque()
+        self._parts.append((stream, text))
+        self._on_note(self)
+
+    def save(self, raw: bytes) -> None:
+        """Progress, as JSON; only the last counts."""
+        if not self.is_over:
+            self._progress = raw
+            self._on_note(self)
+
+    def take_notes(self) -> list[Note]:
+        """What was said since the last time, in order."""
+        if not self._parts and self._progress is None:
+            return []
+        notes, parts = [], self._parts
+        texts: list[str] = []
+        stream: Stream = "log"
+        while parts:
+            next_stream, text = parts.popleft()
+            if next_stream != stream:
+                notes += self._to_notes(stream, texts)
+                stream, texts = next_stream, []
+            texts.append(text)
+        notes += self._to_notes(stream, texts)
+        progress, self._progress = self._progress, None
+        if progress is not None:
+            notes.append(self._to_note(progress=msgspec.Raw(progress)))
+        return notes
+
+    def _to_notes(self, stream: Stream, texts: list[str]) -> list[Note]:
+        text = clean("".join(texts))
+        return [
+            self._to_note(text=text[at : at + LONGEST_NOTE], stream=stream) for at in range(0, len(text), LONGEST_NOTE)
+        ]
+
+    def _to_note(self, **said: Any) -> Note:
+        assignment = self.assignment
+        return Note(assignment.execution_id, assignment.attempt, assignment.token, **said)
+
+
+def perform(call: Call, now: Now) -> Ended:
+    """Run a sync function here and now. Never raises: whatever the function does, it has an end."""
+    running_context.set(call.context)
+    assignment, function = call.assignment, call.function
+    call.started_at = now()
+    try:
+        args, kwargs = function.binder.bind(assignment.args, assignment.kwargs, call.context)
+        result = to_result(function.callable(*args, **kwargs))
+    except BaseException as error:  # noqa: BLE001 (SystemExit and the like are the function's, not the worker's)
+        return failed(call, error, now())
+    return Ended(
+        assignment.execution_id, assignment.attempt, assignment.token, call.started_at, now(), None, None, result
+    )
+
+
+async def perform_async(call: Call, now: Now) -> Ended:
+    running_context.set(call.context)
+    assignment, function = call.assignment, call.function
+    call.started_at = now()
+    try:
+        args, kwargs = function.binder.bind(assignment.args, assignment.kwargs, call.context)
+        result = to_result(await function.callable(*args, **kwargs))
+    except GeneratorExit:  # the loop is gone
+        raise
+    except BaseException as error:  # noqa: BLE001 (as above)
+        return failed(call, error, now())
+    return Ended(
+        assignment.execution_id, assignment.attempt, assignment.token, call.started_at, now(), None, None, result
+    )
+
+
+class BadResult(TypeError):
+    """A function returned what can't be kept."""
+
+
+def to_result(value: Any) -> str | None:
+    if value is None:
+        return None
+    try:
+        text = msgspec.json.encode(value).decode()
+    except Exception as error:  # noqa: BLE001 (an object's own way to become JSON may raise anything)
+        raise BadResult(f"its result can't be written as JSON: {say(error)}; return JSON, or nothing") from None
+    if len(text) > LONGEST_RESULT:
+        raise BadResult(
+            f"its result has {len(text)} characters as JSON, and {LONGEST_RESULT} are the most; "
+            "keep it elsewhere, and return where"
+        )
+    return text
+
+
+def failed(call: Call, error: BaseException, ended_at: int) -> Ended:
+    """An error's end. Its traceback goes to the log, unless the function chose to end so, or was made to."""
+    match error:
+        case Retry():
+            message = error.message or "the function asked to be tried again"
+            return end_of(call, "function_error", message, ended_at, error.after_seconds)
+        case Reject():
+            return end_of(call, "rejected", error.message or "the function rejected this for good", ended_at)
+        case BadResult():
+            return end_of(call, "function_error", str(error), ended_at)
+    if call.verdict is None:
+        call.note("log", traceback_of(error))
+    text = say(error)
+    return end_of(call, "function_error", f"{type(error).__name__}: {text}" if text else type(error).__name__, ended_at)
+
+
+def end_of(call: Call, kind: ErrorKind, message: str, ended_at: int, retry_after_seconds: float | None = None) -> Ended:
+    assignment, message = call.assignment, clean(message)
+    if len(message) > LONGEST_MESSAGE:
+        message = message[: LONGEST_MESSAGE - 1] + "…"
+    return Ended(
+        assignment.execution_id, assignment.attempt, assignment.token, call.started_at or ended_at, ended_at,
+        kind, message, None, retry_after_seconds,
+    )  # fmt: skip
+
+
+def say(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 (an error that can't be said is still one)
+        return "(its text can't be had)"
+
+
+def traceback_of(error: BaseException) -> str:
+    """As Python prints it, without the worker's own frame."""
+    try:
+        frames = error.__traceback__.tb_next if error.__traceback__ else None
+        return "".join(traceback.format_exception(type(error), error, frames))
+    except Exception:  # noqa: BLE001 (as above)
+        return f"{type(error).__name__}: {say(error)}\n"
+
+
+def clean(text: str) -> str:
+    """Text that every part of the way can carry: no half characters, no NUL."""
+    if not text.isascii():
+        text = text.encode("utf-8", "replace").decode()
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}") if "\0" in text else text

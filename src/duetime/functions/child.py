@@ -1,0 +1,102 @@
+"""A child process of a worker: takes one assignment after the other from its socket, and runs sync functions.
+
+Lines of JSON both ways. What is printed goes to pipes that the worker reads; `Done` is sent after those are flushed, so
+the worker finds all that a call printed before it learns of its end.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import ctypes
+import os
+import signal
+import socket
+import sys
+import threading
+from time import time_ns
+
+import msgspec
+
+from duetime.domain.work import Assignment, Ended, Note
+from duetime.functions.calls import Call, perform
+from duetime.functions.context import logging_routed
+from duetime.functions.loading import load_app
+from duetime.functions.registry import Function
+
+# Run with `python -c`, for nothing but the worker's own path tells where this module is.
+BOOT = "import sys; sys.path[:] = sys.argv[4:]; from duetime.functions.child import main; main()"
+PR_SET_PDEATHSIG = 1
+
+
+class Ready(msgspec.Struct, frozen=True, array_like=True, tag=0):
+    """The app is imported."""
+
+
+class Said(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    notes: list[Note]
+
+
+class Done(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    ended: Ended
+
+
+FromChild = Ready | Said | Done
+
+
+def now() -> int:
+    return time_ns() // 1_000_000
+
+
+def die_with(parent: int) -> None:
+    """On Linux the kernel kills this process when the parent has died; elsewhere the reaper does, a moment later."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before it was said
+        os._exit(1)
+
+
+class Child:
+    def __init__(self, spec: str, connection: socket.socket) -> None:
+        self._registry = load_app(spec).registry
+        self._connection = connection
+        self._encoder = msgspec.json.Encoder()
+        self._lock = threading.Lock()  # a function may log from threads of its own
+
+    def serve(self) -> None:
+        decoder = msgspec.json.Decoder(Assignment)
+        self._send(Ready())
+        with logging_routed():
+            for line in self._connection.makefile("rb"):
+                assignment = decoder.decode(line)
+                call = Call(assignment, self._function(assignment.function), self._say)
+                ended = contextvars.copy_context().run(perform, call, now)
+                for stream in (sys.stdout, sys.stderr):
+                    _flush(stream)
+                self._send(Done(ended))
+
+    def _function(self, name: str) -> Function:
+        return self._registry.get(name) or Function(name, _missing)
+
+    def _say(self, call: Call) -> None:
+        self._send(Said(call.take_notes()))
+
+    def _send(self, message: FromChild) -> None:
+        with self._lock:
+            self._connection.sendall(self._encoder.encode(message) + b"\n")
+
+
+def _missing(*_: object, **__: object) -> None:
+    raise LookupError("the app has no function of this name in a process of its own; register it when it is imported")
+
+
+def _flush(stream: object) -> None:
+    try:
+        stream.flush()  # type: ignore[attr-defined]
+    except (AttributeError, OSError, ValueError):  # replaced or closed by a function: then there is nothing to flush
+        return
+
+
+def main() -> None:
+    parent, spec, descriptor = sys.argv[1:4]
+    die_with(int(parent))
+    Child(spec, socket.socket(fileno=int(descriptor))).serve()

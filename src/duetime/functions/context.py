@@ -1,0 +1,152 @@
+"""What a running function knows of its call, and says through it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+from duetime.domain.instants import to_datetime
+from duetime.domain.states import Trigger
+from duetime.domain.work import LONGEST_PROGRESS, Assignment
+
+Stream = Literal["stdout", "stderr", "log"]
+
+
+class Retry(Exception):
+    """Raise it to be tried again: after so many seconds, or as the job's retry policy says."""
+
+    def __init__(self, after_seconds: float | None = None, message: str = "") -> None:
+        if after_seconds is not None and not after_seconds >= 0:
+            raise ValueError(f"after_seconds is how long to wait, 0 or more; it is {after_seconds!r}")
+        super().__init__(message)
+        self.after_seconds = None if after_seconds is None else float(after_seconds)
+        self.message = message
+
+
+class Reject(Exception):
+    """Raise it when another attempt is of no use: the execution fails, and is not tried again."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class Context:
+    """One attempt, as its function sees it. A function gets it as the parameter named `context`, or from `current()`.
+
+    `cancelled` turns True when the attempt was asked to stop, or its time is over: a function in a thread can't be
+    stopped from outside, and should look now and then. (An async function gets CancelledError; a function in a
+    process of its own gets SIGTERM.)
+    """
+
+    __slots__ = ("_assignment", "_note", "_progress", "_save", "cancelled")
+
+    def __init__(
+        self, assignment: Assignment, note: Callable[[Stream, str], None], save: Callable[[bytes], None]
+    ) -> None:
+        self._assignment = assignment
+        self._note = note
+        self._save = save
+        self._progress = assignment.progress
+        self.cancelled = False
+
+    @property
+    def job_id(self) -> str:
+        return self._assignment.job_id
+
+    @property
+    def job_name(self) -> str:
+        return self._assignment.job_name
+
+    @property
+    def execution_id(self) -> str:
+        """The same for all attempts: a key for what must happen once."""
+        return self._assignment.execution_id
+
+    @property
+    def attempt(self) -> int:
+        return self._assignment.attempt
+
+    @property
+    def token(self) -> int:
+        """Grows with each attempt: a fence for what an attempt that was given up might still write."""
+        return self._assignment.token
+
+    @property
+    def scheduled_at(self) -> datetime:
+        return to_datetime(self._assignment.scheduled_at)
+
+    @property
+    def trigger(self) -> Trigger:
+        return self._assignment.trigger
+
+    @property
+    def progress(self) -> Any:
+        """What was saved last; when an attempt begins, by the one before. None if nothing was."""
+        return self._progress
+
+    def save_progress(self, value: Any) -> None:
+        """Keep a JSON value that people see while this runs, and that the next attempt begins with."""
+        try:
+            raw = msgspec.json.encode(value)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ValueError(f"progress must be JSON: {error}") from None
+        size = len(raw.decode())
+        if size > LONGEST_PROGRESS:
+            raise ValueError(f"progress has {size} characters as JSON; {LONGEST_PROGRESS} are the most")
+        self._progress = msgspec.json.decode(raw)
+        self._save(raw)
+
+    def log(self, *values: object) -> None:
+        """A line for the execution's log; several values as `print` would write them."""
+        self._note("log", " ".join(map(str, values)) + "\n")
+
+
+running_context: ContextVar[Context | None] = ContextVar("duetime_context", default=None)
+
+
+def current() -> Context:
+    """The context of the call that this code runs in. Raises LookupError outside of one."""
+    context = running_context.get()
+    if context is None:
+        raise LookupError("no function of a Duetime worker runs here")
+    return context
+
+
+class CallLogHandler(logging.Handler):
+    """Brings what is logged inside a call to its execution's log. Levels are left as the user's program has them."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        context = running_context.get()
+        if context is not None:
+            try:
+                context.log(self.format(record))
+            except Exception:  # noqa: BLE001 (as handlers do: a record that can't be written stops nobody)
+                self.handleError(record)
+        elif len(logging.root.handlers) == 1 and logging.lastResort and record.levelno >= logging.lastResort.level:
+            logging.lastResort.handle(record)  # as if this handler were not there
+
+
+_handler = CallLogHandler()
+_handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+_routes = 0
+
+
+@contextmanager
+def logging_routed() -> Iterator[None]:
+    """While a worker runs. Several in one process share the handler: the contextvar tells whose record it is."""
+    global _routes
+    _routes += 1
+    logging.root.addHandler(_handler)
+    try:
+        yield
+    finally:
+        _routes -= 1
+        if not _routes:
+            logging.root.removeHandler(_handler)

@@ -1,0 +1,149 @@
+"""Where calls of sync functions run: in threads of the worker, or in processes of their own (`children.py`).
+
+A pool has lanes: a lane takes one call after the other and closes when there is none to take. The worker opens lanes,
+as many as it has free slots, and gets the slot back when a lane closes. So a burst of short calls costs one hand-over
+and not one for each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from time import monotonic
+from typing import Protocol
+
+from duetime.domain.work import Ended
+from duetime.functions.calls import Call, Now, perform
+
+RAMP_SECONDS = 0.001
+
+Take = Callable[[], Call | None]  # the next call to begin; called from any thread
+
+
+class Pool(Protocol):
+    """`take` gives a lane its next call. `on_ends` and `on_closed` are called on the loop, `on_closed` with how many
+    lanes have closed: each gives a slot back. Calls that were told to stop end here, too, with whatever end."""
+
+    async def start(self) -> None:
+        """May take calls from here on."""
+
+    def open(self, most: int, waiting: int) -> int:
+        """There are calls to take: open lanes, `most` at most, and answer how many. It may ask again, a little later,
+        through `on_ready`."""
+
+    def stop_call(self, call: Call) -> bool:
+        """Stop a running call by force. False if there is no force here: it ends when it ends."""
+
+    async def stop(self) -> None:
+        """What still runs is nobody's any more."""
+
+
+class PoolEvents(Protocol):
+    """What a pool tells its worker, on the worker's loop."""
+
+    def on_ends(self, ends: list[tuple[Call, Ended]]) -> None: ...
+
+    def on_closed(self, lanes: int) -> None: ...
+
+    def on_ready(self) -> None: ...
+
+
+class ThreadPool:
+    """Threads of the worker, started as they are needed, one for each lane that is open at a time.
+
+    A thread can't be stopped from outside. A call that exceeds its timeout is reported as that, and its `context`
+    says `cancelled`; but its slot is taken until its function returns. Functions that may hang belong into
+    pool="process".
+
+    Lanes open one at first and twice as many each millisecond while calls wait: a burst of calls that end at once
+    is done by one thread before another would have woken, and threads that fight for the interpreter's lock only slow
+    each other down.
+    """
+
+    def __init__(self, take: Take, events: PoolEvents, now: Now) -> None:
+        self._take = take
+        self._events = events
+        self._now = now
+        self._opened: SimpleQueue[bool] = SimpleQueue()  # True for a lane to open, False for a thread to end
+        self._threads = 0
+        self._lanes = 0
+        self._step = 1
+        self._ramp: asyncio.TimerHandle | None = None
+        self._ends: deque[tuple[Call, Ended] | None] = deque()  # None: a lane has closed
+        self._is_told = False
+        self._loop: asyncio.AbstractEventLoop
+
+    async def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    def open(self, most: int, waiting: int) -> int:
+        lanes = min(most, waiting, self._step)
+        for _ in range(lanes):
+            self._open_lane()
+        if waiting > lanes and most > lanes and self._ramp is None:
+            self._ramp = self._loop.call_later(RAMP_SECONDS, self._go_on)
+        return lanes
+
+    def _open_lane(self) -> None:
+        self._lanes += 1
+        if self._lanes > self._threads:
+            self._threads += 1
+            threading.Thread(target=self._work, name=f"duetime-{self._threads}", daemon=True).start()
+        self._opened.put(True)
+
+    def _go_on(self) -> None:
+        self._ramp = None
+        self._step *= 2
+        self._events.on_ready()
+        if self._ramp is None:
+            self._step = 1
+
+    def stop_call(self, call: Call) -> bool:
+        return False
+
+    async def stop(self) -> None:
+        """Threads that are still in a function are left behind; they are daemons, and end with the process."""
+        if self._ramp is not None:
+            self._ramp.cancel()
+        for _ in range(self._threads):
+            self._opened.put(False)
+
+    # In a thread
+
+    def _work(self) -> None:
+        clean_context = contextvars.Context()
+        while self._opened.get():
+            while (call := self._take()) is not None:
+                call.began_at = monotonic()
+                # Its own copy: what a function sets is not there for the next one.
+                self._tell((call, clean_context.copy().run(perform, call, self._now)))
+            self._tell(None)
+
+    def _tell(self, end: tuple[Call, Ended] | None) -> None:
+        self._ends.append(end)
+        if not self._is_told:
+            self._is_told = True
+            try:
+                self._loop.call_soon_threadsafe(self._gather)
+            except RuntimeError:  # the loop was closed while this call ran on: there is nobody to tell
+                return
+
+    def _gather(self) -> None:
+        self._is_told = False  # first: an end that comes from here on tells anew
+        ends: list[tuple[Call, Ended]] = []
+        closed = 0
+        while self._ends:
+            end = self._ends.popleft()
+            if end is None:
+                closed += 1
+            else:
+                ends.append(end)
+        self._lanes -= closed
+        if ends:
+            self._events.on_ends(ends)
+        if closed:
+            self._events.on_closed(closed)

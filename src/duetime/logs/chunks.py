@@ -1,0 +1,71 @@
+"""A piece of a log as an object: what its name says, so that a listing answers what would else be many reads.
+
+`<day>/<execution id>/<attempt>-<first>-<last>-<bytes>.jsonl`: the lines `first` to `last` of that attempt, whose texts
+take so many bytes. Names sort as their lines do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from duetime.logs.days import day_of
+from duetime.logs.lines import size_of
+from duetime.ports.logs import Line
+
+_NAME = re.compile(r"(\d{5,})-(\d{10})-(\d{10})-(\d+)\.jsonl")
+_PLACE = 0xFFFF_FFFF
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Line)
+
+
+class Chunk(NamedTuple):
+    first: int  # numbers of lines, with their attempt
+    last: int
+    bytes: int
+    path: str
+
+    @property
+    def lines(self) -> int:
+        return self.last - self.first + 1
+
+
+def folder_of(execution_id: str) -> str:
+    return f"{day_of(execution_id)}/{execution_id}"
+
+
+def before_attempt(execution_id: str, attempt: int) -> str:
+    """A path that sorts before the chunks of this attempt, and after those of earlier ones."""
+    return f"{folder_of(execution_id)}/{attempt:05}-"
+
+
+def chunk_of(execution_id: str, lines: Sequence[Line]) -> Chunk:
+    first, last = lines[0].number, lines[-1].number
+    count = sum(size_of(line.text) + 1 for line in lines)
+    name = f"{first & _PLACE:010}-{last & _PLACE:010}-{count}.jsonl"
+    return Chunk(first, last, count, before_attempt(execution_id, first >> 32) + name)
+
+
+def parse_chunk(path: str) -> Chunk | None:
+    """None for what is not ours."""
+    match = _NAME.fullmatch(path.rpartition("/")[2])
+    if match is None:
+        return None
+    attempt, first, last, count = (int(part) for part in match.groups())
+    return Chunk((attempt << 32) + first, (attempt << 32) + last, count, path)
+
+
+def encode_lines(lines: Sequence[Line]) -> bytes:
+    return _encoder.encode_lines(lines)
+
+
+def decode_lines(data: bytes) -> list[Line]:
+    """What can't be read is passed over: somebody changed it."""
+    try:
+        return _decoder.decode_lines(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return []

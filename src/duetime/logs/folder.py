@@ -1,0 +1,330 @@
+"""Logs in a folder of this machine, or of one that several nodes share: a folder a day, a file an execution.
+
+Lines wait in memory until one thread has appended them, those of all logs in one go; it begins at once and then lets
+what comes gather for a moment. A file is open only while it is appended to or read. A disk that takes nothing costs
+lines, which are counted, and never a run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import structlog
+
+from duetime.domain.errors import Overloaded
+from duetime.logs.days import Removed, Totals, day_of, is_day, prune_days
+from duetime.logs.file import Appended, Measured, append, measure, scan
+from duetime.logs.lines import size_of
+from duetime.logs.memory import Memory, Writer, first_page, follows_on, joined
+from duetime.logs.outage import Outage
+from duetime.ports.clock import Clock
+from duetime.ports.logs import Line, LogsUnusable, LogWriter
+
+FLUSH_SECONDS = 0.05
+CLOSE_SECONDS = 3.0  # the most that a run waits for its log
+TROUBLE_SECONDS = 1.0  # between two tries while the disk takes nothing
+LOOK_SECONDS = 0.2  # at a file that another process may write to
+READERS = 4
+MOST_REMEMBERED = 1024  # executions whose readers go on where they were
+PLACES_A_LOG = 8
+SUFFIX = ".log"
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
+
+
+class Batch(NamedTuple):
+    writer: Writer
+    path: str
+    attempt: int
+    lines: list[Line]
+    settled: bool
+
+
+class FolderLogs:
+    def __init__(self, path: Path, limit_bytes: int, clock: Clock) -> None:
+        self._path = str(path)
+        self._limit_bytes = limit_bytes
+        self._clock = clock
+        self._memory = Memory()
+        self._totals = Totals(clock)
+        self._dirty: dict[Writer, None] = {}
+        self._wake = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._under_way = self._next = asyncio.Event()  # set at the end of this flush, and of the one after it
+        self._stopping = False
+        self._task: asyncio.Task[None] | None = None
+        self._outage = Outage(self._path)
+        self._places: OrderedDict[str, dict[int, int]] = OrderedDict()
+        self._seen: OrderedDict[tuple[str, int], int] = OrderedDict()
+        self._measured: OrderedDict[str, Measured] = OrderedDict()
+
+    async def start(self) -> None:
+        try:
+            await asyncio.to_thread(_check, self._path)
+        except OSError as error:
+            raise LogsUnusable(
+                f"the logs of executions can't be kept in {self._path}: {error.strerror or error}; "
+                "give a folder that this user may write to"
+            ) from error
+        self._readers = ThreadPoolExecutor(READERS, "duetime-logs-read")
+        self._appender = ThreadPoolExecutor(1, "duetime-logs")
+        self._stopping = False
+        self._task = asyncio.create_task(self._run(), name="logs")
+
+    async def stop(self) -> None:
+        if self._task is None:
+            return
+        await asyncio.gather(*(writer.close() for writer in self._memory.writers()))
+        self._stopping = True
+        self._wake.set()
+        self._hurry.set()
+        await asyncio.wait({self._task}, timeout=CLOSE_SECONDS)
+        self._task.cancel()
+        self._task = None
+        self._outage.stop()
+        self._appender.shutdown(wait=False)
+        self._readers.shutdown(wait=False)
+
+    def open(self, execution_id: str, attempt: int) -> LogWriter:
+        writer = Writer(self._memory, self, execution_id, attempt, self._limit_bytes, self._clock)
+        self._memory.add(writer)
+        return writer
+
+    def note(self, writer: Writer) -> None:
+        self._dirty[writer] = None
+        self._wake.set()
+        if not writer.settled:
+            self._hurry.set()  # nobody sees its first line before the file was looked at
+
+    async def finish(self, writer: Writer) -> None:
+        """One try, which all who close at the same time share; a disk that hangs is not waited for."""
+        try:
+            if writer.waiting() and self._task is not None:
+                flushed = self._next if writer in self._dirty else self._under_way
+                self._hurry.set()
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await flushed.wait()
+        except TimeoutError as error:
+            self._outage.begin(error)
+        finally:
+            self._dirty.pop(writer, None)
+            self._outage.lose(writer.give_up())
+            self._memory.drop(writer)
+
+    async def read(self, execution_id: str, after: int, limit: int) -> list[Line]:
+        held = self._memory.list_lines(execution_id, after)
+        if held and follows_on(held[0], after):
+            return first_page(held, limit)
+        return await self._scan(execution_id, after, limit, held)
+
+    async def wait(self, execution_id: str, after: int, seconds: float) -> bool:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        with self._memory.watch(execution_id) as written:
+            while True:
+                if self._memory.list_lines(execution_id, after) or await self._changed(execution_id, after):
+                    return True
+                left = until - loop.time()
+                if left <= 0:
+                    return False
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(min(left, LOOK_SECONDS)):
+                        return await written.wait()
+
+    async def size(self, execution_id: str) -> int:
+        held = self._memory.list_lines(execution_id, 0)
+        path, known = self._path_of(execution_id), self._measured.get(execution_id, Measured())
+        found = await self._in_thread(execution_id, lambda: measure(path, known))
+        _remember(self._measured, execution_id, found)
+        return found.bytes + sum(size_of(line.text) + 1 for line in held if line.number > found.last)
+
+    async def remove(self, execution_ids: Collection[str]) -> None:
+        paths = [self._path_of(execution_id) for execution_id in execution_ids]
+        for execution_id in execution_ids:
+            self._places.pop(execution_id, None)
+            self._measured.pop(execution_id, None)
+        removed = await self._in_thread("", lambda: [_unlink(path) for path in paths])
+        for execution_id, count in zip(execution_ids, removed, strict=True):
+            self._totals.add(day_of(execution_id), -count)
+
+    async def prune(self, before: int, most_bytes: int) -> int:
+        return await prune_days(self, self._totals, before, most_bytes)
+
+    async def list_days(self) -> list[str]:
+        return await self._in_thread("", lambda: [name for name in os.listdir(self._path) if is_day(name)])
+
+    async def measure(self, day: str) -> int:
+        return await self._in_thread("", lambda: sum(size for _, size in _list_files(self._folder(day))))
+
+    async def remove_oldest(self, day: str, at_least: int | None) -> Removed:
+        return await self._in_thread("", lambda: _remove_oldest(self._folder(day), at_least))
+
+    # Writing
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            self._hurry.clear()
+            try:
+                await self._flush()
+            except Exception as error:  # whatever it is: the next lines get their try
+                log.error("lines of executions' logs were lost", error=repr(error), exc_info=True)
+            if self._stopping and not self._dirty:
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TROUBLE_SECONDS if self._outage.lasts else FLUSH_SECONDS):
+                    await self._hurry.wait()
+
+    async def _flush(self) -> None:
+        self._under_way, self._next = self._next, asyncio.Event()
+        try:
+            await self._flush_dirty()
+        finally:
+            self._under_way.set()
+
+    async def _flush_dirty(self) -> None:
+        batches = [
+            Batch(writer, self._path_of(writer.execution_id), writer.attempt, writer.waiting(), writer.settled)
+            for writer in self._dirty
+        ]
+        self._dirty.clear()
+        loop = asyncio.get_running_loop()
+        results = await loop.run_in_executor(self._appender, _append_all, batches)
+        trouble: OSError | None = None
+        for batch, result in zip(batches, results, strict=True):
+            trouble = result.error or trouble
+            self._settle(batch, result)
+        if trouble is not None:
+            self._outage.begin(trouble)
+        else:
+            self._outage.end()
+
+    def _settle(self, batch: Batch, result: Appended) -> None:
+        writer = batch.writer
+        if not batch.settled and result.numbered is not None:
+            writer.settle(result.numbered)
+        writer.keep(result.lines)
+        self._totals.add(day_of(writer.execution_id), result.bytes)
+        if result.error is not None:
+            self._dirty[writer] = None
+            self._wake.set()
+
+    # Reading
+
+    async def _scan(self, execution_id: str, after: int, limit: int, held: list[Line]) -> list[Line]:
+        path, place = self._path_of(execution_id), self._place(execution_id, after)
+        found = await self._in_thread(execution_id, lambda: scan(path, place, after, limit))
+        self._remember_place(execution_id, *found.place)
+        if found.size is None:
+            return found.lines
+        if not found.lines:
+            _remember(self._seen, (execution_id, after), found.size)
+        return joined(found.lines, held, limit)
+
+    async def _changed(self, execution_id: str, after: int) -> bool:
+        """Whether the file has lines beyond `after`. A look at its size, if that is what it was."""
+        path = self._path_of(execution_id)
+        try:
+            size = await self._in_thread(execution_id, lambda: _size(path))
+            if size == self._seen.get((execution_id, after), 0):
+                return False
+            return bool(await self._scan(execution_id, after, 1, []))
+        except Overloaded:  # whoever reads next is told
+            return False
+
+    def _place(self, execution_id: str, after: int) -> tuple[int, int]:
+        places = self._places.get(execution_id, {})
+        return max((place for place in places.items() if place[0] <= after), default=(0, 0))
+
+    def _remember_place(self, execution_id: str, number: int, offset: int) -> None:
+        places = self._places.get(execution_id, {})
+        places.pop(number, None)
+        places[number] = offset
+        if len(places) > PLACES_A_LOG:
+            del places[next(iter(places))]
+        _remember(self._places, execution_id, places)
+
+    async def _in_thread(self, execution_id: str, call: Callable[[], T]) -> T:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._readers, call)
+        except OSError as error:
+            what = f"the log of execution {execution_id}" if execution_id else "the folder of the logs"
+            raise Overloaded(
+                f"{what} can't be reached ({error.strerror or error}: {error.filename or self._path}); "
+                "see to its disk, or try again in a moment",
+                retry_after=5,
+            ) from error
+
+    def _folder(self, day: str) -> str:
+        return os.path.join(self._path, day)
+
+    def _path_of(self, execution_id: str) -> str:
+        return os.path.join(self._path, day_of(execution_id), execution_id + SUFFIX)
+
+
+K = TypeVar("K")
+
+
+def _remember(known: OrderedDict[K, T], key: K, value: T) -> None:
+    known[key] = value
+    known.move_to_end(key)
+    if len(known) > MOST_REMEMBERED:
+        known.popitem(last=False)
+
+
+def _check(path: str) -> None:
+    os.makedirs(path, exist_ok=True)
+    probe = os.path.join(path, f".probe-{os.getpid()}")
+    os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    os.unlink(probe)
+
+
+def _append_all(batches: list[Batch]) -> list[Appended]:
+    return [append(batch.path, batch.attempt, batch.lines, batch.settled) for batch in batches]
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _unlink(path: str) -> int:
+    """The bytes that were in it."""
+    size = _size(path)
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+    return size
+
+
+def _list_files(folder: str) -> list[tuple[str, int]]:
+    """The oldest first, as ids begin with their instant."""
+    found: list[tuple[str, int]] = []
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):
+                found.append((entry.name, entry.stat(follow_symlinks=False).st_size))
+    return sorted(found)
+
+
+def _remove_oldest(folder: str, at_least: int | None) -> Removed:
+    logs, count = 0, 0
+    for name, size in _list_files(folder):
+        if at_least is not None and count >= at_least:
+            return Removed(logs, count)
+        _unlink(os.path.join(folder, name))
+        logs, count = logs + 1, count + size
+    with suppress(OSError):  # somebody began another log in it
+        os.rmdir(folder)
+    return Removed(logs, count)

@@ -1,0 +1,229 @@
+"""The lines that this process holds of the logs it writes: those that wait to be kept, and the newest that were.
+
+Readers here see a line as soon as it is written, and followers read from memory, whatever the backend is and does.
+Everything happens on the event loop's thread: there are no locks. What is held is bounded: a backend that takes nothing
+costs a fixed amount of memory for each log, and then lines, which are counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+import msgspec
+
+from duetime.logs.lines import Cutter, size_of
+from duetime.ports.clock import Clock
+from duetime.ports.logs import Line, Stream
+
+WAITING_BYTES = 256 * 1024  # of one log: always granted
+SHARED_BYTES = 32 * 1024 * 1024  # of all logs: who needs more than his own, for a burst, takes it from here
+NEWEST_BYTES = 64 * 1024  # of one log: lines that were kept, and that followers need not fetch again
+OBJECT_BYTES = 128  # what a line takes in memory beside its text
+PAGE_BYTES = 1024 * 1024
+FIRST_OF_ALL = (1 << 32) + 1  # the first line of the first attempt
+
+
+class Keeper(Protocol):
+    """The backend, as a writer sees it."""
+
+    def note(self, writer: Writer) -> None:
+        """It has lines that wait."""
+
+    async def finish(self, writer: Writer) -> None:
+        """It has its last line. Returns when its lines are kept, or after a bounded time; drops it from memory then."""
+
+
+class Writer:
+    """A log of one attempt: numbered lines, of which the first `kept` are kept and the others wait.
+
+    Until the backend has said where the numbers go on (`settle`), nobody but the backend sees the lines: an attempt
+    that is opened again may have lines already.
+    """
+
+    def __init__(
+        self, memory: Memory, keeper: Keeper, execution_id: str, attempt: int, limit_bytes: int, clock: Clock
+    ) -> None:
+        self.execution_id = execution_id
+        self.attempt = attempt
+        self.lines: list[Line] = []
+        self.kept = 0
+        self.settled = False
+        self.waiting_bytes = 0
+        self.closed = False
+        self._memory = memory
+        self._keeper = keeper
+        self._cutter = Cutter(limit_bytes)
+        self._clock = clock
+        self._next = (attempt << 32) + 1
+        self._newest_bytes = 0
+        self.lost_lines = 0
+        self._lost_bytes = 0
+
+    def write(self, stream: Stream, text: str) -> None:
+        if self.closed:
+            return
+        texts = self._cutter.cut(stream, text)
+        if texts:
+            at = self._clock.now()
+            for line in texts:
+                self._add(at, stream, line)
+            self._tell()
+
+    async def close(self) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        at = self._clock.now()
+        for stream, text in self._cutter.finish():
+            self._add(at, stream, text)
+        if self.lost_lines:
+            self._say_what_was_lost(at)
+        self._tell()
+        await self._keeper.finish(self)
+
+    def waiting(self) -> list[Line]:
+        return self.lines[self.kept :]
+
+    def settle(self, numbered: int) -> None:
+        """So many lines of this attempt are there already: those that are held come after them."""
+        if numbered and not self.settled:
+            self.lines = [msgspec.structs.replace(line, number=line.number + numbered) for line in self.lines]
+            self._next += numbered
+        self.settled = True
+        self._memory.wake(self.execution_id)
+
+    def keep(self, count: int) -> None:
+        """The first `count` lines that waited are kept now (or were given up meanwhile)."""
+        count = min(count, len(self.lines) - self.kept)
+        for line in self.lines[self.kept : self.kept + count]:
+            self._take_off(line)
+        self.kept += count
+        stale = 0
+        while self._newest_bytes > NEWEST_BYTES and stale < self.kept:
+            self._newest_bytes -= _cost(self.lines[stale])
+            stale += 1
+        del self.lines[:stale]
+        self.kept -= stale
+
+    def give_up(self) -> int:
+        """Nothing more of it will be kept. Answers how many lines that is."""
+        lost = len(self.lines) - self.kept
+        self.keep(lost)
+        self.lost_lines += lost
+        return lost
+
+    def _add(self, at: int, stream: Stream, text: str) -> None:
+        cost = size_of(text) + OBJECT_BYTES
+        if self.waiting_bytes > WAITING_BYTES and self._memory.waiting_bytes > SHARED_BYTES:
+            self.lost_lines += 1
+            self._lost_bytes += size_of(text) + 1
+            return
+        self._append(at, stream, text, cost)
+
+    def _append(self, at: int, stream: Stream, text: str, cost: int) -> None:
+        self.lines.append(Line(self._next, at, stream, text))
+        self._next += 1
+        self.waiting_bytes += cost
+        self._memory.waiting_bytes += cost
+
+    def _take_off(self, line: Line) -> None:
+        cost = _cost(line)
+        self.waiting_bytes -= cost
+        self._memory.waiting_bytes -= cost
+        self._newest_bytes += cost
+
+    def _say_what_was_lost(self, at: int) -> None:
+        """Whatever else waits: this is the one line that the others were dropped for."""
+        text = f"{self.lost_lines:,} lines ({self._lost_bytes:,} bytes) were left out: they could not be kept in time"
+        self._append(at, "log", text, len(text) + OBJECT_BYTES)
+
+    def _tell(self) -> None:
+        if self.kept < len(self.lines):
+            self._keeper.note(self)
+        if self.settled:
+            self._memory.wake(self.execution_id)
+
+
+class Memory:
+    """All logs that are open here, and whoever waits for lines of an execution."""
+
+    def __init__(self) -> None:
+        self.waiting_bytes = 0
+        self._writers: dict[str, list[Writer]] = {}
+        self._watches: dict[str, set[asyncio.Event]] = {}
+
+    def add(self, writer: Writer) -> None:
+        self._writers.setdefault(writer.execution_id, []).append(writer)
+
+    def drop(self, writer: Writer) -> None:
+        """Its lines are kept, or never will be."""
+        writers = self._writers.get(writer.execution_id, [])
+        if writer in writers:
+            writers.remove(writer)
+            if not writers:
+                del self._writers[writer.execution_id]
+
+    def writers(self) -> list[Writer]:
+        return [writer for writers in self._writers.values() for writer in writers]
+
+    def list_lines(self, execution_id: str, after: int) -> list[Line]:
+        """The lines beyond `after` that are held: without gaps, but for those that were kept longest ago."""
+        writers = [writer for writer in self._writers.get(execution_id, ()) if writer.settled and writer.lines]
+        found: list[Line] = []
+        for writer in sorted(writers, key=lambda writer: writer.lines[0].number):
+            found += writer.lines[max(0, after + 1 - writer.lines[0].number) :]
+        return found
+
+    def follows(self, execution_id: str, after: int) -> bool:
+        """Whether what comes after this line will be seen here first: it is of a log that is written here."""
+        return any(
+            writer.settled and writer.attempt == after >> 32 and writer.lines and writer.lines[0].number <= after + 1
+            for writer in self._writers.get(execution_id, ())
+        )
+
+    def wake(self, execution_id: str) -> None:
+        for watch in self._watches.get(execution_id, ()):
+            watch.set()
+
+    @contextmanager
+    def watch(self, execution_id: str) -> Iterator[asyncio.Event]:
+        """An event that is set whenever lines of the execution become visible here."""
+        watch = asyncio.Event()
+        watches = self._watches.setdefault(execution_id, set())
+        watches.add(watch)
+        try:
+            yield watch
+        finally:
+            watches.discard(watch)
+            if not watches and self._watches.get(execution_id) is watches:
+                del self._watches[execution_id]
+
+
+def follows_on(line: Line, after: int) -> bool:
+    """Whether no line can be between them: so that memory alone has the answer, whatever the backend does."""
+    return line.number == after + 1 or (line.number == FIRST_OF_ALL and after < FIRST_OF_ALL)
+
+
+def first_page(lines: Sequence[Line], limit: int) -> list[Line]:
+    """As many as a page holds: one at least."""
+    page: list[Line] = []
+    left = PAGE_BYTES
+    for line in lines[:limit]:
+        left -= size_of(line.text) + 1
+        if left < 0 and page:
+            break
+        page.append(line)
+    return page
+
+
+def joined(kept: list[Line], held: list[Line], limit: int) -> list[Line]:
+    """A page out of what the backend has and what memory had before that was asked: the same line is in it once."""
+    last = kept[-1].number if kept else 0
+    return first_page(kept + [line for line in held if line.number > last], limit)
+
+
+def _cost(line: Line) -> int:
+    return size_of(line.text) + OBJECT_BYTES

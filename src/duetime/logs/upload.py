@@ -1,0 +1,116 @@
+"""The lines of one open log on their way into an object store, as chunks: one a second while lines come, or one as soon
+as there is enough for it, and the last at the close.
+
+A chunk that fails is put again under the same name until it is there, with longer and longer pauses: twice is once.
+Meanwhile new lines wait in memory, as many as that has room for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Protocol
+
+from duetime.logs.memory import OBJECT_BYTES, Writer
+from duetime.ports.logs import Line
+
+CHUNK_BYTES = 256 * 1024
+CHUNK_SECONDS = 1.0
+# A program that prints a line a second for days makes a chunk of ten of them, once it has made so many.
+MANY_CHUNKS = 300
+SELDOM_SECONDS = 10.0
+LINGER_SECONDS = 120.0  # that a log is still tried to be kept after its close
+FIRST_PAUSE_SECONDS = 0.2
+LONGEST_PAUSE_SECONDS = 5.0
+
+
+class Shelf(Protocol):
+    async def count_numbered(self, execution_id: str, attempt: int) -> int | None:
+        """How many lines of the attempt there are already; None if the store does not answer."""
+
+    async def put_chunk(self, execution_id: str, lines: Sequence[Line]) -> bool:
+        """False if the store did not take it."""
+
+
+class Upload:
+    def __init__(self, shelf: Shelf, writer: Writer) -> None:
+        self._shelf = shelf
+        self._writer = writer
+        self._written = asyncio.Event()
+        self._due = asyncio.Event()
+        self._closing = asyncio.Event()
+        self._give_up_at = 0.0  # by the loop's clock, once it is closing
+        self._chunks = 0
+
+    def note(self) -> None:
+        self._written.set()
+        if self._writer.closed and not self._closing.is_set():
+            self._closing.set()
+            self._give_up_at = asyncio.get_running_loop().time() + LINGER_SECONDS
+        if self._writer.closed or self._writer.waiting_bytes >= CHUNK_BYTES:
+            self._due.set()
+
+    async def run(self) -> None:
+        """Until the log is closed and kept, or has been closed for too long."""
+        if not await self._settle():
+            return
+        while True:
+            lines = await self._gather()
+            if not lines:
+                return
+            pause = FIRST_PAUSE_SECONDS
+            while not await self._shelf.put_chunk(self._writer.execution_id, lines):
+                if not await self._pause(pause):
+                    return
+                pause *= 2
+            self._chunks += 1
+            self._writer.keep(len(lines))
+
+    async def _settle(self) -> bool:
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            numbered = await self._shelf.count_numbered(self._writer.execution_id, self._writer.attempt)
+            if numbered is not None:
+                self._writer.settle(numbered)
+                return True
+            if not await self._pause(pause):
+                return False
+            pause *= 2
+
+    async def _gather(self) -> list[Line]:
+        """The lines of the next chunk, when that is due; none if there is nothing left, nor will be."""
+        writer = self._writer
+        while not writer.waiting():
+            if writer.closed:
+                return []
+            self._written.clear()
+            await self._written.wait()
+        if not writer.closed and writer.waiting_bytes < CHUNK_BYTES:
+            self._due.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CHUNK_SECONDS if self._chunks < MANY_CHUNKS else SELDOM_SECONDS):
+                    await self._due.wait()
+        return _first_chunk(writer.waiting())
+
+    async def _pause(self, seconds: float) -> bool:
+        """False if it has been enough. A close ends a pause, once: whoever closes waits for a last try."""
+        loop = asyncio.get_running_loop()
+        seconds = min(seconds, LONGEST_PAUSE_SECONDS) * random.uniform(0.5, 1.0)
+        if self._closing.is_set():
+            await asyncio.sleep(seconds)
+            return loop.time() < self._give_up_at
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._closing.wait()
+        return True
+
+
+def _first_chunk(lines: list[Line]) -> list[Line]:
+    size = 0
+    for count, line in enumerate(lines, 1):
+        size += len(line.text) + OBJECT_BYTES
+        if size >= CHUNK_BYTES:
+            return lines[:count]
+    return lines

@@ -1,0 +1,53 @@
+"""What the commit that is under way has ended: what is to follow from an end is carried out with it, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from duetime.domain.commands import CreateJobs, FollowUp
+from duetime.domain.execution import Attempted
+
+
+class Ended:
+    """Cheap for the many pages that nothing follows from: a page is looked into when it is asked for."""
+
+    def __init__(self, pages: Sequence[tuple[Sequence[Attempted], Sequence[str]]] = ()) -> None:
+        self._pages = list(pages)
+        self._by_id: dict[str, Attempted] | None = None
+
+    def add(self, written: Sequence[Attempted], refused: Sequence[str]) -> None:
+        """A Finish, as far as it was written. What it was refused for has ended before, if at all."""
+        self._pages.append((written, refused))
+        self._by_id = None
+
+    def find(self, follow_up: FollowUp) -> Attempted | None:
+        """The end that this is to follow from."""
+        if self._by_id is None:
+            self._by_id = {}
+            for written, refused in self._pages:
+                for execution_id in refused:
+                    self._by_id.pop(execution_id, None)
+                self._by_id.update((attempt.execution_id, attempt) for attempt in written)
+        found = self._by_id.get(follow_up.execution_id)
+        if found is None:
+            return None
+        is_it = (found.attempt, found.token, found.state) == (follow_up.attempt, follow_up.token, follow_up.state)
+        return found if is_it else None
+
+    def copy(self) -> Ended:
+        return Ended(self._pages)
+
+
+def ownerless(command: object) -> bool:
+    return isinstance(command, CreateJobs) and any(not job.owner for job in command.jobs)
+
+
+def owned(command: CreateJobs, owner: str) -> CreateJobs:
+    """With that owner for the jobs that have none."""
+    return replace(command, jobs=tuple(job if job.owner else replace(job, owner=owner) for job in command.jobs))
+
+
+def ends_in_order(attempts: Iterable[Attempted]) -> list[Attempted]:
+    return sorted(attempts, key=lambda attempt: attempt.ended_at)

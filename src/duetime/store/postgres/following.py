@@ -1,0 +1,36 @@
+"""What follows from an end, carried out in its commit: which of it, and for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from duetime.domain import commands as c
+from duetime.store.ended import owned, ownerless
+from duetime.store.postgres.statements import Statements
+
+
+async def due_commands(db: Statements, follow_ups: Sequence[c.FollowUp]) -> list[c.Command | None]:
+    """What each of them carries out; None if its execution has not ended so in this transaction."""
+    ends = [db.pending.ended.find(follow_up) for follow_up in follow_ups]
+    jobs = {end.job_id for end, one in zip(ends, follow_ups, strict=True) if end and ownerless(one.command)}
+    owners = dict(await db.rows("list_owners", jobs=sorted(jobs))) if jobs else {}
+    return [
+        None
+        if end is None
+        else owned(cast("c.CreateJobs", one.command), owners[end.job_id])
+        if ownerless(one.command)
+        else one.command
+        for end, one in zip(ends, follow_ups, strict=True)
+    ]
+
+
+def chained_tenants(commands: Sequence[c.Command]) -> set[str]:
+    """Whose chains these commands add to."""
+    tenants: set[str] = set()
+    for command in commands:
+        if isinstance(command, c.CreateJobs):
+            tenants.update(job.tenant for job in command.jobs if job.spec.after)
+        elif isinstance(command, c.ChangeJob) and command.spec.after:
+            tenants.add(command.tenant)
+    return tenants

@@ -1,0 +1,94 @@
+"""Chains: the links of jobs that come after others, and what the ends of those do to them.
+
+A job's links are read and marked under the lock of its timer: of two ends that complete a chain together, in two
+transactions, the second sees the mark of the first.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import asyncpg
+
+from duetime.domain import commands as c
+from duetime.domain.chains import MOST_LINKS, Link, check_loops, follow, skipped
+from duetime.domain.execution import Attempted
+from duetime.domain.job import JobSpec, JobStatus
+from duetime.domain.states import OPEN
+from duetime.store.ended import ends_in_order
+from duetime.store.postgres.statements import Statements, TakeCare
+
+
+class Chains:
+    def __init__(self, statements: Statements) -> None:
+        self._db = statements
+
+    async def add(self, jobs: Sequence[c.NewJob]) -> None:
+        """New jobs, of which some may come after others. Raises InvalidRequest if one would wait for its own end."""
+        if not (chained := [job for job in jobs if job.spec.after]):
+            return
+        await self._add_links([link for job in chained for link in _links(job.job_id, job.tenant, job.spec)])
+        keys = defaultdict[str, list[str]](list)
+        for job in chained:
+            if job.key is not None:
+                keys[job.tenant].append(job.key)
+        for tenant, new in keys.items():
+            await self._check_loops(tenant, new)
+
+    async def change(self, job_id: str, tenant: str, spec: JobSpec) -> None:
+        await self._db.run("drop_links", job=job_id, but=spec.after)
+        if spec.after:
+            await self._add_links(_links(job_id, tenant, spec))
+            await self._check_loops(tenant, [] if spec.key is None else [spec.key])
+
+    async def remove(self, job_id: str) -> None:
+        await self._db.run("drop_links", job=job_id, but=())
+
+    async def _add_links(self, links: Sequence[tuple[str, str, str, str]]) -> None:
+        jobs, tenants, keys, ends = zip(*links, strict=True)
+        await self._db.run("add_links", jobs=jobs, tenants=tenants, keys=keys, ends=ends)
+
+    async def _check_loops(self, tenant: str, keys: Sequence[str]) -> None:
+        if not await self._db.value("is_awaited", tenant=tenant, keys=keys):
+            return  # no chain comes back to what nobody waits for
+        found = await self._db.rows("list_chain", tenant=tenant, keys=keys, most=MOST_LINKS + 1)
+        check_loops(keys, [(key, awaited) for key, awaited in found])
+
+    async def lock(self, attempts: Sequence[Attempted]) -> None:
+        """The timers of these jobs and of those that wait for them. The first that is locked of a page, or TakeCare."""
+        await self._db.run("lock_with_followers", jobs=sorted({attempt.job_id for attempt in attempts}))
+
+    async def follow(self, ended: Sequence[Attempted], now: int) -> None:
+        """Let jobs start that have waited for these ends."""
+        ends = ends_in_order(attempt for attempt in ended if attempt.state not in OPEN)
+        followers = await self._lock_followers(sorted({attempt.job_id for attempt in ends}))
+        if not followers:
+            return
+        links = [
+            Link(job_id, tenant, key, on, is_done, JobStatus(status), due_at, awaited)
+            for job_id, tenant, key, on, is_done, status, due_at, awaited in await self._db.rows(
+                "list_links", jobs=followers
+            )
+        ]
+        marks, starts, skips = follow([(attempt.job_id, attempt.state) for attempt in ends], links)
+        if marks:
+            jobs, keys, dones = zip(*marks, strict=True)
+            await self._db.run("mark_links", jobs=jobs, keys=keys, dones=dones)
+        if starts:
+            await self._db.run("start_followers", jobs=starts, now=now)
+        if skips:
+            await self._db.add_skips(skipped(skips, now), now)
+
+    async def _lock_followers(self, jobs: Sequence[str]) -> list[str]:
+        if self._db.is_careful:  # they are locked by now, but for one that came meanwhile
+            locked: list[str] = await self._db.value("lock_with_followers", jobs=jobs) or []
+            return locked
+        try:
+            return await self._db.value("lock_followers", jobs=jobs) or []
+        except asyncpg.LockNotAvailableError:
+            raise TakeCare from None
+
+
+def _links(job_id: str, tenant: str, spec: JobSpec) -> list[tuple[str, str, str, str]]:
+    return [(job_id, tenant, key, spec.on) for key in spec.after]

@@ -1,0 +1,103 @@
+-- Jobs that come after others, and jobs whose one run is long over.
+
+-- name: lock_chains
+-- Of these tenants nobody else adds a link until the commit: two that are added at once could close a loop together.
+SELECT count(pg_advisory_xact_lock(number)) FROM (
+    SELECT DISTINCT hashtextextended('chains of ' || tenant, 0) AS number FROM unnest(:tenants::text[]) AS t (tenant)
+    ORDER BY 1) AS locks;
+
+-- name: lock_followers
+-- The timers of the jobs that wait for one of these, if all of them can be had at once: this transaction holds others
+-- already, and to wait for these, whose order is another, would be to wait for who waits for us.
+SELECT array_agg(job::text) FROM (
+    SELECT job FROM timers
+    WHERE job IN (SELECT c.job FROM jobs AS j JOIN chains AS c ON c.tenant = j.tenant AND c.key = j.key
+                  WHERE j.id = ANY (:jobs::uuid[]))
+    ORDER BY job FOR NO KEY UPDATE NOWAIT) AS locked;
+
+-- name: lock_with_followers
+-- The timers of these jobs and of those that wait for them, in one order.
+SELECT array_agg(job::text) FROM (
+    SELECT job FROM timers
+    WHERE job IN (SELECT unnest(:jobs::uuid[]) UNION
+                  SELECT c.job FROM jobs AS j JOIN chains AS c ON c.tenant = j.tenant AND c.key = j.key
+                  WHERE j.id = ANY (:jobs::uuid[]))
+    ORDER BY job FOR NO KEY UPDATE) AS locked;
+
+-- name: list_links
+-- All links of these jobs. Their timers are locked by an earlier statement: no link of theirs changes until the commit.
+SELECT c.job::text, c.tenant, c.key, c.ends, c.is_done, t.status,
+       CASE WHEN t.status = 'PAUSED' THEN t.resume_at ELSE t.due_at END AS due_at, p.id::text AS awaited
+FROM chains AS c
+JOIN timers AS t ON t.job = c.job
+LEFT JOIN jobs AS p ON p.tenant = c.tenant AND p.key = c.key
+WHERE c.job = ANY (:jobs::uuid[]);
+
+-- name: mark_links
+UPDATE chains AS c SET is_done = m.is_done
+FROM unnest(:jobs::uuid[], :keys::text[], :dones::boolean[]) AS m (job, key, is_done)
+WHERE c.job = m.job AND c.key = m.key;
+
+-- name: start_followers
+-- Due now, or at the first instant after it that has no decision yet: clocks stand still, and are set back.
+UPDATE timers AS t SET due_at = coalesce(s.at, :now::bigint + 1001)
+FROM (
+    SELECT f.job, (SELECT n.at FROM generate_series(:now::bigint, :now::bigint + 1000) AS n (at)
+                   WHERE NOT EXISTS (SELECT 1 FROM executions AS e
+                                     WHERE e.job = f.job AND e.scheduled_at = n.at AND e.extra = 0 OFFSET 0)
+                     AND NOT EXISTS (SELECT 1 FROM skips AS k WHERE k.job = f.job AND k.first_at = n.at OFFSET 0)
+                   LIMIT 1) AS at
+    FROM unnest(:jobs::uuid[]) AS f (job)
+) AS s
+WHERE t.job = s.job;
+
+-- name: add_links
+-- A link that was there keeps its mark, unless other ends count from here on.
+INSERT INTO chains AS c (job, tenant, key, ends)
+SELECT * FROM unnest(:jobs::uuid[], :tenants::text[], :keys::text[], :ends::text[])
+ON CONFLICT (job, key) DO UPDATE SET is_done = c.is_done AND c.ends = excluded.ends, ends = excluded.ends;
+
+-- name: drop_links
+DELETE FROM chains WHERE job = :job::uuid AND key <> ALL (:but::text[]);
+
+-- name: is_awaited
+SELECT EXISTS (SELECT 1 FROM chains WHERE tenant = :tenant::text AND key = ANY (:keys::text[]));
+
+-- name: list_chain
+-- The links of these jobs and of all that they come after, near and far.
+WITH RECURSIVE up (key) AS (
+    SELECT key COLLATE "C" FROM unnest(:keys::text[]) AS k (key)
+    UNION
+    SELECT c.key FROM up JOIN jobs AS j ON j.tenant = :tenant::text AND j.key = up.key JOIN chains AS c ON c.job = j.id
+)
+SELECT up.key, c.key AS awaited
+FROM up JOIN jobs AS j ON j.tenant = :tenant::text AND j.key = up.key JOIN chains AS c ON c.job = j.id
+LIMIT :most::bigint;
+
+-- name: lock_to_sweep
+-- A page of jobs, and those of them that may be removed. Whoever is about to run one of these again goes first.
+WITH page AS MATERIALIZED (
+    SELECT id, key, updated_at FROM jobs WHERE id > :after::uuid ORDER BY id LIMIT :limit::bigint
+)
+SELECT (SELECT count(*) FROM page) AS number, (SELECT id::text FROM page ORDER BY id DESC LIMIT 1) AS last, (
+    SELECT array_agg(job::text) FROM (
+        SELECT t.job FROM page AS p JOIN timers AS t ON t.job = p.id
+        WHERE p.key IS NULL AND NOT t.recurs AND t.status = 'COMPLETED'
+          AND coalesce(t.last_run_at, p.updated_at) < :before::bigint
+        ORDER BY t.job FOR NO KEY UPDATE OF t SKIP LOCKED) AS locked) AS jobs;
+
+-- name: sweep_jobs
+-- In a statement of its own: only now that the timers are locked nothing can be added to these jobs.
+WITH gone AS MATERIALIZED (
+    SELECT t.job FROM timers AS t
+    WHERE t.job = ANY (:jobs::uuid[])
+      AND NOT EXISTS (SELECT 1 FROM executions AS e WHERE e.job = t.job OFFSET 0)
+      AND NOT EXISTS (SELECT 1 FROM skips AS s WHERE s.job = t.job OFFSET 0)
+),
+linked AS (DELETE FROM chains AS c USING gone AS g WHERE c.job = g.job),
+timed AS (DELETE FROM timers AS t USING gone AS g WHERE t.job = g.job)
+DELETE FROM jobs AS j USING gone AS g WHERE j.id = g.job
+RETURNING j.id::text, j.tenant, j.size;
+
+-- name: list_owners
+SELECT id::text, owner FROM jobs WHERE id = ANY (:jobs::uuid[]);

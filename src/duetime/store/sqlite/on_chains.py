@@ -1,0 +1,77 @@
+"""Chains: the links of jobs that come after others, and what the ends of those do to them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from duetime.domain import commands as c
+from duetime.domain.chains import MOST_LINKS, Link, check_loops, follow, skipped
+from duetime.domain.execution import Attempted
+from duetime.domain.job import JobSpec, JobStatus
+from duetime.domain.states import OPEN
+from duetime.store.ended import ends_in_order
+from duetime.store.sqlite.statements import Statements, page
+
+
+class Chains:
+    def __init__(self, statements: Statements) -> None:
+        self._db = statements
+
+    def add(self, jobs: Sequence[c.NewJob]) -> None:
+        """New jobs, of which some may come after others. Raises InvalidRequest if one would wait for its own end."""
+        if not (chained := [job for job in jobs if job.spec.after]):
+            return
+        self._add_links([link for job in chained for link in _links(job.job_id, job.tenant, job.spec)])
+        keys = defaultdict[str, list[str]](list)
+        for job in chained:
+            if job.key is not None:
+                keys[job.tenant].append(job.key)
+        for tenant, new in keys.items():
+            self._check_loops(tenant, new)
+
+    def change(self, job_id: str, tenant: str, spec: JobSpec) -> None:
+        self._db.run("drop_links", job=job_id, but=page(spec.after))
+        if spec.after:
+            self._add_links(_links(job_id, tenant, spec))
+            self._check_loops(tenant, [] if spec.key is None else [spec.key])
+
+    def remove(self, job_id: str) -> None:
+        self._db.run("drop_links", job=job_id, but="[]")
+
+    def _add_links(self, links: Sequence[tuple[str, ...]]) -> None:
+        self._db.run("add_links", links=page(links))
+
+    def _check_loops(self, tenant: str, keys: Sequence[str]) -> None:
+        if self._db.row("is_awaited", tenant=tenant, keys=page(keys)) is None:
+            return  # no chain comes back to what nobody waits for
+        found = self._db.rows("list_chain", tenant=tenant, keys=page(keys), most=MOST_LINKS + 1)
+        check_loops(keys, [(key, awaited) for key, awaited in found])
+
+    def follow(self, ended: Sequence[Attempted], now: int) -> None:
+        """Let jobs start that have waited for these ends."""
+        if self._db.row("has_chains") is None:
+            return
+        ends = ends_in_order(attempt for attempt in ended if attempt.state not in OPEN)
+        rows = self._db.rows("list_links", jobs=page(sorted({attempt.job_id for attempt in ends})))
+        if not rows:
+            return
+        links = [
+            Link(job_id, tenant, key, on, bool(is_done), JobStatus(status), due_at, awaited)
+            for job_id, tenant, key, on, is_done, status, due_at, awaited in rows
+        ]
+        marks, starts, skips = follow([(attempt.job_id, attempt.state) for attempt in ends], links)
+        self._db.run("mark_links", marks=page(marks))
+        self._db.run("start_followers", starts=page([(job_id, self._free_instant(job_id, now)) for job_id in starts]))
+        if skips:
+            self._db.run("add_skips", skips=page(skipped(skips, now)), now=now)
+
+    def _free_instant(self, job_id: str, now: int) -> int:
+        """Now, or the first one after it that has no decision yet: clocks stand still, and are set back."""
+        while self._db.row("has_instant", job=job_id, at=now) is not None:
+            now += 1
+        return now
+
+
+def _links(job_id: str, tenant: str, spec: JobSpec) -> list[tuple[str, ...]]:
+    return [(job_id, tenant, key, spec.on) for key in spec.after]

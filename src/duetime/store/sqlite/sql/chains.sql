@@ -1,0 +1,84 @@
+-- Jobs that come after others, and jobs whose one run is long over.
+
+-- name: has_chains
+SELECT 1 FROM chains LIMIT 1;
+
+-- name: list_links
+-- All links of the jobs that wait for one of these.
+SELECT uuid_text(c.job), c.tenant, c.key, c.ends, c.is_done, t.status, iif(t.status = 'PAUSED', t.resume_at, t.due_at),
+       iif(p.id IS NULL, NULL, uuid_text(p.id))
+FROM (
+    SELECT DISTINCT w.job
+    FROM jsonb_each(:jobs) AS e
+    CROSS JOIN jobs AS j ON j.id = unhex(e.value, '-')
+    CROSS JOIN chains AS w ON w.tenant = j.tenant AND w.key = j.key
+) AS f
+CROSS JOIN chains AS c ON c.job = f.job
+CROSS JOIN timers AS t ON t.job = c.job
+LEFT JOIN jobs AS p ON p.tenant = c.tenant AND p.key = c.key;
+
+-- name: mark_links
+UPDATE chains SET is_done = m.is_done
+FROM (
+    SELECT unhex(value ->> 0, '-') AS job, value ->> 1 AS key, value ->> 2 AS is_done FROM json_each(:marks)
+) AS m
+WHERE chains.job = m.job AND chains.key = m.key;
+
+-- name: has_instant
+SELECT 1 FROM executions WHERE job = unhex(:job, '-') AND scheduled_at = :at AND extra = 0
+UNION ALL SELECT 1 FROM skips WHERE job = unhex(:job, '-') AND first_at = :at
+LIMIT 1;
+
+-- name: start_followers
+UPDATE timers SET due_at = s.at
+FROM (SELECT unhex(value ->> 0, '-') AS job, value ->> 1 AS at FROM json_each(:starts)) AS s
+WHERE timers.job = s.job;
+
+-- name: add_links
+-- A link that was there keeps its mark, unless other ends count from here on.
+INSERT INTO chains (job, tenant, key, ends)
+SELECT unhex(value ->> 0, '-'), value ->> 1, value ->> 2, value ->> 3 FROM json_each(:links) WHERE true
+ON CONFLICT DO UPDATE SET is_done = is_done AND ends = excluded.ends, ends = excluded.ends;
+
+-- name: drop_links
+DELETE FROM chains WHERE job = unhex(:job, '-') AND key NOT IN (SELECT value FROM json_each(:but));
+
+-- name: is_awaited
+SELECT 1 FROM chains WHERE tenant = :tenant AND key IN (SELECT value FROM json_each(:keys)) LIMIT 1;
+
+-- name: list_chain
+-- The links of these jobs and of all that they come after, near and far.
+WITH RECURSIVE up (key) AS (
+    SELECT value FROM json_each(:keys)
+    UNION
+    SELECT c.key
+    FROM up CROSS JOIN jobs AS j ON j.tenant = :tenant AND j.key = up.key CROSS JOIN chains AS c ON c.job = j.id
+)
+SELECT up.key, c.key
+FROM up CROSS JOIN jobs AS j ON j.tenant = :tenant AND j.key = up.key CROSS JOIN chains AS c ON c.job = j.id
+LIMIT :most;
+
+-- name: list_swept_page
+SELECT uuid_text(last), number FROM (
+    SELECT max(id) AS last, count(*) AS number
+    FROM (SELECT id FROM jobs WHERE id > unhex(:after, '-') ORDER BY id LIMIT :limit));
+
+-- name: list_to_sweep
+SELECT uuid_text(j.id), j.tenant, j.size
+FROM jobs AS j CROSS JOIN timers AS t ON t.job = j.id
+WHERE j.id > unhex(:after, '-') AND j.id <= unhex(:last, '-')
+  AND j.key IS NULL AND t.recurs = 0 AND t.status = 'COMPLETED' AND coalesce(t.last_run_at, j.updated_at) < :before
+  AND NOT EXISTS (SELECT 1 FROM executions AS e WHERE e.job = j.id)
+  AND NOT EXISTS (SELECT 1 FROM skips AS s WHERE s.job = j.id);
+
+-- name: sweep_links
+DELETE FROM chains WHERE job IN (SELECT unhex(value, '-') FROM json_each(:jobs));
+
+-- name: sweep_timers
+DELETE FROM timers WHERE job IN (SELECT unhex(value, '-') FROM json_each(:jobs));
+
+-- name: sweep_jobs
+DELETE FROM jobs WHERE id IN (SELECT unhex(value, '-') FROM json_each(:jobs));
+
+-- name: list_owners
+SELECT uuid_text(id), owner FROM jobs WHERE id IN (SELECT unhex(value, '-') FROM json_each(:jobs));

@@ -1,0 +1,60 @@
+"""One real server, which asks who one is, for all tests of the client: a test looks at jobs of its own only."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from client.both import Maker
+from client.proxy import Proxy
+from client.tokens import FREE_REQUESTS, SECRET, token
+from served import served, target
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DUETIME_JWT_SECRET", SECRET)
+        patch.setenv("DUETIME_FREE_REQUESTS_PER_HOUR", str(FREE_REQUESTS))
+        with served(tmp_path_factory.mktemp("client")) as url:
+            yield url
+
+
+@pytest.fixture(scope="session")
+def hook() -> Iterator[str]:
+    """The URL of a target for jobs."""
+    with target() as url:
+        yield url
+
+
+@pytest.fixture(params=["sync", "async"])
+def make(request: pytest.FixtureRequest) -> Iterator[Maker]:
+    maker = Maker(request.param)
+    yield maker
+    maker.close()
+
+
+@pytest.fixture
+def client(make: Maker, server: str) -> Any:
+    """Of an admin."""
+    return make(server, token())
+
+
+@pytest.fixture
+def proxy(server: str) -> Iterator[Proxy]:
+    with Proxy(server).serving() as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def job(hook: str) -> Callable[..., dict[str, Any]]:
+    """Definitions that are never due, with a name that no other test has."""
+    name = f"job {uuid.uuid4()}"
+
+    def define(path: str = "/ok", **fields: Any) -> dict[str, Any]:
+        return {"name": name, "schedule": "2099-01-01T00:00:00Z", "payload": {"url": hook + path}, **fields}
+
+    return define

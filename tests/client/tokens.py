@@ -1,0 +1,16 @@
+"""Who asks the server of these tests: its secret, and tokens for people of the tenant acme."""
+
+from __future__ import annotations
+
+import secrets
+import time
+
+from duetime.api.tokens import sign
+
+SECRET = secrets.token_hex(32)
+FREE_REQUESTS = 20  # an hour, for the tier free
+
+
+def token(user_id: str = "ada", role: str = "admin", tier: str = "enterprise") -> str:
+    claims = {"tenant": "acme", "user_id": user_id, "role": role, "tier": tier}
+    return sign(SECRET, "duetime", "duetime", claims, time.time_ns() // 1_000_000, 3600)

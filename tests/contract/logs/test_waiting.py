@@ -1,0 +1,80 @@
+"""Waiting for lines: no longer than until they are there, and no longer than was asked."""
+
+from __future__ import annotations
+
+import asyncio
+
+from duetime.ports.logs import LogStore
+from logs.reading import follow, read_all, texts
+from samples import new_id
+
+FIRST = 1 << 32
+
+
+async def test_a_wait_ends_at_once_if_there_are_lines(logs: LogStore, other: LogStore):
+    execution = new_id()
+    writer = logs.open(execution, 1)
+    writer.write("stdout", "one\n")
+    await writer.close()
+    async with asyncio.timeout(20):
+        assert await logs.wait(execution, 0, 60)
+        assert await other.wait(execution, 0, 60)
+        assert await other.wait(execution, 0, 60)
+
+
+async def test_a_wait_ends_after_its_time_if_there_are_none(logs: LogStore):
+    execution = new_id()
+    assert not await logs.wait(execution, 0, 0)
+    assert not await logs.wait(execution, 0, 0.05)
+    writer = logs.open(execution, 1)
+    writer.write("stdout", "one\n")
+    await writer.close()
+    assert not await logs.wait(execution, FIRST + 1, 0.05)
+    assert await logs.read(execution, FIRST + 1, 10) == []
+    assert not await logs.wait(execution, FIRST + 1, 0.05)
+
+
+async def test_a_line_written_here_ends_a_wait_here(logs: LogStore):
+    execution = new_id()
+    writer = logs.open(execution, 1)
+    waiting = asyncio.create_task(logs.wait(execution, 0, 60))
+    await asyncio.sleep(0)
+    writer.write("stdout", "one\n")
+    async with asyncio.timeout(20):
+        assert await waiting
+    assert texts(await follow(logs, execution, 1)) == ["one"]
+
+
+async def test_a_wait_for_lines_of_one_execution_is_not_ended_by_another(logs: LogStore):
+    execution, another = new_id(), new_id()
+    waiting = asyncio.create_task(logs.wait(execution, 0, 0.3))
+    writer = logs.open(another, 1)
+    writer.write("stdout", "one\n")
+    await follow(logs, another, 1)
+    assert not await waiting
+
+
+async def test_lines_of_another_node_end_a_wait_here(logs: LogStore, other: LogStore):
+    execution = new_id()
+    assert await read_all(logs, execution) == []
+    waiting = asyncio.create_task(follow(logs, execution, 3))
+    writer = other.open(execution, 1)
+    writer.write("stdout", "one\ntwo\n")
+    await writer.close()
+    again = other.open(execution, 2)
+    again.write("stdout", "three\n")  # is there without a close, too
+    assert texts(await waiting) == ["one", "two", "three"]
+    await again.close()
+
+
+async def test_a_wait_that_is_given_up_leaves_nothing_behind(logs: LogStore):
+    execution = new_id()
+    waiting = asyncio.create_task(logs.wait(execution, 0, 60))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait({waiting})
+    assert waiting.cancelled()
+    writer = logs.open(execution, 1)
+    writer.write("stdout", "one\n")
+    await writer.close()
+    assert texts(await read_all(logs, execution)) == ["one"]

@@ -1,0 +1,288 @@
+"""Circuits: counted with the ends of executions whoever writes them; one probe of many; closed by a success."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from contract.store.conftest import MakeStore
+from duetime.domain import commands as c
+from duetime.domain.breaker import Circuit, CircuitState, End, Rules, circuit_of, end_of
+from duetime.domain.errors import NotFound
+from duetime.domain.execution import Attempted, Outcome, Run
+from duetime.domain.instants import DAY, MINUTE
+from duetime.domain.job import RetryPolicy
+from duetime.domain.states import ErrorType, State
+from duetime.ports.store import AuditQuery, Store
+from samples import (
+    NOW,
+    TENANT,
+    URL,
+    add_job,
+    add_run,
+    claim,
+    ended,
+    entry_of,
+    execution,
+    executions_of,
+    new_id,
+    one,
+    spec,
+    verified,
+)
+
+RULES = Rules(threshold=3, cooldown=MINUTE)
+NUMBER = circuit_of(TENANT, URL)
+FAILURE = Outcome(ErrorType.HTTP_ERROR, "the target answered 500", 500)
+Counted = list[tuple[int, Circuit | None]]
+
+
+async def claimed(store: Store, node: int, tenant: str = TENANT, url: str = URL, now: int = NOW) -> Run:
+    job_id = await add_job(store, spec(url=url, retry_policy=RetryPolicy(max_retries=0)), tenant=tenant)
+    await add_run(store, job_id, now, tenant)
+    (run,) = await claim(store, node, now)
+    return run
+
+
+def commands_of(node: int, run: Run, attempted: Attempted, rules: Rules = RULES) -> list[c.Command]:
+    """As the recorder gives them."""
+    end = end_of(run, attempted)
+    assert end is not None
+    return [c.Finish(node, attempted.ended_at, (attempted,)), c.CountEnds(attempted.ended_at, (end,), rules)]
+
+
+async def end_run(store: Store, node: int, run: Run, outcome: Outcome = FAILURE, *, now: int = NOW) -> Counted:
+    refused, counted = await store.apply(commands_of(node, run, ended(run, outcome, now=now)))
+    assert refused == []
+    return list(counted)
+
+
+async def fail(store: Store, node: int, times: int = 1, *, now: int = NOW, tenant: str = TENANT) -> Circuit | None:
+    counted: Counted = []
+    for _ in range(times):
+        counted = await end_run(store, node, await claimed(store, node, tenant, now=now), now=now)
+    ((number, circuit),) = counted
+    assert number == circuit_of(tenant, URL)
+    return circuit
+
+
+def opened(at: int = NOW, failures: int = 3) -> Circuit:
+    return Circuit(NUMBER, TENANT, URL, failures, at, at + MINUTE)
+
+
+def probe(execution_id: str, now: int) -> c.TakeProbe:
+    return c.TakeProbe(now, NUMBER, execution_id, RULES)
+
+
+async def test_a_target_that_is_well_has_no_row(store: Store, node: int):
+    assert await store.list_circuits(None, 10) == []
+    assert await store.get_circuit(NUMBER) is None
+    assert await one(store, probe(new_id(), NOW)) is None
+
+
+async def test_failures_add_up_and_the_last_of_them_opens_it(store: Store, node: int):
+    assert await fail(store, node) == Circuit(NUMBER, TENANT, URL, 1)
+    assert await fail(store, node) == Circuit(NUMBER, TENANT, URL, 2)
+    assert (await store.list_circuits(TENANT, 10))[0].state is CircuitState.CLOSED
+    assert await fail(store, node, now=NOW + 7) == opened(NOW + 7)
+    assert await store.get_circuit(NUMBER) == opened(NOW + 7)
+
+
+async def test_failures_of_two_nodes_add_up(store: Store, node: int):
+    other = int(await one(store, c.StartNode(NOW, "node-2")))
+    runs = [(await claimed(store, who), who) for who in (node, other, node)]
+    answers = await asyncio.gather(
+        *(store.apply(commands_of(who, run, ended(run, FAILURE, now=NOW))) for run, who in runs)
+    )
+    counts = sorted(circuit.failures for _, ((_, circuit),) in answers)
+    assert counts == [1, 2, 3], "each saw what the others had written, and none was lost"
+    assert await store.get_circuit(NUMBER) == opened()
+
+
+async def test_many_at_once_on_many_targets_lose_no_count(store: Store, node: int):
+    urls = [f"https://hook.example/{n}" for n in range(6)]
+    runs = [await claimed(store, node, url=urls[n % 6]) for n in range(48)]
+    pages = [runs[at::8] for at in range(8)]
+
+    async def write(page: list[Run]) -> None:
+        attempts = tuple(ended(run, FAILURE, now=NOW) for run in page)
+        ends = tuple(end for run, a in zip(page, attempts, strict=True) if (end := end_of(run, a)) is not None)
+        refused, _ = await store.apply([c.Finish(node, NOW, attempts), c.CountEnds(NOW, ends, Rules(100))])
+        assert refused == []
+
+    await asyncio.gather(*map(write, pages))
+    found = {circuit.url: circuit.failures for circuit in await store.list_circuits(None, 10)}
+    assert found == dict.fromkeys(urls, 8)
+
+
+async def test_a_page_holds_ends_of_several_targets_and_a_target_several_times(store: Store, node: int):
+    runs = [await claimed(store, node, url=f"https://hook.example/{n % 2}") for n in range(5)]
+    attempts = tuple(ended(run, FAILURE, now=NOW + n) for n, run in enumerate(runs))
+    ends = tuple(end for run, a in zip(runs, attempts, strict=True) if (end := end_of(run, a)) is not None)
+    _, counted = await store.apply([c.Finish(node, NOW, attempts), c.CountEnds(NOW, ends, RULES)])
+    assert {circuit.url[-1]: (circuit.failures, circuit.opened_at) for _, circuit in counted} == {
+        "0": (3, NOW + 4),
+        "1": (2, None),
+    }
+
+
+async def test_a_success_closes_it_and_nothing_is_kept(store: Store, node: int):
+    await fail(store, node, 3)
+    assert await end_run(store, node, await claimed(store, node), Outcome(http_status=200)) == [(NUMBER, None)]
+    assert await store.list_circuits(None, 10) == []
+    assert await fail(store, node) == Circuit(NUMBER, TENANT, URL, 1)
+
+
+async def test_a_success_of_a_target_that_has_no_row_leaves_none(store: Store, node: int):
+    assert await end_run(store, node, await claimed(store, node), Outcome(http_status=200)) == [(NUMBER, None)]
+    assert await store.list_circuits(None, 10) == []
+
+
+async def test_a_tenants_failures_are_not_anothers(store: Store, node: int):
+    await fail(store, node, 3, tenant="other")
+    assert await fail(store, node, 2) == Circuit(NUMBER, TENANT, URL, 2)
+    assert [circuit.tenant for circuit in await store.list_circuits(None, 10)] == ["other", TENANT]
+    assert await store.list_circuits(TENANT, 10) == [Circuit(NUMBER, TENANT, URL, 2)]
+    assert await store.list_circuits("nobody", 10) == []
+
+
+async def test_a_result_that_is_refused_does_not_count(store: Store, node: int):
+    run = await claimed(store, node)
+    stale = msgspec.structs.replace(run, token=run.token - 1)
+    refused, counted = await store.apply(commands_of(node, stale, ended(stale, FAILURE)))
+    assert (refused, list(counted)) == ([run.execution_id], [])
+    assert await store.list_circuits(None, 10) == []
+    ((_, circuit),) = await end_run(store, node, run)
+    assert circuit == Circuit(NUMBER, TENANT, URL, 1)
+
+
+async def test_an_end_that_was_never_written_does_not_count(store: Store):
+    nobody = End(NUMBER, TENANT, URL, new_id(), 1, 1, State.FAILED, NOW)
+    assert await one(store, c.CountEnds(NOW, (nobody,), RULES)) == []
+    assert await one(store, c.CountEnds(NOW, (), RULES)) == []
+    assert await store.list_circuits(None, 10) == []
+
+
+# The probe
+
+
+async def test_among_many_who_ask_at_once_one_is_the_probe(
+    store: Store, make_store: MakeStore, backend: str, node: int
+):
+    await fail(store, node, 3)
+    stores = [store]
+    if backend == "postgres":  # two nodes' connections
+        stores.append(make_store())
+        await stores[1].start()
+    asking = [new_id() for _ in range(40)]
+    answers = await asyncio.gather(
+        *(one(stores[n % len(stores)], probe(mine, NOW + MINUTE)) for n, mine in enumerate(asking))
+    )
+    assert {answer.probe for answer in answers} <= set(asking)
+    assert len({answer.probe for answer in answers}) == 1
+    assert sum(answer.probe == mine for answer, mine in zip(answers, asking, strict=True)) == 1
+    if len(stores) > 1:
+        await stores[1].stop()
+
+
+async def test_before_the_cooldown_is_over_nobody_is(store: Store, node: int):
+    await fail(store, node, 3)
+    assert await one(store, probe(new_id(), NOW + MINUTE - 1)) == opened()
+    assert await store.get_circuit(NUMBER) == opened()
+
+
+async def test_a_probe_that_was_lost_is_replaced_after_another_cooldown(store: Store, node: int):
+    await fail(store, node, 3)
+    first, second = new_id(), new_id()
+    await one(store, probe(first, NOW + MINUTE))
+    assert (await one(store, probe(second, NOW + 2 * MINUTE - 1))).probe == first
+    taken = await one(store, probe(second, NOW + 2 * MINUTE))
+    assert (taken.probe, taken.state) == (second, CircuitState.HALF_OPEN)
+
+
+async def test_a_probe_that_fails_opens_it_anew_and_one_that_succeeds_closes_it(store: Store, node: int):
+    await fail(store, node, 3)
+    run = await claimed(store, node, now=NOW + MINUTE)
+    await one(store, probe(run.execution_id, NOW + MINUTE))
+    failed_at = NOW + MINUTE + 9
+    assert await end_run(store, node, run, now=failed_at) == [(NUMBER, opened(failed_at, failures=4))]
+    run = await claimed(store, node, now=NOW + 3 * MINUTE)
+    await one(store, probe(run.execution_id, NOW + 3 * MINUTE))
+    answered = Outcome(http_status=200)
+    assert await end_run(store, node, run, answered, now=NOW + 3 * MINUTE) == [(NUMBER, None)]
+
+
+# What becomes of a run that is not sent
+
+
+async def test_a_run_that_is_not_sent_is_skipped_with_the_reason(store: Store, node: int):
+    run = await claimed(store, node)
+    refused = Outcome(ErrorType.CIRCUIT_OPEN, "the circuit is open")
+    assert await one(store, c.Finish(node, NOW, (ended(run, refused),))) == []
+    (found,) = await executions_of(store, run.job_id)
+    assert (found.state, found.reason, found.dead, found.started_at, found.error_type) == (
+        State.SKIPPED, "circuit_open", False, None, ErrorType.CIRCUIT_OPEN,
+    )  # fmt: skip
+    (attempt,) = await store.list_attempts(run.execution_id)
+    assert (attempt.started_at, attempt.error_message) == (None, "the circuit is open")
+
+
+async def test_a_retry_that_is_not_sent_is_a_dead_letter(store: Store, node: int):
+    job_id = await add_job(store, spec(retry_policy=RetryPolicy(delays=(1,))))
+    await add_run(store, job_id, NOW)
+    (run,) = await claim(store, node, NOW)
+    await one(store, c.Finish(node, NOW, (ended(run, FAILURE),)))
+    (again,) = await claim(store, node, NOW + 1000)
+    await one(store, c.Finish(node, NOW, (ended(again, Outcome(ErrorType.CIRCUIT_OPEN, "open"), now=NOW + 1000),)))
+    found = await execution(store, run.execution_id)
+    assert (found.state, found.dead, found.attempt, found.error_type) == (
+        State.FAILED, True, 2, ErrorType.CIRCUIT_OPEN,
+    )  # fmt: skip
+    assert found.started_at == NOW, "its first attempt did begin"
+
+
+# By hand, and what is left of it
+
+
+async def test_one_is_closed_by_hand_by_its_tenant_and_the_audit_says_so(store: Store, node: int):
+    await fail(store, node, 3)
+    for circuit, tenant in ((NUMBER, "other"), (7, TENANT)):
+        assert isinstance(await one(store, c.CloseCircuit(NOW, tenant, circuit, entry_of("circuit.close"))), NotFound)
+    assert await store.get_circuit(NUMBER) == opened()
+    assert await store.list_audit(AuditQuery(TENANT, action="circuit.close")) == []
+    name = f"{NUMBER:016x}"
+    assert await one(store, c.CloseCircuit(NOW, TENANT, NUMBER, entry_of("circuit.close", name))) is None
+    assert await store.list_circuits(None, 10) == []
+    (noted,) = await store.list_audit(AuditQuery(TENANT, resource=name))
+    assert noted.entry.before == {"url": URL, "state": "OPEN", "failures": 3}
+    assert (await verified(store)).broken is None
+
+
+async def test_open_ones_are_listed_first_and_then_the_latest(store: Store, node: int):
+    for n, url in enumerate(("a", "b", "c")):
+        await end_run(store, node, await claimed(store, node, url=f"https://{url}.example/"), now=NOW + n)
+    await fail(store, node, 3, now=NOW - 5)
+    assert [circuit.url for circuit in await store.list_circuits(TENANT, 3)] == [
+        URL, "https://c.example/", "https://b.example/",
+    ]  # fmt: skip
+
+
+async def test_what_nobody_has_called_for_long_is_forgotten(store: Store, node: int):
+    await fail(store, node, 3)
+    await end_run(store, node, await claimed(store, node, url="https://a.example/"), now=NOW + 1)
+    await one(store, c.Prune(0, 0, 0, 10, NOW + 1))
+    assert [circuit.url for circuit in await store.list_circuits(None, 10)] == ["https://a.example/"]
+    await one(store, c.Prune(0, 0, 0, 10))
+    assert len(await store.list_circuits(None, 10)) == 1
+    await one(store, c.Prune(0, 0, 0, 10, NOW + DAY))
+    assert await store.list_circuits(None, 10) == []
+
+
+async def test_they_are_there_after_a_restart(make_store: MakeStore, store: Store, node: int):
+    await fail(store, node, 3)
+    await store.stop()
+    again = make_store()
+    await again.start()
+    assert await again.list_circuits(None, 10) == [opened()]
+    await again.stop()

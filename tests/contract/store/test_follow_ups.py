@@ -1,0 +1,176 @@
+"""What follows from an end is carried out in the commit of that end, or not at all."""
+
+from __future__ import annotations
+
+import msgspec
+
+from contract.store.conftest import MakeStore
+from duetime.domain import commands as c
+from duetime.domain.audit import own_entry
+from duetime.domain.capacity import Capacity
+from duetime.domain.errors import Conflict, InsufficientStorage
+from duetime.domain.execution import Attempted, Outcome, Run
+from duetime.domain.follow_ups import follow_ups
+from duetime.domain.job import JobStatus, RetryPolicy, Webhooks
+from duetime.domain.states import ErrorType, State
+from duetime.ports.store import JobQuery, JobRecord, Store
+from samples import (
+    NOW,
+    TENANT,
+    add_job,
+    add_run,
+    claim,
+    ended,
+    execution,
+    fire,
+    job_of,
+    new_job,
+    one,
+    spec,
+    verified,
+)
+from snapshot import snapshot
+
+FAILURE = Outcome(ErrorType.HTTP_ERROR, "404", 404)
+TOLD = "https://told.example/"
+OTHER_IDS = 1 << 60  # than those of the samples
+
+
+def following(run: Run, state: State = State.COMPLETED, command: c.Command | None = None) -> c.FollowUp:
+    """By default: the job is paused."""
+    command = command or c.PauseJob(NOW, TENANT, run.job_id, "duetime", "x")
+    return c.FollowUp(run.execution_id, run.attempt, run.token, state, command)
+
+
+def creating(**fields: object) -> c.CreateJobs:
+    job = new_job(spec("immediate", **fields), owner="")
+    return c.CreateJobs(NOW, (job,), audit=(own_entry(NOW, TENANT, "job.create", job.job_id, None),))
+
+
+async def running(store: Store, node: int, owner: str = "bea", **fields: object) -> Run:
+    job_id = await add_job(store, spec("every 1m", retry_policy=RetryPolicy(max_retries=0), **fields), owner=owner)
+    await add_run(store, job_id)
+    (run,) = await claim(store, node, NOW)
+    return run
+
+
+async def made(store: Store, name: str) -> list[JobRecord]:
+    return [job for job in await store.list_jobs(JobQuery(TENANT, limit=100)) if job.spec.name == name]
+
+
+async def together(store: Store, node: int, attempts: list[Attempted], *commands: c.Command) -> list[object]:
+    refused, *answers = await store.apply([c.Finish(node, NOW, tuple(attempts)), *commands])
+    assert isinstance(refused, list)
+    return answers
+
+
+async def test_it_is_carried_out_with_the_end(store: Store, node: int):
+    run = await running(store, node)
+    assert await together(store, node, [ended(run)], following(run)) == [JobStatus.PAUSED]
+    assert (await job_of(store, run.job_id)).status is JobStatus.PAUSED
+
+
+async def test_it_is_not_carried_out_if_the_end_is_another_or_was_refused(store: Store, node: int):
+    run = await running(store, node)
+    before = await snapshot(store)
+    stale = msgspec.structs.replace(ended(run), token=7)
+    assert await together(store, node, [stale], following(run)) == [None]
+    assert await together(store, node, [], following(run)) == [None]
+    assert await snapshot(store) == before
+    others = [
+        following(run, State.FAILED),
+        following(msgspec.structs.replace(run, attempt=2)),
+        following(msgspec.structs.replace(run, token=2)),
+        following(msgspec.structs.replace(run, execution_id=run.job_id)),
+    ]
+    assert await together(store, node, [ended(run)], *others) == [None] * 4
+    assert (await job_of(store, run.job_id)).status is JobStatus.PENDING
+
+
+async def test_it_is_carried_out_once_however_often_the_batch_is_sent(store: Store, node: int):
+    run = await running(store, node)
+    await together(store, node, [ended(run)], following(run, command=creating(name="word")))
+    assert await one(store, following(run, command=creating(name="word"))) is None, "the end was of another commit"
+    await together(store, node, [ended(run)], following(run, command=creating(name="word")))
+    assert len(await made(store, "word")) == 1
+
+
+async def test_sent_twice_into_one_commit_it_is_carried_out_once(store: Store, node: int):
+    run = await running(store, node)
+    finish = c.Finish(node, NOW, (ended(run),))
+    first, second = (following(run, command=creating(name="word")) for _ in range(2))
+    answers = await store.apply([finish, first, finish, second])
+    assert answers[2] == [run.execution_id]
+    assert len(await made(store, "word")) == 1
+
+
+async def test_one_that_was_asked_to_stop_has_not_ended_as_its_attempt_says(store: Store, node: int):
+    job_id = await add_job(store, spec("every 1m"))
+    await add_run(store, job_id)
+    (run,) = await claim(store, node, NOW)
+    await one(store, c.CancelExecution(NOW, TENANT, run.execution_id))
+    again = ended(run, Outcome(ErrorType.HTTP_ERROR, "503", 503))
+    assert again.state is State.RETRYING
+    follows = [following(run, State.RETRYING), following(run, State.CANCELLED)]
+    assert await together(store, node, [again], *follows) == [None, JobStatus.PAUSED]
+
+
+async def test_a_job_without_an_owner_gets_that_of_the_job_that_has_ended(store: Store, node: int):
+    first, second = await running(store, node, "bea"), await running(store, node, "cid")
+    answers = await together(
+        store, node, [ended(first), ended(second)],
+        following(first, command=creating(name="one")), following(second, command=creating(name="two")),
+    )  # fmt: skip
+    assert answers == [None, None]
+    assert [job.owner for job in await made(store, "one")] == ["bea"]
+    assert [job.owner for job in await made(store, "two")] == ["cid"]
+    assert (await verified(store)).entries == 2
+    assert (await verified(store)).broken is None
+
+
+async def test_a_command_that_is_refused_leaves_the_end_and_the_others_alone(store: Store, node: int):
+    run = await running(store, node)
+    taken = creating(name="taken", key="k")
+    await one(store, creating(name="taken", key="k"))
+    answers = await together(
+        store, node, [ended(run)],
+        following(run, command=taken), following(run, command=creating(name="good")), following(run),
+    )  # fmt: skip
+    assert isinstance(answers[0], Conflict)
+    assert answers[1:] == [None, JobStatus.PAUSED]
+    assert len(await made(store, "good")) == 1
+    assert (await execution(store, run.execution_id)).state is State.COMPLETED
+
+
+async def test_a_full_store_still_writes_the_end(make_store: MakeStore):
+    store = make_store(Capacity(most_jobs=1))
+    await store.start()
+    try:
+        node = int(await one(store, c.StartNode(NOW, "node-1")))
+        run = await running(store, node)
+        words = [following(run, command=creating(name="word")) for _ in range(3)]
+        answers = await together(store, node, [ended(run)], *words)
+        assert [type(answer) for answer in answers] == [InsufficientStorage] * 3
+        assert (await execution(store, run.execution_id)).state is State.COMPLETED
+        assert await made(store, "word") == []
+        assert (await store.get_load()).jobs == 1
+    finally:
+        await store.stop()
+
+
+async def test_a_thousand_words_of_one_page_are_kept(store: Store, node: int):
+    job_id = await add_job(store, spec("on_demand", webhooks=Webhooks(on_failure=TOLD), overlap="allow"))
+    for _ in range(5):
+        await add_run(store, job_id)
+    runs = await claim(store, node, NOW)
+    ends = [ended(run, FAILURE) for run in runs]
+    words = [
+        word
+        for number in range(0, 1000, 5)
+        for place, (run, end) in enumerate(zip(runs, ends, strict=True))
+        for word in follow_ups(run, end, NOW, (OTHER_IDS + number + place << 4).to_bytes(10, "big"))
+    ]
+    assert set(map(str, await together(store, node, ends, *words))) == {"None"}
+    assert await store.count_jobs(JobQuery(TENANT)) == 1001
+    _, sent = await fire(store, node, NOW)
+    assert len(sent) == 1000

@@ -1,0 +1,194 @@
+"""Chains with time in the test's hand: the next one starts at once, also across a crash."""
+
+from __future__ import annotations
+
+import asyncio
+
+from duetime.domain import commands as c
+from duetime.domain.execution import Outcome
+from duetime.domain.instants import LATEST
+from duetime.domain.job import JobSpec, RetryPolicy
+from duetime.domain.retry import LOST_ATTEMPTS
+from duetime.domain.states import ErrorType, State, Trigger
+from duetime.testing import ScriptedExecutor
+from engine.stage import Stage
+from samples import NOW, TENANT, add_run, spec
+
+FAILURE = Outcome(ErrorType.HTTP_ERROR, "404", 404)
+NO_RETRY = RetryPolicy(max_retries=0)
+
+
+def url_of(name: str) -> str:
+    return f"https://{name}.example/"
+
+
+def chained(name: str, *after: str, **fields: object) -> JobSpec:
+    return spec("on_demand", key=name, name=name, url=url_of(name), after=after, **fields)
+
+
+async def run(stage: Stage, job_id: str) -> None:
+    await add_run(stage.store, job_id, stage.clock.now())
+    stage.engine.waiting_hint(stage.clock.now())
+
+
+async def lose(stage: Stage) -> None:
+    """As by kill -9: what was written stays, and nothing of the node writes any more."""
+    _, lanes = await stage.engine.dispatcher.drain(0)
+    stage.engine.recorder.add = lambda *_: None  # type: ignore[method-assign,assignment]
+    for lane in lanes:
+        lane.cancel()
+    await asyncio.gather(*lanes, return_exceptions=True)
+
+
+def began(executor: ScriptedExecutor) -> list[str]:
+    return [task.payload.url.split("//")[1].split(".")[0] for task in executor.tasks]
+
+
+async def test_a_chain_runs_from_end_to_end_in_its_order(stage: Stage, executor: ScriptedExecutor):
+    await stage.join()
+    first = await stage.add_job(chained("extract"))
+    await stage.add_job(chained("clean", "extract"))
+    await stage.add_job(chained("count", "extract"))
+    last = await stage.add_job(chained("report", "clean", "count"))
+    await run(stage, first)
+    for _ in range(3):
+        await stage.tick()
+    assert began(executor) == ["extract", "clean", "count", "report"]
+    assert [task.trigger for task in executor.tasks] == [Trigger.MANUAL, *[Trigger.AFTER] * 3]
+    assert await stage.states(last) == [State.COMPLETED]
+    assert (await stage.job(last)).due_at == LATEST
+
+
+async def test_the_next_one_starts_without_a_look_at_the_clock(stage: Stage, executor: ScriptedExecutor):
+    """With all loops running and time standing still: the end wakes the timer, no second has to pass."""
+    engine = stage.make_engine()
+    await engine.start()
+    try:
+        first = await stage.add_job(chained("a"))
+        await stage.add_job(chained("b", "a"))
+        await stage.add_job(chained("c", "b"))
+        await run(stage, first)
+        async with asyncio.timeout(10):
+            await executor.until_started(3)
+        assert began(executor) == ["a", "b", "c"]
+        assert stage.clock.now() == NOW
+    finally:
+        await engine.stop()
+
+
+async def test_a_failure_starts_who_waits_for_failures_only(stage: Stage, executor: ScriptedExecutor):
+    executor.answer(FAILURE, url_of("a"))
+    await stage.join()
+    first = await stage.add_job(chained("a", retry_policy=NO_RETRY))
+    await stage.add_job(chained("good", "a"))
+    await stage.add_job(chained("bad", "a", on="failure"))
+    await stage.add_job(chained("always", "a", on="any"))
+    await run(stage, first)
+    await stage.tick()
+    await stage.tick()
+    assert sorted(began(executor)) == ["a", "always", "bad"]
+
+
+async def test_a_crash_between_the_end_and_the_start_loses_nothing(stage: Stage, executor: ScriptedExecutor):
+    await stage.join()
+    first = await stage.add_job(chained("a"))
+    then = await stage.add_job(chained("b", "a"))
+    await run(stage, first)
+    await stage.engine.claimer.run_once()
+    await stage.settle()  # the end of the first is written, and no timer has turned since
+    assert (await stage.job(then)).due_at == NOW
+    await lose(stage)
+
+    stage.clock.advance(5)
+    await stage.join()
+    await stage.tick()
+    (execution,) = await stage.executions(then)
+    assert (execution.state, execution.trigger, execution.scheduled_at) == (State.COMPLETED, Trigger.AFTER, NOW)
+    assert began(executor) == ["a", "b"]
+
+
+async def test_after_a_long_crash_the_catch_up_policy_decides(stage: Stage, executor: ScriptedExecutor):
+    await stage.join()
+    first = await stage.add_job(chained("a"))
+    then = await stage.add_job(chained("b", "a"))
+    never = await stage.add_job(chained("c", "a", catch_up={"policy": "skip"}))
+    await run(stage, first)
+    await stage.engine.claimer.run_once()
+    await stage.settle()
+    await lose(stage)
+    stage.clock.advance(600)
+    await stage.join()
+    await stage.tick()
+    (execution,) = await stage.executions(then)
+    assert (execution.state, execution.trigger) == (State.COMPLETED, Trigger.CATCH_UP)
+    assert await stage.executions(never) == []
+    (skip,) = await stage.store.list_skipped(never, 10)
+    assert (skip.first_at, skip.count, skip.reason) == (NOW, 1, "missed")
+
+
+async def test_a_run_that_is_given_up_with_its_node_starts_who_waits_for_failures(
+    stage: Stage, executor: ScriptedExecutor
+):
+    executor.hold(url_of("a"))
+    await stage.join()
+    first = await stage.add_job(chained("a"))
+    then = await stage.add_job(chained("alarm", "a", on="failure"))
+    await run(stage, first)
+    for _ in range(LOST_ATTEMPTS):
+        await stage.tick()
+        await lose(stage)
+        await stage.join()
+        await stage.engine.reconciler.run_once()
+    await stage.tick()
+    assert await stage.states(first) == [State.FAILED]
+    assert await stage.states(then) == [State.COMPLETED]
+
+
+async def test_a_start_while_the_last_one_is_open_is_decided_by_the_overlap_policy(
+    stage: Stage, executor: ScriptedExecutor
+):
+    executor.hold(url_of("b"))
+    await stage.join()
+    first = await stage.add_job(chained("a"))
+    then = await stage.add_job(chained("b", "a"))
+    for _ in range(2):
+        await run(stage, first)
+        await stage.tick()
+        await stage.pass_time(1)
+    assert await stage.states(then) == [State.RUNNING, State.SKIPPED]
+    executor.let_go(url_of("b"))
+    await stage.settle()
+
+
+async def test_on_demand_alone_runs_when_it_is_asked_to_and_waits_again(stage: Stage):
+    await stage.join()
+    job_id = await stage.add_job(spec("on_demand"))
+    await stage.pass_time(120, step=30)
+    assert await stage.states(job_id) == []
+    await run(stage, job_id)
+    await stage.tick()
+    (execution,) = await stage.executions(job_id)
+    assert (execution.state, execution.trigger) == (State.COMPLETED, Trigger.MANUAL)
+    record = await stage.job(job_id)
+    assert (record.status, record.due_at) == ("PENDING", LATEST)
+
+
+async def test_a_paused_link_breaks_the_chain_and_says_so(stage: Stage, executor: ScriptedExecutor):
+    await stage.join()
+    first = await stage.add_job(chained("a"))
+    then = await stage.add_job(chained("b", "a"))
+    await stage.apply(c.PauseJob(NOW, TENANT, then, "ann", "x"))
+    await run(stage, first)
+    await stage.tick()
+    await stage.pass_time(2)
+    assert began(executor) == ["a"]
+    assert [skip.reason for skip in await stage.store.list_skipped(then, 10)] == ["paused"]
+
+
+async def test_a_chain_of_a_hundred_runs_through(stage: Stage, executor: ScriptedExecutor):
+    await stage.join()
+    jobs = [await stage.add_job(chained(f"k{n}", *((f"k{n - 1}",) if n else ()))) for n in range(100)]
+    await run(stage, jobs[0])
+    for _ in range(100):
+        await stage.tick()
+    assert began(executor) == [f"k{n}" for n in range(100)]

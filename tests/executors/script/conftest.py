@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import shutil
+import tempfile
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from duetime.domain.execution import Trigger
+from duetime.domain.payloads import Script
+from duetime.executors.script.executor import ScriptExecutor
+from duetime.executors.script.limits import ScriptLimits
+from duetime.ports.executor import Task
+from executors.script.watching import Kept
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Where private folders are made; any user may pass through it, unlike pytest's own."""
+    path = Path(tempfile.mkdtemp(prefix="duetime-test-"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+async def make_executor(folder: Path) -> AsyncIterator[Callable[..., ScriptExecutor]]:
+    made: list[ScriptExecutor] = []
+
+    def make(**limits: int) -> ScriptExecutor:
+        made.append(ScriptExecutor(ScriptLimits(folder=folder, **limits), allowed=True))
+        return made[-1]
+
+    yield make
+    for executor in made:
+        await executor.stop()
+
+
+@pytest.fixture
+async def executor(make_executor: Callable[..., ScriptExecutor], task: Callable[..., Task[Script]]) -> ScriptExecutor:
+    """Its keeper is up already: on a busy machine that takes longer than some scripts here may."""
+    made = make_executor()
+    await made.execute(task("", "true"))
+    return made
+
+
+@pytest.fixture
+def log() -> Kept:
+    return Kept()
+
+
+@pytest.fixture
+def task(log: Kept) -> Callable[..., Task[Script]]:
+    def make(
+        script: str = "", *argv: str, timeout_seconds: float = 20.0, may_send: Callable[[], bool] = lambda: True, **more
+    ) -> Task[Script]:
+        return Task(
+            execution_id=str(uuid.uuid4()),
+            job_id="01970c6e-0000-7000-8000-000000000001",
+            tenant="default",
+            scheduled_at=1_767_225_600_007,
+            attempt=2,
+            token=5,
+            trigger=Trigger.SCHEDULE,
+            timeout_seconds=timeout_seconds,
+            payload=Script(script=script, argv=argv, **more),
+            may_send=may_send,
+            log=log,
+        )
+
+    return make

@@ -1,0 +1,272 @@
+"""However a script ends, or is ended, or loses those who watch it: nothing of it is left."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import uvloop
+
+import duetime
+from duetime.domain.execution import ErrorType
+from duetime.domain.payloads import Script
+from duetime.executors.script.executor import ScriptExecutor
+from duetime.executors.script.limits import ScriptLimits
+from duetime.ports.executor import Outcome, Task
+from executors.script.watching import Kept, alive, exists, on_linux, until, with_setsid
+
+MakeTask = Callable[..., Task[Script]]
+
+pytestmark = on_linux
+
+# A child in the group, one that ran off with a session of its own, and one that took nothing of its environment along.
+RUNAWAYS = "sleep {n} & setsid sleep {n} & (setsid env -i sleep {n} & wait) & "
+
+
+def some_seconds() -> str:
+    """To sleep for: so long that no test waits for it, and no other process has the same in its arguments."""
+    return f"{random.randrange(100_000, 1_000_000)}.{random.randrange(100_000)}"
+
+
+async def start(executor: ScriptExecutor, one: Task[Script], log: Kept, sign: str = "up") -> asyncio.Task[Outcome]:
+    running = asyncio.create_task(executor.execute(one))
+    await until(lambda: sign in log.text() or running.done())
+    return running
+
+
+@with_setsid
+async def test_what_a_script_leaves_behind_ends_with_it(executor: ScriptExecutor, task: MakeTask, folder: Path):
+    seconds, sign = some_seconds(), folder / "sign"
+    one = task(f"{RUNAWAYS.format(n=seconds)} until [ -e {sign} ]; do sleep 0.01; done; echo done")
+    running = asyncio.create_task(executor.execute(one))
+    await until(lambda: len(alive(f"sleep\0{seconds}")) >= 3)
+    sign.touch()
+    outcome = await running
+    assert outcome == Outcome(exit_code=0, response="done\n")
+    assert alive(seconds, one.execution_id) == []
+
+
+async def test_a_script_that_takes_too_long_is_asked_to_end_first(executor: ScriptExecutor, task: MakeTask, log: Kept):
+    one = task("trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.01; done", timeout_seconds=1.5)
+    outcome = await executor.execute(one)
+    assert (outcome.error_type, outcome.exit_code, outcome.response) == (ErrorType.TIMEOUT, 7, "up\nbye\n")
+    assert "longer than 1.5 s" in (outcome.error_message or "")
+    assert alive(one.execution_id) == []
+
+
+async def test_the_whole_group_gets_the_time_to_end_well(executor: ScriptExecutor, task: MakeTask):
+    """The shell itself dies at once; what it had started tidies up."""
+    child = "(trap 'sleep 0.3; echo tidied; exit' TERM; echo up; while :; do sleep 0.01; done) & wait"
+    outcome = await executor.execute(task(child, timeout_seconds=1))
+    assert (outcome.error_type, outcome.exit_code, outcome.response) == (ErrorType.TIMEOUT, -15, "up\ntidied\n")
+
+
+@with_setsid
+async def test_a_script_that_ignores_sigterm_is_killed_2_seconds_later(executor: ScriptExecutor, task: MakeTask):
+    seconds = some_seconds()
+    one = task(f"trap '' TERM; {RUNAWAYS.format(n=seconds)} while :; do sleep 0.1; done", timeout_seconds=1)
+    began = time.monotonic()
+    outcome = await executor.execute(one)
+    assert time.monotonic() - began >= 3
+    assert (outcome.error_type, outcome.exit_code) == (ErrorType.TIMEOUT, -9)
+    assert alive(seconds, one.execution_id) == []
+
+
+@with_setsid
+async def test_a_cancelled_script_is_gone_when_the_cancellation_is_felt(
+    executor: ScriptExecutor, task: MakeTask, log: Kept, folder: Path
+):
+    seconds = some_seconds()
+    tidy = "trap 'echo asked; sleep 0.5; echo tidied; exit' TERM"
+    one = task(f"{tidy}; {RUNAWAYS.format(n=seconds)} echo up; while :; do sleep 0.05; done")
+    running = await start(executor, one, log)
+    running.cancel()
+    await until(lambda: "asked" in log.text())
+    running.cancel()  # impatience does not help
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert alive(seconds, one.execution_id) == []
+    assert log.text().endswith("tidied\n")
+    await until(lambda: os.listdir(folder) == [])
+
+
+async def test_a_time_that_is_over_before_the_start_starts_nothing(executor: ScriptExecutor, task: MakeTask, log: Kept):
+    outcome = await executor.execute(task("echo ran", timeout_seconds=0.001))
+    assert outcome.error_type is ErrorType.TIMEOUT
+    assert "nothing ran" in (outcome.error_message or "")
+    assert log.written == []
+
+
+@with_setsid
+async def test_kill_9_of_the_node_leaves_no_orphan(folder: Path):
+    seconds = some_seconds()
+    node = _node(folder, f"{RUNAWAYS.format(n=seconds)} trap '' TERM; while :; do sleep 0.1; done")
+    try:
+        await until(lambda: len(alive(seconds)) >= 3)
+    finally:
+        node.kill()
+        node.wait()
+    await until(lambda: alive(seconds, str(folder)) == [], seconds=2)
+    assert os.listdir(folder) == []
+
+
+@with_setsid
+async def test_kill_9_of_node_and_keeper_together_leaves_no_orphan(folder: Path):
+    seconds = some_seconds()
+    node = _node(folder, f"{RUNAWAYS.format(n=seconds)} wait")
+    try:
+        await until(lambda: len(alive(seconds)) >= 3)
+        os.kill(int(node.stdout.readline()), signal.SIGKILL)
+    finally:
+        node.kill()
+        node.wait()
+    await until(lambda: alive(seconds, str(folder)) == [], seconds=2)
+    assert os.listdir(folder) == []
+
+
+def _node(folder: Path, script: str) -> subprocess.Popen[str]:
+    """A process that runs this one script for ever, and prints its keeper's process id."""
+    program = f"""
+import asyncio
+from pathlib import Path
+from duetime.domain.payloads import Script
+from duetime.domain.states import Trigger
+from duetime.executors.script.executor import ScriptExecutor
+from duetime.executors.script.limits import ScriptLimits
+from duetime.ports.executor import Task
+
+async def main():
+    executor = ScriptExecutor(ScriptLimits(folder=Path({str(folder)!r})), allowed=True)
+    payload = Script(script={script!r})
+    running = asyncio.create_task(executor.execute(Task("e", "j", "t", 0, 1, 1, Trigger.MANUAL, 600.0, payload)))
+    while executor.keeper_pid is None:
+        await asyncio.sleep(0)
+    print(executor.keeper_pid, flush=True)
+    await running
+
+asyncio.run(main())
+"""
+    environment = os.environ | {"PYTHONPATH": str(Path(duetime.__file__).parents[1])}
+    return subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, text=True)
+
+
+async def test_a_script_does_not_notice_the_end_of_the_keeper_and_the_next_one_gets_another(
+    executor: ScriptExecutor, task: MakeTask, log: Kept, folder: Path
+):
+    sign = folder / "sign"
+    running = await start(executor, task(f"echo up; until [ -e {sign} ]; do sleep 0.01; done"), log)
+    keeper = executor.keeper_pid
+    assert keeper is not None
+    os.kill(keeper, signal.SIGKILL)
+    assert (await executor.execute(task("echo next"))).response == "next\n"
+    assert executor.keeper_pid not in (None, keeper)
+    sign.touch()
+    assert await running == Outcome(exit_code=0, response="up\n")
+
+
+@with_setsid
+async def test_a_script_that_loses_its_warden_fails_and_leaves_nothing(
+    executor: ScriptExecutor, task: MakeTask, log: Kept
+):
+    seconds = some_seconds()
+    one = task(f"{RUNAWAYS.format(n=seconds)} echo up $PPID; wait")
+    running = await start(executor, one, log, sign="\n")
+    await until(lambda: len(alive(seconds)) >= 3)
+    other = asyncio.create_task(executor.execute(task("sleep 0.3; echo unharmed")))
+    os.kill(int(log.text().split()[1]), signal.SIGKILL)
+    outcome = await running
+    assert outcome.error_type is ErrorType.INTERNAL_ERROR
+    assert "watched over the script" in (outcome.error_message or "")
+    await until(lambda: alive(seconds, one.execution_id) == [], seconds=2)
+    assert (await other).exit_code == 0
+
+
+async def test_a_script_that_loses_keeper_and_warden_does_not_outlive_them(
+    executor: ScriptExecutor, task: MakeTask, log: Kept
+):
+    one = task("echo up $PPID; while :; do sleep 0.05; done")
+    running = await start(executor, one, log, sign="\n")
+    keeper = executor.keeper_pid
+    assert keeper is not None
+    os.kill(keeper, signal.SIGKILL)
+    os.kill(int(log.text().split()[1]), signal.SIGKILL)
+    assert (await running).error_type is ErrorType.INTERNAL_ERROR
+    await until(lambda: alive(one.execution_id) == [], seconds=2)
+
+
+async def test_a_keeper_that_does_not_answer_is_replaced(
+    executor: ScriptExecutor, task: MakeTask, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("duetime.executors.script.run._READY_SECONDS", 0.3)
+    await executor.execute(task("", "true"))
+    keeper = executor.keeper_pid
+    assert keeper is not None
+    os.kill(keeper, signal.SIGSTOP)
+    assert (await executor.execute(task("echo next"))).response == "next\n"
+    assert executor.keeper_pid != keeper
+
+
+def test_the_keeper_loads_nothing_but_itself_and_the_standard_library():
+    """It has to start fast, and whatever it loads is in each of its wardens, too."""
+    root = str(Path(duetime.__file__).parents[1])
+    program = (
+        f"import sys; sys.path.append({root!r}); import duetime.executors.script.keeper; "
+        "print(*sorted({name.split('.')[0] for name in sys.modules} - set(sys.stdlib_module_names)));"
+        "print(*(name for name in sys.modules if name.startswith('duetime') and '.script' not in name))"
+    )
+    told = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=True)
+    assert told.stdout.split("\n")[:2] == ["__main__ duetime", "duetime duetime.executors"]
+
+
+async def test_the_keeper_goes_when_the_executor_stops(executor: ScriptExecutor, task: MakeTask):
+    await executor.execute(task("", "true"))
+    keeper = executor.keeper_pid
+    await executor.stop()
+    assert not exists(keeper)
+    assert executor.keeper_pid is None
+
+
+async def test_what_interrupts_the_node_does_not_reach_its_scripts(
+    executor: ScriptExecutor, task: MakeTask, log: Kept, folder: Path
+):
+    """Ctrl-C goes to a whole process group; a service manager sends SIGTERM to the keeper, too."""
+    sign = folder / "sign"
+    running = await start(executor, task(f"echo up; until [ -e {sign} ]; do sleep 0.01; done"), log)
+    keeper = executor.keeper_pid
+    assert keeper is not None
+    assert os.getsid(keeper) == keeper
+    os.kill(keeper, signal.SIGTERM)
+    os.kill(keeper, signal.SIGINT)
+    sign.touch()
+    assert (await running).exit_code == 0
+    assert (await executor.execute(task("", "true"))).exit_code == 0
+    assert executor.keeper_pid == keeper
+
+
+def test_all_of_it_holds_on_the_loop_that_production_runs_on(task: MakeTask, log: Kept, folder: Path):
+    async def scenario() -> None:
+        executor = ScriptExecutor(ScriptLimits(folder=folder), allowed=True)
+        assert await executor.execute(task("echo hello")) == Outcome(exit_code=0, response="hello\n")
+        late = await executor.execute(task("sleep 60", timeout_seconds=1))
+        assert (late.error_type, late.exit_code) == (ErrorType.TIMEOUT, -15)
+        one = task("echo up; sleep 60")
+        running = await start(executor, one, log)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert alive(one.execution_id) == []
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(10):
+            await executor.execute(task("", "true"))
+        assert len(os.listdir("/proc/self/fd")) == before
+        await executor.stop()
+
+    uvloop.run(scenario())

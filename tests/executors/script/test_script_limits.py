@@ -1,0 +1,181 @@
+"""Scripts that want more than they may have: they are bounded, ended and told so, and nobody else suffers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from duetime.domain.execution import ErrorType
+from duetime.domain.payloads import Script
+from duetime.executors.script.executor import ScriptExecutor
+from duetime.executors.script.limits import ScriptLimits
+from duetime.executors.script.outcome import outcome_of
+from duetime.executors.script.wire import Ended
+from duetime.ports.executor import Task
+from duetime.ports.logs import Stream
+from executors.script.watching import alive, on_linux, python, resident_bytes, with_setsid
+
+MakeTask = Callable[..., Task[Script]]
+MakeExecutor = Callable[..., ScriptExecutor]
+
+pytestmark = on_linux
+MIB = 1024 * 1024
+
+
+class Counting:
+    """A log writer that counts, and looks at our memory meanwhile."""
+
+    def __init__(self) -> None:
+        self.characters = 0
+        self.most_bytes = 0
+
+    def write(self, stream: Stream, text: str) -> None:
+        self.characters += len(text)
+        self.most_bytes = max(self.most_bytes, resident_bytes())
+
+    async def close(self) -> None:
+        return
+
+
+FORK_FOR_EVER = """
+import os, signal
+while True:
+    try:
+        os.fork() or {escape}
+    except OSError:
+        continue
+"""
+
+
+@pytest.mark.parametrize(
+    "escape",
+    [
+        pytest.param("None", id="in its group"),
+        pytest.param("os.setsid()", id="in new sessions"),
+        pytest.param("signal.signal(signal.SIGTERM, signal.SIG_IGN)", id="deaf"),
+    ],
+)
+async def test_a_fork_bomb_is_ended_and_others_finish_meanwhile(
+    make_executor: MakeExecutor, task: MakeTask, folder: Path, escape: str
+):
+    executor = make_executor(processes=30)
+    running = asyncio.create_task(executor.execute(task(FORK_FOR_EVER.format(escape=escape), interpreter=python())))
+    other = await executor.execute(task("echo fine"))
+    outcome = await running
+    assert other.response == "fine\n"
+    assert (outcome.error_type, outcome.exit_code) == (ErrorType.LIMIT_EXCEEDED, -signal.SIGKILL)
+    assert "more than 30 processes" in (outcome.error_message or "")
+    assert alive(str(folder)) == []
+
+
+@pytest.mark.parametrize(
+    "bomb",
+    [
+        pytest.param("b() { b | b & }; b", id="in its group"),
+        pytest.param('setsid env -i sh "$0" & setsid env -i sh "$0" &', id="in new sessions", marks=with_setsid),
+    ],
+)
+async def test_a_fork_bomb_whose_script_ends_at_once_is_gone_with_it(
+    executor: ScriptExecutor, task: MakeTask, folder: Path, bomb: str
+):
+    one = task(bomb)
+    await executor.execute(one)
+    assert alive(one.execution_id, str(folder)) == []
+
+
+async def test_between_two_looks_the_kernel_bounds_the_processes(make_executor: MakeExecutor, task: MakeTask):
+    outcome = await make_executor(processes=10).execute(task("", "grep", "Max processes", "/proc/self/limits"))
+    bound = int(str(outcome.response).split()[2])
+    if os.geteuid() == 0:
+        assert bound == 20
+    else:
+        assert 20 < bound < 32_768
+
+
+async def test_one_process_cant_take_more_memory_than_it_may(make_executor: MakeExecutor, task: MakeTask):
+    executor = make_executor(memory_bytes=100 * MIB)
+    outcome = await executor.execute(task("b = bytearray(200 << 20)", interpreter=python()))
+    assert (outcome.error_type, outcome.exit_code) == (ErrorType.EXIT_CODE, 1)
+    outcome = await executor.execute(task("", "tail", "/dev/zero"))
+    assert (outcome.error_type, outcome.exit_code) == (ErrorType.EXIT_CODE, 1)
+
+
+async def test_many_processes_together_cant_either(make_executor: MakeExecutor, task: MakeTask):
+    """Each of them holds twenty million zeros in a variable, and sleeps over it."""
+    executor = make_executor(memory_bytes=60 * MIB)
+    one = task("for i in 1 2 3 4; do (x=$(printf %020000000d 0); sleep 60; echo $x) & done; wait")
+    outcome = await executor.execute(one)
+    assert (outcome.error_type, outcome.exit_code) == (ErrorType.LIMIT_EXCEEDED, -signal.SIGKILL)
+    assert "more than 60 MiB of memory" in (outcome.error_message or "")
+    assert alive(one.execution_id) == []
+
+
+@pytest.mark.skipif(not os.access("/proc/self/smaps_rollup", os.R_OK), reason="the kernel does not tell shared memory")
+async def test_memory_that_processes_share_counts_once(make_executor: MakeExecutor, task: MakeTask):
+    executor = make_executor(memory_bytes=150 * MIB)
+    script = (
+        "import os, time\nheld = bytearray(80 << 20)\nfor _ in range(4):\n  os.fork() or time.sleep(0.5) or os._exit(0)"
+    )
+    outcome = await executor.execute(task(script + "\nfor _ in range(4): os.wait()", interpreter=python()))
+    assert (outcome.error_type, outcome.exit_code) == (None, 0)
+
+
+async def test_too_much_processor_time_is_said(make_executor: MakeExecutor, task: MakeTask):
+    outcome = await make_executor(cpu_seconds=1).execute(task("while :; do :; done"))
+    assert (outcome.error_type, outcome.exit_code) == (ErrorType.LIMIT_EXCEEDED, -signal.SIGXCPU)
+    assert "more than 1 s of processor time" in (outcome.error_message or "")
+
+
+async def test_too_large_a_file_is_said(make_executor: MakeExecutor, task: MakeTask):
+    outcome = await make_executor(file_bytes=MIB).execute(task("", "dd", "if=/dev/zero", "of=x", "bs=64k", "count=32"))
+    assert (outcome.error_type, outcome.exit_code) == (ErrorType.LIMIT_EXCEEDED, -signal.SIGXFSZ)
+    assert "a file of more than 1 MiB" in (outcome.error_message or "")
+
+
+@pytest.mark.parametrize(
+    ("status", "cpu_seconds", "is_limit"),
+    [
+        (signal.SIGXCPU, 5.0, True),
+        ((128 + signal.SIGXCPU) << 8, 0.1, True),  # a shell whose command was ended for it
+        (signal.SIGKILL, 5.5, True),  # it ignored the signal
+        (signal.SIGKILL, 4.5, False),  # somebody else did that
+        ((128 + signal.SIGKILL) << 8, 0.1, False),
+        ((128 + signal.SIGXFSZ) << 8, 0.1, True),
+        (1 << 8, 9.0, False),
+    ],
+)
+def test_a_limit_is_told_from_another_end(status: int, cpu_seconds: float, is_limit: bool):
+    outcome = outcome_of(Ended(status, cpu_seconds, ""), ScriptLimits(cpu_seconds=5), None)
+    assert outcome.error_type is (ErrorType.LIMIT_EXCEEDED if is_limit else ErrorType.EXIT_CODE)
+
+
+def test_without_a_limit_on_processor_time_none_is_blamed():
+    assert outcome_of(Ended(signal.SIGKILL, 9.0, ""), ScriptLimits(), None).error_type is ErrorType.EXIT_CODE
+    assert outcome_of(Ended(signal.SIGXCPU, 9.0, ""), ScriptLimits(), None).error_type is ErrorType.EXIT_CODE
+
+
+async def test_a_flood_of_output_is_read_to_the_end_in_little_memory(executor: ScriptExecutor, task: MakeTask):
+    log = Counting()
+    before = resident_bytes()
+    one = task("", "sh", "-c", "head -c 100000000 /dev/zero | tr '\\0' x")
+    outcome = await executor.execute(_with_log(one, log))
+    assert (outcome.exit_code, outcome.response) == (0, "x" * 1000)
+    assert log.characters == 100_000_000
+    assert log.most_bytes - before < 50 * MIB
+
+
+async def test_endless_output_ends_with_the_time(executor: ScriptExecutor, task: MakeTask):
+    log = Counting()
+    outcome = await executor.execute(_with_log(task("", "yes", timeout_seconds=1), log))
+    assert (outcome.error_type, outcome.exit_code) == (ErrorType.TIMEOUT, -signal.SIGTERM)
+    assert log.characters > MIB
+
+
+def _with_log(one: Task[Script], log: Counting) -> Task[Script]:
+    return msgspec.structs.replace(one, log=log)

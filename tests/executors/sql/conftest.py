@@ -1,0 +1,199 @@
+"""Executors on a real PostgreSQL, reached over TCP through a proxy, and on SQLite files."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import json
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from duetime.domain.execution import ErrorType, Outcome, Trigger
+from duetime.domain.payloads import SqlQuery
+from duetime.executors.sql import OwnDatabase, SqlExecutor, SqlLimits
+from duetime.ports.executor import Task
+from store.postgres_server import connected, server_url, url_of
+from store.proxy import Proxy
+
+Run = Callable[..., Awaitable[Outcome]]
+_NAME = f"duetime_sql_jobs_{os.getpid()}"
+_made: list[str] = []
+
+
+class Written:
+    """A log that a test reads."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def write(self, stream: str, text: str) -> None:
+        self.text += text
+
+    async def close(self) -> None:
+        return
+
+
+def task_of(statement: str, *parameters: Any, connection: str = "it", **fields: Any) -> Task[SqlQuery]:
+    return Task(
+        execution_id="01970c6e-7b1a-7c3d-8e4f-5a6b7c8d9e0f",
+        job_id="01970c6e-0000-7000-8000-000000000001",
+        scheduled_at=1_767_225_600_007,
+        attempt=1,
+        token=1,
+        trigger=Trigger.SCHEDULE,
+        payload=SqlQuery(connection=connection, statement=statement, parameters=list(parameters)),
+        **({"tenant": "default", "timeout_seconds": 10.0} | fields),
+    )
+
+
+def table_of(outcome: Outcome) -> dict[str, Any]:
+    assert outcome.error_type is None, outcome.error_message
+    assert outcome.response is not None
+    return dict(json.loads(outcome.response))
+
+
+def rows_of(outcome: Outcome) -> list[list[Any]]:
+    return list(table_of(outcome)["rows"])
+
+
+def sentence_of(outcome: Outcome, error_type: ErrorType) -> str:
+    assert outcome.error_type is error_type, outcome
+    assert outcome.error_message is not None
+    return outcome.error_message
+
+
+async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 10.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not await condition():  # noqa: ASYNC110 (the server tells nobody)
+            await asyncio.sleep(0.01)
+
+
+async def list_running(session: asyncpg.Connection, statement: str, state: str = "%") -> list[int]:
+    found = await session.fetch(
+        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() "
+        "AND backend_type = 'client backend' AND query LIKE $1 AND state LIKE $2",
+        statement,
+        state,
+    )
+    return [row["pid"] for row in found]
+
+
+async def until_running(session: asyncpg.Connection, statement: str) -> list[int]:
+    async def is_running() -> bool:
+        return bool(await list_running(session, statement, "active"))
+
+    await until(is_running)
+    return await list_running(session, statement, "active")
+
+
+class Connections:
+    """What `find` answers, by name."""
+
+    def __init__(self) -> None:
+        self.urls: dict[str, str] = {}
+
+    async def find(self, tenant: str, name: str) -> str | None:
+        return self.urls.get(name)
+
+
+@pytest.fixture
+async def database() -> str:
+    """Of a database that has nothing in it."""
+    if not _made:
+        async with connected(server_url()) as admin:
+            await admin.execute(f"CREATE DATABASE {_NAME}")
+        _made.append(url_of(_NAME))
+        atexit.register(lambda: asyncio.run(_drop()))
+    async with connected(_made[0]) as connection:
+        await connection.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = current_database() "
+            "AND pid <> pg_backend_pid() AND backend_type = 'client backend'; "
+            "DROP SCHEMA public CASCADE; CREATE SCHEMA public"
+        )
+    return _made[0]
+
+
+async def _drop() -> None:
+    with suppress(OSError, asyncpg.PostgresError):
+        async with connected(server_url()) as admin:
+            await admin.execute(f"DROP DATABASE IF EXISTS {_NAME} WITH (FORCE)")
+
+
+@pytest.fixture
+async def session(database: str) -> AsyncIterator[asyncpg.Connection]:
+    """By which a test looks at what came of a job, or gets in its way."""
+    async with connected(database) as connection:
+        yield connection
+
+
+@pytest.fixture
+def proxy(database: str) -> Proxy:
+    return Proxy(database)
+
+
+@pytest.fixture
+async def url(proxy: Proxy) -> AsyncIterator[str]:
+    async with proxy.serving() as served:
+        yield served
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Duetime's data folder."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def connections() -> Connections:
+    return Connections()
+
+
+@pytest.fixture
+def limits() -> SqlLimits:
+    return SqlLimits()
+
+
+@pytest.fixture
+async def executor(connections: Connections, data: Path, limits: SqlLimits) -> AsyncIterator[SqlExecutor]:
+    made = SqlExecutor(connections.find, OwnDatabase(data, None), limits)
+    await made.start()
+    yield made
+    await made.stop()
+
+
+@pytest.fixture
+def postgres(executor: SqlExecutor, connections: Connections, url: str) -> Run:
+    """Runs a statement on PostgreSQL."""
+    connections.urls["it"] = url
+
+    async def run(statement: str, *parameters: Any, **fields: Any) -> Outcome:
+        return await executor.execute(task_of(statement, *parameters, **fields))
+
+    return run
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A SQLite database, which has nothing in it."""
+    path = tmp_path / "app.db"
+    path.touch()
+    return path
+
+
+@pytest.fixture
+def sqlite(executor: SqlExecutor, connections: Connections, file: Path) -> Run:
+    """Runs a statement on SQLite."""
+    connections.urls["it"] = f"sqlite://{file}"
+
+    async def run(statement: str, *parameters: Any, **fields: Any) -> Outcome:
+        return await executor.execute(task_of(statement, *parameters, **fields))
+
+    return run

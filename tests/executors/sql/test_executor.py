@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import asyncpg
+
+from duetime.domain.execution import ErrorType
+from duetime.executors.sql import OwnDatabase, SqlExecutor, SqlLimits
+from duetime.ports.executor import Executor
+from executors.sql.conftest import Connections, sentence_of, task_of, until
+
+SLEEPER = """
+import asyncio, sys
+from duetime.executors.sql import OwnDatabase, SqlExecutor, SqlLimits
+from executors.sql.conftest import task_of
+
+async def find(tenant, name):
+    return sys.argv[1]
+
+executor = SqlExecutor(find, OwnDatabase(None, None), SqlLimits())
+asyncio.run(executor.execute(task_of("SELECT pg_sleep(60)", timeout_seconds=60.0)))
+"""
+
+
+async def test_a_connection_that_nobody_registered_is_told(executor: Executor):  # type: ignore[type-arg]
+    said = sentence_of(await executor.execute(task_of("SELECT 1", connection="reports")), ErrorType.BLOCKED_TARGET)
+    assert said == "There is no connection 'reports': register it, or name another in the job. Nothing was sent."
+
+
+async def test_a_connection_that_can_not_be_used_is_told(executor: SqlExecutor, connections: Connections):
+    connections.urls["it"] = "mysql://me:s3cret@host/app"
+    said = sentence_of(await executor.execute(task_of("SELECT 1")), ErrorType.BLOCKED_TARGET)
+    assert "'it' can't be used" in said
+    assert "s3cret" not in said
+
+
+async def test_a_registry_that_fails_is_an_internal_error():
+    async def find(tenant: str, name: str) -> str | None:
+        raise RuntimeError("postgresql://me:s3cret@host/app")
+
+    executor = SqlExecutor(find, OwnDatabase(None, None), SqlLimits())
+    said = sentence_of(await executor.execute(task_of("SELECT 1")), ErrorType.INTERNAL_ERROR)
+    assert said == "The connection 'it' could not be looked up: RuntimeError."
+    await executor.stop()
+
+
+async def test_a_registry_that_hangs_is_a_timeout():
+    async def find(tenant: str, name: str) -> str | None:
+        await asyncio.Event().wait()
+        return None
+
+    executor = SqlExecutor(find, OwnDatabase(None, None), SqlLimits())
+    sentence_of(await executor.execute(task_of("SELECT 1", timeout_seconds=0.05)), ErrorType.TIMEOUT)
+    await executor.stop()
+
+
+async def test_a_statement_ends_soon_after_its_node_was_killed(url: str, session: asyncpg.Connection):
+    tests = Path(__file__).parents[2]
+    path = os.pathsep.join([str(tests), os.environ.get("PYTHONPATH", "")])
+    node = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", SLEEPER, url, env=os.environ | {"PYTHONPATH": path}
+    )
+    active = (
+        "SELECT count(*) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND state = 'active' AND query = 'SELECT pg_sleep(60)'"
+    )
+
+    async def is_running() -> bool:
+        return bool(await session.fetchval(active))
+
+    async def is_over() -> bool:
+        return not await session.fetchval(active)
+
+    try:
+        await until(is_running, 30)
+    finally:
+        node.kill()
+    await node.wait()
+    await until(is_over, 20)

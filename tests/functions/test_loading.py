@@ -1,0 +1,66 @@
+"""An app is found by module or by file, or a sentence says what is there instead."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from duetime.functions.loading import AppNotFound, load_app
+
+SOURCE = """
+from duetime.functions.registry import Registry
+class App:
+    registry = Registry()
+class Inside:
+    app = App()
+app, number = App(), 5
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [part for part in sys.path if part])
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    (tmp_path / "deep").mkdir()
+    for name in ("shop_jobs.py", "deep/other_jobs.py"):
+        (tmp_path / name).write_text(SOURCE)
+    (tmp_path / "broken_jobs.py").write_text("import no_such_thing_at_all")
+    return tmp_path
+
+
+def test_by_module_and_by_file(folder: Path):
+    app = load_app("shop_jobs:app")
+    assert load_app("shop_jobs.py:app") is app
+    assert load_app(str(folder / "shop_jobs.py") + ":app") is app
+    assert load_app("deep/other_jobs.py:Inside.app").registry is not app.registry
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        ("shop_jobs", "does not say where the app is; write it like jobs:app"),
+        (":app", "does not say where the app is"),
+        ("shop_jobs:apple", "shop_jobs has no 'apple'"),
+        ("shop_jobs:number", "'number' in shop_jobs is a int, which has no functions"),
+        ("no_such_module:app", "there is no module 'no_such_module' in "),
+        ("no/such/file.py:app", "there is no file /"),
+        ("deep/json.py:app", "there is no file /"),
+    ],
+)
+def test_what_is_not_there_is_said(folder: Path, spec: str, sentence: str):
+    with pytest.raises(AppNotFound, match=sentence):
+        load_app(spec)
+
+
+def test_a_file_that_would_hide_another_module_is_refused(folder: Path):
+    (folder / "json.py").write_text(SOURCE)
+    with pytest.raises(AppNotFound, match="there is another module 'json' already; rename the file"):
+        load_app("json.py:app")
+
+
+def test_an_import_that_fails_inside_the_module_is_shown_as_it_is(folder: Path):
+    with pytest.raises(ModuleNotFoundError, match="no_such_thing_at_all"):
+        load_app("broken_jobs:app")

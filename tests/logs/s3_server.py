@@ -1,0 +1,57 @@
+"""An S3 server of the tests' own, on loopback. Its buckets outlive a stop, as those of a real one do."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.request import Request, urlopen
+
+from moto.server import ThreadedMotoServer
+
+
+class S3Server:
+    def __init__(self) -> None:
+        logging.getLogger("werkzeug").setLevel(logging.ERROR)
+        self._server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        self._server.start()
+        self._host, self._port = self._server.get_host_and_port()
+        self._up = True
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What obstore needs to get there. Nothing of it is the machine's."""
+        return {
+            "endpoint": f"http://{self._host}:{self._port}",
+            "access_key_id": "tests",
+            "secret_access_key": "tests",
+            "region": "us-east-1",
+            "client_options": {"allow_http": True},
+            "retry_config": {"max_retries": 0},
+        }
+
+    def make_bucket(self) -> str:
+        name = f"logs-{uuid.uuid4().hex}"
+        request = Request(f"http://{self._host}:{self._port}/{name}", method="PUT")
+        with urlopen(request, timeout=20) as answer:
+            assert answer.status == 200
+        return name
+
+    def stop(self) -> None:
+        if self._up:
+            self._server.stop()
+            self._up = False
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Nobody listens on its port meanwhile."""
+        self.stop()
+        try:
+            yield
+        finally:
+            self._server = ThreadedMotoServer(ip_address="127.0.0.1", port=self._port, verbose=False)
+            self._server.start()
+            self._server.get_host_and_port()
+            self._up = True

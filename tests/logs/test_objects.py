@@ -1,0 +1,243 @@
+"""Logs in an object store: as few objects as will do, and nothing lost that could be kept when it goes away."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from duetime.domain.errors import Overloaded
+from duetime.logs import memory, objects, upload
+from duetime.logs.chunks import chunk_of, parse_chunk
+from duetime.logs.objects import ObjectLogs
+from duetime.ports.logs import Line, LogsUnusable
+from duetime.testing import HandClock
+from logs.reading import follow, read_all, texts, until
+from logs.s3_server import S3Server
+from samples import NOW, new_id
+
+FIRST = 1 << 32
+TODAY = "2026-01-01"
+
+CHILD = """
+import asyncio, sys
+from duetime.logs.objects import ObjectLogs
+from duetime.telemetry.clock import SystemClock
+
+async def main():
+    logs = ObjectLogs(sys.argv[1], 1000, SystemClock())
+    await logs.start()
+    writer = logs.open(sys.argv[2], 1)
+    writer.write("stdout", "one\\n")
+    await writer.close()
+    await logs.read(sys.argv[2], 0, 10)
+    await logs.stop()
+
+asyncio.run(main())
+"""
+
+
+def in_folder(path: Path, limit_bytes: int = 1 << 20) -> ObjectLogs:
+    return ObjectLogs(f"file://{path}", limit_bytes, HandClock(NOW))
+
+
+def in_s3(server: S3Server, bucket: str) -> ObjectLogs:
+    return ObjectLogs(f"s3://{bucket}/logs", 4 << 20, HandClock(NOW), server.options)
+
+
+def names(path: Path, execution: str) -> list[str]:
+    return sorted(found.name for found in (path / TODAY / execution).iterdir())
+
+
+async def until_said(entries: list[Any], event: str) -> None:
+    await until(lambda: event in [entry["event"] for entry in entries])
+
+
+AWAY = "logs of executions can't be kept: some lines may be lost"
+BACK = "logs of executions are kept again"
+
+
+async def test_lines_that_come_within_a_moment_are_one_object(tmp_path: Path):
+    logs = in_folder(tmp_path)
+    await logs.start()
+    execution = new_id()
+    writer = logs.open(execution, 1)
+    for number in range(10):
+        writer.write("stdout", f"{number}\n")
+        await asyncio.sleep(0)
+    await writer.close()
+    assert names(tmp_path, execution) == ["00001-0000000001-0000000010-20.jsonl"]
+    first = (tmp_path / TODAY / execution / "00001-0000000001-0000000010-20.jsonl").read_text().splitlines()[0]
+    assert first == f'[{FIRST + 1},{NOW},"stdout","0"]'
+    await logs.stop()
+
+
+async def test_a_burst_is_put_in_pieces_before_the_close(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(upload, "CHUNK_SECONDS", 600.0)
+    logs, other = in_folder(tmp_path), in_folder(tmp_path)
+    await logs.start()
+    await other.start()
+    execution = new_id()
+    writer = logs.open(execution, 1)
+    for number in range(800):
+        writer.write("stdout", f"{number:03}" + "x" * 997 + "\n")
+    assert len(await follow(other, execution, 600)) >= 600
+    await writer.close()
+    assert [int(line.text[:3]) for line in await read_all(other, execution)] == list(range(800))
+    assert len(names(tmp_path, execution)) == 4
+    await logs.stop()
+    await other.stop()
+
+
+async def test_names_say_what_is_in_a_chunk_and_sort_as_its_lines_do():
+    execution = new_id()
+    numbers = [FIRST + 1, FIRST + 2, FIRST + 99, FIRST + 100, 10 * FIRST + 5, 100 * FIRST + 1]
+    chunks = [chunk_of(execution, [Line(number, NOW, "stdout", "üx")]) for number in numbers]
+    assert [parse_chunk(chunk.path) for chunk in chunks] == chunks
+    assert [chunk.path for chunk in chunks] == sorted(chunk.path for chunk in chunks)
+    assert (chunks[0].first, chunks[0].last, chunks[0].bytes) == (FIRST + 1, FIRST + 1, 4)
+    for foreign in ("", "readme", "1-2.jsonl", f"{chunks[0].path}.tmp"):
+        assert parse_chunk(foreign) is None
+
+
+async def test_what_is_not_ours_is_passed_over_and_stays(tmp_path: Path):
+    logs = in_folder(tmp_path)
+    await logs.start()
+    execution = new_id()
+    writer = logs.open(execution, 1)
+    writer.write("stdout", "one\n")
+    await writer.close()
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "mine").write_text("mine")
+    (tmp_path / TODAY / execution / "readme").write_text("what is this")
+    (tmp_path / TODAY / execution / "00001-0000000002-0000000002-4.jsonl").write_text("not a line")
+    assert texts(await read_all(logs, execution)) == ["one"]
+    assert await logs.prune(NOW, 0) == 1
+    assert os.listdir(tmp_path) == ["notes"]
+    assert (tmp_path / "notes" / "mine").read_text() == "mine"
+    await logs.stop()
+
+
+async def test_lines_written_while_the_store_is_away_are_kept_when_it_is_back(
+    s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(upload, "CHUNK_SECONDS", 0.01)
+    bucket = await asyncio.to_thread(s3_server.make_bucket)
+    logs, other = in_s3(s3_server, bucket), in_s3(s3_server, bucket)
+    await logs.start()
+    await other.start()
+    execution = new_id()
+    writer = logs.open(execution, 1)
+    writer.write("stdout", "before\n")
+    assert texts(await follow(other, execution, 1)) == ["before"]
+    with capture_logs() as entries:
+        with s3_server.away():
+            writer.write("stdout", "meanwhile\n")
+            await until_said(entries, AWAY)
+            assert texts(await follow(logs, execution, 1, after=FIRST + 1)) == ["meanwhile"]  # out of memory
+            with pytest.raises(Overloaded, match=f"the store of the logs, s3://{bucket}/logs, does not answer"):
+                await other.read(execution, FIRST + 1, 10)
+            assert not await other.wait(execution, FIRST + 1, 0.05)
+        await until_said(entries, BACK)
+    assert [entry["event"] for entry in entries] == [AWAY, BACK]
+    writer.write("stdout", "after\n")
+    await writer.close()
+    assert texts(await read_all(other, execution)) == ["before", "meanwhile", "after"]
+    await logs.stop()
+    await other.stop()
+
+
+async def test_a_close_does_not_wait_for_a_store_that_is_away_and_the_log_comes_later(
+    s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(objects, "CLOSE_SECONDS", 0.3)
+    bucket = await asyncio.to_thread(s3_server.make_bucket)
+    logs = in_s3(s3_server, bucket)
+    await logs.start()
+    execution = new_id()
+    with capture_logs() as entries:
+        with s3_server.away():
+            writer = logs.open(execution, 1)
+            writer.write("stdout", "one\nand a half")
+            async with asyncio.timeout(20):
+                await writer.close()
+        await until_said(entries, BACK)
+    assert texts(await read_all(logs, execution)) == ["one", "and a half"]
+    await logs.stop()
+
+
+async def test_what_a_stop_could_not_keep_is_counted(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(objects, "CLOSE_SECONDS", 0.1)
+    bucket = await asyncio.to_thread(s3_server.make_bucket)
+    logs = in_s3(s3_server, bucket)
+    await logs.start()
+    with capture_logs() as entries, s3_server.away():
+        logs.open(new_id(), 1).write("stdout", "one\ntwo\n")
+        async with asyncio.timeout(20):
+            await logs.stop()
+    assert entries[0]["event"] == AWAY
+    assert entries[-1] == {
+        "event": "logs of executions were lost with the stop",
+        "log_level": "warning",
+        "place": f"s3://{bucket}/logs",
+        "lost_lines": 2,
+    }
+
+
+async def test_what_did_not_fit_into_memory_is_said_at_the_end(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(memory, "SHARED_BYTES", 0)
+    bucket = await asyncio.to_thread(s3_server.make_bucket)
+    logs = in_s3(s3_server, bucket)
+    await logs.start()
+    execution = new_id()
+    with s3_server.away():
+        writer = logs.open(execution, 1)
+        for number in range(400):
+            writer.write("stdout", f"{number:03}" + "x" * 997 + "\n")
+    await writer.close()
+    *lines, last = await read_all(logs, execution)
+    assert [int(line.text[:3]) for line in lines] == list(range(len(lines)))
+    lost = 400 - len(lines)
+    assert 100 < lost < 300
+    assert last.text == f"{lost} lines ({lost * 1001:,} bytes) were left out: they could not be kept in time"
+    await logs.stop()
+
+
+async def test_a_store_that_is_away_at_the_start_is_no_reason_not_to_start(s3_server: S3Server):
+    bucket = await asyncio.to_thread(s3_server.make_bucket)
+    logs = in_s3(s3_server, bucket)
+    with capture_logs() as entries, s3_server.away():
+        await logs.start()
+    assert [entry["event"] for entry in entries] == [AWAY]
+    execution = new_id()
+    writer = logs.open(execution, 1)
+    writer.write("stdout", "one\n")
+    await writer.close()
+    assert texts(await read_all(logs, execution)) == ["one"]
+    await logs.stop()
+
+
+async def test_a_bucket_that_is_not_there_is_refused_at_the_start(s3_server: S3Server):
+    with pytest.raises(LogsUnusable, match=r"s3://no-such-bucket/logs: .*; see that the bucket is there"):
+        await in_s3(s3_server, "no-such-bucket").start()
+
+
+@pytest.mark.parametrize("url", ["ftp://host/logs", "https://host/logs", "logs", "s3:"])
+async def test_an_address_that_is_none_is_refused_at_the_start(url: str):
+    with pytest.raises(LogsUnusable, match=r"write s3://bucket/prefix|correct the address"):
+        await ObjectLogs(url, 1, HandClock(NOW)).start()
+
+
+def test_a_process_that_stops_its_logs_ends_well(tmp_path: Path):
+    """obstore aborts a process that ends the moment after a call: three times, as it is a race."""
+    for _ in range(3):
+        execution = new_id()
+        command = [sys.executable, "-c", CHILD, f"file://{tmp_path}", execution]
+        assert subprocess.run(command, timeout=60, check=False).returncode == 0
+        assert names(tmp_path, execution) == ["00001-0000000001-0000000001-4.jsonl"]

@@ -1,0 +1,243 @@
+"""The rules of the circuit breaker: what is counted, when it opens, who tries again, what closes it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from duetime.domain.breaker import (
+    Circuit,
+    CircuitState,
+    End,
+    Rules,
+    circuit_of,
+    count,
+    end_of,
+    explain_open,
+    lets_through,
+    may_probe,
+    take_probe,
+    url_of,
+)
+from duetime.domain.execution import Outcome, Run, conclude, lapse
+from duetime.domain.instants import HOUR, MINUTE, SECOND
+from duetime.domain.job import JobSpec, PythonJob, RetryPolicy
+from duetime.domain.payloads import PythonCall
+from duetime.domain.states import ErrorType, State, Trigger
+from samples import NOW, TENANT, URL, new_id, spec
+
+RULES = Rules(threshold=3, cooldown=MINUTE)
+ONCE = RetryPolicy(max_retries=0)
+NUMBER = circuit_of(TENANT, URL)
+
+
+def run_of(job: JobSpec | None = None, attempt: int = 1, tenant: str = TENANT) -> Run:
+    job = job or spec(retry_policy=ONCE)
+    return Run(new_id(), new_id(), tenant, NOW, Trigger.SCHEDULE, 5, 1, attempt, attempt, False, job)
+
+
+def failed(at: int = NOW, execution_id: str = "") -> End:
+    return End(NUMBER, TENANT, URL, execution_id or new_id(), 1, 1, State.FAILED, at)
+
+
+def succeeded(at: int = NOW) -> End:
+    return End(NUMBER, TENANT, URL, new_id(), 1, 1, State.COMPLETED, at)
+
+
+def after(*ends: End, before: Circuit | None = None) -> Circuit | None:
+    return count({} if before is None else {NUMBER: before}, ends, RULES)[NUMBER]
+
+
+def opened(at: int = NOW) -> Circuit:
+    circuit = after(failed(at - 2), failed(at - 1), failed(at))
+    assert circuit is not None
+    return circuit
+
+
+# Whose circuit
+
+
+def test_a_circuit_is_of_a_url_without_its_query_and_of_a_tenant():
+    assert circuit_of(TENANT, f"{URL}?n=1") == circuit_of(TENANT, f"{URL}?n=2#there") == NUMBER
+    assert circuit_of(TENANT, "HTTPS://Hook.Example/run") == NUMBER
+    others = {circuit_of("other", URL), circuit_of(TENANT, f"{URL}s"), circuit_of(TENANT, "https://hook.example/RUN")}
+    assert len(others | {NUMBER}) == 4
+    assert all(0 <= number < 2**63 for number in others)
+
+
+@pytest.mark.parametrize(
+    ("url", "kept"),
+    [
+        ("https://a.example", "https://a.example"),
+        ("https://A.example?q", "https://a.example"),
+        ("http://a.example:81/X/y?q=/z#f", "http://a.example:81/X/y"),
+    ],
+)
+def test_what_is_kept_of_a_url_has_no_query(url: str, kept: str):
+    assert url_of(url) == kept
+
+
+def test_its_number_is_told_in_hex():
+    assert Circuit(255, TENANT, URL).text == "00000000000000ff"
+
+
+# What is counted
+
+COUNTED = {
+    ErrorType.CONNECTION_ERROR,
+    ErrorType.DNS_ERROR,
+    ErrorType.TLS_ERROR,
+    ErrorType.TIMEOUT,
+    ErrorType.HTTP_ERROR,
+}
+
+
+@pytest.mark.parametrize("error_type", ErrorType)
+def test_only_what_the_target_did_is_counted(error_type: ErrorType):
+    run = run_of()
+    end = end_of(run, conclude(run, Outcome(error_type), NOW, NOW + 5, 1.0))
+    if error_type not in COUNTED:
+        assert end is None
+        return
+    state = State.TIMEOUT if error_type is ErrorType.TIMEOUT else State.FAILED
+    assert end == End(NUMBER, TENANT, URL, run.execution_id, 1, 1, state, NOW + 5)
+
+
+def test_an_attempt_that_is_tried_again_is_not_counted_and_the_last_is():
+    job = spec(retry_policy=RetryPolicy(max_retries=1))
+    failure = Outcome(ErrorType.CONNECTION_ERROR)
+    first, last = run_of(job), run_of(job, attempt=2)
+    assert end_of(first, conclude(first, failure, NOW, NOW, 1.0)) is None
+    assert end_of(last, conclude(last, failure, NOW, NOW, 1.0)) is not None
+
+
+def test_a_lost_node_says_nothing_about_a_target():
+    run = run_of(attempt=9)
+    assert lapse(run, NOW).state is State.FAILED
+    assert end_of(run, lapse(run, NOW)) is None
+
+
+def test_only_webhooks_have_a_circuit():
+    run = run_of(PythonJob(name="f", schedule="every 1m", payload=PythonCall(function="f"), retry_policy=ONCE))
+    assert end_of(run, conclude(run, Outcome(ErrorType.TIMEOUT), NOW, NOW, 1.0)) is None
+    assert end_of(run, conclude(run, Outcome(), NOW, NOW, 1.0)) is None
+
+
+def test_a_success_is_an_end_too():
+    run = run_of()
+    end = end_of(run, conclude(run, Outcome(http_status=200), NOW, NOW, 1.0))
+    assert end is not None
+    assert end.state is State.COMPLETED
+
+
+# When it opens and closes
+
+
+def test_it_opens_with_the_failure_that_reaches_the_threshold_and_not_before():
+    assert after(failed(), failed()) == Circuit(NUMBER, TENANT, URL, 2)
+    expected = Circuit(NUMBER, TENANT, URL, 3, NOW + 9, NOW + 9 + MINUTE)
+    assert after(failed(), failed(), failed(NOW + 9)) == expected
+    assert after(failed(NOW + 9), before=after(failed(), failed())) == expected
+    assert expected.state is CircuitState.OPEN
+
+
+def test_a_success_in_between_starts_the_count_over():
+    assert after(failed(), failed(), succeeded(), failed(), failed()) == Circuit(NUMBER, TENANT, URL, 2)
+    assert after(failed(), failed(), succeeded()) is None
+
+
+def test_what_ended_first_counts_first_however_it_was_listed():
+    """Two nodes' results, or those of one page, come in any order."""
+    assert after(succeeded(NOW + 1), failed(NOW + 2), failed(NOW)) == Circuit(NUMBER, TENANT, URL, 1)
+
+
+def test_a_threshold_of_none_never_opens():
+    circuit = count({}, [failed() for _ in range(50)], Rules(threshold=0))[NUMBER]
+    assert circuit is not None
+    assert circuit.state is CircuitState.CLOSED
+
+
+def test_each_circuit_is_counted_by_itself():
+    other = msgspec.structs.replace(failed(), circuit=7, url="https://other.example/")
+    counted = count({}, [failed(), other, failed(), failed()], RULES)
+    assert counted[NUMBER] == opened()
+    assert counted[7] == Circuit(7, TENANT, "https://other.example/", 1)
+
+
+def test_failures_of_runs_that_were_under_way_leave_the_cooldown_as_it_is():
+    late = after(failed(NOW + 30 * SECOND), before=opened())
+    assert late == msgspec.structs.replace(opened(), failures=4)
+
+
+def test_any_success_closes_an_open_one():
+    assert after(succeeded(), before=opened()) is None
+
+
+# Who tries again
+
+
+def test_while_it_is_open_nobody_is_let_through_and_when_it_is_closed_all_are():
+    assert not lets_through(opened(), new_id())
+    assert lets_through(None, new_id())
+    assert lets_through(Circuit(NUMBER, TENANT, URL, 2), new_id())
+
+
+def test_after_the_cooldown_one_execution_is_the_probe_and_no_other():
+    circuit = opened()
+    mine, other = new_id(), new_id()
+    assert take_probe(circuit, mine, NOW + MINUTE - 1, RULES) == circuit
+    taken = take_probe(circuit, mine, NOW + MINUTE, RULES)
+    assert taken.state is CircuitState.HALF_OPEN
+    assert (lets_through(taken, mine), lets_through(taken, other)) == (True, False)
+    assert take_probe(taken, other, NOW + MINUTE, RULES) == taken
+    assert take_probe(taken, other, NOW + 2 * MINUTE - 1, RULES) == taken
+
+
+def test_a_probe_that_never_ended_is_replaced_after_another_cooldown():
+    lost = take_probe(opened(), "lost", NOW + MINUTE, RULES)
+    taken = take_probe(lost, "next", NOW + 2 * MINUTE, RULES)
+    assert (taken.probe, taken.next_probe_at) == ("next", NOW + 3 * MINUTE)
+    assert taken.opened_at == NOW
+
+
+def test_a_probe_that_fails_opens_it_again_with_a_cooldown_of_its_own():
+    taken = take_probe(opened(), "probe", NOW + MINUTE, RULES)
+    again = after(failed(NOW + 90 * SECOND, "probe"), before=taken)
+    assert again == Circuit(NUMBER, TENANT, URL, 4, NOW + 90 * SECOND, NOW + 150 * SECOND)
+
+
+def test_others_that_fail_do_not_end_the_probe():
+    taken = take_probe(opened(), "probe", NOW + MINUTE, RULES)
+    assert after(failed(NOW + 90 * SECOND), before=taken) == msgspec.structs.replace(taken, failures=4)
+
+
+def test_there_is_no_probe_of_a_closed_one():
+    closed = Circuit(NUMBER, TENANT, URL, 2)
+    assert take_probe(closed, "probe", NOW, RULES) == closed
+
+
+def test_a_clock_that_was_set_back_does_not_keep_it_open():
+    """A little behind another node's is no reason, though."""
+    assert may_probe(opened(), NOW - HOUR, RULES)
+    assert not may_probe(opened(), NOW - 30 * SECOND, RULES)
+
+
+# What it makes of an execution
+
+
+def test_one_that_was_never_tried_is_skipped_and_one_that_was_has_failed():
+    refused = Outcome(ErrorType.CIRCUIT_OPEN, "the circuit is open")
+    skipped = conclude(run_of(), refused, NOW, NOW + 1, 1.0)
+    assert (skipped.state, skipped.reason, skipped.dead, skipped.started_at) == (
+        State.SKIPPED, "circuit_open", False, None,
+    )  # fmt: skip
+    dead = conclude(run_of(spec(), attempt=2), refused, NOW, NOW + 1, 1.0)
+    assert (dead.state, dead.reason, dead.dead, dead.started_at) == (State.FAILED, None, True, None)
+    assert dead.error_type is ErrorType.CIRCUIT_OPEN
+
+
+def test_the_sentence_says_which_url_since_when_and_when_it_is_tried_again():
+    text = explain_open(opened())
+    for part in (URL, "since 2026-01-01T00:00:00.000Z", "3 failed executions", "from 2026-01-01T00:01:00.000Z on"):
+        assert part in text
+    assert "tries it now" in explain_open(take_probe(opened(), "probe", NOW + MINUTE, RULES))

@@ -1,0 +1,115 @@
+"""Chains, decided purely: what ends do to those that wait for them, and what is a loop."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from duetime.domain.chains import MOST_LINKS, Followed, Link, check_loops, explain_wait, follow
+from duetime.domain.errors import InvalidRequest
+from duetime.domain.instants import LATEST
+from duetime.domain.job import JobStatus
+from duetime.domain.states import State
+from samples import NOW, TENANT
+
+PENDING, PAUSED = JobStatus.PENDING, JobStatus.PAUSED
+
+
+def link(job: str, awaited: str, *, ends: str = "success", done: bool = False, **fields: object) -> Link:
+    known = {"status": PENDING, "due_at": LATEST} | fields
+    return Link(job, TENANT, f"key of {awaited}", ends, done, **known, awaited=awaited)  # type: ignore[arg-type]
+
+
+def loop(keys: list[str], *links: tuple[str, str]) -> str | None:
+    try:
+        check_loops(keys, links)
+    except InvalidRequest as refused:
+        return refused.errors[0].message.split(": ")[1].split(";")[0]
+    return None
+
+
+def test_the_last_one_starts_it_and_clears_the_others():
+    links = [link("c", "a", done=True), link("c", "b")]
+    assert follow([("b", State.COMPLETED)], links) == Followed([("c", "key of a", False)], ["c"], [])
+
+
+def test_a_paused_one_is_skipped():
+    assert follow([("a", State.COMPLETED)], [link("c", "a", status=PAUSED)]) == Followed([], [], [("c", TENANT)])
+
+
+@pytest.mark.parametrize(
+    ("status", "due_at"),
+    [
+        (PENDING, NOW), (PENDING, None), (PAUSED, None), (JobStatus.COMPLETED, None), (JobStatus.CANCELLED, None),
+        (JobStatus.COMPLETED, LATEST),
+    ],
+)  # fmt: skip
+def test_one_that_is_due_or_has_no_run_left_takes_no_notice(status: JobStatus, due_at: int | None):
+    assert follow([("a", State.COMPLETED)], [link("c", "a", status=status, due_at=due_at)]) == Followed([], [], [])
+
+
+ENDS = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(sorted(State))), max_size=8)
+
+
+@given(ENDS, st.sampled_from(["success", "failure", "any"]), st.booleans())
+def test_a_page_of_ends_is_what_they_are_one_by_one(ends: list[tuple[str, State]], on: str, paused: bool):
+    status = PAUSED if paused else PENDING
+    links = [link("c", "a", ends=on, status=status), link("c", "b", ends=on, status=status)]
+    marks, starts, skips = follow(ends, links)
+    good = {"success": {State.COMPLETED}, "failure": {State.FAILED, State.TIMEOUT}}
+    counts = good.get(on, {State.COMPLETED, State.FAILED, State.TIMEOUT})
+    done: dict[str, bool] = {"a": False, "b": False}
+    began = 0
+    for job, state in ends:
+        if began and not paused:
+            break  # it is due: what follows belongs to that start
+        if state in (State.COMPLETED, State.FAILED, State.TIMEOUT):
+            done[job] = state in counts
+        if all(done.values()):
+            began, done = began + 1, {"a": False, "b": False}
+    assert {key[-1]: is_done for _, key, is_done in marks} == {job: True for job, is_done in done.items() if is_done}
+    assert (len(starts), len(skips)) == ((0, min(began, 1)) if paused else (min(began, 1), 0))
+
+
+def test_the_way_round_is_told_in_the_order_of_the_runs():
+    links = ("b", "a"), ("c", "b"), ("a", "c"), ("a", "x")
+    assert loop(["a"], *links) == "a → b → c → a"
+    assert loop(["c"], *links) == "c → a → b → c"
+    assert loop(["a"], ("b", "a"), ("c", "b"), ("c", "a")) is None
+
+
+def test_a_long_way_round_is_cut():
+    links = [(f"k{n + 1}", f"k{n}") for n in range(999)]
+    way = loop(["k0"], *links, ("k0", "k999"))
+    assert way is not None
+    assert way.startswith("k0 → k1 → k2 → ")
+    assert way.endswith(" → … → k0")
+    assert len(way) < 100
+
+
+def test_more_links_than_can_be_looked_at_are_refused():
+    with pytest.raises(InvalidRequest, match="20,000 links"):
+        check_loops(["a"], [("a", "b")] * (MOST_LINKS + 1))
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=14))
+def test_a_loop_is_found_if_and_only_if_there_is_one(pairs: list[tuple[int, int]]):
+    """The oracle takes away whatever waits for nothing, until nothing does."""
+    links = {(str(a), str(b)) for a, b in pairs if a != b}
+    left = set(links)
+    while free := {link for link in left if not any(other[0] == link[1] for other in left)}:
+        left -= free
+    found = loop([str(n) for n in range(7)], *sorted(links))
+    assert (found is not None) == bool(left)
+    if found is not None:
+        way = found.split(" → ")
+        assert way[0] == way[-1]
+        assert all((later, earlier) in links for earlier, later in pairwise(way))
+
+
+def test_what_it_waits_for_in_words():
+    assert explain_wait("a", "success", True) == "waits for 'a' to succeed"
+    assert explain_wait("a", "failure", False) == "waits for 'a' to fail; there is no job with this key"

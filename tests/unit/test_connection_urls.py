@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+
+from duetime.executors.sql import check_url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:s3cret@db.example:5433/app?sslmode=verify-full",
+        "postgres://me@db.example/app",
+        "postgresql://me:p%40ss@[::1]:5432/app",
+        "sqlite:///var/lib/app.db",
+        "sqlite:///var/lib/app.db?mode=ro",
+    ],
+)
+def test_a_url_with_all_that_is_needed_is_fine(url: str):
+    assert check_url(url) is None
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("mysql://me:s3cret@host/app", "postgresql://"),
+        ("s3cret", "postgresql://"),
+        ("postgresql://me:s3cret@/app", "no host"),
+        ("postgresql://me:s3cret@/app?host=/tmp", "Unix sockets"),
+        ("postgresql://me:s3cret@%2Ftmp/app", "one host"),
+        ("postgresql://me:s3cret@a,b/app", "one host"),
+        ("postgresql://:s3cret@host/app", "no user"),
+        ("postgresql://me:s3cret@host", "one database"),
+        ("postgresql://me:s3cret@host:port/app", "port"),
+        ("postgresql://me:s3cret@host/app?sslmode=s3cret", "sslmode"),
+        ("postgresql://me:s3cret@host/app?s3cret=1", "not known"),
+        ("postgresql://me:s3cret@host/app?password=s3cret", "password"),
+        ("postgresql://me:s3cret#x@host/app", "%23"),
+        ("postgresql://me:s3cret x@host/app", "%20"),
+        ("sqlite:///", "no file"),
+        ("sqlite://s3cret.db", "absolute"),
+        ("sqlite:s3cret.db", "absolute"),
+        ("sqlite:///var/lib/", "file"),
+        ("sqlite:///var/app.db?mode=memory", "mode"),
+        ("sqlite:///var/app.db?vfs=s3cret", "not known"),
+        ("sqlite:///var/app%00.db", "NUL"),
+    ],
+)
+def test_what_is_wrong_with_a_url_is_told_without_its_password(url: str, says: str):
+    problem = check_url(url)
+    assert problem is not None
+    assert says in problem
+    assert "s3cret" not in problem

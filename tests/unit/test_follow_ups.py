@@ -1,0 +1,76 @@
+"""What follows from an end, decided purely. (That it is carried out once, or not at all: the stores' own tests.)"""
+
+from __future__ import annotations
+
+import pytest
+
+from duetime.domain.commands import CreateJobs, FollowUp, PauseJob
+from duetime.domain.execution import Outcome, Run, conclude, lapse
+from duetime.domain.follow_ups import follow_ups, has_follow_ups
+from duetime.domain.ids import instant_of
+from duetime.domain.job import RetryPolicy, Webhooks
+from duetime.domain.states import ErrorType, State, Trigger
+from samples import NOW, TENANT, new_id, spec
+
+ENTROPY = bytes(range(10))
+GONE = Outcome(ErrorType.HTTP_ERROR, "gone", 410)
+
+
+def run_of(name: str = "report", retries: int = 0, webhooks: Webhooks | None = None) -> Run:
+    job = spec("every 1m", name=name, retry_policy=RetryPolicy(max_retries=retries), webhooks=webhooks or Webhooks())
+    return Run(new_id(), new_id(), TENANT, NOW, Trigger.SCHEDULE, 5, 1, 2, 3, False, job)
+
+
+def follow(run: Run, outcome: Outcome) -> list[FollowUp]:
+    end = conclude(run, outcome, NOW, NOW + 5, 1.0)
+    found = follow_ups(run, end, NOW + 9, ENTROPY)
+    assert has_follow_ups(run, end) or not found, "what is not asked about would be lost"
+    assert all((f.execution_id, f.attempt, f.token, f.state) == (run.execution_id, 2, 3, end.state) for f in found)
+    return found
+
+
+def test_who_is_not_named_is_not_told():
+    assert follow(run_of(), Outcome(http_status=200)) == []
+    assert follow(run_of(webhooks=Webhooks(on_failure="https://b.example/")), Outcome(http_status=200)) == []
+    assert follow(run_of(webhooks=Webhooks(on_success="https://a.example/")), Outcome(ErrorType.TIMEOUT)) == []
+
+
+def test_the_request_is_a_job_due_now_that_tells_nobody_in_turn():
+    (word,) = follow(run_of(webhooks=Webhooks(on_success="https://a.example/")), Outcome(http_status=200))
+    assert isinstance(word.command, CreateJobs)
+    (job,) = word.command.jobs
+    assert (job.tenant, job.key, job.owner, job.recurs, job.due_at) == (TENANT, None, "", False, NOW + 9)
+    assert instant_of(job.job_id) == word.command.now == NOW + 9
+    assert (job.spec.webhooks, job.spec.after, job.spec.priority) == (Webhooks(), (), 5)
+    assert word.command.quota is None
+
+
+def test_a_long_name_is_cut_to_what_a_name_may_have():
+    (word,) = follow(run_of("n" * 255, webhooks=Webhooks(on_success="https://a.example/")), Outcome(http_status=200))
+    assert isinstance(word.command, CreateJobs)
+    assert word.command.jobs[0].spec.name == ("on_success of " + "n" * 255)[:255]
+
+
+@pytest.mark.parametrize(
+    "outcome", [Outcome(ErrorType.CANCELLED, "stopped"), Outcome(ErrorType.HTTP_ERROR, "503", 503)]
+)
+def test_neither_a_stop_nor_an_attempt_that_is_made_again_is_an_end(outcome: Outcome):
+    run = run_of(retries=5, webhooks=Webhooks("https://a.example/", "https://b.example/"))
+    assert conclude(run, outcome, NOW, NOW, 1.0).state in (State.CANCELLED, State.RETRYING)
+    assert follow(run, outcome) == []
+
+
+def test_a_target_that_is_gone_pauses_its_job_and_is_told_of():
+    (pause,) = follow(run_of(), GONE)
+    assert isinstance(pause.command, PauseJob)
+    word, pause = follow(run_of(webhooks=Webhooks(on_failure="https://b.example/")), GONE)
+    assert (type(word.command), type(pause.command)) == (CreateJobs, PauseJob)
+    assert follow(run_of(), Outcome(http_status=410)) == [], "it was expected"
+
+
+def test_a_run_that_is_given_up_is_told_of_and_one_that_goes_on_is_not():
+    run = run_of(webhooks=Webhooks(on_failure="https://b.example/"))
+    assert follow_ups(run, lapse(run, NOW), NOW, ENTROPY) == []
+    lost = Run(*(getattr(run, name) if name != "attempt" else 99 for name in Run.__struct_fields__))
+    (word,) = follow_ups(lost, lapse(lost, NOW), NOW, ENTROPY)
+    assert (word.state, word.attempt) == (State.FAILED, 99)

@@ -1,0 +1,167 @@
+"""Jobs without times of their own: what they are due at, what may not be said of them, and what changes do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from duetime.domain import authoring
+from duetime.domain.errors import InvalidRequest
+from duetime.domain.instants import DAY, HOUR, LATEST, MINUTE, SECOND
+from duetime.domain.job import CatchUp, Dst, JobSpec, JobStatus, Webhooks
+from duetime.domain.plan import GRACE, DueTimer, FirePlan, Skipped, plan, plan_ahead
+from duetime.domain.preview import preview
+from duetime.domain.schedule import OnDemand, first_due, timetable
+from duetime.domain.states import Trigger
+from duetime.domain.validation import check_spec
+from duetime.domain.why import explain
+from samples import NOW, TENANT, new_id, spec
+
+JOB = new_id()
+LATER = NOW + HOUR
+
+
+def timer_of(job: JobSpec, due_at: int = NOW, fired: int = 0) -> DueTimer:
+    return DueTimer(JOB, TENANT, due_at, 1, fired, True, NOW - DAY, job)
+
+
+def decide(job: JobSpec, now: int, **fields: int) -> FirePlan:
+    return plan([timer_of(job, **fields)], now, 0)
+
+
+def refusal(**fields: Any) -> list[str]:
+    with pytest.raises(InvalidRequest) as refused:
+        check_spec(spec("on_demand", **fields))
+    return [error.pointer for error in refused.value.errors]
+
+
+# When
+
+
+@pytest.mark.parametrize("text", ["on_demand", "ON_DEMAND", " on_demand "])
+def test_it_stands_at_the_end_of_time(text: str):
+    assert first_due(spec(text), JOB, NOW) == (LATEST, True)
+    table = timetable(spec(text), JOB, NOW)
+    assert isinstance(table.schedule, OnDemand)
+    assert table.next_after(LATEST) is None
+
+
+def test_an_instant_runs_and_it_waits_again():
+    page = decide(spec("on_demand"), NOW + 5)
+    assert [(run.scheduled_at, run.trigger) for run in page.runs] == [(NOW, Trigger.AFTER)]
+    assert [(move.next_due_at, move.runs) for move in page.moves] == [(LATEST, 1)]
+    assert page.skips == []
+
+
+@given(
+    late=st.integers(0, 10 * DAY), policy=st.sampled_from(["all", "latest", "skip"]),
+    window=st.integers(0, 5 * DAY // SECOND), most=st.integers(1, 5),
+)  # fmt: skip
+def test_however_late_it_is_decided_once(late: int, policy: Any, window: int, most: int):
+    page = decide(spec("on_demand", catch_up=CatchUp(policy, window, most)), NOW + late)
+    is_in_time = late <= GRACE or (policy != "skip" and late <= window * SECOND)
+    assert [run.scheduled_at for run in page.runs] == [NOW] * is_in_time
+    if is_in_time:
+        assert page.runs[0].trigger == (Trigger.AFTER if late <= GRACE else Trigger.CATCH_UP)
+        assert page.skips == []
+    else:
+        assert page.skips == [Skipped(JOB, TENANT, NOW, NOW + late + 1, 1, "missed")]
+    assert page.moves[0].next_due_at == LATEST
+
+
+def test_it_is_planned_ahead_as_it_is_when_due():
+    ahead = plan_ahead([timer_of(spec("on_demand"))], 0)
+    assert ahead is not None
+    assert ahead.page == decide(spec("on_demand"), NOW)
+
+
+def test_its_runs_are_counted_to_the_last():
+    job = spec("on_demand", max_runs=3)
+    assert decide(job, NOW, fired=1).moves[0].next_due_at == LATEST
+    last = decide(job, NOW, fired=2).moves[0]
+    assert (last.next_due_at, last.or_due_at, last.runs) == (None, LATEST, 1)
+
+
+# What makes no sense
+
+
+@pytest.mark.parametrize(
+    "fields", [{"start_at": "2027-01-01T00:00:00Z"}, {"end_at": "2027-01-01T00:00:00Z"}, {"jitter_seconds": 5}]
+)
+def test_what_is_about_times_is_refused(fields: dict[str, Any]):
+    assert refusal(**fields) == [f"/{next(iter(fields))}"]
+
+
+def test_only_a_job_without_times_comes_after_others():
+    with pytest.raises(InvalidRequest, match=r"/schedule: .*on_demand"):
+        check_spec(spec("every 1m", after=("a",)))
+    check_spec(spec("on_demand", after=("a",)))
+
+
+def test_it_comes_after_others_and_after_each_once():
+    assert refusal(key="a", after=("a",)) == ["/after"]
+    assert refusal(after=("a", "a")) == ["/after"]
+
+
+@pytest.mark.parametrize("url", ["ftp://x.example", "no url", "http://u:p@x.example/"])
+@pytest.mark.parametrize("field", ["on_success", "on_failure"])
+def test_who_is_told_must_have_an_address(field: str, url: str):
+    assert refusal(webhooks=Webhooks(**{field: url})) == [f"/webhooks/{field}"]
+
+
+# Changes
+
+
+def changed(old: JobSpec, new: JobSpec, due_at: int | None, status: JobStatus = JobStatus.PENDING) -> Any:
+    return authoring.change_job(JOB, TENANT, 1, NOW, status, old, new, due_at, 0, LATER)
+
+
+def test_a_job_with_times_may_become_one_without():
+    overdue = LATER - 2 * MINUTE
+    command = changed(spec("every 1m"), spec("on_demand"), overdue)
+    assert (command.replan, command.due_at, command.recurs, command.restart) == (True, LATEST, True, True)
+    assert command.skipped == (Skipped(JOB, TENANT, overdue, LATER + 1, 3, "changed"),)
+
+
+def test_a_job_without_times_may_become_one_with():
+    command = changed(spec("on_demand"), spec("every 1m"), LATEST)
+    assert (command.replan, command.due_at, command.skipped) == (True, LATER + MINUTE, ())
+
+
+def test_a_start_that_was_due_and_is_changed_away_is_in_the_ledger():
+    command = changed(spec("on_demand", after=("a",)), spec("every 1h"), LATER - 5)
+    assert command.skipped == (Skipped(JOB, TENANT, LATER - 5, LATER + 1, 1, "changed"),)
+
+
+def test_other_jobs_to_come_after_move_nothing():
+    command = changed(spec("on_demand", after=("a",)), spec("on_demand", after=("b",)), LATEST)
+    assert (command.replan, command.due_at) == (False, LATEST)
+
+
+def test_a_pause_and_its_end_leave_it_where_it_was():
+    resumed = authoring.resume_job(JOB, TENANT, 1, NOW, spec("on_demand"), LATEST, LATER)
+    assert (resumed.due_at, resumed.skipped) == (LATEST, None)
+    due = authoring.resume_job(JOB, TENANT, 1, NOW, spec("on_demand"), NOW + 5, LATER)
+    assert (due.due_at, due.skipped) == (LATEST, Skipped(JOB, TENANT, NOW + 5, LATER + 1, 1, "paused"))
+
+
+# In words
+
+
+def test_a_preview_says_that_it_has_no_times():
+    seen = preview(" On_Demand", "UTC", Dst(), NOW, 5)
+    assert (seen.description, list(seen.instants)) == ("on demand only", [])
+    assert "no times of its own" in seen.warnings[0]
+
+
+def test_why_says_what_it_runs_after():
+    def said(job: JobSpec) -> str:
+        return explain(JobStatus.PENDING, LATEST, None, None, None, job, (), NOW)[0]
+
+    assert said(spec("on_demand")) == "It will run when somebody asks for it."
+    assert said(spec("on_demand", after=("a",))) == "It will run when 'a' has ended (on: success)."
+    both = said(spec("on_demand", after=("a", "b"), on="any"))
+    assert both == "It will run when 'a', 'b' have ended (on: any)."
