@@ -5,6 +5,12 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 ARGS   ?=
 
+# First what may run side by side, then the rest one by one. (5: nothing of that kind was asked for.)
+define pytest
+$(BIN)/python -m pytest -n 2 --dist loadfile -m '$(1) and not alone' $(ARGS) || [ $$? -eq 5 ]
+$(BIN)/python -m pytest -m '$(1) and alone' $(ARGS) || [ $$? -eq 5 ]
+endef
+
 .PHONY: help setup run test check soak bench lock clean
 
 help:            ## Show this list
@@ -27,14 +33,14 @@ test: setup      ## Everything that must hold: style, types, layers, and all tes
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest $(ARGS)
+	$(call pytest,not soak)
 
 check: setup     ## The same without the slow tests: a few minutes
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -m 'not slow' $(ARGS)
+	$(call pytest,not slow)
 
 soak: setup      ## The long runs: many faults, for minutes (ARGS="-k kill" picks some)
 	$(BIN)/python -m pytest -m soak $(ARGS)

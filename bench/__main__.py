@@ -14,7 +14,18 @@ from bench.processes import ROOT
 from bench.results import Kind, Result, Skipped
 from bench.scale import FULL, QUICK
 from bench.targets import judge
-from bench.workloads import Setting, Workload, burst, creates, every_second, limited, on_postgres, pages, pending
+from bench.workloads import (
+    Setting,
+    Workload,
+    burst,
+    creates,
+    every_second,
+    functions,
+    limited,
+    on_postgres,
+    pages,
+    pending,
+)
 
 QUIET = 0.1  # a machine that is busier than this with other work gives no figures to go by
 
@@ -24,6 +35,7 @@ WORKLOADS: dict[str, Workload] = {
     "w3": every_second.measure,
     "w4": pending.measure,
     "w5": pages.measure,
+    "functions": functions.measure,
     "limits": limited.measure,
     "pg": on_postgres.measure,
 }

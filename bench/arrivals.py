@@ -1,4 +1,4 @@
-"""What the sink saw: how it is fetched, and how arrivals become lateness, missing and repeated.
+"""What the sink (or the tally) saw: how it is fetched, and how arrivals become lateness, missing and repeated.
 
 A target's path is `/<run>/<n>` for one webhook a job, and `/<run>/<n>/<instant in ms>` where the peer knows which due
 instant it serves. Duetime names the instant in a header.
@@ -9,9 +9,11 @@ from __future__ import annotations
 import http.client
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
@@ -37,30 +39,25 @@ class Arrival(msgspec.Struct, frozen=True, array_like=True):
         return "/".join(self.path.split("/")[:3])
 
 
-class Sink:
-    """A running sink."""
+class Arrivals(ABC):
+    """Where a run's calls leave their trace."""
 
-    def __init__(self) -> None:
-        self._child = processes.start([processes.PYTHON, "-m", "bench.sink"], stdout=subprocess.PIPE, stderr=None)
-        assert self._child.stdout is not None
-        self.port = int(self._child.stdout.readline())
+    @abstractmethod
+    def where(self) -> dict[str, Any]:
+        """The fields of an order by which a peer finds it."""
 
-    def url(self, path: str) -> str:
-        return f"http://127.0.0.1:{self.port}{path}"
+    @abstractmethod
+    def count(self) -> int: ...
 
-    def count(self) -> int:
-        return int(self._ask("/__count"))
+    @abstractmethod
+    def reset(self) -> None: ...
 
-    def reset(self) -> None:
-        self._ask("/__reset")
-
+    @abstractmethod
     def arrivals(self, run: str) -> list[Arrival]:
         """What came for this run, in order; what an earlier run left behind is not counted."""
-        every = msgspec.msgpack.decode(self._ask("/__report"), type=list[Arrival])
-        return [arrival for arrival in every if arrival.path.startswith(f"/{run}/")]
 
     def wait_for(self, count: int, *, idle_seconds: float, until: float) -> None:
-        """Return when `count` requests have come, or none came for a while after the instant `until`."""
+        """Return when `count` have come, or none came for a while after the instant `until`."""
         seen, changed_at = -1, time.time()
         while True:
             now, number = time.time(), self.count()
@@ -71,6 +68,31 @@ class Sink:
             if now - changed_at > idle_seconds:
                 return
             time.sleep(0.1)
+
+
+class Sink(Arrivals):
+    """A running sink."""
+
+    def __init__(self) -> None:
+        self._child = processes.start([processes.PYTHON, "-m", "bench.sink"], stdout=subprocess.PIPE, stderr=None)
+        assert self._child.stdout is not None
+        self.port = int(self._child.stdout.readline())
+
+    def url(self, path: str) -> str:
+        return f"http://127.0.0.1:{self.port}{path}"
+
+    def where(self) -> dict[str, int]:
+        return {"port": self.port}
+
+    def count(self) -> int:
+        return int(self._ask("/__count"))
+
+    def reset(self) -> None:
+        self._ask("/__reset")
+
+    def arrivals(self, run: str) -> list[Arrival]:
+        every = msgspec.msgpack.decode(self._ask("/__report"), type=list[Arrival])
+        return [arrival for arrival in every if arrival.path.startswith(f"/{run}/")]
 
     def stop(self) -> None:
         processes.stop(self._child)

@@ -79,6 +79,26 @@ class DuetimeNode:
             processes.kill(self.child)
             self.child = None
 
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start_workers(self, app: str, count: int, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        """`duetime worker` with so many processes, once all of them have joined."""
+        worker = processes.start(
+            [EXECUTABLE, "--url", self.url, "worker", app, "--processes", str(count)],
+            env=environment,
+            stdout=self._log,
+            stderr=self._log,
+        )
+        deadline = time.monotonic() + READY_TIMEOUT_SECONDS
+        while len(self.get("/api/v1/workers")["workers"]) < count:
+            if worker.poll() is not None or time.monotonic() > deadline:
+                processes.stop(worker)
+                raise Skipped(f"duetime worker did not join: {self._last_words()}")
+            time.sleep(0.05)
+        return worker
+
     def cpu_seconds(self) -> float:
         assert self.child is not None
         return processes.group_cpu_seconds(self.child)
@@ -99,16 +119,22 @@ class DuetimeNode:
             raise RuntimeError(f"{len(answer['refused'])} of {expected} jobs were refused: {answer['refused'][:1]}")
         return seconds
 
+    def get(self, path: str) -> dict[str, Any]:
+        return self._ask("GET", path, None, {})
+
     def _post(self, path: str, body: bytes, content_type: str) -> dict[str, Any]:
+        return self._ask("POST", path, body, {"content-type": content_type})
+
+    def _ask(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> dict[str, Any]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         try:
-            connection.request("POST", path, body, {"content-type": content_type})
+            connection.request(method, path, body, headers)
             response = connection.getresponse()
             answer = response.read()
         finally:
             connection.close()
         if response.status >= 300:
-            raise RuntimeError(f"POST {path} answered {response.status}: {answer[:500].decode()}")
+            raise RuntimeError(f"{method} {path} answered {response.status}: {answer[:500].decode()}")
         decoded: dict[str, Any] = msgspec.json.decode(answer)
         return decoded
 

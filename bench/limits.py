@@ -6,7 +6,8 @@ import http.client
 import time
 
 from bench import loadgen, processes
-from bench.arrivals import Sink
+from bench.arrivals import Sink, burst_figures
+from bench.tally import Tally
 
 LANES = 64
 REPEATS = 3  # the best of these: a limit that was disturbed is not a limit
@@ -30,6 +31,16 @@ def sqlite_creates(count: int) -> dict[str, float]:
 def sqlite_executions(count: int) -> dict[str, float]:
     """A fire and a finish an execution."""
     return _sqlite("executions", count)
+
+
+def bare_functions(tally: Tally, count: int) -> dict[str, float]:
+    """Two processes that call the no-op and write the same rows, with no server between them and the file."""
+    tally.reset()
+    folder = processes.scratch("functions")
+    command = [processes.PYTHON, "-m", "bench.bare_functions", str(count), str(folder)]
+    begun_at = float(processes.run(command, env=tally.environment, timeout_seconds=120))
+    processes.remove(folder)
+    return burst_figures(tally.arrivals("bare"), count, begun_at)
 
 
 def empty_post(body: str, count: int) -> dict[str, float]:

@@ -67,9 +67,15 @@ def kill(child: subprocess.Popen[bytes]) -> None:
     _children.discard(child)
 
 
-def run(command: Sequence[str | Path], *, input_bytes: bytes = b"", timeout_seconds: float) -> bytes:
+def run(
+    command: Sequence[str | Path],
+    *,
+    input_bytes: bytes = b"",
+    env: Mapping[str, str] | None = None,
+    timeout_seconds: float,
+) -> bytes:
     """Run a child to its end and answer with what it printed; its errors go to ours."""
-    child = start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    child = start(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         output, _ = child.communicate(input_bytes, timeout=timeout_seconds)
     finally:

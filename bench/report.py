@@ -41,6 +41,9 @@ TABLES = {
         "W4: the cost of a tick as jobs grow", "cpu_percent", "% of a core", more_is_better=False, compared=False
     ),
     "w5": Subject("W5: decisions recorded without the network", "per_second", "executions/s"),
+    "functions": Subject(
+        "Python functions: no-ops due at one instant, two worker processes", "drain_per_second", "calls/s"
+    ),
     "limits": Subject("Limits: creates one by one, 64 connections", "per_second", "creates/s"),
     "pg-limits": Subject("Limits on PostgreSQL: creates one by one, 64 connections", "per_second", "creates/s"),
     "pg-batch": Subject("On PostgreSQL: creates in one NDJSON batch", "per_second", "creates/s"),

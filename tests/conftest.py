@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
+
+import pytest
 
 # What is set around the suite is not for the nodes in it.
 for name in [name for name in os.environ if name.startswith("DUETIME_") and not name.startswith("DUETIME_TEST")]:
@@ -16,3 +19,13 @@ os.environ["DUETIME_CIRCUIT_BREAKER_THRESHOLD"] = "0"
 # and means to interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# What these measure, or do to the machine, wants it for themselves; all others run side by side.
+ALONE = ("cluster", "work", "executors/script", "unit/cron/test_zone_names.py")
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.relative_to(HERE).as_posix().startswith(ALONE):
+            item.add_marker(pytest.mark.alone)

@@ -92,3 +92,31 @@ PEERS = (
         stores_per_second=500,
     ),
 )
+
+FUNCTION_PEERS = (
+    Peer(
+        name="APScheduler 3, SQLite",
+        command=_python("apscheduler3_functions"),
+        flags=("sqlite",),
+        install=setup.python_peers,
+        stores_per_second=200,
+        burst=5_000,
+        note="5,000 calls, for it takes them slowly; its calls run in two threads, which is quicker than two processes",
+    ),
+    Peer(
+        name="APScheduler 3, SQLite with WAL",
+        command=_python("apscheduler3_functions"),
+        flags=("sqlite-wal",),
+        install=setup.python_peers,
+        stores_per_second=350,
+        burst=5_000,
+        note="the same, with a journal mode that its documentation doesn't mention",
+    ),
+    Peer(
+        name="Celery 5, Redis",
+        command=_python("celery5_functions"),
+        install=_redis,
+        stores_per_second=1000,
+        note="it keeps no results and acknowledges before the call; Duetime has every call's end on disk",
+    ),
+)

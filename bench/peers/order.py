@@ -12,9 +12,10 @@ import msgspec
 
 class Order(msgspec.Struct, frozen=True):
     run: str  # the first part of each target's path
-    port: int  # of the sink
     jobs: int
     instants: list[int]  # ms since the epoch; each job is due at each of them
+    port: int = 0  # of the sink
+    tally: str = ""  # the file of the tally, where functions are called and no webhooks sent
     postgres: dict[str, str] = {}  # host (a folder), user, database
     folder: str = ""  # for files of the peer's own
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import msgspec
 
 from bench import processes
-from bench.arrivals import Arrival, Sink, burst_figures, recurring_figures
+from bench.arrivals import Arrival, Arrivals, Sink, burst_figures, recurring_figures
 from bench.peers import setup
 from bench.peers.catalogue import Peer
 from bench.peers.order import Order
@@ -21,7 +21,8 @@ IDLE_SECONDS = 20.0  # no arrival for this long after the last due instant: it h
 STORE_TIMEOUT_SECONDS = 120.0
 
 
-def burst(peer: Peer, sink: Sink, count: int) -> dict[str, float]:
+def burst(peer: Peer, sink: Arrivals, count: int) -> dict[str, float]:
+    """Webhooks into the sink, or functions that note their call in the tally."""
     due_at, arrivals = _measure(peer, sink, "w2", count, 1)
     return burst_figures(arrivals, count, due_at)
 
@@ -31,7 +32,7 @@ def every_second(peer: Peer, sink: Sink, jobs: int, seconds: int) -> dict[str, f
     return recurring_figures(arrivals, jobs, [first_at + number for number in range(seconds)])
 
 
-def _measure(peer: Peer, sink: Sink, run: str, jobs: int, seconds: int) -> tuple[float, list[Arrival]]:
+def _measure(peer: Peer, sink: Arrivals, run: str, jobs: int, seconds: int) -> tuple[float, list[Arrival]]:
     """The first due instant and what arrived. A peer that was still storing by then gets a second, later instant."""
     peer.install()
     rows = jobs if peer.recurs else jobs * seconds
@@ -49,11 +50,11 @@ def _measure(peer: Peer, sink: Sink, run: str, jobs: int, seconds: int) -> tuple
 
 
 @contextlib.contextmanager
-def _started(peer: Peer, sink: Sink, run: str, jobs: int, first_at: float, seconds: int) -> Iterator[float]:
+def _started(peer: Peer, sink: Arrivals, run: str, jobs: int, first_at: float, seconds: int) -> Iterator[float]:
     """The peer at work; yields when it had stored everything."""
     folder = processes.scratch("peer")
     instants = [int((first_at + number) * 1000) for number in range(seconds)]
-    order = Order(run=run, port=sink.port, jobs=jobs, instants=instants, folder=str(folder))
+    order = Order(run=run, jobs=jobs, instants=instants, folder=str(folder), **sink.where())
     with contextlib.ExitStack() as stack:
         stack.callback(processes.remove, folder)
         if peer.needs_postgres:

@@ -227,6 +227,8 @@ class Node:
             self._logs,
             frozenset(JobType) - (frozenset() if self._settings("ALLOW_SCRIPTS") else {JobType.SCRIPT}),
             circuits_hint=self._engine.circuits_hint,
+            subscriptions=lambda tenant: self._engine.subscribers.of(tenant),
+            subscriptions_hint=lambda: self._engine.subscribers.wake(),
         )
 
     def gate(self, app: ASGIApp) -> ASGIApp:

@@ -125,6 +125,7 @@ class Server:
         # Tests share a receiver and fail on purpose: what one does must not have another's runs skipped.
         self._settings.setdefault("CIRCUIT_BREAKER_THRESHOLD", "1000")
         self._starts = 0
+        self.port = 0  # a free one, unless a test wants it back on the same
         folder.mkdir(parents=True, exist_ok=True)
 
     def launch(self, environment: Mapping[str, str] | None = None, **settings: str) -> None:
@@ -132,7 +133,8 @@ class Server:
         self._starts += 1
         names = {f"DUETIME_{name}": value for name, value in {**self._settings, **settings}.items()}
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("DUETIME_")}
-        command = [str(Path(sys.executable).with_name("duetime")), "serve", "--port", "0", "--data", str(self.data)]
+        program, port = Path(sys.executable).with_name("duetime"), str(self.port)
+        command = [str(program), "serve", "--port", port, "--data", str(self.data)]
         with self._log("out").open("wb") as out, self._log("err").open("wb") as err:
             self.process = subprocess.Popen(
                 command, stdout=out, stderr=err, cwd=self.folder, env={**inherited, **names, **(environment or {})},

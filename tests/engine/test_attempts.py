@@ -96,7 +96,7 @@ async def test_a_dead_letter_that_is_driven_again_runs(stage: Stage, executor: S
     await stage.tick()
     (dead,) = await stage.executions(job_id)
     fresh = "019b76da-b000-7000-8000-000000000001"
-    assert await stage.apply(c.Redrive(NOW, TENANT, ((dead.execution_id, fresh),))) == 1
+    assert await stage.apply(c.Redrive(NOW, TENANT, ((dead.execution_id, fresh),))) == [(dead.execution_id, fresh)]
     stage.engine.claimer.hint(NOW)
     await stage.tick()
     assert executor.tasks[-1].execution_id == fresh

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from itertools import combinations
 
 import msgspec
 import pytest
@@ -15,7 +14,6 @@ from duetime.domain.job import PythonJob
 from duetime.domain.payloads import PythonCall
 from duetime.domain.states import Trigger
 from duetime.engine.dispatcher import Dispatcher, Limits
-from duetime.engine.pace import limit_of
 from duetime.ports.executor import NotSent
 from engine.stage import until
 from samples import NOW, TENANT, new_id, spec
@@ -171,15 +169,13 @@ class Paced(Attempts):
 async def test_an_endpoint_is_not_called_more_often_than_its_rate(rate: float, count: int):
     attempts = Paced(Limits(rate=rate))
     runs = [run_of(number) for number in range(count)]
+    begun = asyncio.get_running_loop().time()
     attempts.dispatcher.offer(runs)
     await until(lambda: len(attempts.begun) == count)
     assert attempts.begun == runs, "in their order"
     at_once = max(1, rate // 10)
-    for before, after in combinations(attempts.at[1], 2):
-        number = attempts.at[1].index(after) - attempts.at[1].index(before) + 1
-        assert number <= (after - before) * rate + at_once + 1
-    least = (count - at_once) / rate
-    assert attempts.at[1][-1] - attempts.at[1][0] >= least * 0.9
+    for place, at in enumerate(attempts.at[1], 1):  # a busy machine makes them later, and never earlier
+        assert at - begun >= (place - at_once) / rate - 0.002
 
 
 async def test_an_endpoint_that_has_spent_its_rate_delays_no_other():
@@ -205,8 +201,13 @@ async def test_a_rate_below_one_lets_one_go_and_the_next_wait():
     assert not any(handle for handle in attempts.dispatcher._clocks.values()), "no timer is left behind"
 
 
-async def test_a_run_that_is_cancelled_while_it_waits_for_its_turn_costs_none():
+async def test_a_run_that_is_cancelled_while_it_waits_for_its_turn_costs_none(monkeypatch: pytest.MonkeyPatch):
     attempts = Attempts(Limits(rate=9.0))
+    pace = attempts.dispatcher._pace
+    assert pace is not None
+    taken: list[bool] = []
+    take = pace.take
+    monkeypatch.setattr(pace, "take", lambda endpoint, now: taken.append(is_taken := take(endpoint, now)) or is_taken)
     runs = [run_of(number) for number in range(4)]
     attempts.dispatcher.offer(runs)
     assert attempts.dispatcher.cancel(runs[1].execution_id)
@@ -214,6 +215,7 @@ async def test_a_run_that_is_cancelled_while_it_waits_for_its_turn_costs_none():
     await until(lambda: len(attempts.begun) == 2)
     assert attempts.begun == [runs[0], runs[3]]
     assert attempts.dropped == [runs[1], runs[2]]
+    assert sum(taken) == 2
 
 
 async def test_those_parked_for_a_place_go_on_when_the_one_that_had_it_waits_for_its_rate():
@@ -225,6 +227,21 @@ async def test_those_parked_for_a_place_go_on_when_the_one_that_had_it_waits_for
     attempts.let_go()
     await until(lambda: attempts.begun == [first, other])
     assert (await attempts.dispatcher.drain(0))[0] == [same]
+
+
+async def test_whoever_comes_later_does_not_overtake_those_that_wait(monkeypatch: pytest.MonkeyPatch):
+    attempts = Attempts(Limits(rate=0.5))
+    pace = attempts.dispatcher._pace
+    assert pace is not None
+    runs = [run_of(number) for number in range(4)]
+    attempts.dispatcher.offer(runs[:2])
+    await until(lambda: attempts.begun == runs[:1] and not attempts.dispatcher.running())
+    monkeypatch.setattr(pace, "take", lambda endpoint, now: True)  # there is one again, and nobody has been woken yet
+    attempts.dispatcher.offer(runs[2:])
+    assert attempts.dispatcher.running() == 0
+    attempts.dispatcher._clocks[1].cancel()
+    attempts.dispatcher._pay(1, pace)
+    await until(lambda: attempts.begun == runs)
 
 
 async def test_what_is_not_sent_at_all_waits_for_no_rate():
@@ -241,11 +258,3 @@ async def test_what_runs_here_and_calls_nobody_has_no_rate():
     runs = [msgspec.structs.replace(run_of(number), spec=job) for number in range(5)]
     attempts.dispatcher.offer(runs)
     await until(lambda: attempts.begun == runs)
-
-
-@pytest.mark.parametrize("rate", [0.001, 0.5, 1, 3, 7, 9.5, 99, 1000, 100_000])
-def test_a_pace_never_exceeds_its_rate_and_comes_near_it(rate: float):
-    limit = limit_of(rate)
-    real = 1e6 / limit.emission
-    assert rate * 0.95 <= real <= rate * 1.0001
-    assert 1 <= limit.most <= max(1, rate / 10)

@@ -64,8 +64,28 @@ async def connected(url: str) -> AsyncIterator[asyncpg.Connection]:
 
 
 _TABLES = (
-    "jobs", "timers", "executions", "open_runs", "attempts", "chains", "skips", "counters", "idempotency_keys", "nodes",
-    "shard_epochs", "commits", "limits", "api_keys", "audit", "audit_links", "audit_heads", "circuits",
+    "jobs",
+    "timers",
+    "executions",
+    "open_runs",
+    "attempts",
+    "chains",
+    "skips",
+    "counters",
+    "idempotency_keys",
+    "nodes",
+    "shard_epochs",
+    "commits",
+    "limits",
+    "api_keys",
+    "audit",
+    "audit_links",
+    "audit_heads",
+    "circuits",
+    "workers",
+    "progress",
+    "connections",
+    "subscriptions",
 )  # fmt: skip
 _shared: list[str] = []
 

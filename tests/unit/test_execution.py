@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from duetime.domain.endpoints import endpoint_of_url
-from duetime.domain.execution import OPEN, TERMINAL, Attempted, Outcome, Run, conclude, lapse, pauses_job
+from duetime.domain.execution import OPEN, TERMINAL, Attempted, Outcome, Run, conclude, lapse
 from duetime.domain.job import RetryPolicy
 from duetime.domain.retry import LOST_ATTEMPTS
 from duetime.domain.states import ErrorType, State, Trigger
@@ -104,16 +104,3 @@ def test_a_run_that_loses_its_node_again_and_again_is_given_up(policy: RetryPoli
 def test_a_lost_run_that_was_to_be_cancelled_is_cancelled():
     lost = lapse(make_run(cancel_requested=True), NOW)
     assert (lost.state, lost.dead) == (State.CANCELLED, False)
-
-
-@pytest.mark.parametrize(
-    ("outcome", "pauses"),
-    [
-        (Outcome(ErrorType.HTTP_ERROR, http_status=410), True),
-        (Outcome(ErrorType.HTTP_ERROR, http_status=404), False),
-        (Outcome(http_status=410), False),  # the job said that it expects a 410
-        (Outcome(ErrorType.TIMEOUT), False),
-    ],
-)
-def test_only_gone_pauses_its_job(outcome: Outcome, pauses: bool):
-    assert pauses_job(outcome) is pauses

@@ -63,6 +63,7 @@ def test_neither_a_stop_nor_an_attempt_that_is_made_again_is_an_end(outcome: Out
 def test_a_target_that_is_gone_pauses_its_job_and_is_told_of():
     (pause,) = follow(run_of(), GONE)
     assert isinstance(pause.command, PauseJob)
+    assert follow(run_of(), Outcome(ErrorType.HTTP_ERROR, "not found", 404)) == []
     word, pause = follow(run_of(webhooks=Webhooks(on_failure="https://b.example/")), GONE)
     assert (type(word.command), type(pause.command)) == (CreateJobs, PauseJob)
     assert follow(run_of(), Outcome(http_status=410)) == [], "it was expected"

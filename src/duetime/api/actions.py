@@ -13,6 +13,7 @@ from duetime.api.access import find_job
 from duetime.api.context import ApiContext
 from duetime.api.jobs import cancel_job
 from duetime.api.queries import read_filter
+from duetime.api.subscriptions import apply_and_tell
 from duetime.api.turns import collect
 from duetime.api.views import (
     Coming,
@@ -54,7 +55,11 @@ class JobActionController(Controller):
         record = await find_job(context, caller, job_id)
         now, by = context.clock.now(), caller.user_id
         noted = entry(caller, now, "job.pause", job_id)
-        status = await context.apply(PauseJob(now, caller.tenant, job_id, by, "paused on request", noted))
+        command = PauseJob(now, caller.tenant, job_id, by, "paused on request", noted)
+        if record.status is JobStatus.PAUSED:
+            status = await context.apply(command)
+        else:
+            status = await apply_and_tell(context, caller, command, "job.paused", record, now)
         context.events.publish("job.paused", now, caller.tenant, {"job_id": job_id, "by": by}, record.owner)
         return JobMessage(job_id, status, "Job paused. It will not be executed until resumed.")
 
@@ -68,7 +73,8 @@ class JobActionController(Controller):
             job_id, caller.tenant, record.version, record.created_at, record.spec, record.resume_at, now
         )
         noted = entry(caller, now, "job.resume", job_id)
-        status = await context.apply(msgspec.structs.replace(command, audit=noted))
+        command = msgspec.structs.replace(command, audit=noted)
+        status = await apply_and_tell(context, caller, command, "job.resumed", record, now)
         if command.due_at is not None:
             context.due_hint(command.due_at)
         context.events.publish("job.resumed", now, caller.tenant, {"job_id": job_id}, record.owner)
@@ -99,7 +105,7 @@ class JobActionController(Controller):
     @get("/status", summary="How a job stands, at a glance", right=Right.READ)
     async def get_status(self, context: ApiContext, caller: Caller, job_id: str) -> JobGlance:
         record = await find_job(context, caller, job_id)
-        open_states = await _open_executions(context, caller, job_id)
+        open_states = [one.state for one in await _open_executions(context, caller, job_id)]
         running = open_states.count(State.RUNNING)
         return JobGlance(
             job_id, record.status, text(record.due_at), text(record.last_run_at), record.last_state, running,
@@ -130,10 +136,11 @@ class JobActionController(Controller):
     @get("/why", summary="What a job will do next, and what holds it now", right=Right.READ)
     async def get_why(self, context: ApiContext, caller: Caller, job_id: str) -> Why:
         record = await find_job(context, caller, job_id)
-        open_states = await _open_executions(context, caller, job_id)
+        opened = await _open_executions(context, caller, job_id)
         summary, holds = explain(
             record.status, record.due_at, record.paused_by, record.paused_at, record.pause_reason, record.spec,
-            open_states, context.clock.now(), await _circuit_of(context, record),
+            [one.state for one in opened], context.clock.now(), await _circuit_of(context, record),
+            await context.store.next_waiting_of(job_id), not all(map(_waits_its_turn, opened)),
         )  # fmt: skip
         if record.spec.after and record.due_at == LATEST:
             links = await context.store.list_links(job_id)
@@ -180,13 +187,21 @@ async def list_coming(record: JobRecord, count: int) -> list[str]:
     return await collect(map(format_instant, coming(table, due_at, count)))
 
 
-async def _open_executions(context: ApiContext, caller: Caller, job_id: str) -> list[State]:
-    """The states of what is open, up to a page: enough to say what holds a job."""
-    found: list[State] = []
+async def _open_executions(context: ApiContext, caller: Caller, job_id: str) -> list[ExecutionRecord]:
+    """What is open, up to a page of each state: enough to say what holds a job."""
+    found: list[ExecutionRecord] = []
     for state in (State.RUNNING, State.RETRYING, State.QUEUED):
         query = ExecutionQuery(caller.tenant, job_id, state, limit=paging.MAX_LIMIT)
-        found += [record.state for record in await context.store.list_executions(query)]
+        found += await context.store.list_executions(query)
     return found
+
+
+def _waits_its_turn(record: ExecutionRecord) -> bool:
+    """A dead letter that was driven again at a pace: the timetable does not wait for it."""
+    return (
+        record.state is State.QUEUED and record.trigger is Trigger.RETRY and record.attempt == 0
+        and record.due_at > record.scheduled_at
+    )  # fmt: skip
 
 
 async def list_page(

@@ -19,8 +19,9 @@ from duetime.api.cluster import get_cluster
 from duetime.api.connections import ConnectionController
 from duetime.api.context import ApiContext
 from duetime.api.create import QuickCreate
+from duetime.api.dead_letters import DeadLetterController
 from duetime.api.events import EventController
-from duetime.api.executions import DeadLetterController, ExecutionController
+from duetime.api.executions import ExecutionController
 from duetime.api.health import get_health
 from duetime.api.jobs import JobController
 from duetime.api.keys import KeyController
@@ -28,6 +29,7 @@ from duetime.api.openapi import docs_routes, openapi_config
 from duetime.api.problems import handle_anything, handle_duetime_error, handle_http_exception
 from duetime.api.queries import refuse_nul
 from duetime.api.schedules import ScheduleController
+from duetime.api.subscriptions import SubscriptionController
 from duetime.api.workers import WorkerController
 from duetime.domain.errors import DuetimeError
 
@@ -51,7 +53,7 @@ def _routes() -> Router:
         route_handlers=[
             create_jobs, JobController, JobActionController, ExecutionController, DeadLetterController,
             ScheduleController, EventController, KeyController, AuditController, WorkerController, CircuitController,
-            ConnectionController, get_cluster,
+            ConnectionController, SubscriptionController, get_cluster,
         ],
         before_request=refuse_nul,
     )  # fmt: skip

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import msgspec
 
 from duetime.domain.capacity import Capacity
-from duetime.domain.commands import Command
+from duetime.domain.commands import Command, Sequel
 from duetime.domain.errors import DuetimeError, InsufficientStorage
 from duetime.domain.identity import Caller
 from duetime.domain.job import JobType
@@ -17,7 +17,7 @@ from duetime.domain.limits import Quota, TierLimits
 from duetime.ports.clock import Clock
 from duetime.ports.desk import Desk
 from duetime.ports.logs import LogStore
-from duetime.ports.store import Store
+from duetime.ports.store import Store, SubscriptionRecord
 from duetime.ports.vault import Vault
 from duetime.telemetry.events import EventHub
 from duetime.telemetry.metrics import Metrics
@@ -52,10 +52,12 @@ class ApiContext(msgspec.Struct, frozen=True):
     logs: LogStore
     types: frozenset[JobType]  # that may be created here
     circuits_hint: Callable[[], None] = lambda: None  # a circuit was closed: the breaker should know
+    subscriptions: Callable[[str], Sequence[SubscriptionRecord]] = lambda tenant: ()  # of a tenant
+    subscriptions_hint: Callable[[], None] = lambda: None  # there are others by now
 
-    async def apply(self, command: Command) -> Any:
-        """What a command answers; what refuses it is raised."""
-        (answer,) = await self.store.apply([command])
+    async def apply(self, command: Command, then: tuple[Command, ...] = ()) -> Any:
+        """What a command answers; what refuses it is raised. `then`: what is carried out with it, if it is."""
+        (answer,) = await self.store.apply([Sequel(command, then) if then else command])
         if isinstance(answer, DuetimeError):
             self.note_refusal(answer)
             raise answer

@@ -8,7 +8,7 @@ from duetime.api import paging
 from duetime.api.actions import MOST_COMING
 from duetime.api.jobs import STATUSES
 from duetime.domain.job import JobType
-from duetime.domain.states import State
+from duetime.domain.states import ErrorType, State
 
 REF = "#/components/schemas/{name}"
 
@@ -38,6 +38,8 @@ BOUNDS: dict[str, dict[str, Any]] = {
     "status": {"enum": STATUSES},
     "state": {"enum": [*State]},
     "type": {"enum": [*JobType]},
+    "error_type": {"enum": [*ErrorType]},
+    "http_status": {"pattern": "^[1-9]([0-9]{2}|[xX]{2})$"},
     "key": {"minLength": 1, "maxLength": 255},
     "job_id": {"format": "uuid"},
     "execution_id": {"format": "uuid"},

@@ -1,19 +1,15 @@
-"""/api/v1/executions and /api/v1/dead-letters: what ran, what failed for good, and doing it again."""
+"""/api/v1/executions: what ran, and doing it again."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any, cast
 
-import msgspec
 from litestar import Controller, Request, Response, get, post
 from litestar.params import Parameter
-from msgspec import Meta
 
 from duetime.api import paging
 from duetime.api.access import find_execution, find_job
 from duetime.api.actions import add_run, check_runnable, list_page, redrive
-from duetime.api.bodies import decode
 from duetime.api.context import ApiContext
 from duetime.api.events import EVENT_STREAM, last_event_id, stream
 from duetime.api.logs import MOST_LINES, follow_logs, read_logs
@@ -24,19 +20,16 @@ from duetime.api.views import (
     ExecutionView,
     Logs,
     QueuedRun,
-    Redriven,
     view_attempt,
     view_execution,
 )
 from duetime.domain.audit import entry
-from duetime.domain.commands import CancelExecution, Redrive
+from duetime.domain.commands import CancelExecution
 from duetime.domain.errors import Conflict
-from duetime.domain.identity import Caller, Right, check_owner
-from duetime.domain.ids import make_id
+from duetime.domain.identity import Caller, Right
 from duetime.domain.states import OPEN, State, Trigger
 from duetime.ports.store import ExecutionQuery
 
-MOST_REDRIVEN = 1000
 MOST_NUMBER = 2**53  # of a line
 
 
@@ -120,60 +113,3 @@ class ExecutionController(Controller):
         if queued is None:
             raise Conflict(f"execution {execution_id} was retried by another request a moment ago; see what came of it")
         return queued
-
-
-class RedriveRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Either ids, or a filter: then up to `limit` of the latest dead letters that it fits."""
-
-    ids: Annotated[tuple[str, ...], Meta(max_length=MOST_REDRIVEN)] = ()
-    job_id: str | None = None
-    limit: Annotated[int, Meta(ge=1, le=MOST_REDRIVEN)] = 100
-
-
-class DeadLetterController(Controller):
-    path = "/dead-letters"
-    tags = ("dead letters",)
-
-    @get("/", summary="Executions that ran out of attempts", right=Right.READ)
-    async def list_dead_letters(
-        self, context: ApiContext, caller: Caller, job_id: str | None = None,
-        limit: int = paging.DEFAULT_LIMIT, offset: int = 0, cursor: str | None = None,
-    ) -> ExecutionList:  # fmt: skip
-        if job_id is not None:
-            paging.check_id(job_id, "job")
-        query = ExecutionQuery(caller.tenant, job_id, dead=True, owner=caller.sees)
-        return await list_page(context, query, limit, offset, cursor)
-
-    @post("/redrive", summary="Run dead letters again", status_code=202, right=Right.RUN)
-    async def redrive(self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> Redriven:
-        wanted = decode(await request.body(), RedriveRequest)
-        for execution_id in wanted.ids:
-            paging.check_id(execution_id, "execution")
-        if wanted.job_id is not None:
-            paging.check_id(wanted.job_id, "job")
-        ids = tuple(dict.fromkeys(wanted.ids))  # named twice is still one dead letter
-        await _check_owners(context, caller, ids)
-        if not ids:
-            query = ExecutionQuery(caller.tenant, wanted.job_id, dead=True, owner=caller.sees, limit=wanted.limit)
-            ids = tuple(record.execution_id for record in await context.store.list_executions(query))
-        now = context.clock.now()
-        pairs = tuple((execution_id, make_id(now, context.entropy(10))) for execution_id in ids)
-        noted = entry(caller, now, "dead_letters.redrive", "")
-        count = await context.apply(Redrive(now, caller.tenant, pairs, noted))
-        context.waiting_hint(now)
-        found = [new_id for _, new_id in pairs if await context.store.get_execution(caller.tenant, new_id) is not None]
-        return Redriven(count, found)
-
-
-async def _check_owners(context: ApiContext, caller: Caller, execution_ids: Sequence[str]) -> None:
-    """What is not there is left alone by the store. Raises Forbidden for what is another user's."""
-    if caller.is_admin:
-        return
-    jobs: dict[str, str] = {}
-    for execution_id in execution_ids:
-        record = await context.store.get_execution(caller.tenant, execution_id)
-        if record is not None:
-            jobs.setdefault(record.job_id, execution_id)
-    for job_id, execution_id in jobs.items():
-        job = await context.store.get_job(caller.tenant, job_id)
-        check_owner(caller, "" if job is None else job.owner, f"execution {execution_id}")

@@ -14,6 +14,7 @@ from duetime.api.bodies import change_spec, convert, decode, decode_spec
 from duetime.api.context import ApiContext
 from duetime.api.create import announce, check_runnable, create_command, create_job, created_view, new_job
 from duetime.api.queries import read_filter
+from duetime.api.subscriptions import apply_and_tell
 from duetime.api.views import JobList, JobMessage, JobView, encode, view_job
 from duetime.domain import authoring
 from duetime.domain.audit import entry
@@ -180,8 +181,12 @@ async def cancel_job(context: ApiContext, caller: Caller, job_id: str) -> None:
     record, now = await find_job(context, caller, job_id), context.clock.now()
     due_at = record.resume_at if record.status is JobStatus.PAUSED else record.due_at
     command = authoring.cancel_job(job_id, caller.tenant, record.created_at, record.status, record.spec, due_at, now)
-    noted = entry(caller, now, "job.cancel", job_id)
-    for execution_id in await context.apply(msgspec.structs.replace(command, audit=noted)):
+    command = msgspec.structs.replace(command, audit=entry(caller, now, "job.cancel", job_id))
+    if record.status is JobStatus.CANCELLED:
+        running = await context.apply(command)
+    else:
+        running = await apply_and_tell(context, caller, command, "job.cancelled", record, now)
+    for execution_id in running:
         context.cancel_running(execution_id)
     context.events.publish("job.cancelled", now, caller.tenant, {"job_id": job_id}, record.owner)
 

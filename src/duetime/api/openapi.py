@@ -14,8 +14,8 @@ from litestar.openapi.config import OpenAPIConfig
 import duetime
 from duetime.api import declared
 from duetime.api.access import ANYONE
+from duetime.api.dead_letters import RedriveRequest
 from duetime.api.events import EVENT_STREAM
-from duetime.api.executions import RedriveRequest
 from duetime.api.gate import PUBLIC
 from duetime.api.keys import KeyRequest
 from duetime.api.problems import MEDIA_TYPE, Problem

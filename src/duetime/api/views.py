@@ -243,8 +243,11 @@ class Preview(msgspec.Struct, frozen=True):
 
 
 class Redriven(msgspec.Struct, frozen=True):
+    """`executions` are the new ones; the last of them is due at `last_at`."""
+
     redriven: int
     executions: list[str]
+    last_at: str | None
 
 
 class Refused(msgspec.Struct, frozen=True):

@@ -24,6 +24,7 @@ from duetime.cli import (
     migrate,
     promote,
     serve,
+    subscriptions,
     token,
     worker,
 )
@@ -78,6 +79,7 @@ app.add_typer(connections.app, name="connection")
 app.add_typer(config.app, name="config")
 app.add_typer(audit.app, name="audit")
 app.add_typer(circuits.app, name="circuits")
+app.add_typer(subscriptions.app, name="subscription")
 app.command("health")(health.health)
 app.command("cluster")(cluster.cluster)
 app.add_typer(keys.app, name="keys")

@@ -257,8 +257,11 @@ class LogEntry(Answered, frozen=True):
 
 
 class Redriven(Answered, frozen=True):
+    """`executions` are the new ones; the last of them is due at `last_at`."""
+
     redriven: int
     executions: list[str] = []
+    last_at: datetime | None = None
 
 
 # The rest

@@ -160,16 +160,36 @@ def retry_execution(execution_id: str) -> Call[m.QueuedRun]:
     return send("POST", path_of("executions", execution_id, "retry"), m.QueuedRun)
 
 
-def dead_letters(*, job_id: str | None = None) -> Listed[m.ExecutionPage, m.Execution]:
-    """Executions that ran out of attempts."""
-    return _executions(path_of("dead-letters"), job_id=job_id)
+def dead_letters(
+    *,
+    job_id: str | None = None,
+    error_type: str | None = None,
+    http_status: int | str | None = None,
+    since: Instant | None = None,
+    until: Instant | None = None,
+) -> Listed[m.ExecutionPage, m.Execution]:
+    """Executions that ran out of attempts. `http_status` is one like 503, or a class of them like "5xx"."""
+    filters = {"job_id": job_id, "error_type": error_type, "http_status": http_status, "from": since, "to": until}
+    return _executions(path_of("dead-letters"), **filters)
 
 
 def redrive(
-    ids: Iterable[str] | None = None, *, job_id: str | None = None, limit: int | None = None
+    ids: Iterable[str] | None = None,
+    *,
+    job_id: str | None = None,
+    error_type: str | None = None,
+    http_status: int | str | None = None,
+    since: Instant | None = None,
+    until: Instant | None = None,
+    limit: int | None = None,
+    per_second: float | None = None,
 ) -> Call[m.Redriven]:
-    """Run dead letters again: these, or else the latest, up to `limit` (100), of this job or of all."""
-    wanted = {"ids": None if ids is None else list(ids), "job_id": job_id, "limit": limit}
+    """Run dead letters again: these, or else the latest that the filters of `dead_letters` fit, up to `limit` (100).
+
+    With `per_second` no more than so many of them are due in a second.
+    """
+    filters = {"job_id": job_id, "error_type": error_type, "http_status": http_status, "from": since, "to": until}
+    wanted = {"ids": None if ids is None else list(ids), **filters, "limit": limit, "per_second": per_second}
     if wanted["ids"] == []:  # which the server would take for all
         raise ValueError("redrive was given no ids; leave them out to run the latest dead letters again")
     return send("POST", path_of("dead-letters", "redrive"), m.Redriven, _given(wanted))

@@ -13,6 +13,7 @@ from duetime.domain.audit import Entry
 from duetime.domain.breaker import End, Rules
 from duetime.domain.execution import Attempted, Run
 from duetime.domain.identity import Role, Tier
+from duetime.domain.instants import SECOND
 from duetime.domain.job import JobSpec
 from duetime.domain.limits import Quota
 from duetime.domain.plan import PlannedRun, Skipped, TimerMove
@@ -281,16 +282,25 @@ class CancelExecution(Command, frozen=True):
 
 
 class Redrive(Command, frozen=True):
-    """Run dead letters again, each as a new execution (trigger retry). Answers how many.
+    """Run dead letters again, each as a new execution (trigger retry). Answers a list of those pairs that were driven.
 
     `pairs` names (dead execution, new execution, whose id begins with `now`). One that is no longer dead, or whose job
-    is CANCELLED, is left alone.
+    is CANCELLED, is left alone. Those that are driven are due in the order of `pairs`, `per_second` of them at most; or
+    all at once. `driven` were driven before by the same request, with the same `now`: at that pace they come first.
     """
 
     now: int
     tenant: str
     pairs: tuple[tuple[str, str], ...]
     audit: Entry | None = None
+    per_second: float | None = None
+    driven: int = 0
+
+    def due_at(self, number: int) -> int:
+        """When the one before which `number` others of this command are driven may run."""
+        if self.per_second is None:
+            return self.now
+        return self.now + int((self.driven + number) * SECOND / self.per_second)
 
 
 class TakeRequests(Command, frozen=True):
@@ -345,6 +355,36 @@ class TouchKeys(Command, frozen=True):
 
     now: int
     key_ids: tuple[str, ...]
+
+
+class AddSubscription(Command, frozen=True):
+    """From here on this URL is told of these events of the tenant. Answers None. Refused: Conflict if it has many."""
+
+    now: int
+    tenant: str
+    subscription_id: str
+    url: str
+    events: tuple[str, ...]
+    created_by: str
+    audit: Entry | None = None
+
+
+class RemoveSubscription(Command, frozen=True):
+    """Answers None. Refused: NotFound."""
+
+    tenant: str
+    subscription_id: str
+    audit: Entry | None = None
+
+
+class Sequel(Command, frozen=True):
+    """Carry out `first`, and if it is not refused `then` with it, in one commit. Answers what the first answers.
+
+    One of `then` that is refused is left out, and spoils nothing.
+    """
+
+    first: Command
+    then: tuple[Command, ...]
 
 
 class PutConnection(Command, frozen=True):

@@ -29,7 +29,6 @@ __all__ = [
     "Trigger",
     "conclude",
     "lapse",
-    "pauses_job",
     "unreadable",
 ]
 
@@ -174,8 +173,3 @@ def unreadable(execution_id: str, job_id: str, tenant: str, attempt: int, token:
         execution_id, job_id, tenant, attempt, token, State.FAILED, now, None, now, ErrorType.INTERNAL_ERROR, why,
         None, None, True,
     )  # fmt: skip
-
-
-def pauses_job(outcome: Outcome) -> bool:
-    """410 Gone: the target says it will never answer again."""
-    return outcome.http_status == 410 and outcome.error_type is ErrorType.HTTP_ERROR

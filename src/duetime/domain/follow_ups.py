@@ -5,21 +5,20 @@ Each is a command that is carried out in the commit of the end itself, or not at
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
-from duetime.domain.audit import own_entry
-from duetime.domain.commands import Command, CreateJobs, FollowUp, NewJob, PauseJob
+from duetime.domain.commands import Command, FollowUp, PauseJob
 from duetime.domain.execution import Attempted, Run
-from duetime.domain.ids import make_id, shard_of
 from duetime.domain.instants import format_instant
-from duetime.domain.job import HttpJob
-from duetime.domain.payloads import HttpRequest
-from duetime.domain.secrets import hide_spec
 from duetime.domain.states import ErrorType, State
+from duetime.domain.subscriptions import about_job, is_word, word
 
-EVENT_TAG = "duetime.event"
-_LONGEST_NAME = 255
+Subscriptions = Sequence[tuple[str, Sequence[str]]]  # a URL, and the events that it is told of
+
 _GONE = 410
+_LAST = 2**32 - 1
 _KINDS = {
     State.COMPLETED: ("on_success", "execution.completed"),
     State.FAILED: ("on_failure", "execution.failed"),
@@ -36,31 +35,36 @@ def has_follow_ups(run: Run, attempted: Attempted) -> bool:
     )
 
 
-def follow_ups(run: Run, attempted: Attempted, now: int, entropy: bytes) -> list[FollowUp]:
-    """What follows from the end of this attempt. `entropy`: ten bytes, for the id of a job."""
+def follow_ups(
+    run: Run, attempted: Attempted, now: int, entropy: bytes, subscriptions: Subscriptions = ()
+) -> list[FollowUp]:
+    """What follows from the end of this attempt. `entropy`: ten bytes, for the ids of jobs.
+
+    Whoever is told, is told by a job whose owner is that of the job that it tells of.
+    """
+    if attempted.state not in _KINDS:
+        return []
     commands: list[Command] = []
-    if attempted.state in _KINDS:
-        field, kind = _KINDS[attempted.state]
-        url: str | None = getattr(run.spec.webhooks, field)
-        if url is not None:
-            commands.append(_word(run, attempted, url, f"{field} of {run.spec.name}", kind, now, entropy))
-        if attempted.http_status == _GONE and attempted.error_type is ErrorType.HTTP_ERROR:
-            commands.append(PauseJob(now, run.tenant, run.job_id, "duetime", "its target answered 410 Gone"))
+    # (An id leaves the last four bits of its chance out.)
+    ids = (entropy[:6] + (int.from_bytes(entropy[6:], "big") + step & _LAST).to_bytes(4, "big") for step in count(0, 16))
+    spec, (field, event) = run.spec, _KINDS[attempted.state]
+    body = _body(run, attempted, event)
+    url: str | None = getattr(spec.webhooks, field)
+    if url is not None:
+        commands.append(word(run.tenant, "", url, f"{field} of {spec.name}", event, body, now, next(ids)))
+    events = {event: body}
+    if attempted.http_status == _GONE and attempted.error_type is ErrorType.HTTP_ERROR:
+        commands.append(PauseJob(now, run.tenant, run.job_id, "duetime", "its target answered 410 Gone"))
+        events["job.paused"] = about_job("job.paused", run.job_id, spec.name, spec.key, "duetime", now)
+    if not is_word(spec):
+        for told, wanted in subscriptions:
+            for name, about in events.items():
+                if name in wanted:
+                    label = f"{name} of {spec.name}"
+                    commands.append(word(run.tenant, "", told, label, name, about, now, next(ids)))
     return [
         FollowUp(run.execution_id, run.attempt, run.token, attempted.state, command) for command in commands
     ]  # fmt: skip
-
-
-def _word(run: Run, attempted: Attempted, url: str, name: str, kind: str, now: int, entropy: bytes) -> CreateJobs:
-    """A request of its own, which is sent, signed, tried again and shown as every other. Its owner is the job's."""
-    spec = HttpJob(
-        name=name[:_LONGEST_NAME], schedule="immediate", tags={EVENT_TAG: kind},
-        payload=HttpRequest(url, body=_body(run, attempted, kind)),
-    )  # fmt: skip
-    job_id = make_id(now, entropy)
-    job = NewJob(job_id, run.tenant, None, spec.name, spec.type, "", shard_of(job_id), False, now, spec)
-    noted = own_entry(now, run.tenant, "job.create", job_id, hide_spec(spec))
-    return CreateJobs(now, (job,), audit=(noted,))
 
 
 def _body(run: Run, attempted: Attempted, kind: str) -> dict[str, Any]:

@@ -22,8 +22,12 @@ _OVERLAP = {
 def explain(
     status: JobStatus, due_at: int | None, paused_by: str | None, paused_at: int | None, pause_reason: str | None,
     spec: JobSpec, open_states: Sequence[State], now: int, circuit: Circuit | None = None,
+    waiting_at: int | None = None, is_overlap: bool = True,
 ) -> tuple[str, list[str]]:  # fmt: skip
-    """(a sentence about what comes next, what holds the job: one sentence each). `circuit`: its target's."""
+    """(a sentence about what comes next, what holds the job: one sentence each). `circuit`: its target's.
+
+    `waiting_at`: when the first of the open ones that wait may start. `is_overlap`: the timetable minds what is open.
+    """
     holds = []
     if status is JobStatus.PAUSED:
         since = format_instant(paused_at) if paused_at is not None else "some time ago"
@@ -35,7 +39,9 @@ def explain(
         if counts[state]:
             noun = "execution is" if counts[state] == 1 else "executions are"
             holds.append(f"{counts[state]} {noun} {words}")
-    if open_states and due_at is not None:
+    if waiting_at is not None and waiting_at > now:
+        holds.append(f"the next one that waits is due at {format_instant(waiting_at)}, in {_span(waiting_at - now)}")
+    if open_states and is_overlap and due_at is not None:
         holds.append(_OVERLAP[spec.overlap])
     if circuit is not None and circuit.opened_at is not None:
         holds.append(f"{explain_open(circuit)}; until it answers, runs are skipped (circuit_open)")

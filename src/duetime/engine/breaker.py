@@ -92,14 +92,14 @@ class Breaker(Service):
 
     # What the recorder tells
 
-    def count(self, now: int, results: Iterable[tuple[Run, Attempted, bool]]) -> CountEnds | None:
+    def count(self, now: int, results: Iterable[tuple[Run, Attempted]]) -> CountEnds | None:
         """What is to be written with these results; mostly nothing."""
         if not self.is_on:
             return None
         known = self._circuits
         ends = tuple(
             end
-            for run, attempted, _ in results
+            for run, attempted in results
             if (known or attempted.state is not State.COMPLETED)
             and (end := end_of(run, attempted)) is not None
             and (end.state is not State.COMPLETED or end.circuit in known)

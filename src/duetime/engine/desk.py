@@ -167,7 +167,7 @@ class Desk:
             except SealBroken as error:
                 now = self._clock.now()
                 outcome = Outcome(ErrorType.INTERNAL_ERROR, f"{error}. Nothing was called.")
-                broken.append((run, conclude(run, outcome, now, now, self._chance()), False))
+                broken.append((run, conclude(run, outcome, now, now, self._chance())))
                 continue
             self._hand(run, known.record.worker_id, secrets)
             saved = progress.get(run.execution_id)
@@ -252,12 +252,12 @@ class Desk:
             if handed is None or not _is_of(end, handed.run):
                 refused.append(end.execution_id)
                 continue
-            results.append((handed.run, self._concluded(end, handed), False))
+            results.append((handed.run, self._concluded(end, handed)))
         if results:
-            for run, _, _ in results:
+            for run, _ in results:
                 await _close_log(held[run.execution_id])
             refused += await self._recorder.record(known.record.worker_id, results)
-            for run, _, _ in results:
+            for run, _ in results:
                 self._handed.pop(run.execution_id, None)
         return refused
 
@@ -292,7 +292,7 @@ class Desk:
             now = self._clock.now()
             once = [run for run in runs if run.spec.delivery is Delivery.AT_MOST_ONCE]
             if once:
-                await self._recorder.record(known.record.worker_id, [(run, lapse(run, now), False) for run in once])
+                await self._recorder.record(known.record.worker_id, [(run, lapse(run, now)) for run in once])
             await self._release(known, [run for run in runs if run not in once])
 
     async def _release(self, known: _Known, runs: Sequence[Run]) -> None:

@@ -32,6 +32,7 @@ from duetime.engine.recorder import Recorder
 from duetime.engine.retention import Retention
 from duetime.engine.service import Service
 from duetime.engine.stopper import Stopper
+from duetime.engine.subscribers import Subscribers
 from duetime.engine.timer import Timer
 from duetime.engine.watch import WorkerWatch
 from duetime.engine.worker import Worker
@@ -115,12 +116,14 @@ class Engine:
         await self.membership.run_once()
         if self._lost.is_set():
             raise StaleWrite(f"a newer node is named {settings.node_name} too: give each its own NODE_NAME")
+        fenced = not math.isinf(self._registry.ttl_seconds)
+        self.subscribers = Subscribers(self._store, self._clock, alone=not fenced)
         follow_ups = FollowUps(self._events, self._entropy)
+        follow_ups.subscriptions = self.subscribers.of
         follow_ups.due_hint = self.due_hint
         recorder = Recorder(self._store, self._clock, self.node, self._events, follow_ups)
         limits = settings.limits if WORKER in roles else msgspec.structs.replace(settings.limits, capacity=0)
         self.dispatcher = Dispatcher(limits, lambda run: worker.attempt(run), lambda run: worker.drop(run))
-        fenced = not math.isinf(self._registry.ttl_seconds)
         if fenced:
             self.dispatcher.is_trusted = self.membership.is_trusted
         self.breaker = Breaker(self._store, self._clock, self._events, settings.breaker, shared=fenced)
@@ -158,7 +161,7 @@ class Engine:
         self.membership.on_trusted = self.dispatcher.resume
         self.membership.on_gained = lambda shards: self.timer.wake()
         self.membership.on_lost = lambda shards: self.timer.wake()
-        self.services = [self.membership, recorder, self.watch, self.reconciler]
+        self.services = [self.membership, self.subscribers, recorder, self.watch, self.reconciler]
         self.services += [self.breaker] if self.breaker.is_on else []
         self.services += [self.claimer] if WORKER in roles else []
         self.services += [self.stopper] if WORKER in roles and fenced else []
@@ -199,7 +202,8 @@ class Engine:
 
     async def _wind_down(self, drain_seconds: float) -> None:
         self.desk.close()
-        for service in (self.timer, self.watch, self.reconciler, self.claimer, self.stopper, self.retention):
+        own = (self.timer, self.watch, self.reconciler, self.claimer, self.stopper, self.retention, self.subscribers)
+        for service in own:
             await service.stop()
         never_started, lanes = await self.dispatcher.drain(drain_seconds)
         for lane in lanes:

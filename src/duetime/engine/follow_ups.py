@@ -6,8 +6,8 @@ it is logged, and an event says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
 
 import structlog
 
@@ -16,6 +16,7 @@ from duetime.domain.commands import CreateJobs, FollowUp, PauseJob
 from duetime.domain.errors import DuetimeError
 from duetime.domain.execution import Attempted, Run
 from duetime.domain.states import OPEN
+from duetime.ports.store import SubscriptionRecord
 from duetime.telemetry.events import EventHub
 
 log = structlog.get_logger()
@@ -23,21 +24,6 @@ log = structlog.get_logger()
 MOST_IN_A_COMMIT = 200  # each may take a savepoint of its own; what they follow from must not wait for long
 
 Ends = Sequence[tuple[Run, Attempted]]
-R = TypeVar("R", bound=tuple[Any, ...])
-
-
-def pages(results: Iterable[R]) -> Iterator[list[R]]:
-    """Ends (run, attempted, …) in as few pages as have not too many follow-ups each: nearly always one."""
-    page: list[R] = []
-    count = 0
-    for result in results:
-        page.append(result)
-        count += follow_ups.has_follow_ups(result[0], result[1])
-        if count >= MOST_IN_A_COMMIT:
-            yield page
-            page, count = [], 0
-    if page:
-        yield page
 
 
 class FollowUps:
@@ -45,14 +31,29 @@ class FollowUps:
         self._events = events
         self._entropy = entropy
         self.due_hint: Callable[[int], None] = lambda due_at: None
+        self.subscriptions: Callable[[str], Sequence[SubscriptionRecord]] = lambda tenant: ()
+
+    def pages(self, results: Ends) -> Iterator[list[tuple[Run, Attempted]]]:
+        """Ends in as few pages as have not too many follow-ups each: nearly always one."""
+        page: list[tuple[Run, Attempted]] = []
+        count = 0
+        for result in results:
+            page.append(result)
+            count += follow_ups.has_follow_ups(*result) + len(self.subscriptions(result[0].tenant))
+            if count >= MOST_IN_A_COMMIT:
+                yield page
+                page, count = [], 0
+        if page:
+            yield page
 
     def commands(self, ends: Ends, now: int) -> list[FollowUp]:
-        return [
-            command
-            for run, attempted in ends
-            if follow_ups.has_follow_ups(run, attempted)
-            for command in follow_ups.follow_ups(run, attempted, now, self._entropy(10))
-        ]
+        commands: list[FollowUp] = []
+        for run, attempted in ends:
+            told = self.subscriptions(run.tenant)
+            if told or follow_ups.has_follow_ups(run, attempted):
+                urls = [(one.url, one.events) for one in told]
+                commands += follow_ups.follow_ups(run, attempted, now, self._entropy(10), urls)
+        return commands
 
     def tell(
         self, ends: Ends, commands: Sequence[FollowUp], answers: Sequence[Any], refused: Collection[str], now: int

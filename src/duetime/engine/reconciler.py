@@ -10,7 +10,7 @@ from duetime.domain.commands import EndNodes, Finish
 from duetime.domain.errors import DuetimeError
 from duetime.domain.execution import Attempted, Run, lapse
 from duetime.domain.instants import SECOND
-from duetime.engine.follow_ups import FollowUps, pages
+from duetime.engine.follow_ups import FollowUps
 from duetime.engine.service import Service
 from duetime.ports.clock import Clock
 from duetime.ports.store import Store
@@ -79,7 +79,7 @@ class Reconciler(Service):
         while lapsed := await self._store.list_lapsed_runs(self._node, self._batch):
             now = self._clock.now()
             refused = 0
-            for page in pages([(run, lapse(run, now)) for run in lapsed]):
+            for page in self._follow_ups.pages([(run, lapse(run, now)) for run in lapsed]):
                 refused += await self._finish(page, now)
             returned += len(lapsed) - refused
             if refused == len(lapsed):  # somebody else is at it

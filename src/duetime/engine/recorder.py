@@ -19,7 +19,7 @@ from duetime.domain.instants import SECOND
 from duetime.domain.job import Overlap
 from duetime.domain.states import OPEN, State, Trigger
 from duetime.engine.breaker import Breaker
-from duetime.engine.follow_ups import FollowUps, pages
+from duetime.engine.follow_ups import FollowUps
 from duetime.engine.service import Service
 from duetime.ports.clock import Clock
 from duetime.ports.store import Store
@@ -33,7 +33,7 @@ log = structlog.get_logger()
 GATHER_SECONDS = 0.1
 ENOUGH = 2048  # results: these are written at once. A page as large as a page of fires: fewer commits to wait for
 
-Result = tuple[Run, Attempted, bool]  # the last: its job is paused for it
+Result = tuple[Run, Attempted]
 _MAY_RELEASE_ANOTHER = frozenset({Overlap.QUEUE_ONE, Overlap.QUEUE_ALL})
 
 
@@ -51,8 +51,8 @@ class Recorder(Service):
         self.recorded: Callable[[Sequence[Run]], None] = lambda runs: None
         self.waiting_hint: Callable[[int], None] = lambda due_at: None
 
-    def add(self, run: Run, attempted: Attempted, pauses_job: bool = False) -> None:
-        self._results.append((run, attempted, pauses_job))
+    def add(self, run: Run, attempted: Attempted) -> None:
+        self._results.append((run, attempted))
         self._wake.set()
         if len(self._results) >= ENOUGH:
             self._enough.set()
@@ -81,21 +81,20 @@ class Recorder(Service):
 
     async def _record(self, results: list[Result]) -> None:
         await self.record(self._node, results)
-        self.recorded([run for run, _, _ in results])
+        self.recorded([run for run, _ in results])
 
     async def record(self, node: int, results: Sequence[Result]) -> frozenset[str]:
         """Write ends of attempts that `node` (or a worker) made, now. Answers the executions whose end was refused."""
         refused: set[str] = set()
-        for page in pages(results):
+        for page in self._follow_ups.pages(results):
             refused |= await self._record_page(node, page)
         return frozenset(refused)
 
     async def _record_page(self, node: int, results: Sequence[Result]) -> frozenset[str]:
         now = self._clock.now()
         crash_point("before_finish")
-        commands: list[Command] = [Finish(node, now, tuple(attempted for _, attempted, _ in results))]
-        ends = [(run, attempted) for run, attempted, _ in results]
-        following = self._follow_ups.commands(ends, now)
+        commands: list[Command] = [Finish(node, now, tuple(attempted for _, attempted in results))]
+        following = self._follow_ups.commands(results, now)
         commands += following
         counted = None if self.breaker is None else self.breaker.count(now, results)
         commands += [] if counted is None else [counted]
@@ -106,13 +105,13 @@ class Recorder(Service):
         for execution_id in refused:
             log.warning("a late result was refused: its claim is no longer ours", execution_id=execution_id)
         self._tell(results, frozenset(refused))
-        self._follow_ups.tell(ends, following, others[: len(following)], refused, now)
+        self._follow_ups.tell(results, following, others[: len(following)], refused, now)
         if counted is not None and self.breaker is not None and not isinstance(others[-1], DuetimeError):
             self.breaker.learn(others[-1])
         return frozenset(refused)
 
     def _tell(self, results: Sequence[Result], refused: frozenset[str]) -> None:
-        for run, attempted, _ in results:
+        for run, attempted in results:
             if attempted.execution_id in refused:
                 continue
             if attempted.state in OPEN:

@@ -11,7 +11,7 @@ import msgspec
 import structlog
 
 from duetime.domain.breaker import explain_refusal
-from duetime.domain.execution import Outcome, Run, conclude, lapse, pauses_job
+from duetime.domain.execution import Outcome, Run, conclude, lapse
 from duetime.domain.job import Delivery, JobType
 from duetime.domain.redaction import list_secrets, redact
 from duetime.domain.secrets import has_secrets, unseal_payload
@@ -66,7 +66,7 @@ class Worker:
             outcome = CANCELLED
         crash_point("after_attempt")
         ended_at = self._clock.now()
-        self._recorder.add(run, conclude(run, outcome, started_at, ended_at, self._chance()), pauses_job(outcome))
+        self._recorder.add(run, conclude(run, outcome, started_at, ended_at, self._chance()))
 
     def drop(self, run: Run) -> None:
         """A claimed run that was cancelled before it began: nothing is sent."""

@@ -100,6 +100,17 @@ class WorkerRecord(msgspec.Struct, frozen=True, array_like=True):
     beats: int
 
 
+class SubscriptionRecord(msgspec.Struct, frozen=True, array_like=True):
+    """Who is told of what happens in a tenant."""
+
+    subscription_id: str
+    tenant: str
+    url: str
+    events: tuple[str, ...]
+    created_at: int
+    created_by: str
+
+
 class ConnectionRecord(msgspec.Struct, frozen=True, array_like=True):
     """A database that SQL jobs may use."""
 
@@ -196,6 +207,9 @@ class ExecutionQuery(msgspec.Struct, frozen=True):
     owner: str | None = None  # of its job
     since: int | None = None  # scheduled_at >= since
     until: int | None = None  # scheduled_at < until
+    error_type: ErrorType | None = None  # of its latest attempt
+    http_status: tuple[int, int] | None = None  # of its latest attempt: from the first, below the second
+    runnable: bool = False  # not of a CANCELLED job
     limit: int = 20
     offset: int = 0
     after: str | None = None  # execution id of the last row of the page before
@@ -229,6 +243,9 @@ class Store(Protocol):
 
     async def next_waiting_at(self, only: Sequence[int] = ()) -> int | None:
         """The earliest instant at which a QUEUED or RETRYING execution may run: for whom, see Claim."""
+
+    async def next_waiting_of(self, job_id: str) -> int | None:
+        """The same, of one job; what waits for an earlier execution to end is left out."""
 
     async def list_lapsed_runs(self, node: int, limit: int) -> list[Run]:
         """RUNNING executions whose node is void, or is neither `node` nor alive.
@@ -291,7 +308,10 @@ class Store(Protocol):
         """What a job comes after, in the order of the keys."""
 
     async def list_lateness(self, job_id: str, limit: int) -> list[int]:
-        """started_at − scheduled_at in ms of the job's last runs; 0 where a clock that was set back makes it less."""
+        """started_at − scheduled_at in ms of the job's last runs; 0 where a clock that was set back makes it less.
+
+        Not of dead letters that were driven again: those may have waited for their turn.
+        """
 
     async def get_response(self, tenant: str, idempotency_key: str) -> tuple[str, str] | None:
         """(fingerprint, response) of an idempotent create that was answered."""
@@ -304,6 +324,9 @@ class Store(Protocol):
 
     async def list_keys(self, tenant: str, limit: int) -> list[KeyRecord]:
         """Latest first."""
+
+    async def list_subscriptions(self, tenant: str | None, limit: int) -> list[SubscriptionRecord]:
+        """Of a tenant, or of all; oldest first."""
 
     async def get_connection(self, tenant: str, name: str) -> ConnectionRecord | None: ...
 

@@ -119,6 +119,7 @@ async def test_a_store_without_anything_in_it_answers_every_question(store: Stor
             "executions": [],
             "attempts": {},
             "skipped": {},
+            "links": {},
             "totals": dict.fromkeys([*State, "all", "jobs"], 0),
             "keys": [],
             "audit": [],

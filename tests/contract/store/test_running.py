@@ -467,7 +467,7 @@ async def dead(store: Store, node: int) -> Run:
 async def test_a_dead_letter_is_driven_again_as_a_new_execution(store: Store, node: int):
     run = await dead(store, node)
     fresh = new_id(LATER)
-    assert await one(store, c.Redrive(LATER, TENANT, ((run.execution_id, fresh),))) == 1
+    assert await one(store, c.Redrive(LATER, TENANT, ((run.execution_id, fresh),))) == [(run.execution_id, fresh)]
     old, new = await execution(store, run.execution_id), await execution(store, fresh)
     assert (old.state, old.dead) == (State.FAILED, False)
     assert (new.state, new.trigger, new.scheduled_at, new.attempt, new.job_id) == (
@@ -481,20 +481,20 @@ async def test_what_is_not_dead_is_not_driven_again(store: Store, node: int):
     await one(store, c.Redrive(NOW, TENANT, ((letter.execution_id, new_id()),)))
     before = await snapshot(store)
     pairs = tuple((execution_id, new_id()) for execution_id in (letter.execution_id, alive.execution_id, new_id()))
-    assert await one(store, c.Redrive(NOW, TENANT, pairs)) == 0
+    assert await one(store, c.Redrive(NOW, TENANT, pairs)) == []
     assert await snapshot(store) == before
 
 
 async def test_a_dead_letter_named_twice_is_driven_once(store: Store, node: int):
     run = await dead(store, node)
     pairs = ((run.execution_id, new_id()), (run.execution_id, new_id()))
-    assert await one(store, c.Redrive(NOW, TENANT, pairs)) == 1
+    assert len(await one(store, c.Redrive(NOW, TENANT, pairs))) == 1
     assert len(await executions_of(store, run.job_id)) == 2
 
 
 async def test_another_tenants_dead_letters_are_left_alone(store: Store, node: int):
     run = await dead(store, node)
-    assert await one(store, c.Redrive(NOW, "other", ((run.execution_id, new_id()),))) == 0
+    assert await one(store, c.Redrive(NOW, "other", ((run.execution_id, new_id()),))) == []
     assert (await execution(store, run.execution_id)).dead
 
 
@@ -506,7 +506,7 @@ async def test_a_dead_letter_of_a_cancelled_job_is_left_alone(store: Store, node
     await finish(store, node, NOW, ended(run, FINAL))
     await one(store, c.CancelJob(NOW, TENANT, run.job_id))
     before = await snapshot(store)
-    assert await one(store, c.Redrive(NOW, TENANT, ((run.execution_id, new_id()),))) == 0
+    assert await one(store, c.Redrive(NOW, TENANT, ((run.execution_id, new_id()),))) == []
     assert await snapshot(store) == before
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from duetime.domain.connection_urls import check_url
 from duetime.executors.sql.executor import SqlExecutor
 from duetime.executors.sql.limits import SqlLimits
 from duetime.executors.sql.own import OwnDatabase
-from duetime.domain.connection_urls import check_url
 
 __all__ = ["OwnDatabase", "SqlExecutor", "SqlLimits", "check_url"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from duetime.domain.connection_urls import BadUrl, SqliteUrl, parse_url
 from duetime.domain.execution import ErrorType
 from duetime.domain.payloads import SqlQuery
 from duetime.executors.sql.limits import SqlLimits
@@ -17,7 +18,6 @@ from duetime.executors.sql.postgres import PostgresStatements
 from duetime.executors.sql.problems import Failed, blocked, timed_out
 from duetime.executors.sql.sqlite import SqliteStatements
 from duetime.executors.sql.table import Table
-from duetime.domain.connection_urls import BadUrl, SqliteUrl, parse_url
 from duetime.ports.executor import Outcome, Task
 
 FindConnection = Callable[[str, str], Awaitable[str | None]]

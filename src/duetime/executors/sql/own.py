@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 import asyncpg
 import msgspec
 
+from duetime.domain.connection_urls import POSTGRES_PORT, PostgresUrl
 from duetime.domain.execution import ErrorType
 from duetime.executors.sql.problems import Failed, blocked
-from duetime.domain.connection_urls import POSTGRES_PORT, PostgresUrl
 
 OWN_TABLES = ("open_runs", "shard_epochs")
 # By what it holds, not by its name: a server has many names, and tables may be in any schema.

@@ -12,11 +12,11 @@ from collections import OrderedDict
 
 import asyncpg
 
+from duetime.domain.connection_urls import PostgresUrl
 from duetime.domain.execution import ErrorType
 from duetime.executors.sql.limits import SqlLimits
 from duetime.executors.sql.own import OwnDatabase, check_address, check_tables
 from duetime.executors.sql.problems import Failed, unreachable
-from duetime.domain.connection_urls import PostgresUrl
 from duetime.postgres import TROUBLE
 
 MOST_POOLS = 64

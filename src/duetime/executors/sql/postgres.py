@@ -16,6 +16,7 @@ from typing import Any
 import asyncpg
 import msgspec
 
+from duetime.domain.connection_urls import PostgresUrl
 from duetime.domain.execution import ErrorType
 from duetime.domain.payloads import SqlQuery
 from duetime.executors.sql.limits import SqlLimits
@@ -24,7 +25,6 @@ from duetime.executors.sql.parameters import bind, misfit_of
 from duetime.executors.sql.pools import Pools, Session, connect
 from duetime.executors.sql.problems import Failed, clean, lost, server_refused, timed_out, wrong
 from duetime.executors.sql.table import Table
-from duetime.domain.connection_urls import PostgresUrl
 from duetime.executors.sql.words import first_word
 from duetime.ports.executor import NotSent, Task
 from duetime.postgres import TROUBLE

@@ -18,6 +18,7 @@ import apsw
 import apsw.ext
 import msgspec
 
+from duetime.domain.connection_urls import SqliteUrl
 from duetime.domain.execution import ErrorType
 from duetime.domain.payloads import SqlQuery
 from duetime.executors.sql.limits import SqlLimits
@@ -25,7 +26,6 @@ from duetime.executors.sql.own import OwnDatabase, check_file
 from duetime.executors.sql.problems import Failed, blocked, sqlite_refused, timed_out, wrong
 from duetime.executors.sql.sqlite_rules import Authorizer
 from duetime.executors.sql.table import Table
-from duetime.domain.connection_urls import SqliteUrl
 from duetime.executors.sql.words import first_word
 from duetime.ports.executor import NotSent, Task
 

@@ -47,6 +47,8 @@ class Applier:
             c.AddKey: identity.add_key,
             c.RevokeKey: identity.revoke_key,
             c.TouchKeys: identity.touch_keys,
+            c.AddSubscription: identity.add_subscription,
+            c.RemoveSubscription: identity.remove_subscription,
             c.PutConnection: identity.put_connection,
             c.RemoveConnection: identity.remove_connection,
             c.ResealConnection: identity.reseal_connection,
@@ -69,6 +71,7 @@ class Applier:
             c.BeatWorkers: nodes.beat_workers,
             c.SaveProgress: runs.save_progress,
             c.Prune: nodes.prune,
+            c.Sequel: self._sequel,
             c.SweepJobs: SweepCommands(self.statements).sweep_jobs,
         }
 
@@ -129,6 +132,12 @@ class Applier:
         finally:
             self.statements.is_careful = False
 
+    async def _sequel(self, command: c.Sequel) -> Any:
+        answer = await self._apply[type(command.first)](command.first)
+        for then in command.then:
+            await self._beside_others(then)
+        return answer
+
     async def _beside_others(self, command: c.Command) -> Any:
         connection, pending = self.statements.connection, self.statements.pending.copy()
         await connection.execute("SAVEPOINT command")
@@ -162,7 +171,13 @@ class Applier:
 
 def adds(command: c.Command) -> bool:
     """Whether it may need room."""
-    return isinstance(command.command if isinstance(command, c.FollowUp) else command, (c.CreateJobs, c.ChangeJob))
+    match command:
+        case c.FollowUp():
+            return adds(command.command)
+        case c.Sequel():
+            return any(map(adds, (command.first, *command.then)))
+        case _:
+            return isinstance(command, (c.CreateJobs, c.ChangeJob))
 
 
 def _quota_of(command: c.Command, for_jobs: bool) -> Quota | None:
@@ -179,6 +194,8 @@ def _jobs_of(command: c.Command) -> list[str]:
             return [attempt.job_id for attempt in command.attempts]
         case c.FollowUp():
             return _jobs_of(command.command)
+        case c.Sequel():
+            return _jobs_of(command.first)
         case c.ChangeJob() | c.PauseJob() | c.ResumeJob() | c.CancelJob() | c.PurgeJob() | c.AddRun():
             return [command.job_id]
         case _:

@@ -131,7 +131,24 @@ def executions_where(query: ExecutionQuery) -> Sql:
         if at is not None:
             where.append(f"e.scheduled_at {sign} :{name}::bigint")
             values[name] = at
+    if query.error_type is not None or query.http_status is not None:
+        where.append(_last_attempt(query, values))
+    if query.runnable:
+        where.append("EXISTS (SELECT 1 FROM timers AS t WHERE t.job = e.job AND t.status <> 'CANCELLED')")
     return " AND ".join(where), values
+
+
+def _last_attempt(query: ExecutionQuery, values: dict[str, Any]) -> str:
+    conditions = [
+        "l.scheduled_at = e.scheduled_at", "l.execution = e.id", "l.attempt = coalesce(o.attempt, e.attempt)"
+    ]  # fmt: skip
+    if query.error_type is not None:
+        conditions.append("l.error_type = :error_type::text")
+        values["error_type"] = query.error_type
+    if query.http_status is not None:
+        conditions.append("l.http_status >= :status_from::integer AND l.http_status < :status_below::integer")
+        values |= {"status_from": query.http_status[0], "status_below": query.http_status[1]}
+    return f"EXISTS (SELECT 1 FROM attempts AS l WHERE {' AND '.join(conditions)})"
 
 
 def get_execution(execution_id: str, tenant: str) -> Sql:
@@ -162,7 +179,8 @@ def count_executions(query: ExecutionQuery) -> Sql:
 
 def counter_for(query: ExecutionQuery) -> list[str] | None:
     """The counters that answer `count_executions` at once, if the filter allows it."""
-    if query.job_id is None and query.owner is None and not query.dead and query.since is None and query.until is None:
+    filters = (query.job_id, query.owner, query.since, query.until, query.error_type, query.http_status)
+    if all(value is None for value in filters) and not query.dead and not query.runnable:
         return [query.state] if query.state else [str(state) for state in State]
     return None
 

@@ -54,6 +54,7 @@ WANTED: dict[str, tuple[str, ...]] = {
     "idempotency_keys": ("tenant", "key", "fingerprint", "created_at", "response"),
     "api_keys": ("id", "tenant", "user_id", "name", "role", "tier", "secret_hash", "created_at", "created_by",
                  "expires_at", "last_used_at", "revoked_at", "scopes"),
+    "subscriptions": ("id", "tenant", "created_at", "created_by", "events", "url"),
     "connections": ("tenant", "name", "shown", "created_at", "created_by", "url"),
     "limits": ("full_at", "tenant", "user_id", "name"),
     "audit": ("number", "tenant", "resource", "entry"),

@@ -174,36 +174,42 @@ class DueCommands:
             raise no_job(command.job_id)
         if row["status"] == JobStatus.CANCELLED:
             raise Conflict(f"job {command.job_id} is CANCELLED; create a new one to run it")
-        run = (command.execution_id, command.job_id, row["spec"])
+        run = (command.execution_id, command.job_id, row["spec"], command.now)
         await self._add_runs(command.now, command.tenant, command.trigger, [run])
         self._db.note(command.audit)
         return command.execution_id
 
-    async def redrive(self, command: c.Redrive) -> int:
+    async def redrive(self, command: c.Redrive) -> list[tuple[str, str]]:
         pairs = dict(command.pairs)  # one named twice is driven once
         rows = await self._db.rows(
             "lock_redrivable", dead_ids=list(pairs), dead_ats=[instant_of(dead_id) for dead_id in pairs],
             new_ids=list(pairs.values()), tenant=command.tenant,
         )  # fmt: skip
-        rows = [row for row in rows if row["status"] != JobStatus.CANCELLED]
-        if rows:
-            runs = [(row["new_id"], row["job"], row["spec"]) for row in rows]
+        found = {row["dead_id"]: row for row in rows if row["status"] != JobStatus.CANCELLED}
+        driven = [(dead_id, new_id) for dead_id, new_id in pairs.items() if dead_id in found]
+        if driven:
+            runs = [
+                (new_id, found[dead_id]["job"], found[dead_id]["spec"], command.due_at(number))
+                for number, (dead_id, new_id) in enumerate(driven)
+            ]
             await self._add_runs(command.now, command.tenant, Trigger.RETRY, runs)
-            dead_ids = [row["dead_id"] for row in rows]
+            dead_ids = [dead_id for dead_id, _ in driven]
             await self._db.run("clear_dead", ids=dead_ids, ats=[instant_of(dead_id) for dead_id in dead_ids])
-            driven = [{"dead": row["dead_id"], "new": row["new_id"]} for row in rows]
-            self._db.note(command.audit, None, {"executions": driven})
-        return len(rows)
+            noted = [{"dead": dead_id, "new": new_id} for dead_id, new_id in driven]
+            self._db.note(command.audit, None, {"executions": noted})
+        return driven
 
-    async def _add_runs(self, now: int, tenant: str, trigger: Trigger, runs: Sequence[tuple[str, str, str]]) -> None:
-        """`runs` are (execution id, job id, spec)."""
-        if any(instant_of(execution_id) != now for execution_id, _, _ in runs):
+    async def _add_runs(
+        self, now: int, tenant: str, trigger: Trigger, runs: Sequence[tuple[str, str, str, int]]
+    ) -> None:
+        """`runs` are (execution id, job id, spec, due at)."""
+        if any(instant_of(run[0]) != now for run in runs):
             raise ValueError("an execution's id begins with its instant")  # by which it is found
-        targets = [read_target(spec, tenant) for _, _, spec in runs]
+        targets = [read_target(spec, tenant) for _, _, spec, _ in runs]
         await self._db.run(
             "add_runs", now=now, tenant=tenant, trigger=trigger, ids=[run[0] for run in runs],
             jobs=[run[1] for run in runs], priorities=[priority for priority, _ in targets],
-            endpoints=[endpoint for _, endpoint in targets],
+            endpoints=[endpoint for _, endpoint in targets], due_ats=[run[3] for run in runs],
         )  # fmt: skip
         self._db.moved[tenant, State.QUEUED, now // DAY] += len(runs)
 

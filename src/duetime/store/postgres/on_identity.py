@@ -1,4 +1,4 @@
-"""Commands on who may ask, and what: requests taken, API keys made, revoked and used, connections of SQL jobs."""
+"""Commands on who may ask, and what: requests taken, API keys, subscriptions, connections of SQL jobs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import msgspec
 from duetime.domain import commands as c
 from duetime.domain import limits
 from duetime.domain.errors import NotFound, no_connection
+from duetime.domain.subscriptions import check_subscriptions
 from duetime.store.postgres.statements import Statements
 
 
@@ -37,6 +38,20 @@ class IdentityCommands:
         if row[0] is None:
             await self._db.run("revoke_key", id=command.key_id, now=command.now)
             self._db.note(command.audit)
+
+    async def add_subscription(self, command: c.AddSubscription) -> None:
+        check_subscriptions(await self._db.value("count_subscriptions", tenant=command.tenant))
+        await self._db.run(
+            "add_subscription", id=command.subscription_id, tenant=command.tenant, url=command.url,
+            events=msgspec.json.encode(command.events).decode(), now=command.now, created_by=command.created_by,
+        )  # fmt: skip
+        self._db.note(command.audit)
+
+    async def remove_subscription(self, command: c.RemoveSubscription) -> None:
+        values = {"tenant": command.tenant, "id": command.subscription_id}
+        if await self._db.value("remove_subscription", **values) is None:
+            raise NotFound(f"there is no subscription {command.subscription_id}")
+        self._db.note(command.audit)
 
     async def put_connection(self, command: c.PutConnection) -> None:
         await self._db.run(

@@ -30,6 +30,7 @@ from duetime.ports.store import (
     KeyRecord,
     LinkRecord,
     SkippedRecord,
+    SubscriptionRecord,
     WorkerRecord,
 )
 from duetime.postgres import TROUBLE
@@ -113,6 +114,10 @@ class PostgresStore:
         ((found,),) = await self._fetch(self._engine_reads, self._sql[block], {"only": only})
         return None if found is None else int(found)
 
+    async def next_waiting_of(self, job_id: str) -> int | None:
+        ((found,),) = await self._fetch(self._people_reads, self._sql["next_waiting_of"], {"job": job_id})
+        return None if found is None else int(found)
+
     async def list_lapsed_runs(self, node: int, limit: int) -> list[Run]:
         values = {"node": node, "limit": limit}
         text = await self._text(self._engine_reads, self._sql["list_lapsed_runs"], values)
@@ -149,7 +154,8 @@ class PostgresStore:
 
     async def list_circuits(self, tenant: str | None, limit: int) -> list[Circuit]:
         values = {"tenant": tenant, "limit": limit}
-        return await self._read(self._engine_reads, self._sql["list_circuits"], Circuit, values)
+        asked_by = self._engine_reads if tenant is None else self._people_reads
+        return await self._read(asked_by, self._sql["list_circuits"], Circuit, values)
 
     async def get_circuit(self, circuit: int) -> Circuit | None:
         return _only(await self._read(self._people_reads, self._sql["get_circuit"], Circuit, {"circuit": circuit}))
@@ -236,6 +242,10 @@ class PostgresStore:
     async def list_keys(self, tenant: str, limit: int) -> list[KeyRecord]:
         values = {"tenant": tenant, "limit": limit}
         return await self._read(self._people_reads, self._sql["list_keys"], KeyRecord, values)
+
+    async def list_subscriptions(self, tenant: str | None, limit: int) -> list[SubscriptionRecord]:
+        values = {"tenant": tenant, "limit": limit}
+        return await self._read(self._engine_reads, self._sql["list_subscriptions"], SubscriptionRecord, values)
 
     async def get_connection(self, tenant: str, name: str) -> ConnectionRecord | None:
         values = {"tenant": tenant, "name": name}

@@ -40,6 +40,8 @@ class Applier:
             c.AddKey: identity.add_key,
             c.RevokeKey: identity.revoke_key,
             c.TouchKeys: identity.touch_keys,
+            c.AddSubscription: identity.add_subscription,
+            c.RemoveSubscription: identity.remove_subscription,
             c.PutConnection: identity.put_connection,
             c.RemoveConnection: identity.remove_connection,
             c.ResealConnection: identity.reseal_connection,
@@ -62,6 +64,7 @@ class Applier:
             c.BeatWorkers: nodes.beat_workers,
             c.SaveProgress: runs.save_progress,
             c.Prune: nodes.prune,
+            c.Sequel: self._sequel,
             c.SweepJobs: SweepCommands(statements).sweep_jobs,
         }
 
@@ -90,6 +93,12 @@ class Applier:
             ((_, owner),) = self._statements.rows("list_owners", jobs=page([end.job_id]))
             following = owned(cast("c.CreateJobs", following), owner)
         return self._apply[type(following)](following)
+
+    def _sequel(self, command: c.Sequel) -> Any:
+        answer = self._apply[type(command.first)](command.first)
+        for then in command.then:
+            self.apply(then)
+        return answer
 
     def begin(self) -> None:
         """Of a commit. (Of the one before, something may be left that was rolled back.)"""

@@ -109,12 +109,15 @@ def damaged(what: str) -> StoreUnusable:
     )
 
 
-def void_nodes(connection: apsw.Connection) -> None:
+def void_nodes(connection: apsw.Connection, *, with_workers: bool = False) -> None:
     """Whoever holds the folder's lock is alone: every node that the file still shows as alive is gone.
 
     (StartNode voids a node of the same name; but a machine or a container may be called otherwise after a crash.)
+    Workers of Python functions are processes elsewhere, which outlive it: they have until their leases lapse to report,
+    unless this database is left for another one.
     """
-    list(connection.execute("UPDATE nodes SET ended_at = unixepoch('subsec') * 1000 WHERE ended_at IS NULL"))
+    spared = "" if with_workers else "AND id NOT IN (SELECT node FROM workers)"
+    list(connection.execute(f"UPDATE nodes SET ended_at = unixepoch('subsec') * 1000 WHERE ended_at IS NULL {spared}"))
 
 
 def migrate(connection: apsw.Connection) -> tuple[int, int]:

@@ -60,10 +60,11 @@ class Export:
         self._sql = load_blocks("export.sql")
 
     def prepare(self) -> None:
-        """All that a node does at its start, before it reads: check, migrate, void the nodes that are gone."""
+        """All that a node does at its start, before it reads: check, migrate, void the nodes that are gone; and workers,
+        which join anew where the jobs go."""
         check_integrity(self.connection)
         migrate(self.connection)
-        void_nodes(self.connection)
+        void_nodes(self.connection, with_workers=True)
 
     def count_rows(self) -> int:
         return int(self._value("count_rows"))

@@ -134,22 +134,28 @@ class DueCommands:
         if status == JobStatus.CANCELLED:
             raise Conflict(f"job {command.job_id} is CANCELLED; create a new one to run it")
         priority, endpoint = read_target(spec, command.tenant)
-        self._db.run(
-            "add_run", id=command.execution_id, job=command.job_id, tenant=command.tenant, now=command.now,
-            trigger=command.trigger, priority=priority, endpoint=endpoint,
-        )  # fmt: skip
-        self._db.count({(command.tenant, State.QUEUED): 1})
+        run = (command.execution_id, command.job_id, priority, endpoint, command.now)
+        self._add_runs(command.now, command.tenant, command.trigger, [run])
         self._db.note(command.audit)
         return command.execution_id
 
-    def redrive(self, command: c.Redrive) -> int:
+    def redrive(self, command: c.Redrive) -> list[tuple[str, str]]:
         pairs = {dead_id: (dead_id, new_id) for dead_id, new_id in command.pairs}  # one named twice is driven once
         rows = self._db.rows("list_redrivable", pairs=page(list(pairs.values())), tenant=command.tenant)
-        for job_id, dead_id, new_id in rows:
-            self.add_run(c.AddRun(command.now, command.tenant, job_id, new_id, Trigger.RETRY))
-            self._db.run("clear_dead", id=dead_id)
         if rows:
-            self._db.note(
-                command.audit, None, {"executions": [{"dead": dead_id, "new": new_id} for _, dead_id, new_id in rows]}
-            )
-        return len(rows)
+            runs = [
+                (new_id, job_id, *read_target(spec, command.tenant), command.due_at(number))
+                for number, (_, new_id, job_id, spec) in enumerate(rows)
+            ]
+            self._add_runs(command.now, command.tenant, Trigger.RETRY, runs)
+            self._db.run("clear_dead", ids=page([dead_id for dead_id, *_ in rows]))
+            driven = [{"dead": dead_id, "new": new_id} for dead_id, new_id, *_ in rows]
+            self._db.note(command.audit, None, {"executions": driven})
+        return [(dead_id, new_id) for dead_id, new_id, *_ in rows]
+
+    def _add_runs(
+        self, now: int, tenant: str, trigger: Trigger, runs: Sequence[tuple[str, str, int, int, int]]
+    ) -> None:
+        """`runs` are (execution id, job id, priority, endpoint, due at)."""
+        self._db.run("add_runs", runs=page(runs), tenant=tenant, now=now, trigger=trigger)
+        self._db.count({(tenant, State.QUEUED): len(runs)})

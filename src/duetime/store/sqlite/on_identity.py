@@ -1,10 +1,11 @@
-"""Commands on who may ask, and what: requests taken, API keys made, revoked and used, connections of SQL jobs."""
+"""Commands on who may ask, and what: requests taken, API keys, subscriptions, connections of SQL jobs."""
 
 from __future__ import annotations
 
 from duetime.domain import commands as c
 from duetime.domain import limits
 from duetime.domain.errors import NotFound, no_connection
+from duetime.domain.subscriptions import check_subscriptions
 from duetime.store.sqlite.statements import Statements, page
 
 
@@ -35,6 +36,20 @@ class IdentityCommands:
         if row[0] is None:
             self._db.run("revoke_key", id=command.key_id, now=command.now)
             self._db.note(command.audit)
+
+    def add_subscription(self, command: c.AddSubscription) -> None:
+        row = self._db.row("count_subscriptions", tenant=command.tenant)
+        check_subscriptions(0 if row is None else row[0])
+        self._db.run(
+            "add_subscription", id=command.subscription_id, tenant=command.tenant, url=command.url,
+            events=page(command.events), now=command.now, created_by=command.created_by,
+        )  # fmt: skip
+        self._db.note(command.audit)
+
+    def remove_subscription(self, command: c.RemoveSubscription) -> None:
+        if self._db.row("remove_subscription", tenant=command.tenant, id=command.subscription_id) is None:
+            raise NotFound(f"there is no subscription {command.subscription_id}")
+        self._db.note(command.audit)
 
     def put_connection(self, command: c.PutConnection) -> None:
         self._db.run(

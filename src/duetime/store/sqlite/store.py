@@ -34,6 +34,7 @@ from duetime.ports.store import (
     KeyRecord,
     LinkRecord,
     SkippedRecord,
+    SubscriptionRecord,
     WorkerRecord,
 )
 from duetime.store.decoding import decode, decode_apart, given_up, read_specs, stand_in
@@ -118,6 +119,10 @@ class SqliteStore:
             return await self._soonest("next_waiting_at_only", {"only": _as_json(only)})
         return await self._soonest("next_waiting_at", {})
 
+    async def next_waiting_of(self, job_id: str) -> int | None:
+        values = {"job": job_id}
+        return _only(await self._read(self._people_reads, self._sql["next_waiting_of"], int | None, values))
+
     async def _soonest(self, block: str, values: dict[str, Any]) -> int | None:
         return _only(await self._read(self._engine_reads, self._sql[block], int | None, values))
 
@@ -155,7 +160,8 @@ class SqliteStore:
 
     async def list_circuits(self, tenant: str | None, limit: int) -> list[Circuit]:
         values = {"tenant": tenant, "limit": limit}
-        return await self._read(self._engine_reads, self._sql["list_circuits"], Circuit, values)
+        asked_by = self._engine_reads if tenant is None else self._people_reads
+        return await self._read(asked_by, self._sql["list_circuits"], Circuit, values)
 
     async def get_circuit(self, circuit: int) -> Circuit | None:
         return _only(await self._read(self._people_reads, self._sql["get_circuit"], Circuit, {"circuit": circuit}))
@@ -240,6 +246,10 @@ class SqliteStore:
 
     async def list_keys(self, tenant: str, limit: int) -> list[KeyRecord]:
         return await self._ask(self._sql["list_keys"], KeyRecord, {"tenant": tenant, "limit": limit})
+
+    async def list_subscriptions(self, tenant: str | None, limit: int) -> list[SubscriptionRecord]:
+        values = {"tenant": tenant, "limit": limit}
+        return await self._read(self._engine_reads, self._sql["list_subscriptions"], SubscriptionRecord, values)
 
     async def get_connection(self, tenant: str, name: str) -> ConnectionRecord | None:
         values = {"tenant": tenant, "name": name}

@@ -99,3 +99,13 @@ DELETE FROM connections WHERE tenant = :tenant::text AND name = :name::text RETU
 -- name: reseal_connection
 UPDATE connections SET url = :new::text WHERE tenant = :tenant::text AND name = :name::text AND url = :old::text
 RETURNING name;
+
+-- name: count_subscriptions
+SELECT count(*) FROM subscriptions WHERE tenant = :tenant::text;
+
+-- name: add_subscription
+INSERT INTO subscriptions (id, tenant, url, events, created_at, created_by)
+VALUES (:id::uuid, :tenant::text, :url::text, :events::text, :now::bigint, :created_by::text);
+
+-- name: remove_subscription
+DELETE FROM subscriptions WHERE id = :id::uuid AND tenant = :tenant::text RETURNING url;

@@ -28,7 +28,8 @@ DELETE FROM promotions WHERE id = :id::uuid;
 SELECT (SELECT count(*) FROM jobs) AS jobs,
        EXISTS (SELECT 1 FROM timers) OR EXISTS (SELECT 1 FROM executions) OR EXISTS (SELECT 1 FROM open_runs)
        OR EXISTS (SELECT 1 FROM attempts) OR EXISTS (SELECT 1 FROM skips) OR EXISTS (SELECT 1 FROM idempotency_keys)
-       OR EXISTS (SELECT 1 FROM api_keys) OR EXISTS (SELECT 1 FROM connections) OR EXISTS (SELECT 1 FROM limits)
+       OR EXISTS (SELECT 1 FROM api_keys) OR EXISTS (SELECT 1 FROM subscriptions) OR EXISTS (SELECT 1 FROM connections)
+       OR EXISTS (SELECT 1 FROM limits)
        OR EXISTS (SELECT 1 FROM audit_links WHERE chain = -1) AS has_history;
 
 -- name: list_new_node_ids
@@ -43,7 +44,7 @@ WHERE id <> ALL (:nodes::integer[])
 ORDER BY id DESC LIMIT 1;
 
 -- name: empty
-TRUNCATE jobs, timers, executions, open_runs, attempts, progress, chains, skips, counters, idempotency_keys, api_keys, connections, limits;
+TRUNCATE jobs, timers, executions, open_runs, attempts, progress, chains, skips, counters, idempotency_keys, api_keys, subscriptions, connections, limits;
 
 -- name: empty_audit
 -- Of what came with the promotion: what was done here is not taken back.
@@ -68,6 +69,7 @@ UNION ALL SELECT 'executions ' || state, count(*) FROM (
 UNION ALL SELECT 'executions held', count(*) FROM open_runs WHERE held
 UNION ALL SELECT 'executions dead', count(*) FROM executions WHERE dead
 UNION ALL SELECT 'API keys', count(*) FROM api_keys
+UNION ALL SELECT 'subscriptions', count(*) FROM subscriptions
 UNION ALL SELECT 'connections', count(*) FROM connections
 UNION ALL SELECT 'limits', count(*) FROM limits
 UNION ALL SELECT 'audit entries', count(*) FROM audit WHERE chain = -1

@@ -55,6 +55,9 @@ CROSS JOIN LATERAL (SELECT o.due_at FROM open_runs AS o
                       AND NOT o.held
                     ORDER BY o.due_at LIMIT 1) AS w;
 
+-- name: next_waiting_of
+SELECT min(due_at) FROM open_runs WHERE job = :job::uuid AND state <> 'RUNNING' AND NOT held;
+
 -- name: list_workers
 SELECT json_build_array(node, tenant, user_id, name, functions::json, slots, started_at, seen_at, beats)::text AS row
 FROM (SELECT * FROM workers WHERE :tenant::text IS NULL OR tenant = :tenant::text ORDER BY node DESC LIMIT :limit::bigint) AS w;
@@ -117,7 +120,7 @@ WHERE c.job = :job::uuid ORDER BY c.key;
 SELECT greatest(l.started_at - l.scheduled_at, 0)::text AS row FROM (
     SELECT e.scheduled_at, coalesce(o.started_at, e.started_at) AS started_at
     FROM executions AS e LEFT JOIN open_runs AS o ON o.job = e.job AND o.execution = e.id AND e.state IS NULL
-    WHERE e.job = :job::uuid AND coalesce(o.started_at, e.started_at) IS NOT NULL
+    WHERE e.job = :job::uuid AND coalesce(o.started_at, e.started_at) IS NOT NULL AND e.trigger <> 'retry'
     ORDER BY e.scheduled_at DESC LIMIT :limit::bigint) AS l;
 
 -- name: get_response
@@ -148,6 +151,11 @@ FROM api_keys WHERE id = :id::text;
 SELECT json_build_array(id, tenant, user_id, name, role, tier, scopes::json, secret_hash, created_at, created_by,
                         expires_at, last_used_at, revoked_at)::text AS row
 FROM api_keys WHERE tenant = :tenant::text ORDER BY created_at DESC, id DESC LIMIT :limit::bigint;
+
+-- name: list_subscriptions
+SELECT json_build_array(id, tenant, url, events::json, created_at, created_by)::text AS row
+FROM (SELECT * FROM subscriptions WHERE :tenant::text IS NULL OR tenant = :tenant::text ORDER BY id
+      LIMIT :limit::bigint) AS s;
 
 -- name: get_connection
 SELECT json_build_array(tenant, name, url, shown, created_at, created_by)::text AS row

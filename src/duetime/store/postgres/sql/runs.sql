@@ -32,7 +32,10 @@ FROM counted;
 WITH page AS MATERIALIZED (
     SELECT p.*, CASE WHEN coalesce(p.if_open, :same_if_opens::text) = 'run' THEN false
                      WHEN coalesce(p.if_open, :same_if_opens::text) = 'after'
-                          OR EXISTS (SELECT 1 FROM open_runs AS o WHERE o.job = p.job OFFSET 0)
+                          -- A dead letter that was driven again at a pace, and waits for its turn, holds nothing up.
+                          OR EXISTS (SELECT 1 FROM open_runs AS o WHERE o.job = p.job AND NOT (
+                                         o.state = 'QUEUED' AND o.trigger = 'retry' AND o.attempt = 0
+                                         AND o.due_at > o.scheduled_at) OFFSET 0)
                      THEN NOT EXISTS (SELECT 1 FROM executions AS d
                                       WHERE d.job = p.job AND d.extra = 0
                                         AND d.scheduled_at = coalesce(p.scheduled_at, :same_scheduled_ats::bigint) OFFSET 0)
@@ -87,7 +90,9 @@ INSERT INTO open_runs (job, execution, scheduled_at, endpoint, due_at, extra, at
 SELECT job, id, scheduled_at, endpoint, scheduled_at, 0, 0, 0, priority, true, 'QUEUED', trigger, tenant FROM decided;
 
 -- name: list_open_of_jobs
-SELECT o.job::text, o.execution::text, o.state FROM open_runs AS o WHERE o.job = ANY (:jobs::uuid[])
+SELECT o.job::text, o.execution::text, o.state FROM open_runs AS o
+WHERE o.job = ANY (:jobs::uuid[])
+  AND NOT (o.state = 'QUEUED' AND o.trigger = 'retry' AND o.attempt = 0 AND o.due_at > o.scheduled_at)
 ORDER BY o.job, o.execution FOR UPDATE;
 
 -- name: uncount_runs
@@ -118,8 +123,8 @@ WHERE e.scheduled_at = p.at AND e.id = p.id;
 WITH page AS MATERIALIZED (
     SELECT p.*, row_number() OVER (PARTITION BY p.job ORDER BY p.id) + coalesce(
                (SELECT max(e.extra) FROM executions AS e WHERE e.job = p.job AND e.scheduled_at = :now::bigint), 0) AS extra
-    FROM unnest(:ids::uuid[], :jobs::uuid[], :priorities::smallint[], :endpoints::bigint[])
-         AS p (id, job, priority, endpoint)
+    FROM unnest(:ids::uuid[], :jobs::uuid[], :priorities::smallint[], :endpoints::bigint[], :due_ats::bigint[])
+         AS p (id, job, priority, endpoint, due_at)
 ),
 decided AS (
     INSERT INTO executions (scheduled_at, id, job, endpoint, extra, priority, trigger, tenant)
@@ -127,7 +132,7 @@ decided AS (
 )
 INSERT INTO open_runs (job, execution, scheduled_at, endpoint, due_at, extra, attempt, token, priority, state, trigger,
                        tenant)
-SELECT job, id, :now::bigint, endpoint, :now::bigint, extra, 0, 0, priority, 'QUEUED', :trigger::text, :tenant::text
+SELECT job, id, :now::bigint, endpoint, due_at, extra, 0, 0, priority, 'QUEUED', :trigger::text, :tenant::text
 FROM page;
 
 -- name: claim
@@ -407,7 +412,10 @@ FROM unnest(:jobs::uuid[]) AS p (job)
 CROSS JOIN LATERAL (SELECT h.execution FROM open_runs AS h WHERE h.job = p.job AND h.held
                     ORDER BY h.scheduled_at, h.extra LIMIT 1) AS first
 WHERE o.job = p.job AND o.execution = first.execution
-  AND NOT EXISTS (SELECT 1 FROM open_runs AS r WHERE r.job = p.job AND NOT r.held);
+  AND NOT EXISTS (
+      SELECT 1 FROM open_runs AS r
+      WHERE r.job = p.job AND NOT r.held
+        AND NOT (r.state = 'QUEUED' AND r.trigger = 'retry' AND r.attempt = 0 AND r.due_at > r.scheduled_at));
 
 -- name: release_runs
 WITH released AS (

@@ -120,7 +120,9 @@ FROM jsonb_each(:runs) AS r
 WHERE (r.value ->> 7 = 'after'
        OR r.value ->> 7 <> 'run' AND EXISTS (
            SELECT 1 FROM executions AS e
-           WHERE e.job = unhex(r.value ->> 1, '-') AND e.state IN ('QUEUED', 'RUNNING', 'RETRYING')))
+           WHERE e.job = unhex(r.value ->> 1, '-') AND e.state IN ('QUEUED', 'RUNNING', 'RETRYING')
+             -- A dead letter that was driven again at a pace, and waits for its turn, does not hold up the timetable.
+             AND NOT (e.state = 'QUEUED' AND e.trigger = 'retry' AND e.attempt = 0 AND e.due_at > e.scheduled_at)))
   -- An instant that was decided before overlaps nothing: least of all itself.
   AND NOT EXISTS (
       SELECT 1 FROM executions AS d
@@ -181,7 +183,8 @@ ON CONFLICT DO NOTHING;
 -- name: list_open_of_runs
 SELECT uuid_text(e.id), e.state
 FROM jsonb_each(:runs) AS r
-JOIN executions AS e ON e.job = unhex(r.value ->> 1, '-') AND e.state IN ('QUEUED', 'RUNNING', 'RETRYING');
+JOIN executions AS e ON e.job = unhex(r.value ->> 1, '-') AND e.state IN ('QUEUED', 'RUNNING', 'RETRYING')
+WHERE NOT (e.state = 'QUEUED' AND e.trigger = 'retry' AND e.attempt = 0 AND e.due_at > e.scheduled_at);
 
 -- name: request_cancel
 UPDATE executions SET cancel_requested = 1
@@ -196,11 +199,13 @@ SELECT t.status, j.spec
 FROM jobs AS j CROSS JOIN timers AS t ON t.job = j.id
 WHERE j.id = unhex(:job, '-') AND j.tenant = :tenant;
 
--- name: add_run
+-- name: add_runs
 INSERT INTO executions (id, job, tenant, scheduled_at, extra, trigger, state, priority, endpoint, due_at, attempt, token)
-SELECT unhex(:id, '-'), unhex(:job, '-'), :tenant, :now,
-       1 + coalesce((SELECT max(extra) FROM executions WHERE job = unhex(:job, '-') AND scheduled_at = :now), 0),
-       :trigger, 'QUEUED', :priority, :endpoint, :now, 0, 0;
+SELECT unhex(r.value ->> 0, '-'), unhex(r.value ->> 1, '-'), :tenant, :now,
+       row_number() OVER (PARTITION BY r.value ->> 1 ORDER BY r.key) + coalesce(
+           (SELECT max(e.extra) FROM executions AS e WHERE e.job = unhex(r.value ->> 1, '-') AND e.scheduled_at = :now), 0),
+       :trigger, 'QUEUED', r.value ->> 2, r.value ->> 3, r.value ->> 4, 0, 0
+FROM json_each(:runs) AS r;
 
 -- name: list_claimable
 -- A probe for each priority: the index then hands out what is due in order, and never walks over what is not.
@@ -339,7 +344,8 @@ WHERE id IN (
     FROM (SELECT DISTINCT unhex(value, '-') AS job FROM jsonb_each(:jobs)) AS f
     WHERE NOT EXISTS (
         SELECT 1 FROM executions AS e
-        WHERE e.job = f.job AND e.state IN ('QUEUED', 'RUNNING', 'RETRYING') AND e.held = 0));
+        WHERE e.job = f.job AND e.state IN ('QUEUED', 'RUNNING', 'RETRYING') AND e.held = 0
+          AND NOT (e.state = 'QUEUED' AND e.trigger = 'retry' AND e.attempt = 0 AND e.due_at > e.scheduled_at)));
 
 -- name: release_runs
 UPDATE executions SET state = 'QUEUED', attempt = executions.attempt - 1, due_at = :now, node = NULL
@@ -353,14 +359,16 @@ WHERE executions.id = r.id AND executions.state = 'RUNNING'
 SELECT state, uuid_text(job) FROM executions WHERE id = unhex(:id, '-') AND tenant = :tenant;
 
 -- name: list_redrivable
-SELECT uuid_text(e.job), p.value ->> 0, p.value ->> 1
+-- In the order of the pairs: CROSS JOIN keeps it.
+SELECT p.value ->> 0, p.value ->> 1, uuid_text(e.job), j.spec
 FROM json_each(:pairs) AS p
 CROSS JOIN executions AS e ON e.id = unhex(p.value ->> 0, '-')
 CROSS JOIN timers AS t ON t.job = e.job
+CROSS JOIN jobs AS j ON j.id = e.job
 WHERE e.dead = 1 AND e.tenant = :tenant AND t.status <> 'CANCELLED';
 
 -- name: clear_dead
-UPDATE executions SET dead = 0 WHERE id = unhex(:id, '-');
+UPDATE executions SET dead = 0 WHERE id IN (SELECT unhex(value, '-') FROM json_each(:ids));
 
 -- name: void_nodes
 UPDATE nodes SET ended_at = :now WHERE name = :name AND ended_at IS NULL;
@@ -449,6 +457,16 @@ UPDATE api_keys SET revoked_at = :now WHERE id = :id;
 
 -- name: touch_keys
 UPDATE api_keys SET last_used_at = :now WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: count_subscriptions
+SELECT count(*) FROM subscriptions WHERE tenant = :tenant;
+
+-- name: add_subscription
+INSERT INTO subscriptions (id, tenant, url, events, created_at, created_by)
+VALUES (:id, :tenant, :url, :events, :now, :created_by);
+
+-- name: remove_subscription
+DELETE FROM subscriptions WHERE id = :id AND tenant = :tenant RETURNING url;
 
 -- name: put_connection
 INSERT INTO connections (tenant, name, url, shown, created_at, created_by)

@@ -3,7 +3,7 @@
 -- name: count_rows
 SELECT (SELECT count(*) FROM jobs) + (SELECT count(*) FROM timers) + (SELECT count(*) FROM executions)
      + (SELECT count(*) FROM attempts) + (SELECT count(*) FROM progress) + (SELECT count(*) FROM skips) + (SELECT count(*) FROM chains) + (SELECT count(*) FROM idempotency_keys)
-     + (SELECT count(*) FROM api_keys) + (SELECT count(*) FROM connections) + (SELECT count(*) FROM limits) + (SELECT count(*) FROM audit)
+     + (SELECT count(*) FROM api_keys) + (SELECT count(*) FROM connections) + (SELECT count(*) FROM subscriptions) + (SELECT count(*) FROM limits) + (SELECT count(*) FROM audit)
      + (SELECT count(*) FROM audit_links);
 
 -- name: get_first_from
@@ -27,6 +27,7 @@ UNION ALL SELECT 'executions ' || state, count(*) FROM executions GROUP BY state
 UNION ALL SELECT 'executions held', count(*) FROM executions WHERE held = 1
 UNION ALL SELECT 'executions dead', count(*) FROM executions WHERE dead = 1
 UNION ALL SELECT 'API keys', count(*) FROM api_keys
+UNION ALL SELECT 'subscriptions', count(*) FROM subscriptions
 UNION ALL SELECT 'connections', count(*) FROM connections
 UNION ALL SELECT 'limits', count(*) FROM limits
 UNION ALL SELECT 'audit entries', count(*) FROM audit

@@ -37,6 +37,10 @@ SELECT coalesce(min(due_at), 'null') AS row FROM (
             WHERE e.priority = p.value AND e.endpoint = o.value AND e.state IN ('QUEUED', 'RETRYING') AND e.held = 0) AS due_at
     FROM json_each('[9,8,7,6,5,4,3,2,1,0]') AS p CROSS JOIN json_each(:only) AS o);
 
+-- name: next_waiting_of
+SELECT coalesce(min(due_at), 'null') AS row FROM executions
+WHERE job = unhex(:job, '-') AND state IN ('QUEUED', 'RUNNING', 'RETRYING') AND state <> 'RUNNING' AND held = 0;
+
 -- name: list_workers
 SELECT json_array(node, tenant, user_id, name, json(functions), slots, started_at, seen_at, beats) AS row
 FROM workers WHERE :tenant IS NULL OR tenant = :tenant ORDER BY node DESC LIMIT :limit;
@@ -94,7 +98,7 @@ WHERE c.job = unhex(:job, '-') ORDER BY c.key;
 -- name: list_lateness
 SELECT max(started_at - scheduled_at, 0) AS row
 FROM executions
-WHERE job = unhex(:job, '-') AND started_at IS NOT NULL
+WHERE job = unhex(:job, '-') AND started_at IS NOT NULL AND trigger <> 'retry'
 ORDER BY scheduled_at DESC LIMIT :limit;
 
 -- name: get_response
@@ -124,6 +128,10 @@ FROM api_keys WHERE id = :id;
 SELECT json_array(id, tenant, user_id, name, role, tier, json(scopes), secret_hash, created_at, created_by, expires_at,
                   last_used_at, revoked_at) AS row
 FROM api_keys WHERE tenant = :tenant ORDER BY created_at DESC, id DESC LIMIT :limit;
+
+-- name: list_subscriptions
+SELECT json_array(id, tenant, url, json(events), created_at, created_by) AS row
+FROM subscriptions WHERE :tenant IS NULL OR tenant = :tenant ORDER BY id LIMIT :limit;
 
 -- name: get_connection
 SELECT json_array(tenant, name, url, shown, created_at, created_by) AS row

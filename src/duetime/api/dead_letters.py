@@ -1,0 +1,172 @@
+"""/api/v1/dead-letters: what failed for good, and running it again: one, many, or what a filter fits; at a pace."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Controller, Request, get, post
+from litestar.params import Parameter
+from msgspec import Meta
+
+from duetime.api import paging
+from duetime.api.actions import list_page
+from duetime.api.bodies import decode
+from duetime.api.context import ApiContext
+from duetime.api.queries import read_filter
+from duetime.api.views import ExecutionList, Redriven, text
+from duetime.domain.audit import entry
+from duetime.domain.commands import Redrive
+from duetime.domain.errors import InvalidRequest
+from duetime.domain.identity import Caller, Right, check_owner
+from duetime.domain.ids import make_id
+from duetime.domain.states import ErrorType
+from duetime.ports.store import ExecutionQuery
+
+MOST_IDS = 1000
+MOST_REDRIVEN = 10_000
+PAGE = 1000  # of one command: no commit is long
+LONGEST_SECONDS = 86_400  # from the first run of a redrive to its last
+FILTERS = ("job_id", "error_type", "http_status", "from", "to")
+_STATUS = re.compile(r"([1-9])(\d\d|xx)", re.ASCII | re.IGNORECASE)
+
+
+class RedriveRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"since": "from", "until": "to"}):
+    """Either ids, or a filter: then up to `limit` of the latest dead letters that it fits; of those the oldest runs first.
+
+    With `per_second` no more than so many of them are due in a second.
+    """
+
+    ids: Annotated[tuple[str, ...], Meta(max_length=MOST_IDS)] = ()
+    job_id: str | None = None
+    error_type: str | None = None
+    http_status: int | str | None = None
+    since: str | None = None
+    until: str | None = None
+    limit: Annotated[int, Meta(ge=1, le=MOST_REDRIVEN)] = 100
+    per_second: Annotated[float, Meta(gt=0, le=1000)] | None = None
+
+    def query(self, caller: Caller) -> ExecutionQuery:
+        return _query(caller, self.job_id, self.error_type, self.http_status, self.since, self.until)
+
+    def has_filter(self) -> bool:
+        return any(it is not None for it in (self.job_id, self.error_type, self.http_status, self.since, self.until))
+
+
+class DeadLetterController(Controller):
+    path = "/dead-letters"
+    tags = ("dead letters",)
+
+    @get("/", summary="Executions that ran out of attempts", right=Right.READ)
+    async def list_dead_letters(
+        self,
+        context: ApiContext,
+        caller: Caller,
+        job_id: str | None = None,
+        error_type: Annotated[str | None, Parameter(description="of the last attempt")] = None,
+        http_status: Annotated[str | None, Parameter(description="of the last attempt: 503, or 5xx")] = None,
+        since: Annotated[str | None, Parameter(query="from", description="scheduled at or after this instant")] = None,
+        until: Annotated[str | None, Parameter(query="to", description="scheduled before this instant")] = None,
+        limit: int = paging.DEFAULT_LIMIT,
+        offset: int = 0,
+        cursor: str | None = None,
+    ) -> ExecutionList:
+        query = _query(caller, job_id, error_type, http_status, since, until)
+        return await list_page(context, query, limit, offset, cursor)
+
+    @post("/redrive", summary="Run dead letters again", status_code=202, right=Right.RUN)
+    async def redrive(self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> Redriven:
+        wanted = decode(await request.body(), RedriveRequest)
+        if wanted.ids and wanted.has_filter():
+            raise InvalidRequest.at("/ids", f"can't stand beside a filter ({', '.join(FILTERS)}); send one of the two")
+        ids = await _named(context, caller, wanted.ids) if wanted.ids else await _found(context, caller, wanted)
+        if wanted.per_second is not None and len(ids) / wanted.per_second > LONGEST_SECONDS:
+            raise InvalidRequest.at(
+                "/per_second", f"{len(ids)} would take more than a day; choose a higher one, or a lower limit"
+            )
+        return await _redrive(context, caller, ids, wanted.per_second)
+
+
+async def _named(context: ApiContext, caller: Caller, ids: Sequence[str]) -> list[str]:
+    for execution_id in ids:
+        paging.check_id(execution_id, "execution")
+    unique = list(dict.fromkeys(ids))  # named twice is still one dead letter
+    await _check_owners(context, caller, unique)
+    return unique
+
+
+async def _found(context: ApiContext, caller: Caller, wanted: RedriveRequest) -> list[str]:
+    """The latest that the filter fits, the oldest of them first: in the order in which they were due."""
+    query = msgspec.structs.replace(wanted.query(caller), runnable=True)
+    found: list[str] = []
+    while len(found) < wanted.limit:
+        size = min(PAGE, wanted.limit - len(found))
+        query = msgspec.structs.replace(query, limit=size, after=found[-1] if found else None)
+        page = await context.store.list_executions(query)
+        found += [record.execution_id for record in page]
+        if len(page) < size:
+            break
+    found.reverse()
+    return found
+
+
+async def _redrive(context: ApiContext, caller: Caller, ids: Sequence[str], per_second: float | None) -> Redriven:
+    """A page after the other, all with one `now`: from that, the pace counts on."""
+    now = context.clock.now()
+    driven: list[str] = []
+    last_at = None
+    for start in range(0, len(ids), PAGE):
+        pairs = tuple((dead_id, make_id(now, context.entropy(10))) for dead_id in ids[start : start + PAGE])
+        noted = entry(caller, now, "dead_letters.redrive", "")
+        command = Redrive(now, caller.tenant, pairs, noted, per_second, len(driven))
+        done = await context.apply(command)
+        context.waiting_hint(now)
+        if done:
+            driven += [new_id for _, new_id in done]
+            last_at = command.due_at(len(done) - 1)
+    return Redriven(len(driven), driven, text(last_at))
+
+
+def _query(
+    caller: Caller, job_id: str | None, error_type: str | None, http_status: int | str | None, since: str | None,
+    until: str | None,
+) -> ExecutionQuery:  # fmt: skip
+    if job_id is not None:
+        paging.check_id(job_id, "job")
+    return ExecutionQuery(
+        caller.tenant,
+        job_id,
+        dead=True,
+        owner=caller.sees,
+        since=paging.read_instant(since, "from"),
+        until=paging.read_instant(until, "to"),
+        error_type=read_filter(error_type, ErrorType, "error_type"),
+        http_status=_read_status(http_status),
+    )
+
+
+def _read_status(status: int | str | None) -> tuple[int, int] | None:
+    """One status, or a class of them, as a range."""
+    if status is None:
+        return None
+    match = _STATUS.fullmatch(str(status))
+    if match is None:
+        raise InvalidRequest.at("/http_status", "must be a status like 503, or a class of them like 5xx")
+    first = int(match[1]) * 100
+    return (first, first + 100) if match[2].lower() == "xx" else (first + int(match[2]), first + int(match[2]) + 1)
+
+
+async def _check_owners(context: ApiContext, caller: Caller, execution_ids: Sequence[str]) -> None:
+    """What is not there is left alone by the store. Raises Forbidden for what is another user's."""
+    if caller.is_admin:
+        return
+    jobs: dict[str, str] = {}
+    for execution_id in execution_ids:
+        record = await context.store.get_execution(caller.tenant, execution_id)
+        if record is not None:
+            jobs.setdefault(record.job_id, execution_id)
+    for job_id, execution_id in jobs.items():
+        job = await context.store.get_job(caller.tenant, job_id)
+        check_owner(caller, "" if job is None else job.owner, f"execution {execution_id}")

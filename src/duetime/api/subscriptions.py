@@ -1,0 +1,108 @@
+"""/api/v1/subscriptions: URLs that are told of what happens in the tenant, by requests signed and tried again."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Controller, Request, Response, delete, get, post
+from msgspec import Meta
+
+from duetime.api import paging
+from duetime.api.bodies import decode
+from duetime.api.context import ApiContext
+from duetime.domain.audit import entry
+from duetime.domain.commands import AddSubscription, Command, RemoveSubscription
+from duetime.domain.errors import InvalidRequest
+from duetime.domain.http_rules import url_problem
+from duetime.domain.identity import Caller, Right
+from duetime.domain.ids import make_id
+from duetime.domain.instants import format_instant
+from duetime.domain.subscriptions import EVENTS, MOST_SUBSCRIPTIONS, about_job, unknown_event, word
+from duetime.ports.store import JobRecord, SubscriptionRecord
+
+
+class SubscriptionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`events`: those to be told of; all, if left out."""
+
+    url: Annotated[str, Meta(min_length=1, max_length=2048)]
+    events: Annotated[tuple[str, ...], Meta(max_length=len(EVENTS))] = ()
+
+
+class SubscriptionView(msgspec.Struct, frozen=True):
+    subscription_id: str
+    url: str
+    events: tuple[str, ...]
+    created_at: str
+    created_by: str
+
+
+class SubscriptionList(msgspec.Struct, frozen=True):
+    subscriptions: list[SubscriptionView]
+
+
+class SubscriptionMessage(msgspec.Struct, frozen=True):
+    subscription_id: str
+    message: str
+
+
+class SubscriptionController(Controller):
+    path = "/subscriptions"
+    tags = ("events",)
+
+    @get("/", summary="URLs that are told of what happens", right=Right.ADMIN)
+    async def list_subscriptions(self, context: ApiContext, caller: Caller) -> SubscriptionList:
+        records = await context.store.list_subscriptions(caller.tenant, MOST_SUBSCRIPTIONS)
+        return SubscriptionList([_view(record) for record in records])
+
+    @post("/", summary="Have a URL told of what happens", status_code=201, right=Right.ADMIN)
+    async def add_subscription(
+        self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller
+    ) -> Response[SubscriptionView]:
+        wanted = decode(await request.body(), SubscriptionRequest)
+        if problem := url_problem(wanted.url):
+            raise InvalidRequest.at("/url", problem)
+        if (unknown := unknown_event(wanted.events)) is not None:
+            raise InvalidRequest.at("/events", f"there is no event '{unknown[:64]}'; there are {', '.join(EVENTS)}")
+        now, events = context.clock.now(), tuple(dict.fromkeys(wanted.events)) or EVENTS
+        subscription_id = make_id(now, context.entropy(10))
+        noted = entry(caller, now, "subscription.add", subscription_id, None, {"url": wanted.url, "events": events})
+        await context.apply(
+            AddSubscription(now, caller.tenant, subscription_id, wanted.url, events, caller.user_id, noted)
+        )
+        context.subscriptions_hint()
+        view = SubscriptionView(subscription_id, wanted.url, events, format_instant(now), caller.user_id)
+        return Response(view, status_code=201)
+
+    @delete("/{subscription_id:str}", summary="Tell a URL no more", status_code=200, right=Right.ADMIN)
+    async def remove_subscription(
+        self, context: ApiContext, caller: Caller, subscription_id: str
+    ) -> SubscriptionMessage:
+        paging.check_id(subscription_id, "subscription")
+        noted = entry(caller, context.clock.now(), "subscription.remove", subscription_id)
+        await context.apply(RemoveSubscription(caller.tenant, subscription_id, noted))
+        context.subscriptions_hint()
+        return SubscriptionMessage(subscription_id, "Subscription removed. Nothing more is sent there.")
+
+
+async def apply_and_tell(
+    context: ApiContext, caller: Caller, command: Command, event: str, record: JobRecord, now: int
+) -> Any:
+    """Do something to a job, and in the same commit store the requests that tell of it. Answers what it answers."""
+    spec = record.spec
+    body = about_job(event, record.job_id, spec.name, spec.key, caller.user_id, now)
+    words = tuple(
+        word(caller.tenant, record.owner, one.url, f"{event} of {spec.name}", event, body, now, context.entropy(10))
+        for one in context.subscriptions(caller.tenant)
+        if event in one.events
+    )
+    answer = await context.apply(command, words)
+    if words:
+        context.due_hint(now)
+    return answer
+
+
+def _view(record: SubscriptionRecord) -> SubscriptionView:
+    return SubscriptionView(
+        record.subscription_id, record.url, record.events, format_instant(record.created_at), record.created_by
+    )

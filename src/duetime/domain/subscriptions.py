@@ -1,0 +1,61 @@
+"""Who is told of what happens in a tenant: which events there are to hear of, and what is sent.
+
+Each is sent as a job of its own, like the webhooks of a job (`follow_ups.py`): durable, signed, tried again, visible.
+What tells of an event makes no event itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from duetime.domain.audit import own_entry
+from duetime.domain.commands import CreateJobs, NewJob
+from duetime.domain.errors import Conflict
+from duetime.domain.ids import make_id, shard_of
+from duetime.domain.instants import format_instant
+from duetime.domain.job import HttpJob, JobSpec
+from duetime.domain.payloads import HttpRequest
+from duetime.domain.secrets import hide_spec
+
+EVENT_TAG = "duetime.event"
+EVENTS = ("execution.completed", "execution.failed", "job.paused", "job.resumed", "job.cancelled")
+MOST_SUBSCRIPTIONS = 20  # of a tenant: each event makes as many jobs
+_LONGEST_NAME = 255
+
+
+def check_subscriptions(count: int) -> None:
+    """Raises Conflict if there is no place for one more."""
+    if count >= MOST_SUBSCRIPTIONS:
+        raise Conflict(f"there are {count} subscriptions, which is the most a tenant may have; remove one first")
+
+
+def is_word(spec: JobSpec) -> bool:
+    """Whether it is a job that tells of an event: of that nobody is told."""
+    return EVENT_TAG in spec.tags
+
+
+def word(
+    tenant: str, owner: str, url: str, name: str, event: str, body: dict[str, Any], now: int, entropy: bytes
+) -> CreateJobs:
+    """A request of its own, which is sent, signed, tried again and shown as every other."""
+    spec = HttpJob(
+        name=name[:_LONGEST_NAME], schedule="immediate", tags={EVENT_TAG: event}, payload=HttpRequest(url, body=body)
+    )
+    job_id = make_id(now, entropy)
+    job = NewJob(job_id, tenant, None, spec.name, spec.type, owner, shard_of(job_id), False, now, spec)
+    noted = own_entry(now, tenant, "job.create", job_id, hide_spec(spec))
+    return CreateJobs(now, (job,), audit=(noted,))
+
+
+def about_job(event: str, job_id: str, name: str, key: str | None, by: str, now: int) -> dict[str, Any]:
+    """What is sent of something that was done to a job."""
+    return {
+        "type": event,
+        "timestamp": format_instant(now),
+        "data": {"job_id": job_id, "job_name": name, "key": key, "by": by},
+    }
+
+
+def unknown_event(events: Collection[str]) -> str | None:
+    return next((event for event in events if event not in EVENTS), None)

@@ -1,0 +1,102 @@
+"""What admins register for a tenant: subscriptions and connections; and a command with what goes with it."""
+
+from __future__ import annotations
+
+from duetime.domain import commands as c
+from duetime.domain.errors import Conflict, NotFound
+from duetime.domain.job import JobStatus
+from duetime.domain.subscriptions import MOST_SUBSCRIPTIONS
+from duetime.ports.store import ConnectionRecord, JobQuery, Store, SubscriptionRecord
+from samples import NOW, TENANT, add_job, job_of, new_id, new_job, one, spec
+
+HOOK = "https://told.example/hook"
+
+
+def subscription(tenant: str = TENANT, subscription_id: str | None = None) -> c.AddSubscription:
+    events = ("execution.failed", "job.paused")
+    return c.AddSubscription(NOW, tenant, subscription_id or new_id(), HOOK, events, "ann")
+
+
+def connection(tenant: str = TENANT, url: str = "sealed:1:k:x", now: int = NOW) -> c.PutConnection:
+    return c.PutConnection(now, tenant, "reports", url, "db.example:5432/app", "ann")
+
+
+async def test_a_subscription_is_read_as_it_was_made_and_is_its_tenants(store: Store):
+    added = subscription()
+    assert await one(store, added) is None
+    assert await one(store, subscription("globex")) is None
+    expected = SubscriptionRecord(added.subscription_id, TENANT, HOOK, ("execution.failed", "job.paused"), NOW, "ann")
+    assert await store.list_subscriptions(TENANT, 10) == [expected]
+    assert len(await store.list_subscriptions(None, 10)) == 2
+
+
+async def test_a_subscription_that_was_removed_is_gone_and_another_tenant_can_not(store: Store):
+    added = subscription()
+    await one(store, added)
+    assert isinstance(await one(store, c.RemoveSubscription("globex", added.subscription_id)), NotFound)
+    assert await one(store, c.RemoveSubscription(TENANT, added.subscription_id)) is None
+    assert isinstance(await one(store, c.RemoveSubscription(TENANT, added.subscription_id)), NotFound)
+    assert await store.list_subscriptions(TENANT, 10) == []
+
+
+async def test_a_tenant_has_so_many_subscriptions_and_no_more(store: Store):
+    for _ in range(MOST_SUBSCRIPTIONS):
+        assert await one(store, subscription()) is None
+    assert isinstance(await one(store, subscription()), Conflict)
+    assert await one(store, subscription("globex")) is None
+
+
+async def test_a_connection_is_read_as_it_was_put_last_and_is_its_tenants(store: Store):
+    assert await one(store, connection()) is None
+    assert await one(store, connection(url="sealed:1:k:y", now=NOW + 1)) is None
+    expected = ConnectionRecord(TENANT, "reports", "sealed:1:k:y", "db.example:5432/app", NOW + 1, "ann")
+    assert await store.get_connection(TENANT, "reports") == expected
+    assert await store.list_connections(TENANT, 10) == [expected]
+    assert await store.get_connection("globex", "reports") is None
+    assert await store.list_connections("globex", 10) == []
+
+
+async def test_a_connection_that_was_removed_is_gone(store: Store):
+    await one(store, connection())
+    assert isinstance(await one(store, c.RemoveConnection("globex", "reports")), NotFound)
+    assert await one(store, c.RemoveConnection(TENANT, "reports")) is None
+    assert isinstance(await one(store, c.RemoveConnection(TENANT, "reports")), NotFound)
+    assert await store.get_connection(TENANT, "reports") is None
+
+
+async def test_a_url_is_sealed_anew_only_in_place_of_the_one_that_was_read(store: Store):
+    await one(store, connection())
+    assert await one(store, c.ResealConnection(TENANT, "reports", "sealed:1:k:old", "sealed:1:k:z")) is False
+    assert await one(store, c.ResealConnection(TENANT, "reports", "sealed:1:k:x", "sealed:1:k:z")) is True
+    found = await store.get_connection(TENANT, "reports")
+    assert found is not None
+    assert found.url == "sealed:1:k:z"
+
+
+def pause(job_id: str) -> c.PauseJob:
+    return c.PauseJob(NOW, TENANT, job_id, "ann", "because")
+
+
+async def names(store: Store) -> list[str]:
+    return [job.spec.name for job in await store.list_jobs(JobQuery(TENANT, order="asc"))]
+
+
+async def test_what_goes_with_a_command_is_carried_out_with_it(store: Store):
+    job_id = await add_job(store)
+    word = c.CreateJobs(NOW, (new_job(spec(name="word")),))
+    assert await one(store, c.Sequel(pause(job_id), (word,))) is JobStatus.PAUSED
+    assert await names(store) == ["report", "word"]
+
+
+async def test_nothing_goes_with_a_command_that_is_refused(store: Store):
+    word = c.CreateJobs(NOW, (new_job(spec(name="word")),))
+    assert isinstance(await one(store, c.Sequel(pause(new_id()), (word,))), NotFound)
+    assert await names(store) == []
+
+
+async def test_what_is_refused_of_it_spoils_neither_the_command_nor_the_rest(store: Store):
+    job_id = await add_job(store, spec(key="taken"))
+    words = tuple(c.CreateJobs(NOW, (new_job(spec(name=name, key=name)),)) for name in ("taken", "free"))
+    assert await one(store, c.Sequel(pause(job_id), words)) is JobStatus.PAUSED
+    assert (await job_of(store, job_id)).status is JobStatus.PAUSED
+    assert await names(store) == ["report", "free"]

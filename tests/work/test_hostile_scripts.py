@@ -1,0 +1,70 @@
+"""Scripts that mean harm, through a real node: each ends within its limits, and nobody else on the node suffers."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+import pytest
+
+from cluster.processes import Receiver, Server, wait_until
+from executors.script.watching import alive, on_linux, python
+from work.workers import Asker
+
+pytestmark = [pytest.mark.slow, on_linux]
+
+TIMEOUT_SECONDS = 4
+END_SECONDS = 30.0  # the timeout, the two seconds of grace, and a machine that does other things, too
+LATE_MS = 3000  # a webhook beside it, at most
+
+FORKS = """
+import os
+while True:
+    try:
+        os.fork()
+    except OSError:
+        continue
+"""
+EATS = """
+held = []
+while True:
+    held.append(bytearray(4 * 1024 * 1024))
+    held[-1][::4096] = b"x" * len(held[-1][::4096])
+"""
+STAYS = "trap '' TERM INT HUP\nwhile :; do sleep 0.1; done"
+FLOODS = "exec yes 'a line of a flood'"
+
+HOSTILE: dict[str, tuple[str, str, set[tuple[str, str]]]] = {
+    "a fork bomb": (FORKS, "python", {("FAILED", "limit_exceeded")}),
+    "one that eats memory": (EATS, "python", {("FAILED", "limit_exceeded"), ("FAILED", "exit_code")}),
+    "one that ignores signals": (STAYS, "/bin/sh", {("TIMEOUT", "timeout")}),
+    "a flood of output": (FLOODS, "/bin/sh", {("TIMEOUT", "timeout")}),
+}
+
+
+def test_hostile_scripts_end_and_webhooks_go_on(server: Server, ask: Asker, receiver: Receiver) -> None:
+    server.start(SCRIPT_MEMORY_LIMIT="96MB", SCRIPT_PROCESS_LIMIT="24")
+    body = {"name": "beside", "schedule": "every 1s", "payload": {"url": receiver.url()}}
+    beside = server.client.post("/jobs", body).json()["job_id"]
+    wait_until(lambda: runs(ask, beside), 10, "the webhook is called")
+    mark = f"MARK_{secrets.token_hex(8)}"
+    started = {
+        name: ask.script(
+            text, python() if interpreter == "python" else interpreter, env={mark: "1"},
+            timeout_seconds=TIMEOUT_SECONDS, retry_policy={"max_retries": 0},
+        )
+        for name, (text, interpreter, _) in HOSTILE.items()
+    }  # fmt: skip
+    for name, job_id in started.items():
+        ended = ask.wait_for_end(job_id, END_SECONDS)
+        assert (ended["state"], ended["error_type"]) in HOSTILE[name][2], (name, ended)
+    wait_until(lambda: not alive(mark), 5, "nothing of them is left")
+    rows = runs(ask, beside)
+    assert len(rows) >= TIMEOUT_SECONDS, "it ran meanwhile"
+    assert max(row["lateness_ms"] for row in rows) < LATE_MS
+    assert server.client.get(f"/jobs/{beside}/executions").json()["skipped"] == []
+    assert server.returncode() is None
+
+
+def runs(ask: Asker, job_id: str) -> list[dict[str, Any]]:
+    return [row for row in ask.executions(job_id) if row["state"] == "COMPLETED"]

@@ -1,0 +1,140 @@
+"""Logs of scripts through a real node: followed line by line as they are written, and bounded whatever is printed."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import queue
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from cluster.processes import Server
+from executors.script.watching import on_linux, python
+from work.workers import Asker
+
+pytestmark = [pytest.mark.slow, on_linux]
+
+LINES = 15
+SOON_SECONDS = 0.3
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+def fifo() -> Iterator[Path]:
+    """One that a script can read, whoever it runs as."""
+    folder = Path(tempfile.mkdtemp(prefix="duetime-fifo-"))
+    folder.chmod(0o755)
+    path = folder / "fifo"
+    os.mkfifo(path)
+    path.chmod(0o666)
+    yield path
+    shutil.rmtree(folder)
+
+
+def events(server: Server, execution_id: str) -> Iterator[str]:
+    """The stream of the log, as a browser reads it."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.client.port, timeout=60)
+    connection.request("GET", f"/api/v1/executions/{execution_id}/logs", headers={"Accept": "text/event-stream"})
+    for raw in connection.getresponse():
+        if raw.startswith(b"data: "):
+            yield raw[6:].decode().strip()
+    connection.close()
+
+
+@contextmanager
+def command(server: Server, job_id: str) -> Iterator[Iterable[str]]:
+    """`duetime job logs -f`."""
+    program = str(Path(sys.executable).with_name("duetime"))
+    url = f"http://127.0.0.1:{server.client.port}"
+    with subprocess.Popen(
+        [program, "--url", url, "job", "logs", job_id, "-f"], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        yield (line.strip() for line in process.stdout)
+        assert process.wait(20) == 0
+
+
+@pytest.mark.parametrize("reader", ["events", "command"])
+def test_a_line_is_seen_while_the_script_goes_on(server: Server, ask: Asker, fifo: Path, reader: str) -> None:
+    server.start()
+    job_id = ask.script(f'echo ready; while read line; do echo "$line"; done < {fifo}', timeout_seconds=60)
+    execution_id = ask.wait_for_run(job_id)
+    if reader == "events":
+        self_paced(events(server, execution_id), fifo)
+    else:
+        with command(server, job_id) as lines:
+            self_paced(lines, fifo)
+    assert ask.wait_for_end(job_id)["state"] == "COMPLETED"
+
+
+def self_paced(lines: Iterable[str], fifo: Path) -> None:
+    """Write a line, wait until it is seen, write the next."""
+    seen: queue.Queue[tuple[str, float]] = queue.Queue()
+
+    def read() -> None:
+        for line in lines:
+            seen.put((line, time.monotonic()))
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    assert seen.get(timeout=30)[0] == "ready"
+    waits = []
+    with fifo.open("w", buffering=1) as script:
+        for number in range(LINES):
+            written_at = time.monotonic()
+            script.write(f"line {number}\n")
+            line, seen_at = seen.get(timeout=10)
+            assert line == f"line {number}"
+            waits.append(seen_at - written_at)
+    thread.join(30)
+    assert not thread.is_alive(), "the stream ends with the script"
+    assert statistics.median(waits) < SOON_SECONDS, waits
+
+
+def test_a_log_of_100_mb_is_cut_and_costs_the_node_no_memory(server: Server, ask: Asker) -> None:
+    server.start(LOG_SIZE_LIMIT="1MB")
+    warm = ask.script("echo warm")
+    assert ask.wait_for_end(warm)["state"] == "COMPLETED"
+    assert server.process is not None
+    before = peak_bytes(server.process.pid)
+    flood = "import os\nfor _ in range(100): os.write(1, (b'x' * 99 + b'\\n') * 10_486)"
+    job_id = ask.script(flood, python(), timeout_seconds=120)
+    ended = ask.wait_for_end(job_id, 120)
+    assert ended["state"] == "COMPLETED", ended
+    assert peak_bytes(server.process.pid) - before < 60 * MIB
+    log = ask.logs(ended["execution_id"])
+    assert len(log) < 2 * MIB
+    *kept, said = [line for line in log.splitlines()[:-1] if line][: 1 + sum(map(is_flood, log.splitlines()[:-1]))]
+    assert all(map(is_flood, kept))
+    found = re.fullmatch(r"the log is full at 1.0 MiB: ([\d,]+) bytes more were left out", said)
+    assert found is not None, said
+    assert int(found[1].replace(",", "")) + sum(len(line) + 1 for line in kept) == 100 * 10_486 * 100
+
+
+def peak_bytes(pid: int) -> int:
+    (line,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) * 1024
+
+
+def test_a_long_log_is_read_in_pages(server: Server, ask: Asker) -> None:
+    server.start()
+    job_id = ask.script("seq 1 500")
+    execution_id = ask.wait_for_end(job_id)["execution_id"]
+    read, after, pages = "", 0, 0
+    while after is not None:
+        page = server.client.get(f"/executions/{execution_id}/logs?after={after}&lines=100").json()
+        read, after, pages = read + page["logs"], page["next_after"], pages + 1
+    assert read == ask.logs(execution_id)
+    assert read.splitlines()[:500] == [str(number) for number in range(1, 501)]
+    assert pages == 5
