@@ -33,6 +33,9 @@ JOB_KEY, IDEMPOTENCY_KEY, USER_ID, RESOURCE = "job's key", "idempotency key", "u
 NAME, TAG = "name", "tag"
 JOBS_CURSOR, EXECUTIONS_CURSOR, AUDIT_CURSOR = "cursor of jobs", "cursor of executions", "cursor of the audit"
 EVENT, VERSION, CIRCUIT = "number of an event", "version", "circuit"
+CONNECTION, WORKER = "name of a connection", "worker's id"
+HELD = "what a worker holds"  # see TestWorkers
+PREDECESSORS = "keys of jobs that one comes after"  # see test_chains.py
 NOTHING = ""  # it names nobody's things
 
 _PAGE = {"query limit": NOTHING, "query offset": NOTHING}
@@ -41,9 +44,10 @@ _JOB_FIELDS = {
     f"body {name}": NOTHING
     for name in (
         "name", "schedule", "payload", "type", "description", "timezone", "retry_policy", "timeout_seconds", "priority",
-        "start_at", "end_at", "max_runs", "catch_up", "overlap", "jitter_seconds", "dst", "tags",
+        "start_at", "end_at", "max_runs", "catch_up", "overlap", "jitter_seconds", "dst", "tags", "delivery", "on",
+        "webhooks",
     )
-} | {"body key": JOB_KEY}  # fmt: skip
+} | {"body key": JOB_KEY, "body after": PREDECESSORS}  # fmt: skip
 _ONE_JOB = {"path job_id": JOB_ID}
 _ONE_RUN = {"path execution_id": EXECUTION_ID}
 
@@ -75,7 +79,9 @@ TABLE: dict[str, dict[str, str]] = {
         **_PAGE, **_SPAN, "query cursor": EXECUTIONS_CURSOR, "query job_id": JOB_ID, "query state": NOTHING
     },
     "get /executions/{execution_id}": _ONE_RUN,
-    "get /executions/{execution_id}/logs": {**_ONE_RUN, "header Last-Event-ID": EVENT},
+    "get /executions/{execution_id}/logs": {
+        **_ONE_RUN, "header Last-Event-ID": EVENT, "query after": NOTHING, "query lines": NOTHING
+    },
     "post /executions/{execution_id}/cancel": _ONE_RUN,
     "post /executions/{execution_id}/retry": _ONE_RUN,
     "get /dead-letters": {**_PAGE, "query cursor": EXECUTIONS_CURSOR, "query job_id": JOB_ID},
@@ -97,14 +103,25 @@ TABLE: dict[str, dict[str, str]] = {
     "get /circuits": {},
     "delete /circuits/{circuit}": {"path circuit": CIRCUIT},
     "get /cluster": {},
+    "get /connections": {},
+    "put /connections/{name}": {"path name": CONNECTION, "body url": NOTHING},
+    "delete /connections/{name}": {"path name": CONNECTION},
+    "get /workers": {},
+    "post /workers/join": {"body name": NOTHING, "body functions": NOTHING, "body slots": NOTHING},
+    "post /workers/poll": {"body worker_id": WORKER, "body free": NOTHING, "body wait_seconds": NOTHING},
+    "post /workers/report": {
+        "body worker_id": WORKER, "body running": HELD, "body ended": HELD, "body notes": HELD, "body unbegun": HELD
+    },
+    "post /workers/leave": {"body worker_id": WORKER},
     "get /health": {"query verbose": NOTHING},
 }  # fmt: skip
 ADMINS_ONLY = {"get /api-keys", "post /api-keys", "delete /api-keys/{key_id}", "get /audit", "get /cluster",
-               "delete /circuits/{circuit}"}
+               "delete /circuits/{circuit}", "put /connections/{name}", "delete /connections/{name}",
+               "post /workers/poll", "post /workers/report", "post /workers/leave"}
 # There, the name of what is another's is as good as any: something of one's own comes of it.
 MAKES = {("post /jobs", JOB_KEY), ("post /jobs", IDEMPOTENCY_KEY), ("post /jobs:batch", JOB_KEY),
          ("put /jobs/by-key/{key}", JOB_KEY), ("put /jobs/{job_id}", JOB_KEY), ("patch /jobs/{job_id}", JOB_KEY),
-         ("post /api-keys", USER_ID)}  # fmt: skip
+         ("post /api-keys", USER_ID), ("put /connections/{name}", CONNECTION)}  # fmt: skip
 # What narrows a list: of another user's, nothing is left.
 FILTERS = {
     ("get /jobs", "query name"), ("get /jobs", "query tag"), ("get /executions", "query job_id"),
@@ -132,6 +149,8 @@ def _fields(document: dict[str, Any], schema: dict[str, Any]) -> Iterator[str]:
         schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
     if "items" in schema:
         yield from _fields(document, schema["items"])
+    for choice in schema.get("anyOf", ()):
+        yield from _fields(document, choice)
     yield from schema.get("properties", {})
 
 
@@ -215,7 +234,7 @@ def make_things(people: People, owner: Known) -> Things:
 ABSENT = {
     JOB_ID: NOWHERE, EXECUTION_ID: NOWHERE, KEY_ID: "a" * 16, JOB_KEY: "nobodys", IDEMPOTENCY_KEY: "nobodys",
     USER_ID: "nobody", RESOURCE: NOWHERE, NAME: "nobodys", TAG: "nobodys",
-    CIRCUIT: "1" * 16,
+    CIRCUIT: "1" * 16, CONNECTION: "nobodys", WORKER: "999999999",
 }  # fmt: skip
 
 
@@ -258,6 +277,8 @@ class Ask(NamedTuple):
             headers = {name: value}
         elif name == "ids":
             body = {"ids": [value]}
+        elif self.kind == WORKER:
+            body = {**(body or {}), name: int(value)}
         else:
             body = [{**JOB, name: value}] if isinstance(body, list) else {**(body or {}), name: value}
         if self.route == "delete /jobs/{job_id}":
@@ -274,6 +295,12 @@ class Ask(NamedTuple):
             return JOB
         if self.route == "post /api-keys":
             return {"name": "eve's"}
+        if self.route == "put /connections/{name}":
+            return {"url": "sqlite:////nowhere/of-eve.db"}
+        if self.route == "post /workers/poll":
+            return {"free": 1, "wait_seconds": 0}
+        if self.route == "post /workers/report":
+            return {"running": []}
         return {} if self.route.startswith(("put", "patch", "post /dead")) else None
 
 
@@ -293,7 +320,11 @@ _PASSING = {"x-request-id", "date", "content-length"}
 def told(answer: Answer, named: str) -> tuple[int, dict[str, str], str]:
     """What an answer says, but for the name that was asked for, and what differs from request to request."""
     headers = {name: value for name, value in answer.headers.items() if name not in _PASSING}
-    body = answer.body.decode().replace(json.dumps(named)[1:-1], "<named>").replace(quote(named, safe=""), "<named>")
+    body = answer.body.decode()
+    if named.isdecimal():
+        body = re.sub(rf"(?<!\d){named}(?!\d)", "<named>", body)
+    else:
+        body = body.replace(json.dumps(named)[1:-1], "<named>").replace(quote(named, safe=""), "<named>")
     return answer.status, headers, _KEY_ID.sub("<key id>", _CHANCE.sub("<chance>", body))
 
 
@@ -329,7 +360,7 @@ class TestAnotherTenants:
 
     def _send(self, ask: Ask, intruder: Known, name: str, own_job: str) -> Answer:
         """And take back what came of it: the next one is to find things as this one did."""
-        makes = (ask.route, ask.kind) in MAKES and ask.route != "post /api-keys"
+        makes = (ask.route, ask.kind) in MAKES and " /jobs" in ask.route
         answer = ask.send(intruder, name, intruder.create() if makes else own_job)
         if makes and answer.status < 300:
             made = answer.json()

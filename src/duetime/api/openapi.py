@@ -14,6 +14,7 @@ from litestar.openapi.config import OpenAPIConfig
 import duetime
 from duetime.api import declared
 from duetime.api.access import ANYONE
+from duetime.api.connections import ConnectionRequest
 from duetime.api.dead_letters import RedriveRequest
 from duetime.api.events import EVENT_STREAM
 from duetime.api.gate import PUBLIC
@@ -22,6 +23,7 @@ from duetime.api.problems import MEDIA_TYPE, Problem
 from duetime.api.schedules import PreviewRequest
 from duetime.api.views import CreatedJob, Health, JobView
 from duetime.domain.job import JobSpec
+from duetime.domain.work import Joining, Leaving, Polling, Reporting
 
 _REF = declared.REF
 _SPEC = {"$ref": _REF.format(name="JobSpec")}
@@ -45,6 +47,13 @@ _BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("/api/v1/dead-letters/redrive", "post"): {
         "application/json": {"schema": {"$ref": _REF.format(name="RedriveRequest")}}
     },
+    ("/api/v1/connections/{name}", "put"): {
+        "application/json": {"schema": {"$ref": _REF.format(name="ConnectionRequest")}}
+    },
+    **{
+        (f"/api/v1/workers/{path}", "post"): {"application/json": {"schema": {"$ref": _REF.format(name=name)}}}
+        for path, name in (("join", "Joining"), ("poll", "Polling"), ("report", "Reporting"), ("leave", "Leaving"))
+    },
 }
 _SECURITY = {
     "token": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
@@ -66,7 +75,10 @@ def openapi_config() -> OpenAPIConfig:
 def openapi_document(app: Litestar) -> dict[str, Any]:
     """OpenAPI 3.1, from the routes and the types."""
     document = app.openapi_schema.to_schema()
-    kinds = [JobSpec, PreviewRequest, RedriveRequest, KeyRequest, CreatedJob, JobView, Health, Problem]
+    kinds = [
+        JobSpec, PreviewRequest, RedriveRequest, KeyRequest, CreatedJob, JobView, Health, Problem, ConnectionRequest,
+        Joining, Polling, Reporting, Leaving,
+    ]  # fmt: skip
     shapes, schemas = msgspec.json.schema_components(kinds, ref_template=_REF)
     schemas |= {"JobSpec": shapes[0], "JobView": shapes[5]}
     # What does not say its type is a request. (One that does, and is not, is told apart by it.)

@@ -244,9 +244,12 @@ class ExecutionPage(Page, frozen=True, kw_only=True):
 
 
 class Logs(Answered, frozen=True):
+    """`next_after`: there is more, beyond this line."""
+
     execution_id: str
     logs: str
     size_bytes: int
+    next_after: int | None = None
 
 
 class LogEntry(Answered, frozen=True):

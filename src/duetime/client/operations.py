@@ -13,6 +13,7 @@ from typing import Any, Literal, cast
 import msgspec
 
 from duetime.client import models as m
+from duetime.client import operating as o
 from duetime.client.batch import Definition
 from duetime.client.calls import IDEMPOTENCY_KEY, Call, Followed, Frame, Listed, Value, get, path_of, send, with_query
 from duetime.client.errors import UnknownAnswer
@@ -139,9 +140,10 @@ def get_execution(execution_id: str) -> Call[m.ExecutionDetail]:
     return get(path_of("executions", execution_id), m.ExecutionDetail)
 
 
-def logs(execution_id: str) -> Call[m.Logs]:
-    """What its attempts said so far, as one text."""
-    return get(path_of("executions", execution_id, "logs"), m.Logs)
+def logs(execution_id: str, *, after: int | None = None, lines: int | None = None) -> Call[m.Logs]:
+    """What its attempts printed and how they ended, as one text: so many `lines` at most (10,000), beyond the line
+    `after`. If there is more, the answer's `next_after` is what to go on with."""
+    return get(path_of("executions", execution_id, "logs"), m.Logs, after=after, lines=lines)
 
 
 def follow_logs(execution_id: str, *, after: int | None = None) -> Followed[m.LogEntry]:
@@ -257,6 +259,36 @@ def audit(
     """For admins: who changed what, latest first."""
     query = {"actor": actor, "action": action, "resource": resource, "from": since, "to": until}
     return Listed(path_of("audit"), m.AuditPage, lambda page: page.entries, query)
+
+
+def list_workers() -> Call[o.WorkerList]:
+    """For admins: the tenant's workers that run Python functions now."""
+    return get(path_of("workers"), o.WorkerList)
+
+
+def list_connections() -> Call[o.ConnectionList]:
+    """For admins: databases that SQL jobs may use, without their passwords."""
+    return get(path_of("connections"), o.ConnectionList)
+
+
+def put_connection(name: str, url: str) -> Call[o.Connection]:
+    """For admins: register a database for SQL jobs, or give it another URL, which nobody can read back."""
+    return send("PUT", path_of("connections", name), o.Connection, {"url": url}, may_repeat=True)
+
+
+def remove_connection(name: str) -> Call[o.ConnectionMessage]:
+    """For admins: forget a database. Jobs that use it fail from then on."""
+    return send("DELETE", path_of("connections", name), o.ConnectionMessage)
+
+
+def list_circuits() -> Call[o.CircuitList]:
+    """Targets that failed since they last succeeded, open circuits first."""
+    return get(path_of("circuits"), o.CircuitList)
+
+
+def close_circuit(circuit: str) -> Call[o.CircuitMessage]:
+    """For admins: forget a target's failures, so that it is called again."""
+    return send("DELETE", path_of("circuits", circuit), o.CircuitMessage)
 
 
 def cluster() -> Call[m.Cluster]:

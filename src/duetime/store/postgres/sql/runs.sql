@@ -167,11 +167,12 @@ SELECT EXISTS (SELECT 1 FROM alive) AS is_alive, (
 WITH alive AS MATERIALIZED (SELECT id FROM nodes WHERE id = :node::integer AND ended_at IS NULL FOR SHARE),
 picked AS MATERIALIZED (
     SELECT w.*
-    FROM alive CROSS JOIN generate_series(9, 0, -1) AS p (priority)
-    CROSS JOIN unnest(:only::bigint[]) AS n (endpoint)
+    FROM (SELECT p.priority, n.endpoint
+          FROM alive CROSS JOIN generate_series(9, 0, -1) AS p (priority) CROSS JOIN unnest(:only::bigint[]) AS n (endpoint)
+          ORDER BY p.priority DESC) AS q
     CROSS JOIN LATERAL (
         SELECT o.job, o.execution, o.state, o.due_at FROM open_runs AS o
-        WHERE o.priority = p.priority::smallint AND o.endpoint = n.endpoint AND o.due_at <= :now::bigint
+        WHERE o.priority = q.priority::smallint AND o.endpoint = q.endpoint AND o.due_at <= :now::bigint
           AND o.state <> 'RUNNING' AND NOT o.held
         ORDER BY o.due_at LIMIT :limit::bigint FOR UPDATE SKIP LOCKED) AS w
     LIMIT :limit::bigint

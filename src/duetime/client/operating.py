@@ -1,0 +1,61 @@
+"""What a server answers to those who run it: workers, connections and circuits. As tolerant as `models.py`."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from duetime.client.models import Answered
+
+
+class WorkerEntry(Answered, frozen=True):
+    """A worker that runs Python functions now."""
+
+    worker_id: int
+    name: str
+    functions: tuple[str, ...] = ()
+    slots: int = 0
+    user_id: str = ""
+    joined_at: datetime | None = None
+    seen_at: datetime | None = None
+
+
+class WorkerList(Answered, frozen=True):
+    workers: list[WorkerEntry]
+
+
+class Connection(Answered, frozen=True):
+    """`shown` is where it leads to, without user and password."""
+
+    name: str
+    shown: str = ""
+    created_at: datetime | None = None
+    created_by: str = ""
+
+
+class ConnectionList(Answered, frozen=True):
+    connections: list[Connection]
+
+
+class ConnectionMessage(Answered, frozen=True):
+    name: str
+    message: str = ""
+
+
+class Circuit(Answered, frozen=True):
+    """A target that failed since it last succeeded. `state`: CLOSED, OPEN or HALF_OPEN."""
+
+    circuit: str
+    url: str
+    state: str
+    failures: int = 0
+    opened_at: datetime | None = None
+    next_probe_at: datetime | None = None
+
+
+class CircuitList(Answered, frozen=True):
+    circuits: list[Circuit]
+
+
+class CircuitMessage(Answered, frozen=True):
+    circuit: str
+    message: str = ""

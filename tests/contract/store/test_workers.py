@@ -1,0 +1,187 @@
+"""Workers in the ledger: they claim what only they can run, and are nodes to all that follows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from duetime.domain import commands as c
+from duetime.domain.endpoints import endpoint_of_function
+from duetime.domain.errors import StaleWrite
+from duetime.domain.execution import Attempted, Outcome, Run, conclude, lapse
+from duetime.domain.instants import DAY
+from duetime.domain.job import PythonJob, ScriptJob
+from duetime.domain.payloads import PythonCall, Script
+from duetime.domain.states import ErrorType, State, Trigger
+from duetime.ports.store import Store, WorkerRecord
+from samples import NOW, TENANT, add_job, execution, new_id, one, spec
+
+ADD, OTHER = "shop.add", "shop.other"
+AT = endpoint_of_function(TENANT, ADD)
+AT_OTHER = endpoint_of_function(TENANT, OTHER)
+
+
+def call(function: str = ADD, **fields: Any) -> PythonJob:
+    return PythonJob(**{"name": "sum", "schedule": "every 1m", "payload": PythonCall(function)} | fields)
+
+
+async def join(store: Store, tenant: str = TENANT) -> int:
+    worker_id = await one(store, c.JoinWorker(NOW, tenant, "ann", "host:1", (ADD, OTHER), 10))
+    assert isinstance(worker_id, int)
+    return worker_id
+
+
+async def waiting(store: Store, job: Any = None, at: int = NOW) -> str:
+    """An execution that waits; its id."""
+    job_id = await add_job(store, job or call())
+    execution_id = new_id(at)
+    assert await one(store, c.AddRun(at, TENANT, job_id, execution_id, Trigger.MANUAL)) == execution_id
+    return execution_id
+
+
+async def claim(store: Store, node: int, *only: int, limit: int = 10, now: int = NOW) -> list[Run]:
+    runs = await one(store, c.Claim(node, now, limit, only=only))
+    assert isinstance(runs, list)
+    return runs
+
+
+async def finish(store: Store, worker: int, *attempts: Attempted) -> list[str]:
+    refused = await one(store, c.Finish(worker, NOW + 9, attempts))
+    assert isinstance(refused, list)
+    return refused
+
+
+async def test_a_node_passes_by_what_is_for_a_worker(store: Store, node: int):
+    mine, theirs = await waiting(store, spec()), await waiting(store)
+    assert await store.next_waiting_at() == NOW
+    assert [run.execution_id for run in await claim(store, node)] == [mine]
+    assert await store.next_waiting_at() is None
+    assert (await execution(store, theirs)).state is State.QUEUED
+
+
+async def test_a_node_passes_it_by_also_when_endpoints_are_full(store: Store, node: int):
+    mine, _ = await waiting(store, spec()), await waiting(store)
+    claimed = await one(store, c.Claim(node, NOW, 10, full_endpoints=(1,)))
+    assert [run.execution_id for run in claimed] == [mine]
+
+
+async def test_a_worker_claims_what_it_names_highest_priority_first_and_oldest_within(store: Store):
+    worker = await join(store)
+    late, early = await waiting(store, at=NOW + 5), await waiting(store, at=NOW + 1)
+    high = await waiting(store, call(priority=9), at=NOW + 3)
+    await waiting(store, call("shop.third"))
+    await waiting(store, spec())
+    assert await store.next_waiting_at([AT]) == NOW + 1
+    assert await store.next_waiting_at([AT_OTHER]) is None
+    runs = await claim(store, worker, AT, AT_OTHER, now=NOW + 9)
+    assert {run.execution_id for run in runs} == {high, early, late}
+    assert [run.execution_id for run in sorted(runs, key=lambda run: (-run.priority, run.scheduled_at))][0] == high
+    assert {(run.attempt, run.token, run.endpoint) for run in runs} == {(1, 1, AT)}
+    assert await claim(store, worker, AT, now=NOW + 9) == []
+
+
+async def test_a_claim_takes_no_more_than_it_asked_for_and_first_what_is_urgent(store: Store):
+    worker = await join(store)
+    await waiting(store)
+    high = await waiting(store, call(OTHER, priority=9), at=NOW + 3)
+    (run,) = await claim(store, worker, AT, AT_OTHER, limit=1, now=NOW + 9)
+    assert run.execution_id == high
+
+
+async def test_what_is_due_later_is_not_claimed(store: Store):
+    worker = await join(store)
+    await waiting(store, at=NOW + 5)
+    assert await claim(store, worker, AT, now=NOW + 4) == []
+
+
+async def test_a_worker_is_known_as_it_joined_and_by_its_beats(store: Store):
+    worker = await join(store)
+    other = await join(store, "globex")
+    assert await one(store, c.BeatWorkers(NOW + 7, (worker,))) == []
+    assert await store.get_worker(worker) == WorkerRecord(
+        worker, TENANT, "ann", "host:1", (ADD, OTHER), 10, NOW, NOW + 7, 1
+    )
+    assert [found.worker_id for found in await store.list_workers(TENANT, 10)] == [worker]
+    assert [found.worker_id for found in await store.list_workers(None, 10)] == [other, worker]
+    assert await store.get_worker(10**12) is None
+
+
+async def test_a_worker_that_has_ended_can_not_beat_nor_claim(store: Store):
+    worker, other = await join(store), await join(store)
+    await waiting(store)
+    await one(store, c.EndNodes(NOW, (worker,)))
+    assert await one(store, c.BeatWorkers(NOW, (worker, other))) == [worker]
+    assert isinstance(await one(store, c.Claim(worker, NOW, 10, only=(AT,))), StaleWrite)
+    assert await store.get_worker(worker) is None
+    assert [found.worker_id for found in await store.list_workers(TENANT, 10)] == [other]
+
+
+async def test_what_an_ended_worker_ran_has_lapsed_and_goes_on_with_the_next_attempt(store: Store, node: int):
+    worker = await join(store)
+    execution_id = await waiting(store)
+    (run,) = await claim(store, worker, AT)
+    assert await store.list_lapsed_runs(node, 10) == []
+    await one(store, c.EndNodes(NOW, (worker,)))
+    (lapsed,) = await store.list_lapsed_runs(node, 10)
+    assert lapsed == run
+    assert await finish(store, node, lapse(lapsed, NOW)) == []
+    (again,) = await claim(store, await join(store), AT)
+    assert (again.execution_id, again.attempt, again.token) == (execution_id, 2, 2)
+    assert await finish(store, worker, conclude(run, Outcome(), NOW, NOW + 1, 0)) == [execution_id]  # too late
+
+
+async def test_a_worker_sees_what_it_runs_and_what_is_to_stop(store: Store):
+    worker, other = await join(store), await join(store)
+    first, second = await waiting(store), await waiting(store)
+    await claim(store, worker, AT)
+    await one(store, c.CancelExecution(NOW, TENANT, second))
+    assert sorted(await store.list_claims(worker, 10)) == sorted([(first, False), (second, True)])
+    assert await store.list_claims(other, 10) == []
+    runs = await store.list_runs_of(worker, [first, second, new_id()])
+    assert {(run.execution_id, run.cancel_requested) for run in runs} == {(first, False), (second, True)}
+    assert await store.list_runs_of(other, [first]) == []
+
+
+async def test_progress_is_kept_for_the_next_attempt_and_by_no_old_claim(store: Store, node: int):
+    worker = await join(store)
+    execution_id = await waiting(store)
+    (run,) = await claim(store, worker, AT)
+    save = c.SaveProgress(execution_id, run.job_id, run.attempt, run.token, '{"done":1}')
+    assert await one(store, save) is True
+    assert await one(store, c.SaveProgress(execution_id, run.job_id, 1, 1, "[2]")) is True
+    assert await store.get_progress([execution_id, new_id()]) == {execution_id: "[2]"}
+    await one(store, c.EndNodes(NOW, (worker,)))
+    await finish(store, node, lapse(run, NOW))
+    assert await one(store, save) is False
+    assert await store.get_progress([execution_id]) == {execution_id: "[2]"}
+    (again,) = await claim(store, await join(store), AT)
+    assert await one(store, c.SaveProgress(execution_id, run.job_id, again.attempt, again.token, None)) is True
+    assert await store.get_progress([execution_id]) == {}
+
+
+async def test_progress_goes_with_its_execution(store: Store):
+    worker = await join(store)
+    pruned, purged = await waiting(store), await waiting(store, call(OTHER))
+    for run in await claim(store, worker, AT, AT_OTHER):
+        await one(store, c.SaveProgress(run.execution_id, run.job_id, run.attempt, run.token, "1"))
+        await finish(store, worker, conclude(run, Outcome(), NOW, NOW + 1, 0))
+    assert set(await store.get_progress([pruned, purged])) == {pruned, purged}
+    job_id = (await execution(store, purged)).job_id
+    assert await one(store, c.PurgeJob(TENANT, job_id)) is False
+    assert set(await store.get_progress([pruned, purged])) == {pruned}
+    while await one(store, c.Prune(NOW + 3 * DAY, NOW + 3 * DAY, NOW, 10, NOW)):
+        continue
+    assert await store.get_progress([pruned]) == {}
+
+
+async def test_an_exit_code_is_kept_with_the_attempt_and_shown_with_the_execution(store: Store, node: int):
+    script = ScriptJob(name="tidy", schedule="every 1m", payload=Script(argv=("false",)))
+    execution_id = await waiting(store, script)
+    (run,) = await claim(store, node)
+    outcome = Outcome(ErrorType.EXIT_CODE, "exited with 3", exit_code=3)
+    assert await finish(store, node, conclude(run, outcome, NOW, NOW + 1, 1.0)) == []
+    assert [attempt.exit_code for attempt in await store.list_attempts(execution_id)] == [3]
+    assert (await execution(store, execution_id)).exit_code == 3
+    (run,) = await claim(store, node, now=NOW + DAY)
+    assert await finish(store, node, conclude(run, Outcome(exit_code=0), NOW, NOW + 1, 1.0)) == []
+    assert [attempt.exit_code for attempt in await store.list_attempts(execution_id)] == [3, 0]
+    assert (await execution(store, execution_id)).exit_code == 0
