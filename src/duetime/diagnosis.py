@@ -58,6 +58,7 @@ async def _diagnose_postgres(value: Callable[[str], Any]) -> list[Check]:
             ("epochs", partial(cluster.epochs, doctor)),
             ("due timers", doctor.due_timers),
             ("waiting executions", doctor.waiting_runs),
+            ("waiting functions", doctor.waiting_functions),
             ("lost executions", partial(doctor.lost_runs, cluster.alive, value("RECONCILE_INTERVAL"))),
             ("history", partial(doctor.history, *map(value, HISTORY))),
             ("stray history", doctor.strays),
@@ -85,6 +86,7 @@ async def _diagnose_sqlite(value: Callable[[str], Any]) -> list[Check]:
     tables: dict[str, Callable[[], Check]] = {
         "due timers": doctor.due_timers,
         "waiting executions": doctor.waiting_runs,
+        "waiting functions": doctor.waiting_functions,
         "lost executions": partial(doctor.lost_runs, value("RECONCILE_INTERVAL")),
     }
     return await _all(_in_threads(looks), _in_threads(tables))

@@ -36,6 +36,7 @@ MOST_FAILURES = 10  # after which nothing more is asked
 NEWEST = 4  # ids of what requests made, beside those that were there before
 SHARE_FED = 0.8  # of the requests; the others go out as they were generated
 NDJSON = "application/x-ndjson"
+DATABASE = "sqlite:////nowhere/to-be-found.db"
 
 # What no schema says so well that a generator would hit on it. Nothing of it becomes due while the tests run.
 GOOD_FIELDS: dict[str, tuple[Any, ...]] = {
@@ -43,8 +44,9 @@ GOOD_FIELDS: dict[str, tuple[Any, ...]] = {
     "timezone": ("UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"),
     "start_at": (None, "2098-01-01T00:00:00Z"),
     "end_at": (None, "2120-01-01T00:00:00+02:00"),
-    "type": ("http_request",),
 }
+# What a payload has says which type it is for.
+TYPES = {"function": "python", "statement": "sql_query", "argv": "script", "script": "script", "url": "http_request"}
 GOOD_HEADERS: dict[str, tuple[str | None, ...]] = {
     "If-Match": ("*", '"1"', None),
     "Idempotency-Key": (None,),
@@ -108,7 +110,11 @@ class World:
             "key_id": [client.post("/api-keys", {"name": "a key"}).json()["key_id"]],
             "from": ["2020-01-01T00:00:00Z"],
             "to": [FAR],
+            "name": ["a database", person.name],
         }
+        assert client.put("/connections/a%20database", {"url": DATABASE}).status == 200
+        joined = client.post("/workers/join", {"name": "w", "functions": ["f"], "slots": 1})
+        self.worker: int = joined.json()["worker_id"]
 
     def learn(self, answer: Any) -> None:
         """Ids and cursors to go on with."""
@@ -141,6 +147,8 @@ class Asker:
             _set_header(case, "Last-Event-ID", "0")  # without it nothing comes until something happens
         if (harmless := self._harmless(case.body)) != case.body:
             case.body = harmless
+        if case.path == "/api/v1/workers/poll" and isinstance(case.body, dict) and _is_wait(case.body):
+            case.body = {**case.body, "wait_seconds": 0}  # whoever asks for less than there is waits for nothing
         answer = case.call(self._url, self._session, HEADERS, timeout=10)
         self.answers[f"{case.method} {case.path}", answer.status_code] += 1
         self._check(case, answer)
@@ -198,8 +206,16 @@ class Asker:
         if isinstance(payload, dict) and chance.random() < share:
             mended["payload"] = payload | {name: {"x-job": "x"} for name in payload.keys() & {"headers"}}
             mended["payload"]["url"] = self._world.url
+            kind = next((TYPES[name] for name in TYPES if name in payload), "http_request")
+            mended["type"] = kind
+            if kind != "http_request":
+                mended["payload"] = payload
         if "ids" in job:
             mended["ids"] = self._world.known("execution_id")
+        if "worker_id" in job and chance.random() < share:
+            mended["worker_id"] = self._world.worker
+        if job.keys() == {"url"}:
+            mended["url"] = DATABASE
         return mended
 
     def _harmless(self, body: Any) -> Any:
@@ -209,6 +225,11 @@ class Asker:
         if isinstance(body, dict):
             return {name: self._harmless(item) for name, item in body.items()}
         return self._world.url if isinstance(body, str) and body.lower().startswith(("http:", "https:")) else body
+
+
+def _is_wait(body: dict[str, Any]) -> bool:
+    wait = body.get("wait_seconds", 20)
+    return type(wait) in (int, float) and 0 <= wait <= 30
 
 
 def _is_good(case: Case, location: ParameterLocation) -> bool:

@@ -79,3 +79,12 @@ def people_anywhere(request: pytest.FixtureRequest, receiver: Receiver) -> Peopl
     if request.param == "sqlite":
         return People(request.getfixturevalue("guarded"), receiver)
     return People(request.getfixturevalue("pair")[0], receiver)
+
+
+@pytest.fixture(scope="session")
+def scripting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """Of a server that lets jobs run scripts."""
+    server = Server(tmp_path_factory.mktemp("scripting"), ALLOW_SCRIPTS="true").start()
+    yield server.client
+    assert server.returncode() is None, f"the server ended on its own: {server.errors()}"
+    server.close()

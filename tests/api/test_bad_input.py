@@ -114,8 +114,37 @@ class TestFields:
             "/payload/url", "/payload/headers/Host", "/payload/headers/TE"
         ]  # fmt: skip
 
-    def test_a_type_that_this_node_can_not_run_is_refused(self, person: Person) -> None:
-        refused(person.client.post("/jobs", person.body(type="script")), 400, "INVALID_REQUEST", "/type")
+    def test_a_type_that_the_operator_has_not_turned_on_is_refused_with_what_turns_it_on(self, person: Person) -> None:
+        answer = person.client.post("/jobs", person.body(type="script", payload={"argv": ["true"]}))
+        assert "ALLOW_SCRIPTS=true" in refused(answer, 400, "INVALID_REQUEST", "/type")
+
+    @pytest.mark.parametrize(
+        ("type_", "payload", "pointer"),
+        [
+            ("script", {}, "/payload"),
+            ("script", {"argv": ["a"], "script": "b"}, "/payload"),
+            ("script", {"argv": [""]}, "/payload/argv/0"),
+            ("script", {"argv": ["a"], "interpreter": "sh"}, "/payload/interpreter"),
+            ("script", {"argv": ["a"], "cwd": "here"}, "/payload/cwd"),
+            ("script", {"argv": ["a"], "env": {"1A": "x"}}, "/payload/env/1A"),
+            ("script", {"argv": ["a"], "env": {"DUETIME_ATTEMPT": "x"}}, "/payload/env/DUETIME_ATTEMPT"),
+            ("script", {"argv": ["a"], "env": {"A": "********"}}, "/payload/env/A"),
+            ("script", {"argv": ["a"], "env": {"A": "x" * 8193}}, "/payload/env/A"),
+            ("script", {"url": "http://example.org/"}, "/payload/url"),
+            ("sql_query", {"connection": "a"}, "/payload/statement"),
+            ("sql_query", {"statement": "SELECT 1"}, "/payload/connection"),
+            ("sql_query", {"connection": "", "statement": "SELECT 1"}, "/payload/connection"),
+            ("sql_query", {"connection": "a", "statement": "x" * 65_537}, "/payload/statement"),
+            ("python", {}, "/payload/function"),
+            ("python", {"function": "a", "kwargs": {"not a name": 1}}, "/payload/kwargs/not a name"),
+            ("python", {"function": "a", "args": {}}, "/payload/args"),
+        ],
+    )
+    def test_work_that_can_not_be_done_is_refused(
+        self, person: Person, type_: str, payload: dict[str, Any], pointer: str, scripting: Client
+    ) -> None:
+        answer = scripting.post("/jobs", person.body(type=type_, payload=payload))
+        refused(answer, 400, "INVALID_REQUEST", pointer)
 
 
 class TestSchedules:
@@ -213,9 +242,10 @@ class TestBodies:
         job_id = person.create(description="a\\u0000b")
         assert person.job(job_id)["description"] == "a\\u0000b"
 
-    def test_webhooks_of_a_job_are_not_there_yet(self, person: Person) -> None:
-        answer = person.client.post("/jobs", person.body(webhooks={"on_failure": "https://example.com/"}))
-        refused(answer, 400, "INVALID_REQUEST", "/webhooks")
+    @pytest.mark.parametrize("url", ["ftp://example.com/", "http://user:pass@example.com/", "nowhere"])
+    def test_webhooks_of_a_job_that_nobody_could_call_are_refused(self, person: Person, url: str) -> None:
+        answer = person.client.post("/jobs", person.body(webhooks={"on_failure": url}))
+        refused(answer, 400, "INVALID_REQUEST", "/webhooks/on_failure")
 
     def test_a_nul_in_a_large_body_is_refused_too(self, person: Person) -> None:
         payload = f'{{"url": "{person.receiver.url()}", "body": "{"x" * 100_000}\\u0000"}}'

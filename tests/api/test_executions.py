@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+from urllib.parse import urlencode
+
 import pytest
 
 from api.person import FAR, Person, refused
@@ -183,7 +186,84 @@ class TestDeadLetters:
     def test_what_is_not_dead_is_left_alone(self, person: Person) -> None:
         (row,) = person.wait_for_end(person.create("immediate"))
         answer = person.client.post("/dead-letters/redrive", {"ids": [row["execution_id"], NOBODY]})
-        assert answer.json() == {"redriven": 0, "executions": []}
+        assert answer.json() == {"redriven": 0, "executions": [], "last_at": None}
+
+    def test_found_and_redriven_by_the_same_words(self, person: Person) -> None:
+        job_id, failed = person.fail()
+        at = person.executions(job_id)[0]["scheduled_at"]
+        fitting = [
+            {"error_type": "http_error"}, {"http_status": "500"}, {"http_status": "5xx"}, {"http_status": "5XX"}, {"from": at},
+            {"to": FAR}, {"from": at, "to": FAR, "error_type": "http_error", "http_status": "500"},
+        ]  # fmt: skip
+        others = [
+            {"error_type": "timeout"}, {"http_status": "503"}, {"http_status": "4xx"}, {"to": at}, {"from": FAR}
+        ]  # fmt: skip
+        for words in [{}, *fitting, *others]:
+            found = person.client.get(f"/dead-letters?{urlencode({'job_id': job_id} | words)}").json()
+            assert [row["execution_id"] for row in found["executions"]] == ([] if words in others else [failed]), words
+            assert found["total"] == len(found["executions"])
+        for words in others:
+            assert person.client.post("/dead-letters/redrive", {"job_id": job_id} | words).json()["redriven"] == 0, (
+                words
+            )
+        for number, words in enumerate(fitting, start=1):
+            wanted = {"job_id": job_id} | words | {"http_status": 500 if "http_status" in words else None}
+            assert person.client.post("/dead-letters/redrive", wanted).json()["redriven"] == 1, words
+            person.wait_for_end(job_id, number + 1)
+
+    def test_redriven_at_a_pace_they_wait_for_their_turn(self, person: Person) -> None:
+        job_id, _ = person.fail()
+        for number in (2, 3):
+            person.client.post(f"/jobs/{job_id}/run")
+            person.wait_for_end(job_id, number)
+        failed = [
+            row["execution_id"] for row in person.client.get(f"/dead-letters?job_id={job_id}").json()["executions"]
+        ]
+        answer = person.client.post("/dead-letters/redrive", {"job_id": job_id, "per_second": 0.01}).json()
+        assert answer["redriven"] == len(failed) == 3
+        rows = {row["execution_id"]: row for row in person.executions(job_id)}
+        begun, *waiting = (rows[execution_id] for execution_id in answer["executions"])
+        scheduled = datetime.fromisoformat(begun["scheduled_at"])
+        turns = [datetime.fromisoformat(row["next_attempt_at"]) - scheduled for row in waiting]
+        assert turns == [timedelta(seconds=100), timedelta(seconds=200)]
+        assert answer["last_at"] == waiting[1]["next_attempt_at"]
+        assert not any(rows[execution_id]["dead"] for execution_id in failed)
+        person.wait_for_state(job_id, "FAILED")
+        holds = person.client.get(f"/jobs/{job_id}/why").json()["holds"]
+        assert f"the next one that waits is due at {waiting[0]['next_attempt_at']}, in " in " ".join(holds)
+        assert "overlap" not in " ".join(holds)
+        cancelled = person.client.post(f"/executions/{waiting[0]['execution_id']}/cancel")
+        assert (cancelled.status, cancelled.json()["state"]) == (202, "CANCELLED")
+        person.client.delete(f"/jobs/{job_id}")
+
+    def test_the_oldest_runs_first(self, person: Person) -> None:
+        job_id, first = person.fail()
+        person.client.post(f"/jobs/{job_id}/run")
+        second = person.wait_for_end(job_id, 2)[0]["execution_id"]
+        answer = person.client.post("/dead-letters/redrive", {"job_id": job_id, "per_second": 0.01}).json()
+        (entry,) = [
+            entry for entry in person.client.get("/audit?action=dead_letters.redrive&limit=100").json()["entries"]
+            if first in str(entry["after"])
+        ]  # fmt: skip
+        assert entry["after"]["executions"] == [
+            {"dead": dead, "new": new} for dead, new in zip((first, second), answer["executions"], strict=True)
+        ]
+        person.client.delete(f"/jobs/{job_id}")
+
+    def test_those_of_cancelled_jobs_take_no_place(self, person: Person) -> None:
+        job_id, _ = person.fail()
+        cancelled, _ = person.fail()
+        person.client.delete(f"/jobs/{cancelled}")
+        at = person.executions(job_id)[0]["scheduled_at"]
+        answer = person.client.post("/dead-letters/redrive", {"from": at, "limit": 1}).json()
+        assert answer["executions"] == [person.wait_for_end(job_id, 2)[0]["execution_id"]]
+
+    def test_a_pace_of_more_than_a_day_is_refused(self, person: Person) -> None:
+        job_id, failed = person.fail()
+        for wanted in ({"ids": [failed]}, {"job_id": job_id}):
+            answer = person.client.post("/dead-letters/redrive", wanted | {"per_second": 1e-6})
+            assert "more than a day" in refused(answer, 400, "INVALID_REQUEST", "/per_second")
+        assert person.executions(job_id)[0]["dead"] is True
 
     @pytest.mark.parametrize(
         ("wanted", "status", "pointer"),
@@ -191,7 +271,23 @@ class TestDeadLetters:
             ({"ids": [1]}, 400, "/ids/0"),
             ({"ids": "x"}, 400, "/ids"),
             ({"limit": 0}, 400, "/limit"),
-            ({"limit": 1001}, 400, "/limit"),
+            ({"limit": 10_001}, 400, "/limit"),
+            ({"per_second": 0}, 400, "/per_second"),
+            ({"per_second": 1001}, 400, "/per_second"),
+            ({"error_type": "bad_luck"}, 400, "/error_type"),
+            *(({"http_status": status}, 400, "/http_status") for status in (0, 99, 1000, "5x", "0xx", "", True)),
+            ({"from": "yesterday"}, 400, "/from"),
+            ({"to": "1"}, 400, "/to"),
+            *(
+                ({"ids": [NOBODY], **words}, 400, "/ids")
+                for words in (
+                    {"job_id": NOBODY},
+                    {"error_type": "timeout"},
+                    {"http_status": 500},
+                    {"from": FAR},
+                    {"to": FAR},
+                )
+            ),
             ({"idz": []}, 400, "/idz"),
             ({"ids": [NOBODY] * 1001}, 400, "/ids"),
             ({"ids": ["x"]}, 404, None),

@@ -84,8 +84,17 @@ TABLE: dict[str, dict[str, str]] = {
     },
     "post /executions/{execution_id}/cancel": _ONE_RUN,
     "post /executions/{execution_id}/retry": _ONE_RUN,
-    "get /dead-letters": {**_PAGE, "query cursor": EXECUTIONS_CURSOR, "query job_id": JOB_ID},
-    "post /dead-letters/redrive": {"body ids": EXECUTION_ID, "body job_id": JOB_ID, "body limit": NOTHING},
+    "get /dead-letters": {
+        **_PAGE, **_SPAN, "query cursor": EXECUTIONS_CURSOR, "query job_id": JOB_ID, "query error_type": NOTHING,
+        "query http_status": NOTHING,
+    },
+    "post /dead-letters/redrive": {
+        "body ids": EXECUTION_ID, "body job_id": JOB_ID,
+        **{
+            f"body {name}": NOTHING
+            for name in ("error_type", "http_status", "from", "to", "limit", "per_second")
+        },
+    },
     "post /schedules/preview": {
         f"body {name}": NOTHING for name in ("schedule", "timezone", "dst", "after", "count")
     },
@@ -115,9 +124,19 @@ TABLE: dict[str, dict[str, str]] = {
     "post /workers/leave": {"body worker_id": WORKER},
     "get /health": {"query verbose": NOTHING},
 }  # fmt: skip
-ADMINS_ONLY = {"get /api-keys", "post /api-keys", "delete /api-keys/{key_id}", "get /audit", "get /cluster",
-               "delete /circuits/{circuit}", "put /connections/{name}", "delete /connections/{name}",
-               "post /workers/poll", "post /workers/report", "post /workers/leave"}
+ADMINS_ONLY = {
+    "get /api-keys",
+    "post /api-keys",
+    "delete /api-keys/{key_id}",
+    "get /audit",
+    "get /cluster",
+    "delete /circuits/{circuit}",
+    "put /connections/{name}",
+    "delete /connections/{name}",
+    "post /workers/poll",
+    "post /workers/report",
+    "post /workers/leave",
+}
 # There, the name of what is another's is as good as any: something of one's own comes of it.
 MAKES = {("post /jobs", JOB_KEY), ("post /jobs", IDEMPOTENCY_KEY), ("post /jobs:batch", JOB_KEY),
          ("put /jobs/by-key/{key}", JOB_KEY), ("put /jobs/{job_id}", JOB_KEY), ("patch /jobs/{job_id}", JOB_KEY),
@@ -207,6 +226,9 @@ def make_things(people: People, owner: Known) -> Things:
     assert once.status == 201
     jobs = [waiting, paused, hanging, failed, done, once.json()["job_id"]]
     key = people.make_key(people.ada, name=MARK, user_id="ann")
+    assert people.ada.put(f"/connections/{MARK}", {"url": f"sqlite:////{MARK}.db"}).status == 200
+    joined = people.ada.post("/workers/join", {"name": MARK, "functions": [MARK], "slots": 1})
+    assert joined.status == 201
     audit = people.ada.get("/audit?limit=1").json()
     return Things(
         owner,
@@ -226,6 +248,8 @@ def make_things(people: People, owner: Known) -> Things:
             EVENT: ["0", "1"],
             CIRCUIT: [it["circuit"] for it in people.ada.get("/circuits").json()["circuits"]],
             VERSION: ['"1"', "*"],
+            CONNECTION: [MARK],
+            WORKER: [str(joined.json()["worker_id"])],
         },
     )
 
@@ -247,14 +271,15 @@ def snapshot(admin: Known) -> list[Any]:
     histories = [admin.get(f"/jobs/{job['job_id']}/executions").json() for job in jobs]
     letters = admin.pages("/dead-letters", "executions")
     keys, audit = admin.get("/api-keys").json(), admin.pages("/audit", "entries")
-    circuits = admin.get("/circuits").json()
+    circuits, connections = admin.get("/circuits").json(), admin.get("/connections").json()
+    workers = admin.get("/workers").json()
     assert jobs
     assert runs
     assert audit
     return [
         jobs, runs, [(answer.headers["etag"], answer.json()) for answer in details],
         [answer.json() for answer in attempts], histories, letters, keys, audit,
-        circuits,
+        circuits, connections, workers,
     ]  # fmt: skip
 
 
@@ -366,6 +391,8 @@ class TestAnotherTenants:
             made = answer.json()
             for job_id in made.get("created") or [made["job_id"]]:
                 assert intruder.delete(f"/jobs/{job_id}?purge=true").status == 200
+        if ask.route == "put /connections/{name}" and answer.status == 200:
+            assert intruder.delete(f"/connections/{name}").status == 200
         return answer
 
     def _check(self, ask: Ask, answer: Answer, is_admin: bool, name: str) -> None:
@@ -514,3 +541,34 @@ class TestAnotherUsers:
         answer = other.post("/dead-letters/redrive", {"ids": [own, *victim.names[EXECUTION_ID]]})
         assert answer.status == 403
         assert len(other.executions(own_job)) == 1
+
+
+class TestWorkers:
+    """What a worker holds is named by the ids of executions: those of another tenant's are as if they were not there."""
+
+    def test_of_another_tenant_get_nothing_and_end_nothing(self, people_anywhere: People) -> None:
+        ada, eve = people_anywhere.ada, people_anywhere.eve
+        own, other = (_join(client) for client in (ada, eve))
+        job_id = ada.create(type="python", schedule="immediate", payload={"function": MARK, "args": [MARK]})
+        assert eve.post("/workers/poll", {"worker_id": other, "free": 9, "wait_seconds": 0}).json() == {}
+        (held,) = ada.post("/workers/poll", {"worker_id": own, "free": 9, "wait_seconds": 5}).json()["assignments"]
+        claim = {name: held[name] for name in ("execution_id", "attempt", "token")}
+        said = {
+            "worker_id": other, "running": [held["execution_id"]], "unbegun": [held["execution_id"]],
+            "ended": [{**claim, "started_at": 0, "ended_at": 1, "result": "1"}],
+            "notes": [{**claim, "text": "not mine", "progress": 1}],
+        }  # fmt: skip
+        assert eve.post("/workers/report", said).json() == {"refused": [held["execution_id"]]}
+        assert ada.executions(job_id)[0]["state"] == "RUNNING"
+        assert "not mine" not in ada.get(f"/executions/{held['execution_id']}/logs").json()["logs"]
+        assert [it["worker_id"] for it in eve.get("/workers").json()["workers"]] == [other]
+        assert eve.get("/connections").json() == {"connections": []}
+        assert ada.post("/workers/report", {**said, "worker_id": own, "unbegun": []}).json() == {}
+        assert ada.executions(job_id)[0]["state"] == "COMPLETED"
+
+
+def _join(client: Known) -> int:
+    answer = client.post("/workers/join", {"name": "a worker", "functions": [MARK], "slots": 9})
+    assert answer.status == 201, answer
+    worker_id: int = answer.json()["worker_id"]
+    return worker_id

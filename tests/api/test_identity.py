@@ -324,7 +324,9 @@ class TestOwners:
         assert job_ids(people.eve, "/dead-letters") == ([], 0)
         assert people.eve.post("/dead-letters/redrive", {}).json()["redriven"] == 0
         assert people.bob.post("/dead-letters/redrive", {"job_id": of_ann}).json()["redriven"] == 0
-        assert people.bob.post("/dead-letters/redrive", {}).json()["redriven"] == 1
+        assert job_ids(people.bob, "/dead-letters?http_status=5xx&error_type=http_error") == ([of_bob], 1)
+        assert people.eve.post("/dead-letters/redrive", {"http_status": "5xx"}).json()["redriven"] == 0
+        assert people.bob.post("/dead-letters/redrive", {"http_status": "5xx"}).json()["redriven"] == 1
         people.ada.wait_for_ends([of_bob])
         assert (len(people.ada.executions(of_ann)), len(people.ada.executions(of_bob))) == (1, 2)
 

@@ -54,8 +54,24 @@ def test_dead_letters_are_listed_and_redriven(duetime: Any) -> None:
     assert "1 run again" in duetime.ok("dead-letters", "redrive", "--job", name)
 
 
+def test_dead_letters_are_found_by_filter_and_redriven_at_a_pace(duetime: Any) -> None:
+    name, _ = duetime.create("--retries", "0", path="/500")
+    dead = duetime.run_until(name, "FAILED")["execution_id"]
+    fits = ["--job", name, "--http-status", "5xx", "--error-type", "http_error", "--from", "2020-01-01T00:00:00Z"]
+    assert dead in duetime.ok("dead-letters", "list", *fits)
+    for other in (["--http-status", "404"], ["--error-type", "timeout"], ["--to", "2020-01-01T00:00:00Z"]):
+        assert "no dead letters" in duetime.ok("dead-letters", "list", "--job", name, *other)
+        assert duetime.json("dead-letters", "redrive", "--job", name, *other)["redriven"] == 0
+    said = duetime.ok("dead-letters", "redrive", *fits, "--per-second", "0.5", "--limit", "5000")
+    assert "1 run again, the last at 20" in said
+    refused = duetime("dead-letters", "redrive", "--http-status", "lots")
+    assert (refused.exit_code, "5xx" in refused.stderr) == (1, True)
+
+
 def test_a_redrive_that_does_not_say_which_exits_2(duetime: Any) -> None:
-    for args in ([], [UNKNOWN, "--all"]):
+    for args in (
+        [], [UNKNOWN, "--all"], [UNKNOWN, "--job", "x"], [UNKNOWN, "--http-status", "500"], ["--all", "--job", "x"]
+    ):  # fmt: skip
         result = duetime("dead-letters", "redrive", *args)
         assert result.exit_code == 2
         assert "say which dead letters" in result.stderr

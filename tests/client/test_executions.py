@@ -67,7 +67,14 @@ def test_dead_letters_are_run_again(client: Any, job: Define, ended: Callable[[s
     assert (named.redriven, len(named.executions)) == (1, 1)
     retried = client.retry_execution(dead[1].execution_id)
     assert retried.job_id == job_id
-    assert client.redrive(job_id=job_id, limit=50).redriven >= 1
+    assert dead[2].execution_id in {
+        found.execution_id for found in client.dead_letters(job_id=job_id, http_status="5xx")
+    }
+    assert list(client.dead_letters(job_id=job_id, error_type="timeout")) == []
+    assert client.redrive(job_id=job_id, http_status=404).redriven == 0
+    paced = client.redrive(job_id=job_id, http_status=500, limit=50, per_second=100)
+    assert paced.redriven >= 1
+    assert paced.last_at is not None
     with pytest.raises(ValueError, match="given no ids"):
         client.redrive([])  # the server would take that for all
 

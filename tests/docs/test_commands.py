@@ -31,9 +31,10 @@ class Terminal:
         self._environment = {**os.environ, "DUETIME_URL": url, "PATH": f"{self._commands()}:{os.environ['PATH']}"}
 
     def _commands(self) -> Path:
-        """A folder with `duetime`, and `curl` if the machine has none."""
+        """A folder with `duetime`, a `python` that can import it, and `curl` if the machine has none."""
         folder = self._folder / "bin"
         folder.mkdir()
+        self._script(folder / "python", f'"{sys.executable}" "$@"')
         self._script(folder / "duetime", f'"{sys.executable}" -m duetime.cli.main "$@"')
         if shutil.which("curl") is None:
             self._script(folder / "curl", f'"{sys.executable}" "{Path(__file__).with_name("curl.py")}" "$@"')

@@ -77,6 +77,15 @@ async def test_a_kept_connection_that_the_target_cuts_as_we_write_is_replaced_on
     assert (target.connections, len(target.received)) == (2, 3)
 
 
+async def test_what_is_to_run_at_most_once_is_not_sent_again_when_a_kept_connection_is_cut(
+    executor: HttpExecutor, target: Hostile, task: MakeTask
+):
+    once = msgspec.structs.replace(task(target.url("/stale")), repeatable=False)
+    assert (await executor.execute(once)).http_status == 200
+    assert (await executor.execute(once)).error_type is ErrorType.CONNECTION_ERROR
+    assert (target.connections, len(target.received)) == (1, 2)
+
+
 @pytest.mark.parametrize("is_kept", [False, True])
 async def test_nothing_is_sent_once_the_lease_is_in_doubt(
     executor: HttpExecutor, target: Hostile, task: MakeTask, is_kept: bool

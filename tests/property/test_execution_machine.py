@@ -270,7 +270,7 @@ class ExecutionMachine(RuleBasedStateMachine):
         letters = [execution_id for execution_id, known in self.model.executions.items() if known.dead]
         pairs = tuple((execution_id, new_id(self.now)) for execution_id in letters)
         dead = [letter for letter in letters if self.record(letter).job_id not in self.cancelled]
-        assert self.apply(c.Redrive(self.now, TENANT, pairs)) == list(pairs)
+        assert self.apply(c.Redrive(self.now, TENANT, pairs)) == [pair for pair in pairs if pair[0] in dead]
         assert self.apply(c.Redrive(self.now, TENANT, tuple((old, new_id(self.now)) for old in dead))) == []
         for execution_id in dead:
             known = self.model.executions[execution_id]

@@ -20,6 +20,7 @@ from duetime.domain.checkup import (
     some,
     span,
     unowned,
+    waiting_functions,
     waiting_runs,
     warning,
 )
@@ -63,12 +64,15 @@ def test_timers_are_judged_by_how_late_the_earliest_is(count: int, late: int, st
 )
 def test_waiting_executions_have_more_time(late: int, status: Status):
     assert waiting_runs(2, late).status is status
+    assert waiting_functions(2, late, 1).status is status
 
 
 def test_lag_says_how_many_and_how_late():
     assert due_timers(1, 1500).found == "1 timer is due in the past, the earliest by 1.5 s."
     assert due_timers(12_000, 7_200_000).found == "More than 10,000 timers are due in the past, the earliest by 2 h."
     assert waiting_runs(2, 900).found == "2 executions wait for a worker, the earliest for 900 ms."
+    assert waiting_functions(1, 900, 0).found == "1 function waits for a worker, the earliest for 900 ms."
+    assert waiting_functions(0, 0, 2).found == "No function waits for a worker; 2 workers have joined."
 
 
 def test_runs_of_ended_nodes_are_a_warning_until_the_reconciler_had_its_chance_twice():

@@ -6,13 +6,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from duetime.domain.commands import Command, NewJob, Reseal
+from duetime.domain.commands import Command, NewJob, Reseal, ResealConnection
 from duetime.domain.errors import Overloaded
 from duetime.domain.job import JobSpec
 from duetime.domain.payloads import HttpRequest
-from duetime.domain.secrets import key_id_of, list_values, seal_job, unseal_payload
+from duetime.domain.secrets import connection_place, key_id_of, list_values, seal_job, unseal_payload
+from duetime.ports.store import ConnectionRecord
 from duetime.rotation import MOST_PASSES, PAGE, reseal_all, rotate_file
 from duetime.vault.aes import AesVault
 from duetime.vault.key_file import KeyFile
@@ -27,16 +29,26 @@ class FakeDefinitions:
 
     def __init__(self, jobs: Sequence[NewJob]) -> None:
         self.rows = {job.job_id: (job.job_id, job.tenant, 1, job.spec) for job in jobs}
+        self.connections: dict[str, ConnectionRecord] = {}
         self.between: Callable[[], None] = lambda: None
         self.commands = 0
 
     async def list_specs(self, after: str, limit: int) -> list[tuple[str, str, int, JobSpec]]:
         return [row for job_id, row in sorted(self.rows.items()) if job_id > after][:limit]
 
+    async def list_connections(self, tenant: str | None, limit: int) -> list[ConnectionRecord]:
+        return list(self.connections.values())[:limit]
+
     async def apply(self, commands: Sequence[Command]) -> list[Any]:
         self.commands += 1
         self.between()
         (command,) = commands
+        if isinstance(command, ResealConnection):
+            record = self.connections[command.name]
+            is_same = record.url == command.old
+            if is_same:
+                self.connections[command.name] = msgspec.structs.replace(record, url=command.new)
+            return [is_same]
         assert isinstance(command, Reseal)
         done = 0
         for job_id, version, new in command.changes:
@@ -67,6 +79,22 @@ def nobody(seen: int) -> None:
 def secret_job(tenant: str = "acme") -> NewJob:
     payload = HttpRequest(URL, headers={"A": SECRET}, body={"t": [1, "x"]}, secret=("/body/t",))
     return new_job(spec(payload=payload), tenant=tenant)
+
+
+def connection(name: str, vault: AesVault) -> ConnectionRecord:
+    return ConnectionRecord(
+        "acme", name, vault.seal("acme", connection_place(name), SECRET), "db.example/app", 1, "ann"
+    )
+
+
+async def test_the_urls_of_connections_are_sealed_with_the_newest_key_too():
+    old, newest, lost = make_key(), make_key(), make_key()
+    store = FakeDefinitions([])
+    store.connections = {"a": connection("a", AesVault((old,))), "b": connection("b", AesVault((lost,)))}
+    done = await reseal_all(store, AesVault((newest, old)), nobody)
+    assert (done.sealed, done.left, list(done.broken)) == (1, 1, ["connection b"])
+    assert key_id_of(store.connections["a"].url) == newest.id
+    assert AesVault((newest,)).unseal("acme", connection_place("a"), store.connections["a"].url) == SECRET
 
 
 async def test_all_is_sealed_with_the_newest_key_also_what_was_plain():

@@ -34,7 +34,7 @@ _STATUS = re.compile(r"([1-9])(\d\d|xx)", re.ASCII | re.IGNORECASE)
 
 
 class RedriveRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"since": "from", "until": "to"}):
-    """Either ids, or a filter: then up to `limit` of the latest dead letters that it fits; of those the oldest runs first.
+    """Either ids, or a filter: then up to `limit` of the latest dead letters that it fits, the oldest of them first.
 
     With `per_second` no more than so many of them are due in a second.
     """

@@ -12,6 +12,10 @@ from duetime.cli.options import Execution, Follow, Json, Limit, client_of, compl
 app = typer.Typer(no_args_is_help=True, help="Executions: one due instant of one job each.")
 dead_letters = typer.Typer(no_args_is_help=True, help="Executions that ran out of attempts.")
 
+Since = Annotated[str | None, typer.Option("--from", help="Scheduled at or after this instant.")]
+Until = Annotated[str | None, typer.Option("--to", help="Scheduled before this instant.")]
+WithError = Annotated[str | None, typer.Option("--error-type", help="timeout, http_error, … of the last attempt.")]
+WithStatus = Annotated[str | None, typer.Option("--http-status", help="Of the last attempt: 503, or 5xx.")]
 OfJob = Annotated[str | None, typer.Option("--job", help="Only of this job.", autocompletion=complete_job)]
 
 
@@ -20,8 +24,8 @@ def list_executions(
     context: typer.Context,
     state: Annotated[str | None, typer.Option(help="QUEUED, RUNNING, COMPLETED, FAILED, …")] = None,
     job: OfJob = None,
-    since: Annotated[str | None, typer.Option("--from", help="Scheduled at or after this instant.")] = None,
-    until: Annotated[str | None, typer.Option("--to", help="Scheduled before this instant.")] = None,
+    since: Since = None,
+    until: Until = None,
     limit: Limit = 20,
     as_json: Json = False,
 ) -> None:
@@ -122,14 +126,24 @@ def retry(context: typer.Context, execution: Execution, as_json: Json = False) -
 
 
 @dead_letters.command("list")
-def list_dead_letters(context: typer.Context, job: OfJob = None, limit: Limit = 20, as_json: Json = False) -> None:
+def list_dead_letters(
+    context: typer.Context,
+    job: OfJob = None,
+    error_type: WithError = None,
+    http_status: WithStatus = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Limit = 20,
+    as_json: Json = False,
+) -> None:
     """Executions that ran out of attempts, the latest first.
 
     \b
     duetime dead-letters list --job daily-report
+    duetime dead-letters list --http-status 5xx --from 2027-01-01T00:00:00Z
     """
     client = client_of(context)
-    query = {"job_id": None if job is None else find_job_id(client, job)}
+    query = _filter(client, job, error_type, http_status, since, until)
     _print_list(client, "/dead-letters", query, limit, as_json, "no dead letters")
 
 
@@ -137,37 +151,61 @@ def list_dead_letters(context: typer.Context, job: OfJob = None, limit: Limit = 
 def redrive(
     context: typer.Context,
     ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[EXECUTION]...", help="Which; or say --job or --all.")
+        list[str] | None, typer.Argument(metavar="[EXECUTION]...", help="Which; or say a filter, or --all.")
     ] = None,
     job: OfJob = None,
+    error_type: WithError = None,
+    http_status: WithStatus = None,
+    since: Since = None,
+    until: Until = None,
     every: Annotated[bool, typer.Option("--all", help="Of all jobs.")] = False,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, max=1000, help="How many at most, with --job or --all.")
+        int, typer.Option("--limit", "-n", min=1, max=10_000, help="How many at most, with a filter or --all.")
     ] = 100,
+    per_second: Annotated[
+        float | None, typer.Option("--per-second", help="No more than so many in a second; all at once if left out.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run dead letters again, each as a new execution.
+    """Run dead letters again, each as a new execution: the latest, of which the oldest runs first.
 
     \b
     duetime dead-letters redrive 0198c0de-1234-7abc-8def-0123456789ab
     duetime dead-letters redrive --job daily-report
-    duetime dead-letters redrive --all --limit 1000
+    duetime dead-letters redrive --http-status 5xx --limit 5000 --per-second 10
     """
     from duetime.cli.output import print_json, print_line
 
-    if sum((bool(ids), job is not None, every)) != 1:
-        raise BadUsage("say which dead letters: ids, or --job NAME, or --all")
+    has_filter = any(it is not None for it in (job, error_type, http_status, since, until))
+    if bool(ids) == (has_filter or every) or (job is not None and every):
+        raise BadUsage(
+            "say which dead letters: ids, or a filter (--job, --error-type, --http-status, --from, --to), or --all"
+        )
     client = client_of(context)
-    body: dict[str, Any] = {"ids": ids} if ids else {"limit": limit}
-    if job is not None:
-        body["job_id"] = find_job_id(client, job)
+    named = _filter(client, job, error_type, http_status, since, until)
+    body: dict[str, Any] = {"ids": ids} if ids else {name: it for name, it in named.items() if it is not None}
+    body |= {} if ids else {"limit": limit}
+    body |= {} if per_second is None else {"per_second": per_second}
     answer = client.post("/dead-letters/redrive", body)
     if as_json:
         print_json(answer)
         return
-    print_line(f"{answer['redriven']:,} run again")
+    is_paced = per_second is not None and answer["redriven"]
+    print_line(f"{answer['redriven']:,} run again" + (f", the last at {answer['last_at']}" if is_paced else ""))
     for execution_id in answer["executions"]:
         print_line(execution_id)
+
+
+def _filter(
+    client: Any, job: str | None, error_type: str | None, http_status: str | None, since: str | None, until: str | None
+) -> dict[str, Any]:
+    return {
+        "job_id": None if job is None else find_job_id(client, job),
+        "error_type": error_type,
+        "http_status": http_status,
+        "from": since,
+        "to": until,
+    }
 
 
 def print_logs(client: Any, execution: str, follow: bool, as_json: bool) -> None:
@@ -200,12 +238,15 @@ def print_logs(client: Any, execution: str, follow: bool, as_json: bool) -> None
 
 def _print_list(client: Any, path: str, query: dict[str, Any], limit: int, as_json: bool, empty: str) -> None:
     from duetime.cli.output import milliseconds, print_json, print_line, print_table, state, when
+    from duetime.cli.progress import Progress
 
     executions: list[dict[str, Any]] = []
     total = 0
-    for page in client.pages(path, "executions", query, limit):
-        executions += page["executions"]
-        total = page["total"]
+    with Progress("executions") as progress:
+        for page in client.pages(path, "executions", query, limit):
+            executions += page["executions"]
+            total = page["total"]
+            progress.tell(len(executions))
     if as_json:
         print_json({"executions": executions, "total": total})
         return

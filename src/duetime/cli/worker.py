@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from duetime.cli.errors import BadUsage, CommandFailed
+from duetime.cli.options import Json
 
 
 def worker(
@@ -24,6 +25,7 @@ def worker(
     name: Annotated[
         str | None, typer.Option(help="Its name in lists; the machine's and the process's if left out.")
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Run the Python functions of an app, for the server that --url names, until Ctrl-C.
 
@@ -34,6 +36,7 @@ def worker(
     duetime worker jobs:app --concurrency 100 --processes 4
     duetime --url https://duetime.example worker jobs.py:app --pool process
     """
+    from duetime.cli.output import print_json_line
     from duetime.functions.fleet import run_processes
     from duetime.functions.loading import AppNotFound, load_app
     from duetime.functions.source import SourceRefused
@@ -57,6 +60,8 @@ def worker(
 
     try:
         _put_jobs(app, url, root.params["given"])
+        if as_json:
+            print_json_line({"app": app, "processes": processes, "concurrency": concurrency, "pool": pool})
         code = run_processes(app, processes, make_worker)
     except (AppNotFound, ValueError) as error:
         raise BadUsage(str(error)) from None

@@ -98,6 +98,16 @@ def waiting_runs(count: int, late: int) -> Check:
     return _by_lateness("waiting executions", late, WAITING_WARNING, WAITING_PROBLEM, found, advice)
 
 
+def waiting_functions(count: int, late: int, workers: int) -> Check:
+    """`count` Python functions could be called and are not, the earliest since `late` ms; there are so many workers."""
+    if not count:
+        joined = how_many(workers, "worker", "has", "have")
+        return ok("waiting functions", f"No function waits for a worker; {joined} joined.")
+    found = f"{how_many(count, 'function', 'waits', 'wait')} for a worker, the earliest for {span(late)}."
+    advice = "Start workers that know them (`duetime worker module:app`), or raise their --concurrency."
+    return _by_lateness("waiting functions", late, WAITING_WARNING, WAITING_PROBLEM, found, advice)
+
+
 def lost_runs(count: int, since: int | None, reconcile_seconds: float) -> Check:
     """Executions that are RUNNING on nodes that have ended, the earliest of them `since` ms ago (None: not known)."""
     if not count:

@@ -26,6 +26,10 @@ LONGEST_PROGRESS = 4096
 LONGEST_NOTE = 65_536  # characters of log in one note
 
 
+WorkerId = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+At = Annotated[int, Meta(ge=0, le=2**53)]  # ms since the epoch
+
+
 class Wire(msgspec.Struct, frozen=True, omit_defaults=True):
     """Base of all that is sent. Unknown fields are passed over: either end may be the newer one."""
 
@@ -44,7 +48,7 @@ class Joined(Wire, frozen=True):
 
 
 class Polling(Wire, frozen=True):
-    worker_id: int
+    worker_id: WorkerId
     free: Annotated[int, Meta(ge=1, le=MOST_SLOTS)]  # as many assignments at most
     wait_seconds: Annotated[float, Meta(ge=0, le=LONGEST_WAIT_SECONDS)] = 20.0
 
@@ -76,8 +80,8 @@ class Ended(Wire, frozen=True):
     execution_id: str
     attempt: int
     token: int
-    started_at: int
-    ended_at: int
+    started_at: At
+    ended_at: At
     error_type: Literal["function_error", "rejected", "timeout", "cancelled"] | None = None
     error_message: Annotated[str, Meta(max_length=2000)] | None = None
     result: Annotated[str, Meta(max_length=LONGEST_RESULT)] | None = None
@@ -98,7 +102,7 @@ class Note(Wire, frozen=True):
 class Reporting(Wire, frozen=True):
     """Also a sign of life: one at least every third of the lease, with nothing in it if there is nothing to say."""
 
-    worker_id: int
+    worker_id: WorkerId
     # All that it holds: assigned to it, and the end not yet reported. What the ledger has beside them never reached it
     # (an answer was lost on its way), and is given to others.
     running: Annotated[list[str], Meta(max_length=MOST_RUNNING)]
@@ -117,7 +121,7 @@ class Reported(Wire, frozen=True):
 class Leaving(Wire, frozen=True):
     """A worker that has ended all it ran says so; what it still holds goes to others at once."""
 
-    worker_id: int
+    worker_id: WorkerId
 
 
 def error_type_of(ended: Ended) -> ErrorType | None:

@@ -268,7 +268,8 @@ class Desk:
             message, result = message and redact(message, handed.secrets), result and redact(result, handed.secrets)
         outcome = Outcome(error_type_of(end), message, None, result, end.retry_after_seconds)
         now = self._clock.now()
-        return conclude(handed.run, outcome, now - max(0, end.ended_at - end.started_at), now, self._chance())
+        took = min(max(0, end.ended_at - end.started_at), now)
+        return conclude(handed.run, outcome, now - took, now, self._chance())
 
     async def _look(self, known: _Known, reporting: Reporting) -> list[str]:
         """Now and then: what is it to stop, and does it know of all that it runs? Answers the first."""

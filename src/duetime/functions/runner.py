@@ -43,6 +43,8 @@ class Runner:
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweeper: asyncio.TimerHandle | None = None
         self._is_settling = False
+        self._busy_seconds = 0.0
+        self._busy_since = 0.0
         self.trusted_until = 0.0  # of the lease, on the monotonic clock: nothing begins after it
         self.has_long = False
         self.ended = 0  # calls, ever
@@ -53,6 +55,10 @@ class Runner:
 
     def held(self) -> int:
         return len(self._calls)
+
+    def busy_seconds(self) -> float:
+        """For how long, of all its time, it has held a call."""
+        return self._busy_seconds + (monotonic() - self._busy_since if self._calls else 0.0)
 
     def running(self) -> list[str]:
         """The executions it holds. What it held and is not among them any more goes to other workers."""
@@ -70,6 +76,8 @@ class Runner:
 
     def offer(self, assignments: Iterable[Assignment]) -> None:
         moment = monotonic()
+        if not self._calls:
+            self._busy_since = moment
         for assignment in assignments:
             known = self._calls.get(assignment.execution_id)
             if known is not None:
@@ -144,9 +152,14 @@ class Runner:
         if call.verdict is not None:
             ended = end_of(call, call.verdict, _sentence(call), self._now())
         call.is_over = True
-        del self._calls[call.assignment.execution_id]
+        self._let_go(call)
         self._outbox.put(call, ended)
         self.ended += 1
+
+    def _let_go(self, call: Call) -> None:
+        del self._calls[call.assignment.execution_id]
+        if not self._calls:
+            self._busy_seconds += monotonic() - self._busy_since
 
     def _settle_soon(self) -> None:
         if not self._is_settling:
@@ -239,7 +252,7 @@ class Runner:
     def _abandon(self, call: Call) -> None:
         call.is_over = True
         call.context.cancelled = True
-        del self._calls[call.assignment.execution_id]
+        self._let_go(call)
         if call.began_at and call.task is not None:
             call.task.cancel()
         elif call.began_at:

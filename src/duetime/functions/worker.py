@@ -39,6 +39,7 @@ BUSY_BEAT_SECONDS = 2.0  # while something runs: so long may a cancel take to be
 AHEAD_SECONDS = 0.05  # as many calls are fetched ahead of their slots as end in so long
 MOST_UNSAID = 4 * MOST_REPORTED  # ends that wait to be reported, before no more is asked for
 POLL_LINGER_SECONDS = 0.002
+SHORTEST_PACE_SECONDS = 0.0005  # a pace is measured over no less
 FLUSH_SECONDS = 5.0  # for the last reports of a worker that stops
 SHORTEST_BACKOFF_SECONDS = 0.1
 LONGEST_BACKOFF_SECONDS = 10.0
@@ -186,6 +187,7 @@ class Worker:
                 await self._wait_for_source("could not ask for work", error)
                 continue
             self._backoff.reset()
+            self._pace.came(len(polled.assignments))
             self._runner.offer(polled.assignments)
             if not polled.assignments and monotonic() - sent_at < POLL_LINGER_SECONDS < self._poll_seconds:
                 await asyncio.sleep(POLL_LINGER_SECONDS)  # a source that does not wait is not asked without a pause
@@ -195,7 +197,8 @@ class Worker:
         has_lingered = False
         while True:
             self._runner.changed.clear()
-            ahead = 0 if self._runner.has_long else min(self._pace.ahead(self._runner.ended), self._prefetch)
+            ahead = min(self._pace.ahead(self._runner.ended, self._runner.busy_seconds()), self._prefetch)
+            ahead = 0 if self._runner.has_long else ahead
             room = min(self._runner.room() + ahead, MOST_SLOTS)
             if room < 1 or not self._is_reporting or len(self._outbox) >= MOST_UNSAID:
                 await self._runner.changed.wait()
@@ -289,19 +292,27 @@ class Worker:
 
 
 class Pace:
-    """How fast calls end, and so how many may be fetched ahead without waiting for long."""
+    """How fast calls end, and so how many may be fetched ahead without waiting for long.
+
+    Time in which none was held does not count: it was the source that was slow, and a worker that asked for less
+    because of it would wait all the more often. But what came last bounds what is asked for next: a few quick calls
+    promise nothing about many.
+    """
 
     def __init__(self) -> None:
         self._ended = 0
-        self._measured_at = monotonic()
+        self._busy_seconds = 0.0
         self._rate = 0.0
+        self._most = 0
 
-    def ahead(self, ended: int) -> int:
-        moment = monotonic()
-        if (elapsed := moment - self._measured_at) > POLL_LINGER_SECONDS:
+    def came(self, count: int) -> None:
+        self._most = 4 * count
+
+    def ahead(self, ended: int, busy_seconds: float) -> int:
+        if (elapsed := busy_seconds - self._busy_seconds) > SHORTEST_PACE_SECONDS:
             self._rate = (self._rate + (ended - self._ended) / elapsed) / 2
-            self._ended, self._measured_at = ended, moment
-        return int(self._rate * AHEAD_SECONDS)
+            self._ended, self._busy_seconds = ended, busy_seconds
+        return min(int(self._rate * AHEAD_SECONDS), self._most)
 
 
 class Backoff:

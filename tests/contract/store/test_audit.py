@@ -195,7 +195,7 @@ async def test_the_store_fills_in_what_it_was_and_is(store: Store, node: int):
 async def test_a_redrive_names_what_it_drove(store: Store, node: int):
     dead, gone, new = await a_dead_letter(store, node), new_id(), new_id()
     command = c.Redrive(NOW, TENANT, ((dead, new), (gone, new_id())), entry_of("dead_letters.redrive"))
-    assert await one(store, command) == 1
+    assert await one(store, command) == [(dead, new)]
     assert [found.after for found in await entries(store)] == [{"executions": [{"dead": dead, "new": new}]}]
 
 
@@ -221,7 +221,7 @@ async def test_what_changes_nothing_leaves_no_entry(store: Store, node: int):
         c.CreateJobs(NOW, (new_job(),), record, audit=(entry_of("lost"),)),
         c.Redrive(NOW, TENANT, ((new_id(), new_id()),), entry_of("lost")),
     ]
-    expected = ["PAUSED", [], None, "the answer", 0]
+    expected = ["PAUSED", [], None, "the answer", []]
     assert [await one(store, command) for command in again] == expected  # each alone
     assert await store.apply(again) == expected  # and in one commit
     assert await actions(store) == ["kept"] * 5

@@ -188,10 +188,12 @@ async def test_what_it_comes_after_may_be_created_later_and_be_another_by_then(s
 
 async def test_a_key_of_another_tenant_means_nothing(store: Store, node: int):
     foreign = await add_job(store, awaited("a"), tenant="other")
+    theirs = await add_job(store, after("a"), tenant="other")
     then = await add_job(store, after("a"))
     run = await begin(store, node, foreign, tenant="other")
     await finish(store, node, NOW, ended(run))
     assert await due_at(store, then) == LATEST
+    assert (await job_of(store, theirs, "other")).due_at == NOW
     (link,) = await store.list_links(then)
     assert (link.is_done, link.is_there) == (False, False)
     # Nor does it close a loop.

@@ -13,6 +13,9 @@ import asyncpg
 from duetime.domain.execution import ErrorType
 
 LONGEST_MESSAGE = 1000
+# What may pass, by SQLSTATE or its class: rolled back for another's sake, out of resources, locked, shutting down.
+_BUSY_STATES = ("40", "53", "55006", "55P03", "57P01", "57P02", "57P03")
+_BUSY_RESULTS = (apsw.SQLITE_BUSY, apsw.SQLITE_LOCKED)
 _UNFIT = {0: None}
 
 
@@ -71,7 +74,8 @@ def _reason(problem: Exception) -> str:
 
 
 def server_refused(problem: asyncpg.PostgresError) -> Failed:
-    return Failed(ErrorType.SQL_ERROR, _server_said(problem))
+    is_busy = (problem.sqlstate or "").startswith(_BUSY_STATES)
+    return Failed(ErrorType.DATABASE_BUSY if is_busy else ErrorType.SQL_ERROR, _server_said(problem))
 
 
 def _server_said(problem: asyncpg.PostgresError) -> str:
@@ -92,4 +96,5 @@ def sqlite_refused(problem: Any, statement: str) -> Failed:
     if problem.error_offset >= 0:
         before = statement.encode("utf-8", "replace")[: problem.error_offset]
         said += f", at character {len(before.decode('utf-8', 'ignore')) + 1}"
-    return Failed(ErrorType.SQL_ERROR, f"{said} ({code})")
+    is_busy = problem.result in _BUSY_RESULTS
+    return Failed(ErrorType.DATABASE_BUSY if is_busy else ErrorType.SQL_ERROR, f"{said} ({code})")

@@ -95,6 +95,10 @@ class PostgresCheckup:
         found = await self._row("count_waiting_runs", most=COUNTED + 1)
         return checkup.waiting_runs(found["count"], found["late"])
 
+    async def waiting_functions(self) -> Check:
+        found = await self._row("count_waiting_functions", most=COUNTED + 1)
+        return checkup.waiting_functions(found["count"], found["late"], found["workers"])
+
     async def lost_runs(self, alive: Collection[int] | None, reconcile_seconds: float) -> Check:
         """`alive`: nodes, by the registry; None if it can't be asked."""
         found = await self._row("count_lost_runs", alive=None if alive is None else list(alive))

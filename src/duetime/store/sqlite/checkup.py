@@ -85,6 +85,11 @@ class SqliteCheckup:
         count, late = self._row("count_waiting_runs", most=COUNTED + 1)
         return checkup.waiting_runs(count, late)
 
+    def waiting_functions(self) -> Check:
+        if self._moved_to():
+            return checkup.waiting_functions(0, 0, 0)
+        return checkup.waiting_functions(*self._row("count_waiting_functions", most=COUNTED + 1))
+
     def lost_runs(self, reconcile_seconds: float) -> Check:
         if self._moved_to():
             return checkup.lost_runs(0, None, reconcile_seconds)

@@ -34,7 +34,8 @@ WITH instant AS MATERIALIZED (SELECT floor(extract(epoch FROM clock_timestamp())
 SELECT count(*) AS count, coalesce(max(i.now - w.due_at), 0) AS late
 FROM instant AS i CROSS JOIN generate_series(0, 9) AS p (priority)
 CROSS JOIN LATERAL (SELECT o.due_at FROM open_runs AS o
-                    WHERE o.priority = p.priority::smallint AND o.state <> 'RUNNING' AND NOT o.held AND o.due_at <= i.now
+                    WHERE o.priority = p.priority::smallint AND o.state <> 'RUNNING' AND NOT o.held AND o.endpoint >= 0
+                      AND o.due_at <= i.now
                     ORDER BY o.due_at LIMIT :most::bigint) AS w;
 
 -- name: count_lost_runs
@@ -44,7 +45,16 @@ WITH instant AS MATERIALIZED (SELECT floor(extract(epoch FROM clock_timestamp())
 SELECT count(*) AS count, max(i.now - n.ended_at) AS since
 FROM instant AS i CROSS JOIN open_runs AS o LEFT JOIN nodes AS n ON n.id = o.node
 WHERE o.state = 'RUNNING' AND o.node IS NOT NULL
-  AND (n.id IS NULL OR n.ended_at IS NOT NULL OR o.node <> ALL (:alive::integer[]));
+  AND (n.id IS NULL OR n.ended_at IS NOT NULL OR o.node <> ALL (:alive::integer[]))
+  AND NOT EXISTS (SELECT 1 FROM workers AS w WHERE w.node = o.node);
+
+-- name: count_waiting_functions
+-- What only a worker can run; counted are :most.
+WITH instant AS MATERIALIZED (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now)
+SELECT count(*) AS count, coalesce(max(i.now - w.due_at), 0) AS late, (SELECT count(*) FROM workers) AS workers
+FROM instant AS i CROSS JOIN LATERAL (
+    SELECT o.due_at FROM open_runs AS o
+    WHERE o.endpoint < 0 AND o.state <> 'RUNNING' AND NOT o.held AND o.due_at <= i.now LIMIT :most::bigint) AS w;
 
 -- name: list_sealed
 SELECT shard, epoch, node FROM shard_epochs;

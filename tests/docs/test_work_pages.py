@@ -1,0 +1,126 @@
+"""The how-tos on scripts, SQL, functions, logs and the client: their files are written, their commands typed."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from cluster.processes import end_with_tests, wait_until
+from docs.pages import ROOT, blocks
+from docs.test_commands import Terminal
+from served import served, target
+
+HOW_TO = ROOT / "docs" / "how-to"
+_FILE = re.compile(r"^```python (?P<name>\w+\.py)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+class Desk(Terminal):
+    """A terminal at which the files of a page were saved."""
+
+    def open(self, page: Path) -> list[str]:
+        """Save the page's files; answers what it tells to type."""
+        files = {match["name"]: match["code"] for match in _FILE.finditer(page.read_text(encoding="utf-8"))}
+        for name, code in files.items():
+            for written, real in self._ports.items():
+                code = code.replace(written, real)
+            (self._folder / name).write_text(code)
+        return blocks(page, "bash run")
+
+    @contextmanager
+    def running(self, command: str) -> Iterator[None]:
+        """What is typed in another window, and stays there."""
+        with (self._folder / "other-window").open("wb") as out:
+            process = subprocess.Popen(
+                ["bash", "-c", f"exec {command}"], cwd=self._folder, env=self._environment, stdout=out, stderr=out,
+                preexec_fn=end_with_tests,
+            )  # fmt: skip
+        try:
+            yield
+        finally:
+            process.terminate()
+            assert process.wait(30) == 0, (self._folder / "other-window").read_text()
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    """On 9000 there is a target."""
+    monkeypatch.setenv("DUETIME_ALLOW_SCRIPTS", "true")
+    with target() as target_url, served(tmp_path) as url:
+        yield Desk(tmp_path, url, port_9000=target_url.removeprefix("http://"))
+
+
+def test_functions_are_run(desk: Desk) -> None:
+    page = HOW_TO / "python-functions.md"
+    enqueue, curl, listed = desk.open(page)
+    (worker,) = blocks(page, "bash")
+    with desk.running(worker.strip()):
+        desk.type(enqueue)
+        assert '"status":"PENDING"' in desk.type(curl)
+        wait_until(lambda: desk.type(listed).count("COMPLETED") == 4, 30, "four calls have run", 0.3)
+        said = desk.type(f"{listed.strip()} --json")
+        rejected, *_ = [row for row in json.loads(said)["executions"] if row["state"] == "FAILED"]
+        assert (rejected["error_type"], rejected["attempt"]) == ("rejected", 1)
+        assert "there is no customer" in rejected["error_message"]
+        assert "2027-01-31" in said
+        assert "invoice for acme" in "".join(
+            desk.type(f"duetime execution logs {row['execution_id']}") for row in json.loads(said)["executions"]
+        )
+        assert "report" in desk.type("duetime job list"), "what is declared is put in place"
+
+
+def test_a_program_runs_its_own_jobs(desk: Desk) -> None:
+    (run,) = desk.open(HOW_TO / "embed-in-a-program.md")
+    assert "hello world" in desk.type(run)
+
+
+def test_scripts_are_run(desk: Desk) -> None:
+    made, followed = desk.open(HOW_TO / "run-scripts.md")
+    assert desk.type(made).count('"status":"PENDING"') == 2
+    said = desk.type(followed)
+    assert "saving as" in said
+    assert "attempt 1: exited with 0" in said
+    assert "nightly" not in said, "what env says is secret"
+    assert "/duetime-script-" in said
+    assert "%" in said, "what df prints"
+
+
+def test_sql_is_run(desk: Desk, tmp_path: Path) -> None:
+    register, made, history = desk.open(HOW_TO / "run-sql.md")
+    found = {"/tmp/duetime-docs": str(tmp_path)}
+    assert "reports.db" in desk.type(register, **found)
+    assert desk.type(made).count('"status":"PENDING"') == 2
+    (result,) = blocks(HOW_TO / "run-sql.md", "json")
+    wait_until(lambda: json.dumps(result.strip().replace(" ", "")) in desk.type(history), 30, "it has run", 0.3)
+
+
+def test_logs_are_read(desk: Desk) -> None:
+    made, followed, python = desk.open(HOW_TO / "read-logs.md")
+    desk.type(made)
+    wait_until(lambda: desk.try_to_type(followed), 30, "it has begun", 0.3)
+    for said in (desk.type(followed), desk.type(python)):
+        lines = said.splitlines()
+        assert [line for line in lines if line.isdecimal()] == ["1", "2", "3", "4", "5"]
+        assert "oops" in lines
+        assert lines[-1].endswith("5") or "exited with 0" in said
+
+
+def test_the_client_does_what_it_says(desk: Desk) -> None:
+    (run,) = desk.open(HOW_TO / "use-the-python-client.md")
+    paused, created, refused = desk.type(run).splitlines()
+    assert paused == "ping PAUSED"
+    assert created == "2500 created"
+    assert "CANCELLED" in refused
+
+
+def test_at_most_once_is_not_tried_again(desk: Desk) -> None:
+    made, letters = desk.open(HOW_TO / "deliver-at-most-once.md")
+    desk.type(made)
+    wait_until(lambda: "FAILED" in desk.type(letters), 30, "its one attempt has failed", 0.3)
+    (row,) = json.loads(desk.type("duetime execution list --json"))["executions"]
+    assert (row["state"], row["attempt"], row["dead"]) == ("FAILED", 1, True)

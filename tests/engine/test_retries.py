@@ -1,0 +1,199 @@
+"""Retries outlive the node that planned them; what went wrong decides whether there is one; poison ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from duetime.domain import commands as c
+from duetime.domain.execution import Outcome
+from duetime.domain.instants import SECOND
+from duetime.domain.job import Delivery, JobStatus, RetryPolicy
+from duetime.domain.retry import LOST_ATTEMPTS
+from duetime.domain.states import ErrorType, State
+from duetime.testing import SUCCESS, ScriptedExecutor
+from engine.stage import Stage
+from engine.test_desk import call, done, hire
+from engine.test_desk import lose as lose_workers
+from engine.test_restart import lose
+from samples import NOW, TENANT, execution, new_id, spec
+
+BUSY = Outcome(ErrorType.HTTP_ERROR, "busy", 503)
+SLOW_DOWN = Outcome(ErrorType.HTTP_ERROR, "slow down", 429, retry_after_seconds=45)
+POLICIES: dict[str, tuple[RetryPolicy, Outcome, list[int]]] = {
+    "fixed": (RetryPolicy(max_retries=3, backoff="fixed", initial_delay_seconds=7), BUSY, [7, 7, 7]),
+    "linear": (RetryPolicy(max_retries=3, backoff="linear", initial_delay_seconds=10), BUSY, [10, 20, 30]),
+    "exponential": (RetryPolicy(initial_delay_seconds=2, backoff_factor=5), BUSY, [2, 10, 50]),
+    "ceiling": (RetryPolicy(initial_delay_seconds=20, max_delay_seconds=30), BUSY, [20, 30, 30]),
+    "delays": (RetryPolicy(delays=(5, 40, 8)), BUSY, [5, 40, 8]),
+    "Retry-After": (RetryPolicy(delays=(5, 60, 5)), SLOW_DOWN, [45, 60, 45]),
+}
+
+
+@pytest.mark.parametrize("name", POLICIES)
+async def test_a_policy_goes_on_where_the_node_before_left_it(stage: Stage, executor: ScriptedExecutor, name: str):
+    """A new node after each attempt: the next one comes at the instant that was planned, with the next number."""
+    policy, answer, waits = POLICIES[name]
+    executor.answer([answer] * len(waits) + [SUCCESS])
+    await stage.join()
+    job_id = await stage.add_job(spec("immediate", retry_policy=policy))
+    await stage.tick()
+    for attempt, wait in enumerate(waits, start=1):
+        due_at = stage.clock.now() + wait * SECOND
+        await lose(stage)
+        await stage.join()
+        await stage.engine.reconciler.run_once()
+        stage.clock.set(due_at - 1)
+        await stage.tick()
+        assert len(executor.tasks) == attempt, "too early"
+        stage.clock.set(due_at)
+        await stage.tick()
+        assert len(executor.tasks) == attempt + 1, "too late"
+    assert [task.attempt for task in executor.tasks] == [1, 2, 3, 4]
+    assert len({task.execution_id for task in executor.tasks}) == 1
+    assert await stage.states(job_id) == [State.COMPLETED]
+
+
+AGAIN, NEVER = State.RETRYING, State.FAILED
+BY_TYPE = {
+    ErrorType.TIMEOUT: AGAIN,
+    ErrorType.CONNECTION_ERROR: AGAIN,
+    ErrorType.DNS_ERROR: AGAIN,
+    ErrorType.TLS_ERROR: AGAIN,
+    ErrorType.HTTP_ERROR: AGAIN,  # by its status, see below
+    ErrorType.BLOCKED_TARGET: NEVER,
+    ErrorType.CIRCUIT_OPEN: State.SKIPPED,
+    ErrorType.EXIT_CODE: AGAIN,
+    ErrorType.LIMIT_EXCEEDED: NEVER,
+    ErrorType.SQL_ERROR: NEVER,
+    ErrorType.DATABASE_BUSY: AGAIN,
+    ErrorType.FUNCTION_ERROR: AGAIN,
+    ErrorType.REJECTED: NEVER,
+    ErrorType.LEASE_LOST: AGAIN,
+    ErrorType.CANCELLED: State.CANCELLED,
+    ErrorType.INTERNAL_ERROR: AGAIN,
+}
+
+
+def test_the_table_has_every_type():
+    assert set(BY_TYPE) == set(ErrorType)
+
+
+@pytest.mark.parametrize("error_type", BY_TYPE)
+async def test_the_type_of_an_error_decides(stage: Stage, executor: ScriptedExecutor, error_type: ErrorType):
+    executor.answer(Outcome(error_type, "it failed"))
+    await stage.join()
+    job_id = await stage.add_job(spec("immediate"))
+    await stage.tick()
+    (found,) = await stage.executions(job_id)
+    assert (found.state, found.dead) == (BY_TYPE[error_type], BY_TYPE[error_type] is NEVER)
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [(400, NEVER), (404, NEVER), (408, NEVER), (410, NEVER), (429, AGAIN), (500, AGAIN), (503, AGAIN), (302, NEVER)],
+)
+async def test_the_status_of_an_answer_decides(stage: Stage, executor: ScriptedExecutor, status: int, state: State):
+    executor.answer(Outcome(ErrorType.HTTP_ERROR, "answered", status))
+    await stage.join()
+    job_id = await stage.add_job(spec("every 1m"))
+    await stage.pass_time(60, step=60)
+    (found,) = await stage.executions(job_id)
+    assert found.state is state
+    assert ((await stage.job(job_id)).status is JobStatus.PAUSED) == (status == 410)
+
+
+# Poison
+
+
+async def test_a_function_that_kills_its_worker_each_time_is_given_up(stage: Stage):
+    await stage.join()
+    job_id = await stage.add_job(call(retry_policy=RetryPolicy(max_retries=0)))
+    await stage.tick()
+    for attempt in range(1, LOST_ATTEMPTS + 1):
+        (one,) = await (await hire(stage)).poll()
+        assert one.attempt == attempt
+        await lose_workers(stage)
+    (dead,) = await stage.executions(job_id)
+    assert (dead.state, dead.dead, dead.attempt, dead.error_type) == (
+        State.FAILED, True, LOST_ATTEMPTS, ErrorType.LEASE_LOST,
+    )  # fmt: skip
+    assert await (await hire(stage)).poll() == []
+
+
+async def test_a_function_that_said_no_is_a_dead_letter_that_can_be_driven_again(stage: Stage):
+    await stage.join()
+    job_id = await stage.add_job(call())
+    await stage.tick()
+    hand = await hire(stage)
+    (one,) = await hand.poll()
+    await hand.report(done(one, error_type=ErrorType.REJECTED, error_message="no such customer"))
+    (dead,) = await stage.executions(job_id)
+    assert (dead.state, dead.dead) == (State.FAILED, True)
+    fresh = new_id(stage.clock.now())
+    await stage.apply(c.Redrive(stage.clock.now(), TENANT, ((dead.execution_id, fresh),)))
+    (again,) = await hand.poll()
+    assert (again.execution_id, again.attempt) == (fresh, 1)
+
+
+# At most once
+
+
+@pytest.mark.parametrize("error_type", [it for it, state in BY_TYPE.items() if state is AGAIN])
+async def test_what_is_to_run_at_most_once_is_not_tried_again(
+    stage: Stage, executor: ScriptedExecutor, error_type: ErrorType
+):
+    executor.answer(Outcome(error_type, "it failed", retry_after_seconds=1))
+    await stage.join()
+    job_id = await stage.add_job(
+        spec("immediate", delivery=Delivery.AT_MOST_ONCE, retry_policy=RetryPolicy(delays=(1, 1)))
+    )
+    await stage.tick()
+    await stage.pass_time(10)
+    assert len(executor.tasks) == 1
+    assert not executor.tasks[0].repeatable
+    (found,) = await stage.executions(job_id)
+    assert (found.state in (State.FAILED, State.TIMEOUT), found.dead, found.attempt) == (True, True, 1)
+
+
+async def test_what_is_to_run_at_most_once_is_not_repeated_when_its_node_is_lost(
+    stage: Stage, executor: ScriptedExecutor
+):
+    executor.hold()
+    await stage.join()
+    job_id = await stage.add_job(spec("immediate", delivery=Delivery.AT_MOST_ONCE))
+    await stage.tick()
+    await lose(stage)
+    await stage.join()
+    await stage.engine.reconciler.run_once()
+    await stage.tick()
+    assert len(executor.tasks) == 1
+    (found,) = await stage.executions(job_id)
+    assert (found.state, found.dead, found.error_type) == (State.FAILED, True, ErrorType.LEASE_LOST)
+
+
+# Driven again at a pace
+
+
+async def test_dead_letters_run_at_their_pace_also_after_a_restart(stage: Stage, executor: ScriptedExecutor):
+    executor.answer([Outcome(ErrorType.BLOCKED_TARGET)] * 4 + [SUCCESS] * 4)
+    await stage.join()
+    jobs = [await stage.add_job(spec("immediate")) for _ in range(4)]
+    await stage.tick()
+    letters = [(await stage.executions(job_id))[0].execution_id for job_id in jobs]
+    pairs = tuple((letter, new_id(NOW)) for letter in letters)
+    await stage.apply(c.Redrive(NOW, TENANT, pairs, per_second=0.5))
+    stage.engine.claimer.hint(NOW)
+    begun: list[int] = []
+    for second in range(8):
+        if second == 3:
+            await lose(stage)
+            await stage.join()
+        await stage.tick()
+        begun += [stage.clock.now() - NOW] * (len(executor.tasks) - 4 - len(begun))
+        stage.clock.advance(1)
+    assert begun == [0, 2 * SECOND, 4 * SECOND, 6 * SECOND]
+    assert [task.execution_id for task in executor.tasks[4:]] == [new for _, new in pairs]
+    found: list[Any] = [(await execution(stage.store, new)).state for _, new in pairs]
+    assert found == [State.COMPLETED] * 4
