@@ -192,8 +192,8 @@ class TestDeadLetters:
         job_id, failed = person.fail()
         at = person.executions(job_id)[0]["scheduled_at"]
         fitting = [
-            {"error_type": "http_error"}, {"http_status": "500"}, {"http_status": "5xx"}, {"http_status": "5XX"}, {"from": at},
-            {"to": FAR}, {"from": at, "to": FAR, "error_type": "http_error", "http_status": "500"},
+            {"error_type": "http_error"}, {"http_status": "500"}, {"http_status": "5xx"}, {"http_status": "5XX"},
+            {"from": at}, {"to": FAR}, {"from": at, "to": FAR, "error_type": "http_error", "http_status": "500"},
         ]  # fmt: skip
         others = [
             {"error_type": "timeout"}, {"http_status": "503"}, {"http_status": "4xx"}, {"to": at}, {"from": FAR}

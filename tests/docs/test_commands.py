@@ -161,9 +161,10 @@ def test_jobs_are_chained(terminal: Terminal) -> None:
 
 
 def test_it_is_heard_how_a_run_ended(terminal: Terminal) -> None:
-    made, heard = blocks(ROOT / "docs/how-to/hear-how-it-ended.md", "bash run")
+    made, heard, subscribed = blocks(ROOT / "docs/how-to/hear-how-it-ended.md", "bash run")
     assert '"status":"PENDING"' in terminal.type(made)
     wait_until(lambda: "COMPLETED" in terminal.try_to_type(heard), 30, "word of the failure was sent")
+    assert "execution.failed, job.paused" in terminal.type(subscribed)
 
 
 def test_the_readme_names_the_two_commands_that_the_makefile_has() -> None:

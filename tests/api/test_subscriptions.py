@@ -1,0 +1,69 @@
+"""/subscriptions: who is told of what happens in a tenant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from api.person import Person, refused
+from cluster.processes import Client, wait_until
+
+
+def words(client: Client, event: str) -> list[dict[str, Any]]:
+    """The jobs that tell of it, latest first."""
+    found: list[dict[str, Any]] = client.get(f"/jobs?tag=duetime.event={event}").json()["jobs"]
+    return found
+
+
+@pytest.fixture
+def hook(person: Person) -> Any:
+    """Where words go; nobody is told any more when the test is over."""
+    url = person.body(path="/ok")["payload"]["url"]
+    made = person.client.post("/subscriptions", {"url": url})
+    assert made.status == 201
+    yield made.json()
+    assert person.client.delete(f"/subscriptions/{made.json()['subscription_id']}").status == 200
+
+
+def test_without_a_choice_it_is_told_of_everything(person: Person, hook: dict[str, Any]) -> None:
+    assert hook["events"] == ["execution.completed", "execution.failed", "job.paused", "job.resumed", "job.cancelled"]
+    listed = person.client.get("/subscriptions").json()["subscriptions"]
+    assert hook in listed
+
+
+def test_what_is_done_to_a_job_is_told_once(person: Person, hook: dict[str, Any]) -> None:
+    job_id = person.create("every 1h")
+    for deed in ("pause", "pause", "resume", "cancel", "cancel"):
+        assert person.client.post(f"/jobs/{job_id}/{deed}").status == 200
+    for event in ("job.paused", "job.resumed", "job.cancelled"):
+        (word,) = [
+            word for word in words(person.client, event) if word["payload"]["body"]["data"]["job_id"] == job_id
+        ]
+        assert word["payload"]["url"] == hook["url"]
+        assert word["payload"]["body"]["type"] == event
+        wait_until(lambda id=word["job_id"]: person.job(id)["status"] == "COMPLETED", 10, "it was sent")
+
+
+def test_what_is_refused_is_not_told(person: Person, hook: dict[str, Any]) -> None:
+    job_id = person.create("every 1h")
+    person.client.post(f"/jobs/{job_id}/cancel")
+    before = len(words(person.client, "job.paused"))
+    refused(person.client.post(f"/jobs/{job_id}/pause"), 409, "CONFLICT")
+    assert len(words(person.client, "job.paused")) == before
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        ({"url": "ftp://x.example"}, "/url"),
+        ({"url": "https://x.example", "events": ["job.eaten"]}, "/events"),
+        ({}, "/url"),
+    ],
+)
+def test_a_bad_one_is_refused(client: Client, body: dict[str, Any], pointer: str) -> None:
+    refused(client.post("/subscriptions", body), 400, "INVALID_REQUEST", pointer)
+
+
+def test_one_that_is_not_there_is_not_found(client: Client) -> None:
+    refused(client.delete("/subscriptions/0198c0de-1234-7abc-8def-0123456789ab"), 404, "NOT_FOUND")
