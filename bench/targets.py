@@ -22,6 +22,7 @@ def judge(results: Sequence[Result], scale: Scale) -> list[Verdict]:
         *_every_second(results),
         *_pending(results, scale),
         *_pages(results),
+        *_functions(results),
         *_on_postgres(results),
     ]
 
@@ -107,6 +108,18 @@ def _pending(results: Sequence[Result], scale: Scale) -> Iterator[Verdict]:
 
 def _pages(results: Sequence[Result]) -> Iterator[Verdict]:
     yield from _share(results, "w5", "per_second", 0.4, "bare SQLite")
+
+
+def _functions(results: Sequence[Result]) -> Iterator[Verdict]:
+    rate = _figure(results, "functions", Kind.US, "drain_per_second")
+    if rate is None:
+        return
+    for peer, theirs in _peers(results, "functions", "drain_per_second").items():
+        wanted = 3 if peer == "Celery 5, Redis" else 5
+        if theirs:
+            text = f"functions: {rate / theirs:.1f} × {peer}, at least {wanted} × is promised"
+            yield Verdict(rate / theirs >= wanted, text)
+    yield from _whole(results, "functions")
 
 
 def _on_postgres(results: Sequence[Result]) -> Iterator[Verdict]:

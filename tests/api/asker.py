@@ -111,6 +111,7 @@ class World:
             "from": ["2020-01-01T00:00:00Z"],
             "to": [FAR],
             "name": ["a database", person.name],
+            "circuit": [it["circuit"] for it in client.get("/circuits").json()["circuits"]],
         }
         assert client.put("/connections/a%20database", {"url": DATABASE}).status == 200
         joined = client.post("/workers/join", {"name": "w", "functions": ["f"], "slots": 1})

@@ -30,6 +30,7 @@ SETTINGS = {
     "SIGNING_SECRETS": f"whsec_{b64encode(SIGNING_KEY).decode()}",
     "CORS_ORIGINS": f"{ORIGIN},http://localhost:3000",
     "LOG_LEVEL": "debug",
+    "ALLOW_SCRIPTS": "true",
     "WORKER_LEASE_SECONDS": "1h",  # a test is its own worker, and forgets to say that it lives
 }
 

@@ -178,6 +178,7 @@ class Scene:
         self.jobs += {answer.json()["job_id"]: None for answer in made}
         self._batches()
         self._changes()
+        self._work()
         self.people.ada.wait_for_ends(self.jobs)
         self._refusals()
         self._credentials()
@@ -191,6 +192,44 @@ class Scene:
             answer = self.ask(self.people.ann, "POST", "/jobs:batch", body, content_type=kind)
             assert answer.json()["refused"] == []
             self.jobs += answer.json()["created"]
+
+    def _work(self) -> None:
+        """What other types of jobs hold: a script that tells its environment in every form, a database that is not
+        there, a function that repeats what it was called with."""
+        ada = self.people.ada
+        told = 'printf "%s\\n" "$S"; printf %s "$S" | base64; printf "u:%s" "$S" | base64 >&2; exit "$CODE"'
+        password = self.secrets.new("the password of a connection").removesuffix(ODD)
+        url = f"postgresql://someone:{password}@127.0.0.1:9/db"
+        assert self.ask(ada, "PUT", "/connections/db", {"url": url}).status == 200
+        payloads: list[tuple[str, dict[str, Any]]] = [
+            ("script", {"script": told, "env": {"S": self.secrets.new("the environment of a script"), "CODE": "0"}}),
+            ("script", {"script": told, "env": {"S": self.secrets.new("that of one that fails"), "CODE": "3"}}),
+            ("sql_query", {"connection": "db", "statement": "SELECT $1", "secret": ["/parameters/0"],
+                           "parameters": [self.secrets.new("a marked parameter")]}),
+            ("python", {"function": "f", "kwargs": {"s": self.secrets.new("a marked argument")},
+                        "secret": ["/kwargs/s"]}),
+        ]  # fmt: skip
+        for type_, payload in payloads:
+            body = {"name": type_, "type": type_, "schedule": "immediate", "payload": payload}
+            made = self.ask(ada, "POST", "/jobs", {**body, "retry_policy": {"max_retries": 0}})
+            assert made.status == 201, made
+            self.jobs.append(made.json()["job_id"])
+        self._call(ada)
+
+    def _call(self, worker: Known) -> None:
+        """As a worker; what it gets is not kept among the answers: to it, it is no secret."""
+        joined = worker.post("/workers/join", {"name": "w", "functions": ["f"], "slots": 1}).json()["worker_id"]
+        polled = worker.post("/workers/poll", {"worker_id": joined, "free": 1, "wait_seconds": 10})
+        (held,) = polled.json()["assignments"]
+        claim, value = {name: held[name] for name in ("execution_id", "attempt", "token")}, held["kwargs"]["s"]
+        assert value.endswith(ODD)
+        said = {
+            "worker_id": joined, "running": [],
+            "notes": [{**claim, "text": f"called with {value}\n", "progress": {"with": value}}],
+            "ended": [{**claim, "started_at": 0, "ended_at": 1, "error_type": "function_error",
+                       "error_message": f"ValueError: {value}"}],
+        }  # fmt: skip
+        assert self.ask(worker, "POST", "/workers/report", said).json() == {}
 
     def _changes(self) -> None:
         """In place of another secret, which must not stay anywhere either."""
@@ -399,7 +438,7 @@ async def test_the_database_holds_none(scene: Scene) -> None:
         rows = [row async for row in _rows(url)]
         assert len({table for table, _ in rows}) > 8
         assert check(scene, iter(rows), is_kept=True) > 20_000
-        assert {table for table, row in rows if b"sealed:1:" in row} == {"public.jobs"}
+        assert {table for table, row in rows if b"sealed:1:" in row} == {"public.jobs", "public.connections"}
 
 
 def _files(server: Server) -> Iterator[tuple[str, bytes]]:

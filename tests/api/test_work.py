@@ -23,7 +23,7 @@ CALL = {"name": "f", "schedule": FAR, "type": "python", "payload": {"function": 
 @pytest.fixture(scope="module")
 def working(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server that asks who one is, and lets jobs run scripts."""
-    server = Server(tmp_path_factory.mktemp("working"), **SETTINGS, ALLOW_SCRIPTS="true").start()
+    server = Server(tmp_path_factory.mktemp("working"), **SETTINGS).start()
     yield server
     assert server.returncode() is None, f"the server ended on its own: {server.errors()}"
     server.close()
@@ -155,7 +155,7 @@ class TestSql:
         url = "postgresql://someone:" + SECRET + "@db.example:5432/app"
         answer = ada.put("/connections/far", {"url": url})
         assert answer.json()["shown"] == "db.example:5432/app"
-        assert ada.put("/connections/db", {"url": f"sqlite:///{file}"}).status == 200
+        assert ada.put("/connections/db", {"url": f"sqlite://{file}"}).status == 200
         (db, far) = ada.get("/connections").json()["connections"]
         assert (db["name"], far["name"], far["created_by"]) == ("db", "far", "ada")
         assert SECRET not in ada.get("/audit").body.decode() + repr(far)
@@ -185,7 +185,7 @@ class TestSql:
 
     def test_duetimes_own_database_is_out_of_reach(self, people: People, working: Server) -> None:
         ada, own = people.ada, next(working.data.glob("*.db"))
-        assert ada.put("/connections/own", {"url": f"sqlite:///{own}"}).status == 200
+        assert ada.put("/connections/own", {"url": f"sqlite://{own}"}).status == 200
         payload = {"connection": "own", "statement": "SELECT * FROM jobs"}
         job_id = ada.create(**{**SQL, "schedule": "immediate", "payload": payload})
         failed = ada.wait_for(job_id, "FAILED")

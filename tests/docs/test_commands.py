@@ -152,6 +152,16 @@ def test_the_audit_is_read(terminal: Terminal) -> None:
     assert against == 2 * verified
 
 
+def test_dead_letters_are_found_and_run_again(terminal: Terminal) -> None:
+    made, found, again, asked = blocks(ROOT / "docs/how-to/dead-letters.md", "bash run")
+    terminal.type(made)
+    assert terminal.type(found).count("FAILED") == 3
+    said = terminal.type(again)
+    assert "3 run again, the last at 20" in said
+    assert "the next one that waits is due at" in said
+    assert '"redriven":' in terminal.type(asked)
+
+
 def test_jobs_are_chained(terminal: Terminal) -> None:
     made, asked, history, loop = blocks(ROOT / "docs/how-to/chain-jobs.md", "bash run")
     assert '"created_count":4' in terminal.type(made)

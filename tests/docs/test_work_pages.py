@@ -105,9 +105,9 @@ def test_logs_are_read(desk: Desk) -> None:
     wait_until(lambda: desk.try_to_type(followed), 30, "it has begun", 0.3)
     for said in (desk.type(followed), desk.type(python)):
         lines = said.splitlines()
-        assert [line for line in lines if line.isdecimal()] == ["1", "2", "3", "4", "5"]
+        assert [line for line in lines if line.isdecimal()][:5] == ["1", "2", "3", "4", "5"]
         assert "oops" in lines
-        assert lines[-1].endswith("5") or "exited with 0" in said
+        assert "attempt 1: exited with 0" in said
 
 
 def test_the_client_does_what_it_says(desk: Desk) -> None:

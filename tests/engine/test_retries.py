@@ -173,7 +173,22 @@ async def test_what_is_to_run_at_most_once_is_not_repeated_when_its_node_is_lost
     assert (found.state, found.dead, found.error_type) == (State.FAILED, True, ErrorType.LEASE_LOST)
 
 
-# Driven again at a pace
+# Driven again
+
+
+async def test_one_that_is_driven_again_while_its_circuit_is_open_stays_a_dead_letter(
+    stage: Stage, executor: ScriptedExecutor
+):
+    executor.answer([Outcome(ErrorType.BLOCKED_TARGET), Outcome(ErrorType.CIRCUIT_OPEN, "it is open")])
+    await stage.join()
+    job_id = await stage.add_job(spec("immediate"))
+    await stage.tick()
+    (dead,) = await stage.executions(job_id)
+    await stage.apply(c.Redrive(NOW, TENANT, ((dead.execution_id, fresh := new_id(NOW)),)))
+    stage.engine.claimer.hint(NOW)
+    await stage.tick()
+    found = await execution(stage.store, fresh)
+    assert (found.state, found.dead, found.error_type) == (State.FAILED, True, ErrorType.CIRCUIT_OPEN)
 
 
 async def test_dead_letters_run_at_their_pace_also_after_a_restart(stage: Stage, executor: ScriptedExecutor):

@@ -87,11 +87,7 @@ def make_older(folder: Path) -> int:
     """As an earlier version left it. Answers that version."""
     number = load_migrations()[-1][0] - 1
     connection = apsw.Connection(str(folder / FILE_NAME))
-    connection.execute(
-        "DROP TABLE limits; DROP TABLE api_keys; DROP TABLE audit; DROP TABLE audit_links; DROP INDEX jobs_tenant;"
-        "DROP INDEX jobs_owner; DROP INDEX executions_tenant; ALTER TABLE jobs DROP COLUMN size;"
-        f"DELETE FROM counters WHERE tenant = ''; PRAGMA user_version = {number}"
-    ).fetchall()
+    connection.execute(f"DROP TABLE subscriptions; PRAGMA user_version = {number}").fetchall()
     connection.close()
     return number
 

@@ -54,9 +54,7 @@ def postgres() -> Iterator[Postgres]:
     postgres.close()
 
 
-def test_a_statement_ends_with_its_node_and_runs_again_after_it(
-    server: Server, ask: Asker, postgres: Postgres
-) -> None:
+def test_a_statement_ends_with_its_node_and_runs_again_after_it(server: Server, ask: Asker, postgres: Postgres) -> None:
     with postgres.database() as database:
         server.start()
         database.run("CREATE TABLE begun (at timestamptz DEFAULT clock_timestamp())")

@@ -40,10 +40,8 @@ def test_another_worker_goes_on_where_a_killed_one_was(
     assert not second.processes()
 
 
-def test_a_worker_outlives_its_node(
-    server: Server, ask: Asker, start_worker: StartWorker, tmp_path: Path
-) -> None:
-    """The node is killed and comes back on the same port within the lease; what ran meanwhile is told to the new one."""
+def test_a_worker_outlives_its_node(server: Server, ask: Asker, start_worker: StartWorker, tmp_path: Path) -> None:
+    """The node is killed, and comes back on the same port; what ended meanwhile is told to the new one."""
     server.start(WORKER_LEASE_SECONDS="5s")
     worker = start_worker()
     job_id = ask.call("last", str(tmp_path), timeout_seconds=60)

@@ -119,8 +119,11 @@ def conclude(run: Run, outcome: Outcome, started_at: int, ended_at: int, chance:
 
 
 def _not_sent(run: Run, outcome: Outcome, now: int) -> Attempted:
-    """Its circuit is open. One that was never tried is decided against; one that was has failed, for good."""
-    is_first = run.attempt == 1
+    """Its circuit is open. One that was never tried is decided against; one that was has failed, for good.
+
+    So has one that does again what had failed: a dead letter stays one.
+    """
+    is_first = run.attempt == 1 and run.trigger is not Trigger.RETRY
     state = State.SKIPPED if is_first else State.FAILED
     return Attempted(
         run.execution_id, run.job_id, run.tenant, run.attempt, run.token, state, now, None, now, outcome.error_type,

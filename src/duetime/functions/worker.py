@@ -66,7 +66,7 @@ class Worker:
         pool: Literal["thread", "process"] = "thread",
         app: str | None = None,
         drain_seconds: float = 30.0,
-        prefetch: int = MOST_SLOTS,
+        prefetch: int = 2 * MOST_SLOTS,
         poll_seconds: float = 20.0,
         now: Now = wall_clock,
     ) -> None:

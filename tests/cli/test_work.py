@@ -1,0 +1,122 @@
+"""`duetime connection`, `duetime worker` and logs that are followed, typed as people type them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cli.conftest import Duetime, until
+from served import served
+
+JOBS = """
+from duetime import Duetime
+app = Duetime()
+@app.job(schedule="@yearly", name="yearly")
+def yearly(): return 1
+@app.job(name="double")
+def double(number: int) -> int: return 2 * number
+"""
+
+
+@pytest.fixture(scope="module")
+def scripting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Duetime]:
+    """With a server that lets jobs run scripts."""
+    os.environ["DUETIME_ALLOW_SCRIPTS"] = "true"
+    try:
+        with served(tmp_path_factory.mktemp("scripting")) as url:
+            yield Duetime(url)
+    finally:
+        del os.environ["DUETIME_ALLOW_SCRIPTS"]
+
+
+class TestConnection:
+    def test_is_registered_listed_and_removed(self, duetime: Duetime, tmp_path: Path) -> None:
+        assert "no connection is registered" in duetime.ok("connection", "list")
+        said = duetime.ok("connection", "put", "reports", f"sqlite://{tmp_path}/reports.db")
+        assert said.strip() == f"reports is {tmp_path}/reports.db"
+        secret = "postgresql://app:hunter2@db.example:5432/app"
+        said = duetime.ok("connection", "put", "app", "-", stdin=f"{secret}\n")
+        assert said.strip() == "app is db.example:5432/app"
+        shown = duetime.ok("connection", "list") + json.dumps(duetime.json("connection", "list"))
+        assert "reports" in shown
+        assert "hunter2" not in shown
+        for name in ("reports", "app"):
+            assert "Jobs that use it fail" in duetime.ok("connection", "remove", name)
+        assert duetime.json("connection", "list") == {"connections": []}
+
+    def test_what_leads_nowhere_is_refused(self, duetime: Duetime) -> None:
+        result = duetime("connection", "put", "x", "mysql://user:hunter2@host/db")
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "hunter2" not in result.stderr
+        assert duetime("connection", "put", "x", "-", stdin="\n").exit_code == 2
+        assert duetime("connection", "remove", "not there").exit_code == 1
+
+
+class TestWorker:
+    def test_what_can_not_be_imported_is_said_in_a_sentence(self, duetime: Duetime, tmp_path: Path) -> None:
+        (tmp_path / "empty.py").write_text("from duetime import Duetime\napp = Duetime()\n")
+        (tmp_path / "broken.py").write_text("import not_to_be_found\n")
+        for spec, words in (
+            ("nothing", "does not say where the app is"),
+            (f"{tmp_path}/missing.py:app", "there is no file"),
+            (f"{tmp_path}/empty.py:other", "has no 'other'"),
+            (f"{tmp_path}/empty.py:app", "has no functions"),
+            (f"{tmp_path}/broken.py:app", "not_to_be_found"),
+        ):
+            result = duetime("worker", spec)
+            assert result.exit_code == 2, (spec, result.output)
+            assert words in result.stderr, (spec, result.stderr)
+
+    def test_runs_functions_until_it_is_told_to_stop(self, duetime: Duetime, tmp_path: Path) -> None:
+        (tmp_path / "app_of_a_test.py").write_text(JOBS)
+        command = [str(Path(sys.executable).with_name("duetime")), "worker", "app_of_a_test:app", "--name", "mine"]
+        env = {**os.environ, "DUETIME_URL": duetime.url}
+        with subprocess.Popen(command, cwd=tmp_path, env=env, stderr=subprocess.DEVNULL) as worker:
+            until(lambda: [it["name"] for it in _get(duetime, "/workers")["workers"]], lambda names: names == ["mine"])
+            payload = {"function": "double", "args": [21]}
+            body = {"name": "double", "type": "python", "schedule": "on_demand", "payload": payload}
+            job_id = _post(duetime, "/jobs", body)["job_id"]
+            assert duetime.run_until(job_id, "COMPLETED")["response"] == "42"
+            assert "yearly" in duetime.ok("job", "list", "--name", "yearly")
+            worker.terminate()
+            assert worker.wait(20) == 0
+        assert _get(duetime, "/workers") == {"workers": []}
+
+
+class TestLogs:
+    def test_are_followed_to_the_end(self, scripting: Duetime) -> None:
+        payload = {"script": "echo one; echo two >&2; sleep 0.2; echo three"}
+        body = {"name": "lines", "type": "script", "schedule": "on_demand", "payload": payload}
+        _post(scripting, "/jobs", body)
+        execution_id = scripting.json("job", "run", "lines")["execution_id"]
+        followed = scripting.ok("execution", "logs", execution_id, "--follow").splitlines()
+        assert {"one", "two", "three"} <= set(followed)
+        assert any(line.endswith("attempt 1: exited with 0") for line in followed)
+        assert (
+            scripting.ok("job", "logs", "lines").splitlines() == scripting.ok("job", "logs", "lines", "-f").splitlines()
+        )
+        told = [json.loads(line) for line in scripting.ok("job", "logs", "lines", "-f", "--json").splitlines()]
+        assert {(it["event"], it["text"]) for it in told} >= {("stdout", "one"), ("stderr", "two"), ("stdout", "three")}
+        assert [int(it["number"]) for it in told] == sorted(int(it["number"]) for it in told)
+
+
+def _get(duetime: Duetime, path: str) -> dict[str, list[dict[str, str]]]:
+    from duetime.client import Client
+
+    with Client(duetime.url) as client:
+        found: dict[str, list[dict[str, str]]] = client.request("GET", f"/api/v1{path}")
+        return found
+
+
+def _post(duetime: Duetime, path: str, body: object) -> dict[str, str]:
+    from duetime.client import Client
+
+    with Client(duetime.url) as client:
+        made: dict[str, str] = client.request("POST", f"/api/v1{path}", body=body)
+        return made
