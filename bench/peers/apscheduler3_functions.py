@@ -12,12 +12,14 @@ import sys
 import threading
 from datetime import UTC, datetime
 
-from apscheduler.executors.pool import ProcessPoolExecutor, ThreadPoolExecutor
+from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from bench.noop import VARIABLE, noop
 from bench.peers.apscheduler3 import make_store
 from bench.peers.order import Order, end_on_sigterm, read_order, say_stored
+
+THREADS = 2
 
 
 def add_jobs(scheduler: BackgroundScheduler, order: Order) -> None:
@@ -28,10 +30,9 @@ def add_jobs(scheduler: BackgroundScheduler, order: Order) -> None:
 
 def main(order: Order, store: str) -> None:
     os.environ[VARIABLE] = order.tally
-    pool = ProcessPoolExecutor if os.environ.get("BENCH_POOL") == "process" else ThreadPoolExecutor
     scheduler = BackgroundScheduler(
         jobstores={"default": make_store(store, order.folder)},
-        executors={"default": pool(2)},
+        executors={"default": ThreadPoolExecutor(THREADS)},
         job_defaults={"misfire_grace_time": None, "coalesce": False},
         timezone=UTC,
     )

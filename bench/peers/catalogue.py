@@ -116,7 +116,7 @@ FUNCTION_PEERS = (
         name="Celery 5, Redis",
         command=_python("celery5_functions"),
         install=_redis,
-        stores_per_second=1000,
+        stores_per_second=500,
         note="it keeps no results and acknowledges before the call; Duetime has every call's end on disk",
     ),
 )

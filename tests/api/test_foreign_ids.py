@@ -544,7 +544,7 @@ class TestAnotherUsers:
 
 
 class TestWorkers:
-    """What a worker holds is named by the ids of executions: those of another tenant's are as if they were not there."""
+    """What a worker holds is named by ids of executions: those of another tenant are as if they were not there."""
 
     def test_of_another_tenant_get_nothing_and_end_nothing(self, people_anywhere: People) -> None:
         ada, eve = people_anywhere.ada, people_anywhere.eve

@@ -46,7 +46,8 @@ def test_each_attempt_is_told_as_it_ends(person: Person) -> None:
 
 def test_who_lost_the_connection_goes_on_where_it_was(person: Person) -> None:
     _, execution_id = person.fail()
-    assert [block[0] for block in events(follow(person.client, execution_id, str(END_OF_FIRST)).read())] == ["event: end"]
+    told = events(follow(person.client, execution_id, str(END_OF_FIRST)).read())
+    assert [block[0] for block in told] == ["event: end"]
 
 
 def test_a_waiting_execution_that_is_cancelled_ends_the_log(person: Person) -> None:

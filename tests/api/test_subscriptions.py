@@ -37,9 +37,7 @@ def test_what_is_done_to_a_job_is_told_once(person: Person, hook: dict[str, Any]
     for deed in ("pause", "pause", "resume", "cancel", "cancel"):
         assert person.client.post(f"/jobs/{job_id}/{deed}").status == 200
     for event in ("job.paused", "job.resumed", "job.cancelled"):
-        (word,) = [
-            word for word in words(person.client, event) if word["payload"]["body"]["data"]["job_id"] == job_id
-        ]
+        (word,) = [word for word in words(person.client, event) if word["payload"]["body"]["data"]["job_id"] == job_id]
         assert word["payload"]["url"] == hook["url"]
         assert word["payload"]["body"]["type"] == event
         wait_until(lambda id=word["job_id"]: person.job(id)["status"] == "COMPLETED", 10, "it was sent")

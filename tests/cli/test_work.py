@@ -77,7 +77,7 @@ class TestWorker:
         (tmp_path / "app_of_a_test.py").write_text(JOBS)
         command = [str(Path(sys.executable).with_name("duetime")), "worker", "app_of_a_test:app", "--name", "mine"]
         env = {**os.environ, "DUETIME_URL": duetime.url}
-        with subprocess.Popen(command, cwd=tmp_path, env=env, stderr=subprocess.DEVNULL) as worker:
+        with subprocess.Popen(command, cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True) as worker:
             until(lambda: [it["name"] for it in _get(duetime, "/workers")["workers"]], lambda names: names == ["mine"])
             payload = {"function": "double", "args": [21]}
             body = {"name": "double", "type": "python", "schedule": "on_demand", "payload": payload}
@@ -85,7 +85,8 @@ class TestWorker:
             assert duetime.run_until(job_id, "COMPLETED")["response"] == "42"
             assert "yearly" in duetime.ok("job", "list", "--name", "yearly")
             worker.terminate()
-            assert worker.wait(20) == 0
+            _, said = worker.communicate(timeout=20)
+            assert (worker.returncode, "warning" in said, "error" in said) == (0, False, False), said
         assert _get(duetime, "/workers") == {"workers": []}
 
 

@@ -74,6 +74,13 @@ def test_functions_are_run(desk: Desk) -> None:
         assert "report" in desk.type("duetime job list"), "what is declared is put in place"
 
 
+def test_the_function_of_the_readme_is_run(desk: Desk) -> None:
+    desk.open(ROOT / "README.md")
+    with desk.running("duetime worker jobs.py:app"):
+        desk.type("python jobs.py")
+        wait_until(lambda: "the report of yesterday" in desk.type("duetime execution list --json"), 30, "it ran", 0.3)
+
+
 def test_a_program_runs_its_own_jobs(desk: Desk) -> None:
     (run,) = desk.open(HOW_TO / "embed-in-a-program.md")
     assert "hello world" in desk.type(run)

@@ -63,23 +63,23 @@ async def test_on_sqlite(tmp_path: Path):
 
 
 async def test_on_postgres():
-    url = await fresh_database()
-    async with connected(url) as connection:
-        await connection.execute(
-            "CREATE TABLE schema_versions (version integer PRIMARY KEY, at timestamptz DEFAULT now())"
-        )
-        for number, sql in postgres_migrations():
-            if number <= POSTGRES_BEFORE:
-                await connection.execute(sql)
-                await connection.execute("INSERT INTO schema_versions (version) VALUES ($1)", number)
-        await connection.execute(
-            "INSERT INTO jobs (id, tenant, name, type, owner, created_at, updated_at, spec, size) "
-            "VALUES ($1, $2, 'old', 'http_request', 'ann', $3, $3, $4, $5)", JOB, TENANT, NOW, SPEC, SIZE,
-        )  # fmt: skip
-        await connection.execute(
-            "INSERT INTO timers (job, tenant, shard, status, version, recurs, due_at) "
-            "VALUES ($1, $2, 0, 'PENDING', 1, true, $3)", JOB, TENANT, NOW,
-        )  # fmt: skip
-        await connection.execute("UPDATE counters SET value = 1 WHERE tenant = '' AND name = 'jobs'")
-        await connection.execute("UPDATE counters SET value = $1 WHERE tenant = '' AND name = 'bytes'", SIZE)
-    await check(PostgresStore(url))
+    async with fresh_database() as url:
+        async with connected(url) as connection:
+            await connection.execute(
+                "CREATE TABLE schema_versions (version integer PRIMARY KEY, at timestamptz DEFAULT now())"
+            )
+            for number, sql in postgres_migrations():
+                if number <= POSTGRES_BEFORE:
+                    await connection.execute(sql)
+                    await connection.execute("INSERT INTO schema_versions (version) VALUES ($1)", number)
+            await connection.execute(
+                "INSERT INTO jobs (id, tenant, name, type, owner, created_at, updated_at, spec, size) "
+                "VALUES ($1, $2, 'old', 'http_request', 'ann', $3, $3, $4, $5)", JOB, TENANT, NOW, SPEC, SIZE,
+            )  # fmt: skip
+            await connection.execute(
+                "INSERT INTO timers (job, tenant, shard, status, version, recurs, due_at) "
+                "VALUES ($1, $2, 0, 'PENDING', 1, true, $3)", JOB, TENANT, NOW,
+            )  # fmt: skip
+            await connection.execute("UPDATE counters SET value = 1 WHERE tenant = '' AND name = 'jobs'")
+            await connection.execute("UPDATE counters SET value = $1 WHERE tenant = '' AND name = 'bytes'", SIZE)
+        await check(PostgresStore(url))

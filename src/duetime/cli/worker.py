@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 
@@ -67,7 +67,18 @@ def worker(
         raise BadUsage(str(error)) from None
     except SourceRefused as error:
         raise CommandFailed(str(error)) from None
-    raise typer.Exit(code)
+    _leave(code)
+
+
+def _leave(code: int) -> NoReturn:
+    """At once: a thread of the HTTP client's, busy with a poll that was called off, would else meet an interpreter that
+    is being taken down, and abort the process. All that matters has been reported by now."""
+    import os
+    import sys
+
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _put_jobs(spec: str, url: str | None, token: str | None) -> None:

@@ -19,6 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 BASE = "/api/v1"
 EVENT_STREAM = "text/event-stream"
+NO_CONTENT = 204
 IDEMPOTENCY_KEY = "Idempotency-Key"
 PAGE_ROWS = 100  # the most that a list answers at once
 
@@ -55,7 +56,7 @@ class Call(msgspec.Struct, Generic[T], frozen=True):
         if not self.accepts(answer.status):
             raise self.failure(answer)
         try:
-            return msgspec.json.decode(answer.body, type=self.answer)
+            return msgspec.json.decode(b"null" if answer.status == NO_CONTENT else answer.body, type=self.answer)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             message = f"the answer to {self} can't be read ({error}); is the URL that of a Duetime, and not too old?"
             raise UnknownAnswer(message, answer.status) from None

@@ -46,7 +46,9 @@ def follow_ups(
         return []
     commands: list[Command] = []
     # (An id leaves the last four bits of its chance out.)
-    ids = (entropy[:6] + (int.from_bytes(entropy[6:], "big") + step & _LAST).to_bytes(4, "big") for step in count(0, 16))
+    ids = (
+        entropy[:6] + (int.from_bytes(entropy[6:], "big") + step & _LAST).to_bytes(4, "big") for step in count(0, 16)
+    )
     spec, (field, event) = run.spec, _KINDS[attempted.state]
     body = _body(run, attempted, event)
     url: str | None = getattr(spec.webhooks, field)

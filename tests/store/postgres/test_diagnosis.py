@@ -29,7 +29,8 @@ OK, WARNING, PROBLEM = Status.OK, Status.WARNING, Status.PROBLEM
 ROLES = ("api", "timer", "worker", "alerts")
 ALL_CHECKS = [
     "connection", "server version", "writable", "durability", "autovacuum", "clock skew", "connections", "schema",
-    "nodes", "shards", "epochs", "due timers", "waiting executions", "waiting functions", "lost executions", "history", "stray history",
+    "nodes", "shards", "epochs", "due timers", "waiting executions", "waiting functions",
+    "lost executions", "history", "stray history",
     "dead rows",
 ]  # fmt: skip
 

@@ -60,8 +60,8 @@ class Export:
         self._sql = load_blocks("export.sql")
 
     def prepare(self) -> None:
-        """All that a node does at its start, before it reads: check, migrate, void the nodes that are gone; and workers,
-        which join anew where the jobs go."""
+        """All that a node does at its start, before it reads: check, migrate, void the nodes that are gone. Workers,
+        too: they join anew where the jobs go."""
         check_integrity(self.connection)
         migrate(self.connection)
         void_nodes(self.connection, with_workers=True)

@@ -121,10 +121,13 @@ WHERE e.scheduled_at = p.at AND e.id = p.id;
 
 -- name: add_runs
 WITH page AS MATERIALIZED (
-    SELECT p.*, row_number() OVER (PARTITION BY p.job ORDER BY p.id) + coalesce(
-               (SELECT max(e.extra) FROM executions AS e WHERE e.job = p.job AND e.scheduled_at = :now::bigint), 0) AS extra
+    SELECT p.*, row_number() OVER (PARTITION BY p.job ORDER BY p.id) + j.extra AS extra
     FROM unnest(:ids::uuid[], :jobs::uuid[], :priorities::smallint[], :endpoints::bigint[], :due_ats::bigint[])
          AS p (id, job, priority, endpoint, due_at)
+    -- Once for each job, not for each row (OFFSET 0 again): thousands of one job may be driven in the same ms.
+    JOIN (SELECT d.job, coalesce((SELECT max(e.extra) FROM executions AS e
+                                  WHERE e.job = d.job AND e.scheduled_at = :now::bigint), 0) AS extra
+          FROM (SELECT DISTINCT u.job FROM unnest(:jobs::uuid[]) AS u (job)) AS d OFFSET 0) AS j ON j.job = p.job
 ),
 decided AS (
     INSERT INTO executions (scheduled_at, id, job, endpoint, extra, priority, trigger, tenant)
