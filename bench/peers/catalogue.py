@@ -101,7 +101,7 @@ FUNCTION_PEERS = (
         install=setup.python_peers,
         stores_per_second=200,
         burst=5_000,
-        note="5,000 calls, for it takes them slowly; its calls run in two threads, which is quicker than two processes",
+        note="fewer calls, for it takes them slowly; they run in two threads, which is quicker than two processes",
     ),
     Peer(
         name="APScheduler 3, SQLite with WAL",

@@ -129,9 +129,7 @@ async def _pass(
     return wanted, done, broken
 
 
-async def _pass_connections(
-    store: Definitions, vault: Vault, key_id: str, broken: dict[str, str]
-) -> tuple[int, int]:
+async def _pass_connections(store: Definitions, vault: Vault, key_id: str, broken: dict[str, str]) -> tuple[int, int]:
     """The same for the URLs of connections."""
     wanted = done = 0
     for record in await store.list_connections(None, MOST_CONNECTIONS):

@@ -114,6 +114,8 @@ class World:
             "circuit": [it["circuit"] for it in client.get("/circuits").json()["circuits"]],
         }
         assert client.put("/connections/a%20database", {"url": DATABASE}).status == 200
+        told = client.post("/subscriptions", {"url": "https://told.example", "events": ["job.resumed"]})
+        self._made["subscription_id"] = [told.json()["subscription_id"]]
         joined = client.post("/workers/join", {"name": "w", "functions": ["f"], "slots": 1})
         self.worker: int = joined.json()["worker_id"]
 

@@ -33,7 +33,7 @@ JOB_KEY, IDEMPOTENCY_KEY, USER_ID, RESOURCE = "job's key", "idempotency key", "u
 NAME, TAG = "name", "tag"
 JOBS_CURSOR, EXECUTIONS_CURSOR, AUDIT_CURSOR = "cursor of jobs", "cursor of executions", "cursor of the audit"
 EVENT, VERSION, CIRCUIT = "number of an event", "version", "circuit"
-CONNECTION, WORKER = "name of a connection", "worker's id"
+CONNECTION, WORKER, SUBSCRIPTION = "name of a connection", "worker's id", "subscription's id"
 HELD = "what a worker holds"  # see TestWorkers
 PREDECESSORS = "keys of jobs that one comes after"  # see test_chains.py
 NOTHING = ""  # it names nobody's things
@@ -115,6 +115,9 @@ TABLE: dict[str, dict[str, str]] = {
     "get /connections": {},
     "put /connections/{name}": {"path name": CONNECTION, "body url": NOTHING},
     "delete /connections/{name}": {"path name": CONNECTION},
+    "get /subscriptions": {},
+    "post /subscriptions": {"body url": NOTHING, "body events": NOTHING},
+    "delete /subscriptions/{subscription_id}": {"path subscription_id": SUBSCRIPTION},
     "get /workers": {},
     "post /workers/join": {"body name": NOTHING, "body functions": NOTHING, "body slots": NOTHING},
     "post /workers/poll": {"body worker_id": WORKER, "body free": NOTHING, "body wait_seconds": NOTHING},
@@ -133,6 +136,7 @@ ADMINS_ONLY = {
     "delete /circuits/{circuit}",
     "put /connections/{name}",
     "delete /connections/{name}",
+    "delete /subscriptions/{subscription_id}",
     "post /workers/poll",
     "post /workers/report",
     "post /workers/leave",
@@ -227,6 +231,8 @@ def make_things(people: People, owner: Known) -> Things:
     jobs = [waiting, paused, hanging, failed, done, once.json()["job_id"]]
     key = people.make_key(people.ada, name=MARK, user_id="ann")
     assert people.ada.put(f"/connections/{MARK}", {"url": f"sqlite:////{MARK}.db"}).status == 200
+    told = people.ada.post("/subscriptions", {"url": receiver.url(), "events": ["job.resumed"]})
+    assert told.status == 201
     joined = people.ada.post("/workers/join", {"name": MARK, "functions": [MARK], "slots": 1})
     assert joined.status == 201
     audit = people.ada.get("/audit?limit=1").json()
@@ -249,6 +255,7 @@ def make_things(people: People, owner: Known) -> Things:
             CIRCUIT: [it["circuit"] for it in people.ada.get("/circuits").json()["circuits"]],
             VERSION: ['"1"', "*"],
             CONNECTION: [MARK],
+            SUBSCRIPTION: [told.json()["subscription_id"]],
             WORKER: [str(joined.json()["worker_id"])],
         },
     )
@@ -259,6 +266,7 @@ ABSENT = {
     JOB_ID: NOWHERE, EXECUTION_ID: NOWHERE, KEY_ID: "a" * 16, JOB_KEY: "nobodys", IDEMPOTENCY_KEY: "nobodys",
     USER_ID: "nobody", RESOURCE: NOWHERE, NAME: "nobodys", TAG: "nobodys",
     CIRCUIT: "1" * 16, CONNECTION: "nobodys", WORKER: "999999999",
+    SUBSCRIPTION: NOWHERE,
 }  # fmt: skip
 
 
@@ -272,14 +280,14 @@ def snapshot(admin: Known) -> list[Any]:
     letters = admin.pages("/dead-letters", "executions")
     keys, audit = admin.get("/api-keys").json(), admin.pages("/audit", "entries")
     circuits, connections = admin.get("/circuits").json(), admin.get("/connections").json()
-    workers = admin.get("/workers").json()
+    workers, subscriptions = admin.get("/workers").json(), admin.get("/subscriptions").json()
     assert jobs
     assert runs
     assert audit
     return [
         jobs, runs, [(answer.headers["etag"], answer.json()) for answer in details],
         [answer.json() for answer in attempts], histories, letters, keys, audit,
-        circuits, connections, workers,
+        circuits, connections, workers, subscriptions,
     ]  # fmt: skip
 
 

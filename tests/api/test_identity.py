@@ -24,7 +24,7 @@ JOB: dict[str, Any] = {"name": "a job", "schedule": FAR, "payload": {"url": "htt
 def operations(client: Client) -> Iterator[tuple[str, str]]:
     """Every route that there is, with ids of nothing."""
     for path, methods in client.get("/openapi.json").json()["paths"].items():
-        for name in ("job_id", "execution_id", "key_id", "key"):
+        for name in ("job_id", "execution_id", "key_id", "key", "circuit", "name", "subscription_id"):
             path = path.replace(f"{{{name}}}", NO_ID)
         assert "{" not in path, "a path parameter that this test does not know"
         for method in methods:

@@ -30,6 +30,8 @@ ROUTES = {
     "/api/v1/audit": {"get"},
     "/api/v1/circuits": {"get"},
     "/api/v1/circuits/{circuit}": {"delete"},
+    "/api/v1/subscriptions": {"get", "post"},
+    "/api/v1/subscriptions/{subscription_id}": {"delete"},
     "/api/v1/connections": {"get"},
     "/api/v1/connections/{name}": {"put", "delete"},
     "/api/v1/workers": {"get"},

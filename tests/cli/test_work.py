@@ -26,13 +26,12 @@ def double(number: int) -> int: return 2 * number
 
 @pytest.fixture(scope="module")
 def scripting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Duetime]:
-    """With a server that lets jobs run scripts."""
-    os.environ["DUETIME_ALLOW_SCRIPTS"] = "true"
-    try:
+    """With a server that lets jobs run scripts, and asks nobody who they are, whatever other tests have set."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DUETIME_ALLOW_SCRIPTS", "true")
+        patch.delenv("DUETIME_JWT_SECRET", raising=False)
         with served(tmp_path_factory.mktemp("scripting")) as url:
             yield Duetime(url)
-    finally:
-        del os.environ["DUETIME_ALLOW_SCRIPTS"]
 
 
 class TestConnection:
@@ -73,21 +72,23 @@ class TestWorker:
             assert result.exit_code == 2, (spec, result.output)
             assert words in result.stderr, (spec, result.stderr)
 
-    def test_runs_functions_until_it_is_told_to_stop(self, duetime: Duetime, tmp_path: Path) -> None:
+    def test_runs_functions_until_it_is_told_to_stop(self, scripting: Duetime, tmp_path: Path) -> None:
         (tmp_path / "app_of_a_test.py").write_text(JOBS)
         command = [str(Path(sys.executable).with_name("duetime")), "worker", "app_of_a_test:app", "--name", "mine"]
-        env = {**os.environ, "DUETIME_URL": duetime.url}
+        env = {**os.environ, "DUETIME_URL": scripting.url}
         with subprocess.Popen(command, cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True) as worker:
-            until(lambda: [it["name"] for it in _get(duetime, "/workers")["workers"]], lambda names: names == ["mine"])
+            until(
+                lambda: [it["name"] for it in _get(scripting, "/workers")["workers"]], lambda names: names == ["mine"]
+            )
             payload = {"function": "double", "args": [21]}
             body = {"name": "double", "type": "python", "schedule": "on_demand", "payload": payload}
-            job_id = _post(duetime, "/jobs", body)["job_id"]
-            assert duetime.run_until(job_id, "COMPLETED")["response"] == "42"
-            assert "yearly" in duetime.ok("job", "list", "--name", "yearly")
+            job_id = _post(scripting, "/jobs", body)["job_id"]
+            assert scripting.run_until(job_id, "COMPLETED")["response"] == "42"
+            assert "yearly" in scripting.ok("job", "list", "--name", "yearly")
             worker.terminate()
             _, said = worker.communicate(timeout=20)
             assert (worker.returncode, "warning" in said, "error" in said) == (0, False, False), said
-        assert _get(duetime, "/workers") == {"workers": []}
+        assert _get(scripting, "/workers") == {"workers": []}
 
 
 class TestLogs:

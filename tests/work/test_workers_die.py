@@ -15,6 +15,7 @@ from work.workers import Asker
 pytestmark = pytest.mark.slow
 
 AT_ONCE = {"delays": [0, 0, 0]}
+NOTICED_SECONDS = 15.0  # a lease of two, a look a second, and a busy machine; but less than the poll of a worker waits
 
 
 @pytest.mark.parametrize("pool", ["thread", "process"])
@@ -26,9 +27,10 @@ def test_another_worker_goes_on_where_a_killed_one_was(
     job_id = ask.call("hang_once", timeout_seconds=600, retry_policy=AT_ONCE)
     execution_id = ask.wait_for_run(job_id)
     wait_until(lambda: "saved" in ask.logs(execution_id), 20, "the first attempt has saved how far it came")
-    first.kill()
     second = start_worker("--pool", pool, "--concurrency", "2")
-    ended = ask.wait_for_end(job_id)
+    ask.wait_for_workers(2)
+    first.kill()
+    ended = ask.wait_for_end(job_id, NOTICED_SECONDS)
     assert (ended["state"], ended["attempt"], ended["execution_id"]) == ("COMPLETED", 2, execution_id)
     assert [one["error_type"] for one in ask.attempts(execution_id)] == ["lease_lost", None]
     result = {"id": execution_id, "attempt": 2, "from": {"rows": 17}}

@@ -43,6 +43,7 @@ BOUNDS: dict[str, dict[str, Any]] = {
     "key": {"minLength": 1, "maxLength": 255},
     "job_id": {"format": "uuid"},
     "execution_id": {"format": "uuid"},
+    "subscription_id": {"format": "uuid"},
 }
 
 

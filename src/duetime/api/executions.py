@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, cast
 
+import msgspec
 from litestar import Controller, Request, Response, get, post
 from litestar.params import Parameter
 
@@ -66,7 +67,9 @@ class ExecutionController(Controller):
     async def get_execution(self, context: ApiContext, caller: Caller, execution_id: str) -> ExecutionDetail:
         record = await find_execution(context, caller, execution_id)
         attempts = await context.store.list_attempts(execution_id)
-        return ExecutionDetail(view_execution(record), [view_attempt(attempt) for attempt in attempts])
+        saved = (await context.store.get_progress([execution_id])).get(execution_id)
+        progress = None if saved is None else msgspec.json.decode(saved)
+        return ExecutionDetail(view_execution(record), [view_attempt(attempt) for attempt in attempts], progress)
 
     @get(
         "/{execution_id:str}/logs", summary="What an execution's attempts said (server-sent events: as they say it)",

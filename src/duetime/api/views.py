@@ -211,8 +211,11 @@ class AttemptView(msgspec.Struct, frozen=True):
 
 
 class ExecutionDetail(msgspec.Struct, frozen=True):
+    """`progress` is what a function saved last of how far it is."""
+
     execution: ExecutionView
     attempts: list[AttemptView]
+    progress: Any = None
 
 
 class Logs(msgspec.Struct, frozen=True):

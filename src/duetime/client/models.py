@@ -224,6 +224,7 @@ class Attempt(Answered, frozen=True):
 class ExecutionDetail(Answered, frozen=True):
     execution: Execution
     attempts: list[Attempt] = []
+    progress: Any = None
 
 
 class Skipped(Answered, frozen=True):

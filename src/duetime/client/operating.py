@@ -41,6 +41,25 @@ class ConnectionMessage(Answered, frozen=True):
     message: str = ""
 
 
+class Subscription(Answered, frozen=True):
+    """A URL that is told of these events."""
+
+    subscription_id: str
+    url: str = ""
+    events: tuple[str, ...] = ()
+    created_at: datetime | None = None
+    created_by: str = ""
+
+
+class SubscriptionList(Answered, frozen=True):
+    subscriptions: list[Subscription]
+
+
+class SubscriptionMessage(Answered, frozen=True):
+    subscription_id: str
+    message: str = ""
+
+
 class Circuit(Answered, frozen=True):
     """A target that failed since it last succeeded. `state`: CLOSED, OPEN or HALF_OPEN."""
 

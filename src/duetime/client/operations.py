@@ -6,7 +6,7 @@ What both clients offer stands here: a new route is a function here and a line i
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, cast
 
@@ -279,6 +279,21 @@ def put_connection(name: str, url: str) -> Call[o.Connection]:
 def remove_connection(name: str) -> Call[o.ConnectionMessage]:
     """For admins: forget a database. Jobs that use it fail from then on."""
     return send("DELETE", path_of("connections", name), o.ConnectionMessage)
+
+
+def list_subscriptions() -> Call[o.SubscriptionList]:
+    """For admins: who is told of what happens."""
+    return get(path_of("subscriptions"), o.SubscriptionList)
+
+
+def add_subscription(url: str, *, events: Sequence[str] = ()) -> Call[o.Subscription]:
+    """For admins: have a URL told of these events, or of all that there are."""
+    return send("POST", path_of("subscriptions"), o.Subscription, {"url": url, "events": list(events)})
+
+
+def remove_subscription(subscription_id: str) -> Call[o.SubscriptionMessage]:
+    """For admins: tell it no more."""
+    return send("DELETE", path_of("subscriptions", subscription_id), o.SubscriptionMessage)
 
 
 def list_circuits() -> Call[o.CircuitList]:

@@ -5,7 +5,7 @@ Each is a command that is carried out in the commit of the end itself, or not at
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Any
 
@@ -18,7 +18,7 @@ from duetime.domain.subscriptions import about_job, is_word, word
 Subscriptions = Sequence[tuple[str, Sequence[str]]]  # a URL, and the events that it is told of
 
 _GONE = 410
-_LAST = 2**32 - 1
+_LAST = 2**80 - 1
 _KINDS = {
     State.COMPLETED: ("on_success", "execution.completed"),
     State.FAILED: ("on_failure", "execution.failed"),
@@ -45,10 +45,7 @@ def follow_ups(
     if attempted.state not in _KINDS:
         return []
     commands: list[Command] = []
-    # (An id leaves the last four bits of its chance out.)
-    ids = (
-        entropy[:6] + (int.from_bytes(entropy[6:], "big") + step & _LAST).to_bytes(4, "big") for step in count(0, 16)
-    )
+    ids = _chances(entropy)
     spec, (field, event) = run.spec, _KINDS[attempted.state]
     body = _body(run, attempted, event)
     url: str | None = getattr(spec.webhooks, field)
@@ -67,6 +64,12 @@ def follow_ups(
     return [
         FollowUp(run.execution_id, run.attempt, run.token, attempted.state, command) for command in commands
     ]  # fmt: skip
+
+
+def _chances(entropy: bytes) -> Iterator[bytes]:
+    """Ten bytes for one id after the other. An id leaves the last four bits out."""
+    first = int.from_bytes(entropy, "big")
+    return ((first + step & _LAST).to_bytes(10, "big") for step in count(0, 16))
 
 
 def _body(run: Run, attempted: Attempted, kind: str) -> dict[str, Any]:

@@ -125,13 +125,14 @@ class Desk:
 
     async def poll(self, tenant: str, polling: Polling) -> Polled:
         known = await self._known(tenant, polling.worker_id)
+        # Once: while this waits the worker may die, and nobody would notice if the waiting itself were a sign of life.
+        await self._beat(known)
         until = self._clock.monotonic() + polling.wait_seconds
         event = asyncio.Event()
         self._waiting.add(event)
         try:
             while True:
                 event.clear()
-                await self._beat(known)
                 if runs := await self._claim(known, polling.free):
                     return Polled(await self._assignments(known, runs))
                 left = until - self._clock.monotonic()

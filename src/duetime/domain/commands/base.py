@@ -1,0 +1,9 @@
+"""What every command is."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Command(msgspec.Struct, frozen=True):
+    """Base of all commands."""

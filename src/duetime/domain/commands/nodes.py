@@ -1,0 +1,73 @@
+"""Nodes and workers come and go, own shards, and keep house."""
+
+from __future__ import annotations
+
+from duetime.domain.commands.base import Command
+
+
+class JoinWorker(Command, frozen=True):
+    """A worker joins: to the ledger it is a node, with a row that says what it can run. Answers its id."""
+
+    now: int
+    tenant: str
+    user_id: str
+    name: str
+    functions: tuple[str, ...]
+    slots: int
+
+
+class BeatWorkers(Command, frozen=True):
+    """Signs of life. Answers the ids of those that have ended."""
+
+    now: int
+    workers: tuple[int, ...]
+
+
+class StartNode(Command, frozen=True):
+    """Join as `name`; an earlier node of the same name is void from here on. Answers the new node's id."""
+
+    now: int
+    name: str
+
+
+class StopNode(Command, frozen=True):
+    now: int
+    node: int
+
+
+class EndNodes(Command, frozen=True):
+    """These nodes (or workers) are dead: void from here on, and what they run has lapsed. Answers None.
+
+    Theirs is no Fire, Claim or Seal that is committed after this. A result is still accepted as long as its execution
+    is RUNNING with that attempt and token: what was done was done.
+    """
+
+    now: int
+    nodes: tuple[int, ...]
+
+
+class Seal(Command, frozen=True):
+    """`node` owns these (shard, epoch) from here on: no Fire of an earlier epoch is committed after this. Answers None.
+
+    Repeating it changes nothing. Refused, all of it: StaleWrite if `node` is void; StaleEpoch if a shard is at a later
+    epoch, or at this one for another node.
+    """
+
+    node: int
+    shards: tuple[tuple[int, int], ...]
+
+
+class Prune(Command, frozen=True):
+    """Remove up to `limit` terminal executions (and their attempts) scheduled before `before`. Answers how many.
+
+    Also drops ledger entries that ended before `skips_before`, idempotency keys of before `keys_before`, and circuits
+    of which nothing was heard since `circuits_before`.
+    `skips_before` is where the age that history may reach ends. A store that keeps each day apart may remove a whole
+    day that lies before it at once, whatever the limit, and may leave the day that it lies in until that has passed.
+    """
+
+    before: int
+    skips_before: int
+    keys_before: int
+    limit: int
+    circuits_before: int = 0
