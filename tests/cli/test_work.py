@@ -26,10 +26,9 @@ def double(number: int) -> int: return 2 * number
 
 @pytest.fixture(scope="module")
 def scripting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Duetime]:
-    """With a server that lets jobs run scripts, and asks nobody who they are, whatever other tests have set."""
+    """With a server that lets jobs run scripts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DUETIME_ALLOW_SCRIPTS", "true")
-        patch.delenv("DUETIME_JWT_SECRET", raising=False)
         with served(tmp_path_factory.mktemp("scripting")) as url:
             yield Duetime(url)
 

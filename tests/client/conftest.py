@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -16,11 +17,12 @@ from served import served, target
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DUETIME_JWT_SECRET", SECRET)
-        patch.setenv("DUETIME_FREE_REQUESTS_PER_HOUR", str(FREE_REQUESTS))
-        with served(tmp_path_factory.mktemp("client")) as url:
-            yield url
+    with ExitStack() as running:
+        with pytest.MonkeyPatch.context() as patch:  # only until it has started: others start theirs meanwhile
+            patch.setenv("DUETIME_JWT_SECRET", SECRET)
+            patch.setenv("DUETIME_FREE_REQUESTS_PER_HOUR", str(FREE_REQUESTS))
+            url = running.enter_context(served(tmp_path_factory.mktemp("client")))
+        yield url
 
 
 @pytest.fixture(scope="session")
