@@ -114,6 +114,8 @@ class World:
             "circuit": [it["circuit"] for it in client.get("/circuits").json()["circuits"]],
         }
         assert client.put("/connections/a%20database", {"url": DATABASE}).status == 200
+        for known in client.get("/subscriptions").json()["subscriptions"]:  # a tenant may have a few
+            assert client.delete(f"/subscriptions/{known['subscription_id']}").status == 200
         told = client.post("/subscriptions", {"url": "https://told.example", "events": ["job.resumed"]})
         self._made["subscription_id"] = [told.json()["subscription_id"]]
         joined = client.post("/workers/join", {"name": "w", "functions": ["f"], "slots": 1})
@@ -219,6 +221,8 @@ class Asker:
             mended["worker_id"] = self._world.worker
         if job.keys() == {"url"}:
             mended["url"] = DATABASE
+        if job.keys() == {"url", "events"} and chance.random() < share:
+            mended["url"] = self._world.url
         return mended
 
     def _harmless(self, body: Any) -> Any:

@@ -55,7 +55,7 @@ def test_what_is_refused_is_not_told(person: Person, hook: dict[str, Any]) -> No
     ("body", "pointer"),
     [
         ({"url": "ftp://x.example"}, "/url"),
-        ({"url": "https://x.example", "events": ["job.eaten"]}, "/events"),
+        ({"url": "https://x.example", "events": ["job.eaten"]}, "/events/0"),
         ({}, "/url"),
     ],
 )

@@ -18,7 +18,7 @@ from duetime.domain.http_rules import url_problem
 from duetime.domain.identity import Caller, Right
 from duetime.domain.ids import make_id
 from duetime.domain.instants import format_instant
-from duetime.domain.subscriptions import EVENTS, MOST_SUBSCRIPTIONS, about_job, unknown_event, word
+from duetime.domain.subscriptions import EVENTS, MOST_SUBSCRIPTIONS, EventName, about_job, word
 from duetime.ports.store import JobRecord, SubscriptionRecord
 
 
@@ -26,7 +26,7 @@ class SubscriptionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     """`events`: those to be told of; all, if left out."""
 
     url: Annotated[str, Meta(min_length=1, max_length=2048)]
-    events: Annotated[tuple[str, ...], Meta(max_length=len(EVENTS))] = ()
+    events: Annotated[tuple[EventName, ...], Meta(max_length=len(EVENTS))] = ()
 
 
 class SubscriptionView(msgspec.Struct, frozen=True):
@@ -62,8 +62,6 @@ class SubscriptionController(Controller):
         wanted = decode(await request.body(), SubscriptionRequest)
         if problem := url_problem(wanted.url):
             raise InvalidRequest.at("/url", problem)
-        if (unknown := unknown_event(wanted.events)) is not None:
-            raise InvalidRequest.at("/events", f"there is no event '{unknown[:64]}'; there are {', '.join(EVENTS)}")
         now, events = context.clock.now(), tuple(dict.fromkeys(wanted.events)) or EVENTS
         subscription_id = make_id(now, context.entropy(10))
         noted = entry(caller, now, "subscription.add", subscription_id, None, {"url": wanted.url, "events": events})

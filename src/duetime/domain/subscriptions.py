@@ -6,8 +6,7 @@ What tells of an event makes no event itself.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any
+from typing import Any, Literal, get_args
 
 from duetime.domain.audit import own_entry
 from duetime.domain.commands import CreateJobs, NewJob
@@ -19,7 +18,8 @@ from duetime.domain.payloads import HttpRequest
 from duetime.domain.secrets import hide_spec
 
 EVENT_TAG = "duetime.event"
-EVENTS = ("execution.completed", "execution.failed", "job.paused", "job.resumed", "job.cancelled")
+EventName = Literal["execution.completed", "execution.failed", "job.paused", "job.resumed", "job.cancelled"]
+EVENTS: tuple[EventName, ...] = get_args(EventName)
 MOST_SUBSCRIPTIONS = 20  # of a tenant: each event makes as many jobs
 _LONGEST_NAME = 255
 
@@ -55,7 +55,3 @@ def about_job(event: str, job_id: str, name: str, key: str | None, by: str, now:
         "timestamp": format_instant(now),
         "data": {"job_id": job_id, "job_name": name, "key": key, "by": by},
     }
-
-
-def unknown_event(events: Collection[str]) -> str | None:
-    return next((event for event in events if event not in EVENTS), None)
