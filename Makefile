@@ -5,9 +5,10 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 ARGS   ?=
 
-# First what may run side by side, then the rest one by one. (5: nothing of that kind was asked for.)
+# First what may run side by side, then clusters, then the rest one by one. (5: nothing of that kind was asked for.)
 define pytest
-$(BIN)/python -m pytest -n 2 --dist loadfile -m '$(1) and not alone' $(ARGS) || [ $$? -eq 5 ]
+$(BIN)/python -m pytest -n 2 --dist loadfile -m '$(1) and not alone and not cluster' $(ARGS) || [ $$? -eq 5 ]
+$(BIN)/python -m pytest -n 2 --dist worksteal -m '$(1) and cluster' $(ARGS) || [ $$? -eq 5 ]
 $(BIN)/python -m pytest -m '$(1) and alone' $(ARGS) || [ $$? -eq 5 ]
 endef
 

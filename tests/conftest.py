@@ -20,8 +20,9 @@ os.environ["DUETIME_CIRCUIT_BREAKER_THRESHOLD"] = "0"
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# What these measure, or do to the machine, wants it for themselves; all others run side by side.
-ALONE = ("cluster", "work", "executors/script", "unit/cron/test_zone_names.py", "unit/cron/test_next.py")
+# What these measure, or do to the machine, wants it for themselves. Clusters mostly wait, and may be two at a time; all
+# others run side by side.
+ALONE = ("work", "executors/script", "unit/cron/test_zone_names.py", "unit/cron/test_next.py")
 HERE = Path(__file__).parent
 
 
@@ -29,3 +30,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.relative_to(HERE).as_posix().startswith(ALONE):
             item.add_marker(pytest.mark.alone)
+        elif item.path.parent.name == "cluster":
+            item.add_marker(pytest.mark.cluster)
