@@ -95,7 +95,7 @@ async def test_it_is_started_with_bounds_and_without_privileges(make_executor: M
     await executor.execute(task("cat /proc/self/limits; grep NoNewPrivs /proc/self/status; umask; ls -l /proc/$$/fd"))
     lines = {line[:25].strip(): line[25:].split()[:2] for line in log.text().splitlines()}
     assert lines["Max cpu time"] == ["7", "8"]
-    assert lines["Max address space"] == [str(300 << 20)] * 2
+    assert lines["Max data size"] == [str(300 << 20)] * 2
     assert lines["Max file size"] == [str(2 << 20)] * 2
     assert lines["Max open files"] == ["33", "33"]
     assert lines["Max core file size"] == ["0", "0"]
