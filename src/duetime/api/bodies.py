@@ -93,7 +93,7 @@ def decode_specs(block: bytes) -> list[JobSpec] | None:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     for spec in specs:
-        body = _nested(spec)
+        body = spec.payload.body if type(spec) is HttpJob else _nested(spec)
         if type(body) in _NESTING and not _is_flat(body) and is_deep(body, MAX_DEPTH - 2):
             return None
     return specs
