@@ -50,7 +50,7 @@ async def run_all(store: Store, node: int, now: int) -> list[float]:
     took, left = [], len(page.runs)
     while left:
         begun = time.perf_counter()
-        (runs,) = await store.apply([Claim(node, now, PAGE)])
+        (runs,) = await store.apply([Claim(node, now, PAGE, ("default",))])
         took.append((time.perf_counter() - begun) * 1000)
         await store.apply([Finish(node, now, tuple(conclude(run, DONE, now, now + 1, 0.5) for run in runs))])
         left -= len(runs)

@@ -6,11 +6,12 @@ import asyncio
 import random
 from bisect import bisect_right
 from collections.abc import Sequence
+from operator import attrgetter
 
 import pytest
 
 from duetime.domain.instants import MINUTE, SECOND
-from duetime.domain.plan import DueTimer
+from duetime.domain.plan import DueTimer, Place
 from duetime.engine import armed
 from duetime.engine.armed import ARM_AHEAD, Armed, Due
 from samples import NOW, TENANT, new_id, spec
@@ -18,8 +19,7 @@ from samples import NOW, TENANT, new_id, spec
 SOON = NOW + ARM_AHEAD - 100
 
 
-def _place(timer: DueTimer) -> tuple[int, str]:
-    return timer.due_at, timer.job_id
+_place = attrgetter("place")
 
 
 class Timers:
@@ -38,11 +38,12 @@ class Timers:
         return made
 
     async def list_due_timers(
-        self, until: int, limit: int, after: tuple[int, str] | None = None, shards: Sequence[int] | None = None
-    ) -> list[DueTimer]:
-        del shards
+        self, until: int, limit: int, after: Place | None = None, shards: Sequence[int] | None = None,
+        without: Sequence[str] = (),
+    ) -> list[DueTimer]:  # fmt: skip
+        del shards, without
         await asyncio.sleep(0)  # as any store does, it answers in another turn of the loop
-        begin = bisect_right(self.rows, after or (-1, ""), key=_place)
+        begin = bisect_right(self.rows, after or (-1, "", ""), key=_place)
         page = [row for row in self.rows[begin : begin + min(limit, self.most)] if row.due_at <= until]
         self.readings.append(len(page))
         return page

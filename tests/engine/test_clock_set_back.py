@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from duetime.domain import commands as c
@@ -31,8 +33,8 @@ class Interrupted:
     def __getattr__(self, name: str) -> object:
         return getattr(self._store, name)
 
-    async def next_waiting_at(self) -> int | None:
-        waiting_at = await self._store.next_waiting_at()
+    async def next_waiting_at(self, tenant: str | None = None, only: Sequence[int] = ()) -> int | None:
+        waiting_at = await self._store.next_waiting_at(tenant, only)
         self.clock.jump(self.jump)
         return waiting_at
 

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from duetime.domain.execution import Run
+from duetime.domain.fairness import MOST_OVER
 from duetime.domain.ids import execution_id
 from duetime.domain.job import PythonJob
 from duetime.domain.payloads import PythonCall
@@ -19,30 +20,35 @@ from engine.stage import until
 from samples import NOW, TENANT, new_id, spec
 
 
-def run_of(number: int, endpoint: int = 1) -> Run:
-    return Run(execution_id(NOW, number), new_id(), TENANT, NOW, Trigger.SCHEDULE, 5, endpoint, 1, 1, False, spec())
+def run_of(number: int, endpoint: int = 1, tenant: str = TENANT, priority: int = 5) -> Run:
+    id = execution_id(NOW, number)
+    return Run(id, new_id(), tenant, NOW, Trigger.SCHEDULE, priority, endpoint, 1, 1, False, spec())
 
 
 class Attempts:
-    """Attempts that end at once, or when they are told to."""
+    """Attempts that end at once, or when they are told to: all of them, or one."""
 
     def __init__(self, limits: Limits, *, hold: bool = False) -> None:
         self.begun: list[Run] = []
         self.dropped: list[Run] = []
         self._go = asyncio.Event()
+        self._let_go: set[str] = set()
         if not hold:
             self._go.set()
         self.dispatcher = Dispatcher(limits, self._attempt, self.dropped.append)
 
     async def _attempt(self, run: Run) -> None:
         self.begun.append(run)
-        await self._go.wait()
+        while not self._go.is_set() and run.execution_id not in self._let_go:  # noqa: ASYNC110 (one of many, or all)
+            await asyncio.sleep(0)
         if not self.dispatcher.is_trusted():
             raise NotSent
         self.dispatcher.recorded([run])
 
-    def let_go(self) -> None:
-        self._go.set()
+    def let_go(self, *runs: Run) -> None:
+        self._let_go |= {run.execution_id for run in runs}
+        if not runs:
+            self._go.set()
 
 
 async def test_a_run_offered_as_the_last_lane_ends_is_not_left_behind():
@@ -74,11 +80,12 @@ async def test_a_node_without_room_waits_once_and_not_for_each_endpoint():
     attempts.dispatcher.offer([run_of(number, endpoint=number) for number in range(4)])
     begun = time.perf_counter()
     for endpoint in range(100, 120):
-        assert endpoint in await attempts.dispatcher.admit({endpoint: 1}, 0.05)
+        target = (TENANT, endpoint)
+        assert target in await attempts.dispatcher.admit({target: 1}, 0.05)
     assert time.perf_counter() - begun < 0.5
     attempts.let_go()
     await until(lambda: attempts.dispatcher.room() == 4)
-    assert await attempts.dispatcher.admit({100: 1}, 0.05) == frozenset()
+    assert await attempts.dispatcher.admit({(TENANT, 100): 1}, 0.05) == frozenset()
 
 
 @pytest.mark.parametrize("held", [True, False])
@@ -93,6 +100,175 @@ async def test_a_drain_that_is_cut_short_gives_back_what_has_not_begun(held: boo
     for lane in lanes:
         lane.cancel()
     await asyncio.gather(*lanes, return_exceptions=True)
+
+
+# What waits for a place
+
+
+async def test_when_the_first_that_waits_for_an_endpoint_is_cancelled_the_next_gets_its_place():
+    attempts = Attempts(Limits(endpoint=1), hold=True)
+    first, cancelled, last = runs = [run_of(number) for number in range(3)]
+    attempts.dispatcher.offer(runs)
+    await until(lambda: attempts.begun == [first])
+    assert attempts.dispatcher.cancel(cancelled.execution_id)
+    attempts.let_go()
+    await until(lambda: attempts.begun == [first, last])
+
+
+async def test_when_all_of_a_tenant_that_wait_for_an_endpoint_are_cancelled_another_tenant_gets_the_place():
+    attempts = Attempts(Limits(endpoint=1), hold=True)
+    first, others = run_of(0, tenant="a"), [run_of(1, tenant="b"), run_of(2, tenant="c")]
+    waiting = [run_of(number, tenant=tenant) for number, tenant in enumerate("abcab", 10)]
+    attempts.dispatcher.offer([first, *others, *waiting])
+    await until(lambda: len(attempts.begun) == 3)
+    for run in waiting:
+        if run.tenant != "c":
+            attempts.dispatcher.cancel(run.execution_id)
+    attempts.let_go()
+    await until(lambda: attempts.dispatcher.room() + len(attempts.dropped) == Limits().capacity)
+    assert attempts.begun[3:] == [run for run in waiting if run.tenant == "c"]
+
+
+async def test_what_was_cancelled_while_it_waited_takes_no_memory_for_ever():
+    attempts = Attempts(Limits(endpoint=1), hold=True)
+    attempts.dispatcher.offer([run_of(0)])
+    for number in range(1, 2000):
+        run = run_of(number)
+        attempts.dispatcher.offer([run])
+        attempts.dispatcher.cancel(run.execution_id)
+        attempts.dispatcher.recorded([run])
+    (queue,) = attempts.dispatcher._queue.tenants[TENANT].queues.values()
+    assert sum(len(waiting or ()) for waiting in queue.waiting) < 200
+    attempts.let_go()
+    await until(lambda: attempts.dispatcher.room() == Limits().capacity)
+    assert not attempts.dispatcher._queue.tenants
+    assert not attempts.dispatcher._queue.endpoints
+
+
+# Tenants and endpoints take turns
+
+
+async def test_tenants_take_turns_however_much_one_of_them_has():
+    attempts = Attempts(Limits(concurrency=1, endpoint=1))
+    many = [run_of(number, endpoint=number % 7, tenant="many") for number in range(100)]
+    few = [run_of(1000 + number, endpoint=50, tenant="few", priority=0) for number in range(3)]
+    attempts.dispatcher.offer([*many, *few])
+    await until(lambda: len(attempts.begun) == 103)
+    assert [place for place, run in enumerate(attempts.begun) if run.tenant == "few"][-1] <= 6
+
+
+async def test_a_tenants_endpoints_take_turns():
+    attempts = Attempts(Limits(concurrency=1))
+    runs = [run_of(number, endpoint=1) for number in range(50)] + [run_of(100 + n, endpoint=2) for n in range(3)]
+    attempts.dispatcher.offer(runs)
+    await until(lambda: len(attempts.begun) == 53)
+    assert [place for place, run in enumerate(attempts.begun) if run.endpoint == 2][-1] <= 6
+
+
+async def test_priority_orders_within_a_tenant_and_not_between_tenants():
+    attempts = Attempts(Limits(concurrency=1))
+    loud = [run_of(number, tenant="loud", priority=9) for number in range(20)]
+    quiet = [run_of(100 + number, tenant="quiet", priority=number) for number in range(3)]
+    attempts.dispatcher.offer([*loud, *quiet])
+    await until(lambda: len(attempts.begun) == 23)
+    assert [run.priority for run in attempts.begun if run.tenant == "quiet"] == [2, 1, 0]
+    assert [place for place, run in enumerate(attempts.begun) if run.tenant == "quiet"][-1] <= 6
+
+
+async def test_a_tenant_whose_attempts_hang_leaves_every_other_its_share():
+    """It holds all places, at eight endpoints; those that come after it get theirs beyond the limit, and no more."""
+    limits = Limits(concurrency=64, endpoint=8)
+    attempts = Attempts(limits, hold=True)
+    attempts.dispatcher.offer([run_of(number, endpoint=number % 8, tenant="hangs") for number in range(500)])
+    await until(lambda: len(attempts.begun) == 64)
+    for place, tenant in enumerate(("b", "c"), 2):
+        begun = len(attempts.begun)
+        attempts.dispatcher.offer(
+            [run_of(1000 * place + n, endpoint=100 * place + n % 20, tenant=tenant) for n in range(200)]
+        )
+        await until(lambda begun=begun: attempts.dispatcher.running() > begun)
+        await all_slots_begin(attempts)
+        assert attempts.dispatcher.running() == begun + 64 // place
+        assert {run.tenant for run in attempts.begun[begun:]} == {tenant}
+
+
+async def test_when_the_places_are_free_again_no_more_run_than_the_limit():
+    attempts = Attempts(Limits(concurrency=8, endpoint=8), hold=True)
+    attempts.dispatcher.offer([run_of(number, tenant="a") for number in range(40)])
+    await until(lambda: len(attempts.begun) == 8)
+    attempts.dispatcher.offer([run_of(100 + number, endpoint=2, tenant="b") for number in range(40)])
+    await until(lambda: len(attempts.begun) == 12)
+    attempts.let_go(*attempts.begun[:8])  # those of a
+    await until(lambda: attempts.dispatcher.running() == 8 and len(attempts.begun) > 12)
+    running = attempts.begun[8:]
+    assert [run.tenant for run in running].count("b") == 4, "which is its share"
+
+
+async def test_scripts_of_one_tenant_leave_another_its_share_of_their_places():
+    """All scripts of all tenants share a limit of their own."""
+    attempts = Attempts(Limits(special={7: 4}), hold=True)
+    attempts.dispatcher.offer([run_of(number, endpoint=7, tenant="a") for number in range(20)])
+    await until(lambda: len(attempts.begun) == 4)
+    attempts.dispatcher.offer([run_of(100 + number, endpoint=7, tenant="b") for number in range(20)])
+    await until(lambda: len(attempts.begun) == 6)
+    await all_slots_begin(attempts)
+    assert [run.tenant for run in attempts.begun] == ["a"] * 4 + ["b"] * 2
+
+
+async def test_no_number_of_tenants_takes_more_places_than_some_times_the_limit():
+    attempts = Attempts(Limits(concurrency=10, endpoint=10), hold=True)
+    for tenant in range(200):
+        runs = [run_of(100 * tenant + n, endpoint=tenant, tenant=f"t{tenant}") for n in range(20)]
+        attempts.dispatcher.offer(runs)
+        await all_slots_begin(attempts)
+    assert attempts.dispatcher.running() == 10 * MOST_OVER
+
+
+async def all_slots_begin(attempts: Attempts) -> None:
+    await until(
+        lambda: attempts.dispatcher.running() == sum(task is not None for task in attempts.dispatcher._running.values())
+    )
+
+
+# The memory is shared
+
+
+async def test_a_tenant_may_hold_most_of_the_memory_while_it_is_alone_and_no_more_than_others_after():
+    attempts = Attempts(Limits(capacity=400), hold=True)
+    dispatcher = attempts.dispatcher
+    assert await dispatcher.admit({("a", 1): 225}, 0.01) == frozenset()
+    dispatcher.offer([run_of(number, tenant="a") for number in range(150)])
+    assert dispatcher.full_tenants() == frozenset()
+    dispatcher.offer([run_of(1000, tenant="b")])
+    assert dispatcher.full_tenants() == {"a"}, "its share is half of what is given out by now"
+    assert ("a", 1) in await dispatcher.admit({("a", 1): 1, ("b", 1): 1}, 0.01)
+    assert ("b", 1) not in await dispatcher.admit({("a", 1): 1, ("b", 1): 1}, 0.01)
+
+
+async def test_one_endpoint_of_a_tenant_leaves_room_for_its_others():
+    attempts = Attempts(Limits(capacity=400), hold=True)
+    attempts.dispatcher.offer([run_of(number, endpoint=1) for number in range(225)])
+    assert attempts.dispatcher.full_endpoints() == ((TENANT, 1),)
+    assert attempts.dispatcher.full_tenants() == frozenset()
+    assert await attempts.dispatcher.admit({(TENANT, 1): 1, (TENANT, 2): 1}, 0.01) == {(TENANT, 1)}
+
+
+async def test_when_the_memory_is_full_the_tenant_that_holds_most_gives_back_what_would_start_last():
+    attempts = Attempts(Limits(capacity=20, concurrency=2), hold=True)
+    dispatcher = attempts.dispatcher
+    most = [run_of(number, tenant="most", priority=number % 2) for number in range(16)]
+    dispatcher.offer(most)
+    assert dispatcher.make_room(100) == [], "there is room"
+    dispatcher.offer([run_of(100 + number, tenant="other") for number in range(4)])
+    await all_slots_begin(attempts)
+    returned = dispatcher.make_room(3)
+    assert returned == [run for run in reversed(most) if run.priority == 0][:3]
+    assert dispatcher.room() == 0, "until it is written"
+    dispatcher.recorded(returned)
+    assert dispatcher.room() == 3
+    attempts.let_go()
+    await until(lambda: dispatcher.room() == 20)
+    assert not {run.execution_id for run in returned} & {run.execution_id for run in attempts.begun}
 
 
 # The lease in doubt
@@ -240,7 +416,7 @@ async def test_whoever_comes_later_does_not_overtake_those_that_wait(monkeypatch
     attempts.dispatcher.offer(runs[2:])
     assert attempts.dispatcher.running() == 0
     attempts.dispatcher._clocks[1].cancel()
-    attempts.dispatcher._pay(1, pace)
+    attempts.dispatcher._ring(1)
     await until(lambda: attempts.begun == runs)
 
 

@@ -76,26 +76,28 @@ async def test_a_busy_tenant_takes_its_share_and_delays_no_other(stage: Stage, e
 async def test_a_place_at_an_endpoint_that_a_busy_tenant_cannot_take_goes_to_another(
     stage: Stage, executor: ScriptedExecutor
 ):
-    """The shared endpoint has one place, a tenant two: a run that waits for its tenant must not hold that place."""
-    await stage.join(Limits(endpoint=1, tenant=2))
+    """The shared endpoint has two places, a tenant two: a run that waits for its tenant must not hold that place."""
+    await stage.join(Limits(endpoint=2, tenant=2))
     shared, long_a, long_b = "https://shared.example/x", "https://a.example/x", "https://b.example/x"
     for url in (shared, long_a, long_b):
         executor.hold(url)
-    await stage.add_job(spec("immediate", url=shared), tenant="third")
-    await stage.tick()
-    blocked = await stage.add_job(spec("immediate", url=shared, priority=9))
-    waiting = await stage.add_job(spec("immediate", url=shared, priority=1), tenant="other")
+    for _ in range(2):
+        await stage.add_job(spec("immediate", url=shared), tenant="third")
     await stage.tick()
     await stage.add_job(spec("immediate", url=long_a))
     await stage.add_job(spec("immediate", url=long_b))
     await stage.tick()
-    assert executor.running() == 3
+    blocked = await stage.add_job(spec("immediate", url=shared, priority=9))
+    waiting = [await stage.add_job(spec("immediate", url=shared, priority=1), tenant="third") for _ in range(2)]
+    await stage.tick()
+    assert executor.running() == 4
     executor.let_go(shared)
     await stage.settle()
     assert await stage.states(blocked) == [State.RUNNING]  # claimed, but its tenant is full
-    assert [e.state for e in await stage.store.list_executions(ExecutionQuery("other", job_id=waiting))] == [
-        State.COMPLETED
-    ]
+    for job_id in waiting:
+        assert [e.state for e in await stage.store.list_executions(ExecutionQuery("third", job_id=job_id))] == [
+            State.COMPLETED
+        ]
     executor.let_go(long_a)
     await stage.settle()
     assert await stage.states(blocked) == [State.COMPLETED]
@@ -104,19 +106,18 @@ async def test_a_place_at_an_endpoint_that_a_busy_tenant_cannot_take_goes_to_ano
 async def test_a_place_of_a_tenant_that_a_full_endpoint_cannot_use_goes_to_its_other_runs(
     stage: Stage, executor: ScriptedExecutor
 ):
-    await stage.join(Limits(endpoint=1, tenant=1))
-    busy, free = "https://busy.example/x", "https://free.example/x"
+    await stage.join(Limits(endpoint=1, tenant=2))
+    busy, free, first = "https://busy.example/x", "https://free.example/x", "https://first.example/x"
     executor.hold(busy)
-    executor.hold("https://first.example/x")
-    await stage.add_job(spec("immediate", url="https://first.example/x"))
+    executor.hold(first)
+    await stage.add_job(spec("immediate", url=busy))
+    await stage.add_job(spec("immediate", url=first))
     await stage.tick()
     blocked = await stage.add_job(spec("immediate", url=busy, priority=9))
     waiting = await stage.add_job(spec("immediate", url=free, priority=1))
     await stage.tick()
-    await stage.add_job(spec("immediate", url=busy), tenant="other")
-    await stage.tick()
     assert executor.running() == 2
-    executor.let_go("https://first.example/x")
+    executor.let_go(first)
     await stage.settle()
     assert await stage.states(waiting) == [State.COMPLETED]
     executor.let_go(busy)
@@ -150,7 +151,7 @@ async def test_a_hanging_endpoint_never_fills_all_of_the_memory(stage: Stage, ex
     while not dispatcher.full_endpoints():
         await stage.add_job(spec("immediate", url=HANGS))
         await stage.tick()
-    assert dispatcher.full_endpoints() == (endpoint_of_url(HANGS),)
+    assert dispatcher.full_endpoints() == ((TENANT, endpoint_of_url(HANGS)),)
     share = executor.running()
     assert share < 20
     for _ in range(5):
@@ -170,4 +171,5 @@ async def test_a_dispatcher_that_is_closed_has_no_room(stage: Stage):
     engine = await stage.join()
     await engine.dispatcher.drain(0)
     assert engine.dispatcher.room() == 0
-    assert 1 in await engine.dispatcher.admit({1: 1}, 0.01)
+    target = (TENANT, 1)
+    assert target in await engine.dispatcher.admit({target: 1}, 0.01)

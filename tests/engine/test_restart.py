@@ -174,7 +174,7 @@ async def test_what_was_not_begun_when_the_drain_is_over_is_given_back_uncounted
 async def test_a_node_that_has_stopped_is_void(stage: Stage):
     engine = await stage.join()
     await engine.stop()
-    answer = await stage.apply(c.Claim(engine.node, NOW, 1))
+    answer = await stage.apply(c.Claim(engine.node, NOW, 1, (TENANT,)))
     assert answer.code == "STALE_WRITE"
 
 

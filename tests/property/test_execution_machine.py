@@ -150,7 +150,7 @@ class ExecutionMachine(RuleBasedStateMachine):
         self.claim(limit)
 
     def claim(self, limit: int) -> None:
-        claimed = self.apply(c.Claim(self.node, self.now, limit))
+        claimed = self.apply(c.Claim(self.node, self.now, limit, (TENANT,)))
         assert len(claimed) <= limit
         for run in claimed:
             known = self.model.executions[run.execution_id]
@@ -214,7 +214,7 @@ class ExecutionMachine(RuleBasedStateMachine):
     def a_new_node_takes_over(self) -> None:
         void = self.node
         self.nodes.append(self.apply(c.StartNode(self.now, "node-1")))
-        assert isinstance(self.apply(c.Claim(void, self.now, 1)), StaleWrite)
+        assert isinstance(self.apply(c.Claim(void, self.now, 1, (TENANT,))), StaleWrite)
         assert isinstance(self.apply(c.Fire(void, self.now, True, (), ())), StaleWrite)
         while lapsed := self.ask(self.store.list_lapsed_runs(self.node, 2)):
             refused = self.apply(c.Finish(self.node, self.now, tuple(lapse(run, self.now) for run in lapsed)))

@@ -35,6 +35,8 @@ IF_OPEN = {
     Overlap.CANCEL_RUNNING: "cancel",
 }
 
+Place = tuple[int, str, str]  # of a timer in the order in which timers are read: its instant, its tenant, its job
+
 
 class DueTimer(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A timer with all that planning needs to know of its job."""
@@ -47,6 +49,10 @@ class DueTimer(msgspec.Struct, frozen=True, gc=False, array_like=True):
     recurs: bool
     created_at: int
     spec: JobSpec
+
+    @property
+    def place(self) -> Place:
+        return self.due_at, self.tenant, self.job_id
 
 
 class PlannedRun(msgspec.Struct, frozen=True, gc=False, array_like=True):

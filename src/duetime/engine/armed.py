@@ -2,7 +2,7 @@
 only writing and sending are left.
 
 It is a reading, not the truth: it may be dropped at any time, and the store refuses a fire that is based on an old one.
-Timers are read in order of (due_at, job id), page after page, to a little ahead of now. A timer that comes behind the
+Timers are read in order of their places, page after page, to a little ahead of now. A timer that comes behind the
 place where the reading stands leaves a gap there, which is read next.
 """
 
@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
 from duetime.domain.errors import DuetimeError
 from duetime.domain.instants import SECOND
-from duetime.domain.plan import GRACE, AheadPlan, DueTimer, FirePlan, plan_ahead
+from duetime.domain.plan import GRACE, AheadPlan, DueTimer, FirePlan, Place, plan_ahead
 from duetime.ports.store import Store
 
 ARM_AHEAD = SECOND // 2  # how far ahead of now timers are read; the reading goes on when half of that is left
@@ -26,10 +28,15 @@ MOST_HELD = 32_768  # timers of a burst; the rest is read while these are fired
 MISSED_PAGE = 64  # recurring jobs that were missed take long to decide: others get their turn in between
 QUIET = 15  # ms before an instant in which no reading begins: it might still be decoded when the instant comes
 
+_LAST_TENANT = "\U0010ffff"
 _LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 _due_at = attrgetter("due_at")
+_tenant = attrgetter("tenant")
 
-Place = tuple[int, str]  # of a timer in the order of reading
+
+def _end_of(instant: int) -> Place:
+    """The place after all timers of an instant."""
+    return instant, _LAST_TENANT, _LAST_ID
 
 
 class Due(NamedTuple):
@@ -60,10 +67,16 @@ class _Page:
 
 
 class Armed:
-    def __init__(self, store: Store, entropy: Callable[[int], bytes]) -> None:
+    """`shards`: to read timers of; None stands for all. `without`: tenants whose timers are passed over."""
+
+    def __init__(
+        self, store: Store, entropy: Callable[[int], bytes], shards: tuple[int, ...] | None = None,
+        without: frozenset[str] = frozenset(),
+    ) -> None:  # fmt: skip
         self._store = store
         self._entropy = entropy
-        self._shards: tuple[int, ...] | None = None  # to read timers of; None: all
+        self._shards = shards
+        self.without = without
         self.drop()
 
     def read_only(self, shards: tuple[int, ...] | None) -> None:
@@ -105,6 +118,16 @@ class Armed:
     def _held(self) -> int:
         return sum(len(page.timers) - page.position for page in self._pages)
 
+    def due_by_tenant(self, now: int) -> Counter[str]:
+        """How many timers of each tenant are due by now, of those that were read."""
+        found = Counter[str]()
+        for page in self._pages:
+            end = bisect_right(page.timers, now, page.position, key=_due_at)
+            found.update(map(_tenant, islice(page.timers, page.position, end)))
+            if end < len(page.timers):
+                break
+        return found
+
     def take(self, now: int, most: int) -> Due | None:
         """The next timers whose instant has come, if any."""
         timers: list[DueTimer] = []
@@ -138,14 +161,16 @@ class Armed:
                 self._reading = self._read(until, READ_PAGE, place)
             elif self._wants_more(now):
                 if not self._more:
-                    self._place = (self._until, _LAST_ID)
+                    self._place = _end_of(self._until)
                 self._until = now + ARM_AHEAD
                 is_behind = self._place is not None and self._place[0] <= now
                 self._reading = self._read(self._until, BURST_PAGE if is_behind else READ_PAGE, self._place)
         return self._reading is not None
 
     def _read(self, until: int, limit: int, after: Place | None) -> asyncio.Task[list[DueTimer]]:
-        task = asyncio.ensure_future(self._store.list_due_timers(until, limit, after, self._shards))
+        task = asyncio.ensure_future(
+            self._store.list_due_timers(until, limit, after, self._shards, tuple(self.without))
+        )
         task.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may be dropped
         return task
 
@@ -158,13 +183,13 @@ class Armed:
             if self._more:  # the reading itself has yet to come by what lies beyond its place
                 last_at = min(last_at, -1 if self._place is None else self._place[0])
             if first_at <= last_at:
-                self._gap = ((first_at - 1, _LAST_ID), last_at)
+                self._gap = (_end_of(first_at - 1), last_at)
                 self._pages = [part for page in self._pages for part in page.without(first_at, last_at)]
         elif self._looks_back:
             self._looks_back = False
             first_due_at = self.first_due_at()
             if first_due_at is not None:
-                self._gap = ((-1, _LAST_ID), first_due_at - 1)
+                self._gap = (_end_of(-1), first_due_at - 1)
 
     def _wants_more(self, now: int) -> bool:
         if self._held() >= MOST_HELD:
@@ -197,7 +222,7 @@ class Armed:
 
     def _arm(self, timers: list[DueTimer]) -> None:
         # A page may be short because its jobs are large: only an empty one says that there is no more.
-        last = (timers[-1].due_at, timers[-1].job_id) if timers else None
+        last = timers[-1].place if timers else None
         if self._gap is None:
             self._more = last is not None
             self._place = last or self._place
@@ -206,7 +231,7 @@ class Armed:
             until = self._gap[1]
             self._gap = None if last is None else (last, until)
             if last is None and self._place is not None:  # all of that instant was read, where the reading stood in it
-                self._place = max(self._place, (until, _LAST_ID))
+                self._place = max(self._place, _end_of(until))
             position = sum(page.timers[-1].due_at <= until for page in self._pages)
         if timers:
             self._pages.insert(position, _Page(timers, self._plan(timers)))

@@ -1,8 +1,12 @@
-"""The claimer: fetches executions that wait in the store (retries, manual runs, overflow) when there is room."""
+"""The claimer: fetches executions that wait in the store (retries, manual runs, overflow) when there is room.
+
+Tenants take turns: each claim is for the next tenants that have something waiting, and each of them gets the same. One
+that holds its share of this node's memory already is passed by.
+"""
 
 from __future__ import annotations
 
-from duetime.domain.commands import Claim
+from duetime.domain.commands import Claim, Release
 from duetime.domain.errors import DuetimeError
 from duetime.domain.instants import SECOND
 from duetime.engine.dispatcher import Dispatcher
@@ -11,6 +15,7 @@ from duetime.ports.clock import Clock
 from duetime.ports.store import Store
 
 PAGE = 500
+MOST_TENANTS = 64  # of one claim
 SHORTEST_PAUSE = 20  # ms, while there is no room
 
 
@@ -21,6 +26,8 @@ class Claimer(Service):
         self._node = node
         self._dispatcher = dispatcher
         self._next_at = 0
+        self._last_tenant = ""  # that had its turn in this round; none: a round begins
+        self._has_claimed = False  # in this round
 
     def hint(self, due_at: int) -> None:
         """An execution may be claimed at that instant."""
@@ -36,13 +43,40 @@ class Claimer(Service):
         if waiting_at is None or waiting_at > now:
             self._next_at = min(self._next_at, waiting_at or self._next_at)
             return self._next_at
-        limit = min(PAGE, self._dispatcher.room())
+        limit = min(PAGE, self._dispatcher.room()) or await self._make_room()
         if limit <= 0:
             return now + SHORTEST_PAUSE
-        full = self._dispatcher.full_endpoints()
-        # By the clock as it is now: it may have been set back while the store was asked.
-        (claimed,) = await self._store.apply([Claim(self._node, self._clock.now(), limit, full)])
-        if isinstance(claimed, DuetimeError):
-            raise claimed
-        self._dispatcher.offer(claimed)
-        return 0 if len(claimed) == limit else now + SHORTEST_PAUSE
+        return 0 if await self._claim(limit) else now + SHORTEST_PAUSE
+
+    async def _claim(self, limit: int) -> bool:
+        """Claim for the tenants whose turn it is. Returns False if all had theirs and there was nothing to claim."""
+        if not self._last_tenant:
+            self._has_claimed = False  # a new round
+        waiting = await self._store.list_waiting_tenants(self._last_tenant, MOST_TENANTS)
+        is_last_page = len(waiting) < MOST_TENANTS
+        self._last_tenant = "" if is_last_page else waiting[-1]
+        full = self._dispatcher.full_tenants()
+        if tenants := tuple(tenant for tenant in waiting if tenant not in full):
+            full_endpoints = self._dispatcher.full_endpoints()
+            # By the clock as it is now: it may have been set back while the store was asked.
+            claim = Claim(self._node, self._clock.now(), limit, tenants, full_endpoints)
+            (claimed,) = await self._store.apply([claim])
+            if isinstance(claimed, DuetimeError):
+                raise claimed
+            self._dispatcher.offer(claimed)
+            self._has_claimed |= bool(claimed)
+        return not is_last_page or self._has_claimed
+
+    async def _make_room(self) -> int:
+        """Release claims of the tenant that holds most, if it holds more than its share. Returns how many."""
+        runs = self._dispatcher.make_room(PAGE)
+        if not runs:
+            return 0
+        try:
+            (refused,) = await self._store.apply([Release(self._node, self._clock.now(), tuple(runs))])
+        finally:
+            # Also if that failed: whether it was written is not known, so none of them may be started here.
+            self._dispatcher.recorded(runs)
+        if isinstance(refused, DuetimeError):
+            raise refused
+        return len(runs)

@@ -145,11 +145,12 @@ class Desk:
             self._waiting.discard(event)
 
     async def _claim(self, known: _Known, limit: int) -> list[Run]:
-        waiting_at = await self._store.next_waiting_at(known.endpoints)
+        tenant = known.record.tenant
+        waiting_at = await self._store.next_waiting_at(tenant, known.endpoints)
         now = self._clock.now()
         if waiting_at is None or waiting_at > now:
             return []
-        runs: list[Run] = await self._apply(Claim(known.record.worker_id, now, limit, only=known.endpoints))
+        runs: list[Run] = await self._apply(Claim(known.record.worker_id, now, limit, (tenant,), only=known.endpoints))
         return runs
 
     async def _assignments(self, known: _Known, runs: Sequence[Run]) -> list[Assignment]:

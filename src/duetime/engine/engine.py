@@ -25,6 +25,7 @@ from duetime.engine.claimer import Claimer
 from duetime.engine.desk import Desk
 from duetime.engine.dispatcher import Dispatcher, Limits
 from duetime.engine.follow_ups import FollowUps
+from duetime.engine.ledger_check import LedgerCheck
 from duetime.engine.membership import Membership
 from duetime.engine.ownership import Ownership
 from duetime.engine.reconciler import Reconciler
@@ -138,6 +139,7 @@ class Engine:
         self.claimer = Claimer(self._store, self._clock, self.node, self.dispatcher)
         self.stopper = Stopper(self._store, self._clock, self.node, self.dispatcher)
         self.recorder = recorder
+        self.ledger_check = LedgerCheck(self._store, self._clock, self.node, self.dispatcher, recorder)
         self.watch = WorkerWatch(self._store, self._clock, settings.worker_lease_seconds, self._runs_chores)
         self.reconciler = Reconciler(
             self._store, self._clock, self.node, settings.reconcile_interval_seconds, settings.reconcile_batch,
@@ -163,7 +165,7 @@ class Engine:
         self.membership.on_lost = lambda shards: self.timer.wake()
         self.services = [self.membership, self.subscribers, recorder, self.watch, self.reconciler]
         self.services += [self.breaker] if self.breaker.is_on else []
-        self.services += [self.claimer] if WORKER in roles else []
+        self.services += [self.claimer, self.ledger_check] if WORKER in roles else []
         self.services += [self.stopper] if WORKER in roles and fenced else []
         self.services += [self.timer, self.retention] if TIMER in roles else []
         if fenced:  # else this node is alone, and whoever took its place is another process on the same files
@@ -203,7 +205,7 @@ class Engine:
     async def _wind_down(self, drain_seconds: float) -> None:
         self.desk.close()
         own = (self.timer, self.watch, self.reconciler, self.claimer, self.stopper, self.retention, self.subscribers)
-        for service in own:
+        for service in (*own, self.ledger_check):
             await service.stop()
         never_started, lanes = await self.dispatcher.drain(drain_seconds)
         for lane in lanes:

@@ -45,6 +45,7 @@ class Recorder(Service):
         self._events = events
         self._follow_ups = follow_ups
         self._results: list[Result] = []
+        self._writing: list[Result] = []
         self._enough = asyncio.Event()
         self.breaker: Breaker | None = None
         self.is_busy: Callable[[], bool] = lambda: False
@@ -57,15 +58,21 @@ class Recorder(Service):
         if len(self._results) >= ENOUGH:
             self._enough.set()
 
+    def held(self) -> frozenset[str]:
+        """The executions whose attempts have ended and are not written yet."""
+        return frozenset(run.execution_id for run, _ in (*self._writing, *self._results))
+
     async def run_once(self) -> int:
         while self._results:
             await self._gather()
-            results, self._results = self._results, []
+            self._writing, self._results = self._results, []
             try:
-                await self._record(results)
+                await self._record(self._writing)
             except BaseException:
-                self._results = results + self._results
+                self._results = self._writing + self._results
                 raise
+            finally:
+                self._writing = []
         return self._clock.now() + SECOND
 
     async def _gather(self) -> None:

@@ -16,10 +16,11 @@ import structlog
 from duetime.domain.commands import Fire, Fired, PauseJob
 from duetime.domain.endpoints import endpoint_of
 from duetime.domain.errors import DuetimeError, StaleEpoch
+from duetime.domain.fairness import crowding
 from duetime.domain.instants import SECOND
 from duetime.domain.plan import DueTimer, FirePlan, plan
 from duetime.engine.armed import ARM_AHEAD, Armed, Due
-from duetime.engine.dispatcher import Dispatcher
+from duetime.engine.dispatcher import Dispatcher, Target
 from duetime.engine.ownership import Ownership
 from duetime.engine.service import Service
 from duetime.ports.clock import Clock
@@ -33,6 +34,11 @@ FIRST_PAGE = 8  # a burst begins with a small page, so that its first requests l
 # on PostgreSQL, measured. Small ones are waited for, so that the first requests of a burst leave before all else.
 BURST = 24
 PAGE_GROWTH = 3  # a page is planned and written in about the time that the one before it takes to run
+SHARED_PAGE = 256  # while others are due beside a tenant that has thousands: nobody waits for longer than such a page
+LOOK_BESIDE = SECOND // 4  # how often it is found out who has thousands
+BESIDE_FOR = 2 * SECOND  # how long after others were due beside them pages stay small
+CROWDING_FOR = 10 * SECOND
+LOOK_BACK_BESIDE = 5 * SECOND
 ROOM_WAIT_SECONDS = 0.25  # how long a page waits to be born claimed before it is written as QUEUED
 CLOCK_JUMP_SECONDS = 2.0
 
@@ -40,10 +46,10 @@ log = structlog.get_logger()
 
 
 class _Writing(NamedTuple):
-    """A page that is being written, and how many runs of which endpoint it will bring."""
+    """A page that is being written, and how many runs of which target it will bring."""
 
     task: asyncio.Task[None]
-    born: Counter[int]
+    born: Counter[Target]
 
 
 class Timer(Service):
@@ -58,6 +64,13 @@ class Timer(Service):
         self._node = node
         self._dispatcher = dispatcher
         self._armed = Armed(store, entropy)
+        # While a tenant has more due than can be fired at once, a second reading without that tenant goes ahead, so
+        # that others need not wait for it. The first one reads everything; what was fired meanwhile, the store refuses.
+        self._beside: Armed | None = None
+        self._crowding: dict[str, int] = {}  # tenants that had thousands due, and when that was last seen
+        self._looked_beside_at = 0
+        self._looked_back_beside_at = 0
+        self._was_beside_at = 0
         self._page = FIRST_PAGE
         self._writing: deque[_Writing] = deque()
         self._looked_back_at = 0
@@ -65,8 +78,13 @@ class Timer(Service):
 
     def hint(self, due_at: int) -> None:
         """A job was created or changed and is due then. Cheap enough to be called for each."""
-        if self._armed.hint(due_at) or due_at <= self._clock.now() + 2 * SECOND:
+        if self._hint(due_at) or due_at <= self._clock.now() + 2 * SECOND:
             self.wake()
+
+    def _hint(self, due_at: int) -> bool:
+        if self._beside is not None:
+            self._beside.hint(due_at)
+        return self._armed.hint(due_at)
 
     async def run_once(self) -> int:
         now = self._clock.now()
@@ -74,6 +92,7 @@ class Timer(Service):
         armed, ownership = self._armed, self._ownership
         if await ownership.settle():
             armed.read_only(ownership.shards())
+            self._beside = None
         if ownership.shards() == ():
             return now + SECOND
         if abs(now - self._looked_back_at) >= SECOND:  # or the clock was set back
@@ -81,19 +100,23 @@ class Timer(Service):
             armed.look_back()
         if armed.is_read():
             await armed.end_reading()
-        due, is_reading = armed.take(self._clock.now(), self._page), armed.read_on(now)
-        if due is None and is_reading:
-            await armed.end_reading()
-            due = armed.take(self._clock.now(), self._page)
         try:
+            if self._beside is not None:
+                await self._fire_beside(self._beside)
+            due, is_reading = armed.take(self._clock.now(), self._page_size(now)), armed.read_on(now)
+            if due is None and is_reading:
+                await armed.end_reading()
+                due = armed.take(self._clock.now(), self._page)
             if due is not None:
+                self._look_beside(now)
                 await self._fire(due)
                 return 0
+            self._beside = None  # nobody is behind: all that it read was read here, too
             if is_reading:
                 return 0
             await self._written()
         except BaseException:
-            armed.drop()  # what was not written is due still: read it again
+            self._drop()  # what was not written is due still: read it again
             raise
         self._page = FIRST_PAGE
         first_due_at = armed.first_due_at()
@@ -105,19 +128,60 @@ class Timer(Service):
         armed.drop()  # the next reading begins anew, whatever came meanwhile
         return now + SECOND if nearest is None else min(now + SECOND, max(nearest - ARM_AHEAD, now + 1))
 
+    # Others beside a tenant that has thousands due
+
+    def _look_beside(self, now: int) -> None:
+        """Find out which tenants have so much due that the others must be read beside them."""
+        if abs(now - self._looked_beside_at) < LOOK_BESIDE:
+            return
+        self._looked_beside_at = now
+        found = crowding(self._armed.due_by_tenant(now))
+        if self._beside is not None:
+            found |= crowding(self._beside.due_by_tenant(now))
+        self._crowding |= dict.fromkeys(found, now)
+        # Some time longer: what such a tenant has due may lie beyond what was read so far.
+        self._crowding = {tenant: at for tenant, at in self._crowding.items() if abs(now - at) < CROWDING_FOR}
+        without = frozenset(self._crowding)
+        if not without:
+            self._beside = None
+        elif self._beside is None or without != self._beside.without:
+            self._beside = Armed(self._store, self._entropy, self._ownership.shards(), without)
+            self._looked_back_beside_at = now
+
+    async def _fire_beside(self, beside: Armed) -> None:
+        now = self._clock.now()
+        if abs(now - self._looked_back_beside_at) >= LOOK_BACK_BESIDE:
+            self._looked_back_beside_at = now
+            beside.look_back()
+        if beside.is_read():
+            await beside.end_reading()
+        due = beside.take(now, SHARED_PAGE)
+        beside.read_on(now)
+        if due is not None:
+            self._was_beside_at = now
+            await self._fire(due)
+
+    def _page_size(self, now: int) -> int:
+        is_shared = self._beside is not None and abs(now - self._was_beside_at) < BESIDE_FOR
+        return min(self._page, SHARED_PAGE) if is_shared else self._page
+
+    def _drop(self) -> None:
+        self._armed.drop()
+        self._beside = None
+
     async def _fire(self, due: Due) -> None:
         timers, planned = due
         if planned is not None:
-            endpoints = [run.endpoint for run in planned.runs]
+            targets = [(run.tenant, run.endpoint) for run in planned.runs]
         else:
-            endpoints = [endpoint_of(timer.spec, timer.tenant) for timer in timers]
-        wanted = sum((page.born for page in self._writing), Counter(endpoints))
+            targets = [(timer.tenant, endpoint_of(timer.spec, timer.tenant)) for timer in timers]
+        wanted = sum((page.born for page in self._writing), Counter(targets))
         refused = await self._dispatcher.admit(wanted, ROOM_WAIT_SECONDS)
         if not refused:
             await self._fire_page(due, claim=True)
             return
         # What has no room is written as QUEUED, and claimed later; the others are not to suffer for it.
-        left_out = [endpoint in refused for endpoint in endpoints]
+        left_out = [target in refused for target in targets]
         if all(left_out):
             await self._fire_page(due, claim=False)
             return
@@ -132,11 +196,11 @@ class Timer(Service):
             claim = False  # room was made for a run a timer; catching up asks for more
         crash_point("after_plan")
         if not self._ownership.is_held():
-            self._armed.drop()
+            self._drop()
             return
         epochs = self._ownership.epochs([move.job_id for move in page.moves])
         command = Fire(self._node, now, claim, tuple(page.moves), tuple(page.runs), tuple(page.skips), epochs)
-        born = Counter(run.endpoint for run in page.runs) if claim else Counter[int]()
+        born = Counter((run.tenant, run.endpoint) for run in page.runs) if claim else Counter[Target]()
         self._writing.append(_Writing(asyncio.create_task(self._write(page, command)), born))
         await self._written(but=1 if self._page >= BURST else 0)
         self._page = min(self._page * PAGE_GROWTH, PAGE)
@@ -161,14 +225,14 @@ class Timer(Service):
         if isinstance(fired, StaleEpoch):
             log.warning("a fire was refused: another node owns the shard", shard=fired.shard, epoch=fired.epoch)
             self._ownership.doubt()
-            self._armed.drop()
+            self._drop()
             return
         if isinstance(fired, DuetimeError):
             raise fired
         self._dispatch(page, fired, command.claim)
         for next_due_at in {move.next_due_at for move in page.moves}:  # due again within what was read
             if next_due_at is not None:
-                self._armed.hint(next_due_at)
+                self._hint(next_due_at)
 
     async def _plan(self, due: Due, now: int) -> FirePlan:
         timers, planned = due
@@ -214,4 +278,4 @@ class Timer(Service):
         self._offset = offset
         if abs(jumped) >= CLOCK_JUMP_SECONDS:
             log.warning("the clock jumped", seconds=round(jumped, 3))
-            self._armed.drop()
+            self._drop()

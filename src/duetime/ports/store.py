@@ -20,7 +20,7 @@ from duetime.domain.commands import Command
 from duetime.domain.execution import Run
 from duetime.domain.identity import Role, Tier
 from duetime.domain.job import JobSpec, JobStatus
-from duetime.domain.plan import DueTimer
+from duetime.domain.plan import DueTimer, Place
 from duetime.domain.states import ErrorType, State, Trigger
 
 
@@ -230,19 +230,27 @@ class Store(Protocol):
 
     # What the engine asks.
     async def list_due_timers(
-        self, until: int, limit: int, after: tuple[int, str] | None = None, shards: Sequence[int] | None = None
-    ) -> list[DueTimer]:
-        """Timers due at or before `until`, in order of (due_at, job id), with their jobs; only those `after`.
+        self, until: int, limit: int, after: Place | None = None, shards: Sequence[int] | None = None,
+        without: Sequence[str] = (),
+    ) -> list[DueTimer]:  # fmt: skip
+        """Timers due at or before `until`, in order of their `place`, with their jobs; only those `after`.
 
-        Only of `shards`, or of all. A page may be shorter than `limit`; it is empty only when nothing is left.
+        Only of `shards`, or of all; those of the tenants `without` are passed over, however many there are. A page may
+        be shorter than `limit`; it is empty only when nothing is left.
         A job whose definition this version can't read is left out and paused, saying so: the others go on.
         """
 
     async def next_due_at(self, shards: Sequence[int] | None = None) -> int | None:
         """The earliest due instant of all timers, or of those of `shards`."""
 
-    async def next_waiting_at(self, only: Sequence[int] = ()) -> int | None:
-        """The earliest instant at which a QUEUED or RETRYING execution may run: for whom, see Claim."""
+    async def next_waiting_at(self, tenant: str | None = None, only: Sequence[int] = ()) -> int | None:
+        """The earliest instant at which a QUEUED or RETRYING execution may run on a node, of all tenants.
+
+        With `only`: in a worker of that tenant, which can run these endpoints.
+        """
+
+    async def list_waiting_tenants(self, after: str, limit: int) -> list[str]:
+        """Tenants that have QUEUED or RETRYING executions for a node, now or later, in their order; those `after`."""
 
     async def next_waiting_of(self, job_id: str) -> int | None:
         """The same, of one job; what waits for an earlier execution to end is left out."""
@@ -263,10 +271,13 @@ class Store(Protocol):
         """None if it has ended."""
 
     async def list_runs_of(self, worker_id: int, execution_ids: Sequence[str]) -> list[Run]:
-        """Those of the executions that it runs now."""
+        """Those of the executions that it (a worker, or a node) runs now."""
 
     async def list_claims(self, worker_id: int, limit: int) -> list[tuple[str, bool]]:
         """What a worker runs: execution ids, and whether each was asked to stop."""
+
+    async def list_node_claims(self, node: int, limit: int) -> list[tuple[str, int]]:
+        """What a node runs: execution ids and tokens. It may take a while: it is for a look now and then."""
 
     async def get_progress(self, execution_ids: Sequence[str]) -> dict[str, str]:
         """What attempts saved last, as JSON, of those that saved anything."""

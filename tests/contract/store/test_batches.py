@@ -48,7 +48,7 @@ async def test_a_command_that_is_refused_spoils_no_other(store: Store, node: int
             c.CreateJobs(NOW, (new_job(), new_job(spec(key="taken")))),
             c.CreateJobs(NOW, (good[1],)),
             c.PauseJob(NOW, TENANT, new_id(), "ann", ""),
-            c.Claim(node + 1, NOW, 1),
+            c.Claim(node + 1, NOW, 1, (TENANT,)),
             c.CreateJobs(NOW, (good[2],)),
         ]
     )

@@ -335,6 +335,6 @@ async def test_a_page_of_due_timers_is_bounded_in_bytes_but_never_empty(store: S
         page = await store.list_due_timers(NOW + HOUR, 100, after)
         assert len(page) == 1
         seen.append(page[0].job_id)
-        after = (page[0].due_at, page[0].job_id)
+        after = page[0].place
     assert seen == made
     assert await store.list_due_timers(NOW + HOUR, 100, after) == []

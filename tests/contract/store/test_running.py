@@ -126,7 +126,7 @@ async def test_two_claims_at_once_share_nothing(store: Store, node: int):
     for n in range(10):
         await add_run(store, job_id, NOW - n)
     other = await one(store, c.StartNode(NOW, "node-2"))
-    first, second = await store.apply([c.Claim(node, NOW, 6), c.Claim(other, NOW, 6)])
+    first, second = await store.apply([c.Claim(node, NOW, 6, (TENANT,)), c.Claim(other, NOW, 6, (TENANT,))])
     assert (len(first), len(second)) == (6, 4)
     assert not {run.execution_id for run in first} & {run.execution_id for run in second}
 
@@ -135,7 +135,7 @@ async def test_a_void_node_may_not_claim(store: Store, node: int):
     await add_run(store, await add_job(store))
     await one(store, c.StopNode(NOW, node))
     before = await snapshot(store)
-    assert isinstance(await one(store, c.Claim(node, NOW, 10)), StaleWrite)
+    assert isinstance(await one(store, c.Claim(node, NOW, 10, (TENANT,))), StaleWrite)
     assert await snapshot(store) == before
 
 

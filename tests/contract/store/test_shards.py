@@ -11,10 +11,11 @@ from duetime.domain import commands as c
 from duetime.domain.errors import StaleEpoch, StaleWrite
 from duetime.domain.ids import make_id, shard_of
 from duetime.domain.instants import HOUR, MINUTE
-from duetime.domain.plan import DueTimer
+from duetime.domain.plan import DueTimer, Place
 from duetime.ports.store import Store
 from samples import (
     NOW,
+    TENANT,
     add_job,
     add_run,
     claim,
@@ -63,11 +64,9 @@ async def test_pages_of_the_shards_asked_for_are_together_all_of_their_timers(st
     await jobs_in_many_shards(store)
     shards = tuple(range(1, 64, 2))
     expected = await store.list_due_timers(LATER, 100, shards=shards)
-    assert [(t.due_at, t.job_id) for t in expected] == sorted((t.due_at, t.job_id) for t in expected)
+    assert [timer.place for timer in expected] == sorted(timer.place for timer in expected)
     seen: list[DueTimer] = []
-    while page := await store.list_due_timers(
-        LATER, limit, (seen[-1].due_at, seen[-1].job_id) if seen else None, shards
-    ):
+    while page := await store.list_due_timers(LATER, limit, seen[-1].place if seen else None, shards):
         assert len(page) <= limit
         seen += page
     assert seen == expected
@@ -81,15 +80,15 @@ async def test_one_crowded_shard_is_read_in_order_too(store: Store):
     ids = [job_in_shard(5, number) for number in range(60)] + [job_in_shard(shard, 1) for shard in range(6, 20)]
     jobs = tuple(new_job(job_id=job_id, due_at=DUE + n * 7 % 50) for n, job_id in enumerate(ids))
     assert await one(store, c.CreateJobs(NOW, jobs)) is None
-    expected = sorted((job.due_at, job.job_id) for job in jobs)
+    expected = sorted((job.due_at, job.tenant, job.job_id) for job in jobs)
     for shards in (tuple(range(64)), None):
-        seen: list[tuple[int, str]] = []
+        seen: list[Place] = []
         while page := await store.list_due_timers(LATER, 40, seen[-1] if seen else None, shards):
             assert len(page) <= 40
-            seen += [(timer.due_at, timer.job_id) for timer in page]
+            seen += [timer.place for timer in page]
         assert seen == expected
-    crowded = [(timer.due_at, timer.job_id) for timer in await store.list_due_timers(LATER, 100, shards=(5,))]
-    assert crowded == [(due_at, job_id) for due_at, job_id in expected if shard_of(job_id) == 5]
+    crowded = [timer.place for timer in await store.list_due_timers(LATER, 100, shards=(5,))]
+    assert crowded == [place for place in expected if shard_of(place[-1]) == 5]
 
 
 async def test_the_earliest_due_instant_of_some_shards_is_known(store: Store):
@@ -185,10 +184,10 @@ async def test_a_node_that_was_ended_may_write_no_more_and_what_it_ran_has_lapse
     assert await store.list_lapsed_runs(other, 10) == []
     assert await one(store, c.EndNodes(LATER, (node, gone, 999))) is None
     for ended_node in (node, gone):
-        assert isinstance(await one(store, c.Claim(ended_node, LATER, 1)), StaleWrite)
+        assert isinstance(await one(store, c.Claim(ended_node, LATER, 1, (TENANT,))), StaleWrite)
         assert isinstance(await one(store, c.Fire(ended_node, LATER, True, (), ())), StaleWrite)
     assert await store.list_lapsed_runs(other, 10) == [run]
-    assert await one(store, c.Claim(other, LATER, 1)) == []
+    assert await one(store, c.Claim(other, LATER, 1, (TENANT,))) == []
 
 
 async def test_the_result_of_an_ended_node_counts_as_long_as_nobody_has_taken_its_run(store: Store, node: int):

@@ -39,7 +39,7 @@ async def waiting(store: Store, job: Any = None, at: int = NOW) -> str:
 
 
 async def claim(store: Store, node: int, *only: int, limit: int = 10, now: int = NOW) -> list[Run]:
-    runs = await one(store, c.Claim(node, now, limit, only=only))
+    runs = await one(store, c.Claim(node, now, limit, (TENANT,), only=only))
     assert isinstance(runs, list)
     return runs
 
@@ -60,7 +60,7 @@ async def test_a_node_passes_by_what_is_for_a_worker(store: Store, node: int):
 
 async def test_a_node_passes_it_by_also_when_endpoints_are_full(store: Store, node: int):
     mine, _ = await waiting(store, spec()), await waiting(store)
-    claimed = await one(store, c.Claim(node, NOW, 10, full_endpoints=(1,)))
+    claimed = await one(store, c.Claim(node, NOW, 10, (TENANT,), ((TENANT, 1),)))
     assert [run.execution_id for run in claimed] == [mine]
 
 
@@ -70,8 +70,8 @@ async def test_a_worker_claims_what_it_names_highest_priority_first_and_oldest_w
     high = await waiting(store, call(priority=9), at=NOW + 3)
     await waiting(store, call("shop.third"))
     await waiting(store, spec())
-    assert await store.next_waiting_at([AT]) == NOW + 1
-    assert await store.next_waiting_at([AT_OTHER]) is None
+    assert await store.next_waiting_at(TENANT, [AT]) == NOW + 1
+    assert await store.next_waiting_at(TENANT, [AT_OTHER]) is None
     runs = await claim(store, worker, AT, AT_OTHER, now=NOW + 9)
     assert {run.execution_id for run in runs} == {high, early, late}
     assert {(run.attempt, run.token, run.endpoint) for run in runs} == {(1, 1, AT)}
@@ -109,7 +109,7 @@ async def test_a_worker_that_has_ended_can_not_beat_nor_claim(store: Store):
     await waiting(store)
     await one(store, c.EndNodes(NOW, (worker,)))
     assert await one(store, c.BeatWorkers(NOW, (worker, other))) == [worker]
-    assert isinstance(await one(store, c.Claim(worker, NOW, 10, only=(AT,))), StaleWrite)
+    assert isinstance(await one(store, c.Claim(worker, NOW, 10, (TENANT,), only=(AT,))), StaleWrite)
     assert await store.get_worker(worker) is None
     assert [found.worker_id for found in await store.list_workers(TENANT, 10)] == [other]
 

@@ -275,7 +275,7 @@ async def test_one_bad_command_among_many_that_share_a_commit_fails_alone(behind
     answers = await asyncio.gather(
         one(behind, c.PauseJob(NOW, TENANT, job_id, "ann", "")),
         one(behind, c.CreateJobs(NOW, (too_large,))),
-        one(behind, c.Claim(node + 1, NOW, 1)),
+        one(behind, c.Claim(node + 1, NOW, 1, (TENANT,))),
         one(behind, c.CreateJobs(NOW, (new_job(),))),
     )
     assert [type(answer).__name__ for answer in answers] == ["JobStatus", "Conflict", "StaleWrite", "NoneType"]

@@ -115,7 +115,7 @@ async def test_a_claim_that_comes_while_its_node_is_ended_waits_and_is_refused(
     made = await add_run(store, await add_job(store))
     async with session.transaction():
         await session.execute("UPDATE nodes SET ended_at = 1 WHERE id = $1", node)
-        claiming = asyncio.ensure_future(one(store, c.Claim(node, NOW, 10)))
+        claiming = asyncio.ensure_future(one(store, c.Claim(node, NOW, 10, (TENANT,))))
         await until_waiting(session, 1, claiming)
         assert not claiming.done()
     assert isinstance(await claiming, StaleWrite)

@@ -19,7 +19,7 @@ from duetime.store.sqlite.connection import migrate_folder, open_connection
 from duetime.store.sqlite.handover import set_mark
 from duetime.vault.aes import AesVault
 from duetime.vault.key_file import KeyFile
-from samples import NOW, URL, new_job, one, spec
+from samples import NOW, TENANT, URL, new_job, one, spec
 
 
 def secret_job(vault: AesVault) -> c.NewJob:
@@ -57,7 +57,7 @@ async def test_all_is_sealed_anew_while_a_node_runs_and_writes(tmp_path: Path):
         }  # fmt: skip
         assert {node.unseal(tenant, id, spec.payload.headers["A"]) for id, tenant, _, spec in specs} == {"s3cret"}
         assert {version for _, _, version, _ in specs} == {1}
-        assert await one(store, c.Claim(running, NOW, 1)) == []  # the node was not made void
+        assert await one(store, c.Claim(running, NOW, 1, (TENANT,))) == []  # the node was not made void
         kept = await store.get_job(jobs[0].tenant, jobs[0].job_id)
         assert kept is not None
         assert key_id_of(kept.spec.payload.headers["A"]) == done.key_id

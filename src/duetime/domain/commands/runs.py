@@ -11,6 +11,8 @@ from duetime.domain.instants import SECOND
 from duetime.domain.plan import PlannedRun, Skipped, TimerMove
 from duetime.domain.states import Trigger
 
+MOST_ENDPOINTS = 1_000  # of a tenant, that a claim beside full ones looks at
+
 
 class Fire(Command, frozen=True):
     """Write a page of decisions: executions in, timers moved, in one transaction. Answers `Fired`.
@@ -55,19 +57,31 @@ class AddRun(Command, frozen=True):
 
 
 class Claim(Command, frozen=True):
-    """Claim up to `limit` waiting executions for `node`, highest priority first. Answers a list of Run.
+    """Claim up to `limit` waiting executions of `tenants` for `node`. Answers a list of Run.
 
+    Each tenant gives the same number at most, so that one that has many waiting leaves the others theirs. Of a tenant
+    the highest priority comes first, and within a priority what has waited longest.
     `only` names what a worker can run, by endpoint; without, it is what every node can (`domain.endpoints`).
-    Within a priority, what has waited longest comes first. Endpoints that have no room are left out; then, and with
-    `only`, an endpoint gives all it can before the next one of that priority does. One whose job's definition can't be
+    `full_endpoints` names (tenant, endpoint) that have no room and are left out. Of such a tenant, and with `only`, an
+    endpoint gives all it can before the next one of that priority does. One whose job's definition can't be
     read is FAILED, a dead letter until it can be. Refused: StaleWrite if `node` is void.
     """
 
     node: int
     now: int
     limit: int
-    full_endpoints: tuple[int, ...] = ()
+    tenants: tuple[str, ...]
+    full_endpoints: tuple[tuple[str, int], ...] = ()
     only: tuple[int, ...] = ()
+
+    @property
+    def each(self) -> int:
+        """How many a tenant gives at most."""
+        return -(-self.limit // max(1, len(self.tenants)))
+
+    def full_of(self, tenant: str) -> tuple[int, ...]:
+        """The endpoints of a tenant that have no room."""
+        return tuple(endpoint for owner, endpoint in self.full_endpoints if owner == tenant)
 
 
 class Finish(Command, frozen=True):

@@ -11,6 +11,7 @@ import asyncpg
 import msgspec
 
 from duetime.domain import commands as c
+from duetime.domain.commands.runs import MOST_ENDPOINTS
 from duetime.domain.errors import Conflict, NotFound
 from duetime.domain.execution import Attempted, Run
 from duetime.domain.ids import instant_of
@@ -27,13 +28,25 @@ class RunCommands:
         self._chains = Chains(statements)
 
     async def claim(self, command: c.Claim) -> list[Run]:
-        values: dict[str, Any] = {"node": command.node, "now": command.now, "limit": command.limit}
-        if command.only:
-            row = await self._db.row("claim_only", **values, only=command.only)
-        elif command.full_endpoints:
-            row = await self._db.row("claim_beside", **values, full=command.full_endpoints)
-        else:
-            row = await self._db.row("claim", **values)
+        if not command.tenants:
+            await self._db.check_node(command.node)
+        crowded = {tenant for tenant, _ in command.full_endpoints}
+        runs: list[Run] = []
+        if plain := [tenant for tenant in command.tenants if tenant not in crowded and not command.only]:
+            runs += await self._claim(command, "claim", command.limit, tenants=plain, each=command.each)
+        for tenant in command.tenants:
+            limit = min(command.each, command.limit - len(runs))
+            if limit <= 0:
+                break
+            if command.only:
+                runs += await self._claim(command, "claim_only", limit, tenant=tenant, only=command.only)
+            elif tenant in crowded:
+                values = {"tenant": tenant, "full": command.full_of(tenant), "most": MOST_ENDPOINTS}
+                runs += await self._claim(command, "claim_beside", limit, **values)
+        return runs
+
+    async def _claim(self, command: c.Claim, block: str, limit: int, **values: Any) -> list[Run]:
+        row = await self._db.row(block, node=command.node, now=command.now, limit=limit, **values)
         assert row is not None
         if not row["is_alive"]:
             raise void(command.node)

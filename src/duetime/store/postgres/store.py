@@ -16,7 +16,7 @@ from duetime.domain.errors import Conflict, Overloaded
 from duetime.domain.execution import Run
 from duetime.domain.ids import SHARDS, instant_of, is_id
 from duetime.domain.job import JobSpec
-from duetime.domain.plan import DueTimer
+from duetime.domain.plan import DueTimer, Place
 from duetime.ports.store import (
     AttemptRecord,
     AuditPage,
@@ -85,16 +85,18 @@ class PostgresStore:
         return await self._writer.submit(commands) if commands else []
 
     async def list_due_timers(
-        self, until: int, limit: int, after: tuple[int, str] | None = None, shards: Sequence[int] | None = None
-    ) -> list[DueTimer]:
+        self, until: int, limit: int, after: Place | None = None, shards: Sequence[int] | None = None,
+        without: Sequence[str] = (),
+    ) -> list[DueTimer]:  # fmt: skip
         wanted = list(range(SHARDS)) if shards is None else list(shards)
-        due_at, job_id = after or (-1, FIRST_ID)
+        due_at, tenant, job_id = after or (-1, "", FIRST_ID)
         each = min(limit, max(16, 2 * limit // max(1, len(wanted))))
         values: dict[str, Any] = {
-            "until": until, "limit": limit, "bytes": PAGE_BYTES, "after_due_at": due_at, "after_job": job_id,
-            "shards": wanted, "each": each,
+            "until": until, "limit": limit, "bytes": PAGE_BYTES, "after_due_at": due_at, "after_tenant": tenant,
+            "after_job": job_id, "shards": wanted, "each": each, "without": list(without),
         }  # fmt: skip
-        (row,) = await self._fetch(self._engine_reads, self._sql["list_due_timers"], values)
+        block = "list_due_timers_beside" if without else "list_due_timers"
+        (row,) = await self._fetch(self._engine_reads, self._sql[block], values)
         timers, apart = decode_apart(DueTimer, row["rows"])
         if row["is_cut"] and len(timers) < limit // 4:  # a few shards hold most of what is due
             (row,) = await self._fetch(self._engine_reads, self._sql["list_due_timers"], values | {"each": limit})
@@ -109,10 +111,14 @@ class PostgresStore:
         ((found,),) = await self._fetch(self._engine_reads, self._sql["next_due_at"], values)
         return None if found is None else int(found)
 
-    async def next_waiting_at(self, only: Sequence[int] = ()) -> int | None:
+    async def next_waiting_at(self, tenant: str | None = None, only: Sequence[int] = ()) -> int | None:
         block = "next_waiting_at_only" if only else "next_waiting_at"
-        ((found,),) = await self._fetch(self._engine_reads, self._sql[block], {"only": only})
-        return None if found is None else int(found)
+        rows = await self._fetch(self._engine_reads, self._sql[block], {"tenant": tenant, "only": only})
+        return int(rows[0][0]) if rows and rows[0][0] is not None else None
+
+    async def list_waiting_tenants(self, after: str, limit: int) -> list[str]:
+        values = {"after": after, "limit": limit}
+        return [row[0] for row in await self._fetch(self._engine_reads, self._sql["list_waiting_tenants"], values)]
 
     async def next_waiting_of(self, job_id: str) -> int | None:
         ((found,),) = await self._fetch(self._people_reads, self._sql["next_waiting_of"], {"job": job_id})
@@ -147,6 +153,10 @@ class PostgresStore:
     async def list_claims(self, worker_id: int, limit: int) -> list[tuple[str, bool]]:
         values = {"worker": worker_id, "limit": limit}
         return await self._read(self._engine_reads, self._sql["list_claims"], tuple[str, bool], values)
+
+    async def list_node_claims(self, node: int, limit: int) -> list[tuple[str, int]]:
+        values = {"node": node, "limit": limit}
+        return await self._read(self._engine_reads, self._sql["list_node_claims"], tuple[str, int], values)
 
     async def get_progress(self, execution_ids: Sequence[str]) -> dict[str, str]:
         values = {"ids": execution_ids, "ats": list(map(instant_of, execution_ids))}

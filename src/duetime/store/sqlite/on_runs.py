@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from duetime.domain import commands as c
+from duetime.domain.commands.runs import MOST_ENDPOINTS
 from duetime.domain.errors import Conflict, NotFound
 from duetime.domain.execution import Attempted, Run
 from duetime.domain.states import OPEN, State
@@ -25,13 +26,20 @@ class RunCommands:
 
     def claim(self, command: c.Claim) -> list[Run]:
         self._db.check_node(command.node)
+        runs: list[Run] = []
+        for tenant in command.tenants:
+            if (limit := min(command.each, command.limit - len(runs))) > 0:
+                runs += self._claim_of(command, tenant, limit)
+        return runs
+
+    def _claim_of(self, command: c.Claim, tenant: str, limit: int) -> list[Run]:
+        values: dict[str, Any] = {"tenant": tenant, "now": command.now, "limit": limit}
         if command.only:
-            row = self._db.row("list_claimable_only", now=command.now, limit=command.limit, only=page(command.only))
-        elif command.full_endpoints:
-            full = page(command.full_endpoints)
-            row = self._db.row("list_claimable_beside", now=command.now, limit=command.limit, full=full)
+            row = self._db.row("list_claimable_only", **values, only=page(command.only))
+        elif full := command.full_of(tenant):
+            row = self._db.row("list_claimable_beside", **values, full=page(full), most=MOST_ENDPOINTS)
         else:
-            row = self._db.row("list_claimable", now=command.now, limit=command.limit)
+            row = self._db.row("list_claimable", **values)
         if row is None or row[0] is None:
             return []
         ids = row[0]

@@ -20,7 +20,7 @@ from duetime.domain.commands import Command, Finish, PauseJob
 from duetime.domain.errors import Conflict
 from duetime.domain.execution import Run
 from duetime.domain.job import JobSpec
-from duetime.domain.plan import DueTimer
+from duetime.domain.plan import DueTimer, Place
 from duetime.ports.store import (
     AttemptRecord,
     AuditPage,
@@ -97,14 +97,16 @@ class SqliteStore:
         return await self._writer.submit(commands)
 
     async def list_due_timers(
-        self, until: int, limit: int, after: tuple[int, str] | None = None, shards: Sequence[int] | None = None
-    ) -> list[DueTimer]:
-        due_at, job_id = after or (-1, "")
+        self, until: int, limit: int, after: Place | None = None, shards: Sequence[int] | None = None,
+        without: Sequence[str] = (),
+    ) -> list[DueTimer]:  # fmt: skip
+        due_at, tenant, job_id = after or (-1, "", "")
         values = {
-            "until": until, "limit": limit, "bytes": PAGE_BYTES, "after_due_at": due_at, "after_job": job_id,
-            "shards": _as_json(shards),
+            "until": until, "limit": limit, "bytes": PAGE_BYTES, "after_due_at": due_at, "after_tenant": tenant,
+            "after_job": job_id, "shards": _as_json(shards), "without": _as_json(without),
         }  # fmt: skip
-        text = await self._text(self._engine_reads, self._sql["list_due_timers"], values)
+        block = "list_due_timers_beside" if without else "list_due_timers"
+        text = await self._text(self._engine_reads, self._sql[block], values)
         timers, apart = decode_apart(DueTimer, text)
         if apart:
             now = _wall_clock()
@@ -114,10 +116,14 @@ class SqliteStore:
     async def next_due_at(self, shards: Sequence[int] | None = None) -> int | None:
         return await self._soonest("next_due_at", {"shards": _as_json(shards)})
 
-    async def next_waiting_at(self, only: Sequence[int] = ()) -> int | None:
+    async def next_waiting_at(self, tenant: str | None = None, only: Sequence[int] = ()) -> int | None:
         if only:
-            return await self._soonest("next_waiting_at_only", {"only": _as_json(only)})
+            return await self._soonest("next_waiting_at_only", {"tenant": tenant, "only": _as_json(only)})
         return await self._soonest("next_waiting_at", {})
+
+    async def list_waiting_tenants(self, after: str, limit: int) -> list[str]:
+        values = {"after": after, "limit": limit}
+        return await self._read(self._engine_reads, self._sql["list_waiting_tenants"], str, values)
 
     async def next_waiting_of(self, job_id: str) -> int | None:
         values = {"job": job_id}
@@ -153,6 +159,10 @@ class SqliteStore:
     async def list_claims(self, worker_id: int, limit: int) -> list[tuple[str, bool]]:
         values = {"worker": worker_id, "limit": limit}
         return await self._read(self._engine_reads, self._sql["list_claims"], tuple[str, bool], values)
+
+    async def list_node_claims(self, node: int, limit: int) -> list[tuple[str, int]]:
+        values = {"node": node, "limit": limit}
+        return await self._read(self._engine_reads, self._sql["list_node_claims"], tuple[str, int], values)
 
     async def get_progress(self, execution_ids: Sequence[str]) -> dict[str, str]:
         sql, values = self._sql["get_progress"], {"ids": page(list(execution_ids))}
@@ -302,8 +312,8 @@ class SqliteStore:
         return None
 
 
-def _as_json(shards: Sequence[int] | None) -> str | None:
-    return None if shards is None else str(list(shards))
+def _as_json(values: Sequence[int] | Sequence[str] | None) -> str | None:
+    return None if values is None else msgspec.json.encode(values).decode()
 
 
 def _wall_clock() -> int:

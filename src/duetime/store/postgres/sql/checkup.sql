@@ -32,10 +32,9 @@ CROSS JOIN LATERAL (SELECT v.due_at FROM timers AS v WHERE v.shard = s.shard AND
 -- name: count_waiting_runs
 WITH instant AS MATERIALIZED (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now)
 SELECT count(*) AS count, coalesce(max(i.now - w.due_at), 0) AS late
-FROM instant AS i CROSS JOIN generate_series(0, 9) AS p (priority)
+FROM instant AS i
 CROSS JOIN LATERAL (SELECT o.due_at FROM open_runs AS o
-                    WHERE o.priority = p.priority::smallint AND o.state <> 'RUNNING' AND NOT o.held AND o.endpoint >= 0
-                      AND o.due_at <= i.now
+                    WHERE o.state <> 'RUNNING' AND NOT o.held AND o.endpoint >= 0 AND o.due_at <= i.now
                     ORDER BY o.due_at LIMIT :most::bigint) AS w;
 
 -- name: count_lost_runs

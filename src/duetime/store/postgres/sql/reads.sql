@@ -10,31 +10,70 @@ WITH near AS MATERIALIZED (
     FROM unnest(:shards::smallint[]) AS s (shard)
     CROSS JOIN LATERAL (
         SELECT v.job, v.tenant, v.due_at, v.version, v.fired, v.recurs,
-               row_number() OVER (ORDER BY v.due_at, v.job) AS place
+               row_number() OVER (ORDER BY v.due_at, v.tenant, v.job) AS place
         FROM timers AS v
         WHERE v.shard = s.shard AND v.due_at IS NOT NULL AND v.due_at <= :until::bigint
-          AND (v.due_at, v.job) > (:after_due_at::bigint, :after_job::uuid)
-        ORDER BY v.due_at, v.job LIMIT :each::bigint) AS t
+          AND (v.due_at, v.tenant, v.job) > (:after_due_at::bigint, :after_tenant::text, :after_job::uuid)
+        ORDER BY v.due_at, v.tenant, v.job LIMIT :each::bigint) AS t
 ),
 bound AS MATERIALIZED (
-    SELECT due_at, job FROM near WHERE place = :each::bigint ORDER BY due_at, job LIMIT 1
+    SELECT due_at, tenant, job FROM near WHERE place = :each::bigint ORDER BY due_at, tenant, job LIMIT 1
 ),
 page AS MATERIALIZED (
     SELECT n.* FROM near AS n LEFT JOIN bound AS b ON true
-    WHERE b.job IS NULL OR (n.due_at, n.job) <= (b.due_at, b.job)
-    ORDER BY n.due_at, n.job LIMIT :limit::bigint
+    WHERE b.job IS NULL OR (n.due_at, n.tenant, n.job) <= (b.due_at, b.tenant, b.job)
+    ORDER BY n.due_at, n.tenant, n.job LIMIT :limit::bigint
 ),
 told AS (
-    SELECT p.due_at, p.job,
+    SELECT p.due_at, p.tenant, p.job,
            rtrim(json_build_array(p.job, p.tenant, p.due_at, p.version, p.fired, p.recurs, j.created_at)::text, ']')
            || ',' || j.spec || ']' AS row,
            -- A page is bounded in bytes too: as many rows as hold :bytes together, but one at least.
-           sum(octet_length(j.spec)) OVER (ORDER BY p.due_at, p.job ROWS UNBOUNDED PRECEDING) AS bytes,
-           row_number() OVER (ORDER BY p.due_at, p.job) AS place
+           sum(octet_length(j.spec)) OVER (ORDER BY p.due_at, p.tenant, p.job ROWS UNBOUNDED PRECEDING) AS bytes,
+           row_number() OVER (ORDER BY p.due_at, p.tenant, p.job) AS place
     FROM page AS p JOIN jobs AS j ON j.id = p.job
 )
-SELECT '[' || string_agg(row, ',' ORDER BY due_at, job) || ']' AS rows,
+SELECT '[' || string_agg(row, ',' ORDER BY due_at, tenant, job) || ']' AS rows,
        EXISTS (SELECT 1 FROM bound) AND (SELECT count(*) FROM page) < :limit::bigint AS is_cut
+FROM told WHERE bytes <= :bytes::bigint OR place = 1;
+
+-- name: list_due_timers_beside
+-- The same without some tenants: what they have due at one instant may be millions, and is not walked over. One probe finds
+-- the next instant and tenant of a shard.
+WITH RECURSIVE pair (shard, due_at, tenant) AS (
+    SELECT s.shard, n.due_at, n.tenant FROM unnest(:shards::smallint[]) AS s (shard)
+    CROSS JOIN LATERAL (
+        SELECT v.due_at, v.tenant FROM timers AS v
+        WHERE v.shard = s.shard AND v.due_at IS NOT NULL AND v.due_at <= :until::bigint
+          AND (v.due_at, v.tenant) >= (:after_due_at::bigint, :after_tenant::text)
+        ORDER BY v.due_at, v.tenant, v.job LIMIT 1) AS n
+    UNION ALL
+    SELECT p.shard, n.due_at, n.tenant FROM pair AS p
+    CROSS JOIN LATERAL (
+        SELECT v.due_at, v.tenant FROM timers AS v
+        WHERE v.shard = p.shard AND v.due_at IS NOT NULL AND v.due_at <= :until::bigint
+          AND (v.due_at, v.tenant) > (p.due_at, p.tenant)
+        ORDER BY v.due_at, v.tenant, v.job LIMIT 1) AS n
+),
+page AS MATERIALIZED (
+    SELECT t.* FROM pair AS p
+    CROSS JOIN LATERAL (
+        SELECT v.job, v.tenant, v.due_at, v.version, v.fired, v.recurs FROM timers AS v
+        WHERE v.shard = p.shard AND v.due_at = p.due_at AND v.tenant = p.tenant
+          AND (v.due_at, v.tenant, v.job) > (:after_due_at::bigint, :after_tenant::text, :after_job::uuid)
+        ORDER BY v.job LIMIT :limit::bigint) AS t
+    WHERE p.tenant <> ALL (:without::text[])
+    ORDER BY t.due_at, t.tenant, t.job LIMIT :limit::bigint
+),
+told AS (
+    SELECT p.due_at, p.tenant, p.job,
+           rtrim(json_build_array(p.job, p.tenant, p.due_at, p.version, p.fired, p.recurs, j.created_at)::text, ']')
+           || ',' || j.spec || ']' AS row,
+           sum(octet_length(j.spec)) OVER (ORDER BY p.due_at, p.tenant, p.job ROWS UNBOUNDED PRECEDING) AS bytes,
+           row_number() OVER (ORDER BY p.due_at, p.tenant, p.job) AS place
+    FROM page AS p JOIN jobs AS j ON j.id = p.job
+)
+SELECT '[' || string_agg(row, ',' ORDER BY due_at, tenant, job) || ']' AS rows, false AS is_cut
 FROM told WHERE bytes <= :bytes::bigint OR place = 1;
 
 -- name: next_due_at
@@ -43,17 +82,27 @@ CROSS JOIN LATERAL (SELECT v.due_at FROM timers AS v WHERE v.shard = s.shard AND
                     ORDER BY v.due_at LIMIT 1) AS t;
 
 -- name: next_waiting_at
-SELECT min(w.due_at) FROM generate_series(0, 9) AS p (priority)
-CROSS JOIN LATERAL (SELECT o.due_at FROM open_runs AS o
-                    WHERE o.priority = p.priority::smallint AND o.state <> 'RUNNING' AND NOT o.held AND o.endpoint >= 0
-                    ORDER BY o.due_at LIMIT 1) AS w;
+SELECT due_at FROM open_runs WHERE state <> 'RUNNING' AND NOT held AND endpoint >= 0 ORDER BY due_at LIMIT 1;
 
 -- name: next_waiting_at_only
 SELECT min(w.due_at) FROM generate_series(0, 9) AS p (priority) CROSS JOIN unnest(:only::bigint[]) AS n (endpoint)
 CROSS JOIN LATERAL (SELECT o.due_at FROM open_runs AS o
-                    WHERE o.priority = p.priority::smallint AND o.endpoint = n.endpoint AND o.state <> 'RUNNING'
-                      AND NOT o.held
+                    WHERE o.tenant = :tenant::text AND o.priority = p.priority::smallint AND o.endpoint = n.endpoint
+                      AND o.state <> 'RUNNING' AND NOT o.held
                     ORDER BY o.due_at LIMIT 1) AS w;
+
+-- name: list_waiting_tenants
+-- One probe finds the next tenant.
+WITH RECURSIVE found (tenant) AS (
+    (SELECT tenant FROM open_runs WHERE tenant > :after::text AND state <> 'RUNNING' AND NOT held AND endpoint >= 0
+     ORDER BY tenant LIMIT 1)
+    UNION ALL
+    SELECT n.tenant FROM found AS f CROSS JOIN LATERAL (
+        SELECT o.tenant FROM open_runs AS o
+        WHERE o.tenant > f.tenant AND o.state <> 'RUNNING' AND NOT o.held AND o.endpoint >= 0
+        ORDER BY o.tenant LIMIT 1) AS n
+)
+SELECT tenant FROM found LIMIT :limit::bigint;
 
 -- name: next_waiting_of
 SELECT min(due_at) FROM open_runs WHERE job = :job::uuid AND state <> 'RUNNING' AND NOT held;
@@ -75,6 +124,10 @@ WHERE r.state = 'RUNNING' AND r.node = :worker::integer AND r.execution = ANY (:
 -- name: list_claims
 SELECT json_build_array(execution, cancel_requested)::text AS row FROM open_runs
 WHERE state = 'RUNNING' AND node = :worker::integer LIMIT :limit::bigint;
+
+-- name: list_node_claims
+SELECT json_build_array(execution, token)::text AS row FROM open_runs
+WHERE state = 'RUNNING' AND node = :node::integer LIMIT :limit::bigint;
 
 -- name: get_progress
 SELECT json_build_array(p.execution, p.value)::text AS row

@@ -139,16 +139,20 @@ SELECT job, id, :now::bigint, endpoint, due_at, extra, 0, 0, priority, 'QUEUED',
 FROM page;
 
 -- name: claim
--- A probe for each priority: the index then hands out what is due in order, and never walks over what is not.
+-- Of each tenant up to :each. A probe for each priority: the index then hands out what is due in order, and never walks
+-- over what is not.
 WITH alive AS MATERIALIZED (SELECT id FROM nodes WHERE id = :node::integer AND ended_at IS NULL FOR SHARE),
 picked AS MATERIALIZED (
     SELECT w.*
-    FROM alive CROSS JOIN generate_series(9, 0, -1) AS p (priority)
+    FROM alive CROSS JOIN unnest(:tenants::text[]) AS t (tenant)
     CROSS JOIN LATERAL (
-        SELECT o.job, o.execution, o.state, o.due_at FROM open_runs AS o
-        WHERE o.priority = p.priority::smallint AND o.due_at <= :now::bigint AND o.state <> 'RUNNING' AND NOT o.held
-          AND o.endpoint >= 0
-        ORDER BY o.due_at LIMIT :limit::bigint FOR UPDATE SKIP LOCKED) AS w
+        SELECT v.* FROM generate_series(9, 0, -1) AS p (priority)
+        CROSS JOIN LATERAL (
+            SELECT o.job, o.execution, o.state, o.due_at FROM open_runs AS o
+            WHERE o.tenant = t.tenant AND o.priority = p.priority::smallint AND o.due_at <= :now::bigint
+              AND o.state <> 'RUNNING' AND NOT o.held AND o.endpoint >= 0
+            ORDER BY o.due_at LIMIT :each::bigint FOR UPDATE SKIP LOCKED) AS v
+        LIMIT :each::bigint) AS w
     LIMIT :limit::bigint
 ),
 claimed AS (
@@ -175,8 +179,8 @@ picked AS MATERIALIZED (
           ORDER BY p.priority DESC) AS q
     CROSS JOIN LATERAL (
         SELECT o.job, o.execution, o.state, o.due_at FROM open_runs AS o
-        WHERE o.priority = q.priority::smallint AND o.endpoint = q.endpoint AND o.due_at <= :now::bigint
-          AND o.state <> 'RUNNING' AND NOT o.held
+        WHERE o.tenant = :tenant::text AND o.priority = q.priority::smallint AND o.endpoint = q.endpoint
+          AND o.due_at <= :now::bigint AND o.state <> 'RUNNING' AND NOT o.held
         ORDER BY o.due_at LIMIT :limit::bigint FOR UPDATE SKIP LOCKED) AS w
     LIMIT :limit::bigint
 ),
@@ -197,22 +201,25 @@ SELECT EXISTS (SELECT 1 FROM alive) AS is_alive, (
 -- name: claim_beside
 -- The same, but for endpoints that are full: what waits for those may be most of what there is, and is not walked over.
 -- One probe finds the next endpoint of a priority, one the instant its first is due at. Highest priority first; within
--- it the endpoint whose first has waited longest gives all it can.
+-- it the endpoint whose first has waited longest gives all it can. No more than :most endpoints are looked at: a tenant
+-- that has more delays itself.
 WITH RECURSIVE queue (priority, endpoint) AS (
     SELECT p.priority::smallint, (SELECT min(o.endpoint) FROM open_runs AS o
-                                  WHERE o.priority = p.priority::smallint AND o.endpoint >= 0 AND o.state <> 'RUNNING'
-                                    AND NOT o.held)
+                                  WHERE o.tenant = :tenant::text AND o.priority = p.priority::smallint
+                                    AND o.endpoint >= 0 AND o.state <> 'RUNNING' AND NOT o.held)
     FROM generate_series(9, 0, -1) AS p (priority)
     UNION ALL
     SELECT q.priority, (SELECT min(o.endpoint) FROM open_runs AS o
-                        WHERE o.priority = q.priority AND o.endpoint > q.endpoint AND o.state <> 'RUNNING' AND NOT o.held)
+                        WHERE o.tenant = :tenant::text AND o.priority = q.priority AND o.endpoint > q.endpoint
+                          AND o.state <> 'RUNNING' AND NOT o.held)
     FROM queue AS q WHERE q.endpoint IS NOT NULL
 ),
+looked_at AS MATERIALIZED (SELECT priority, endpoint FROM queue LIMIT :most::bigint),
 free AS MATERIALIZED (
     SELECT q.priority, q.endpoint, (SELECT min(o.due_at) FROM open_runs AS o
-                                    WHERE o.priority = q.priority AND o.endpoint = q.endpoint
-                                      AND o.state <> 'RUNNING' AND NOT o.held) AS first_at
-    FROM queue AS q
+                                    WHERE o.tenant = :tenant::text AND o.priority = q.priority
+                                      AND o.endpoint = q.endpoint AND o.state <> 'RUNNING' AND NOT o.held) AS first_at
+    FROM looked_at AS q
     WHERE q.endpoint IS NOT NULL AND q.endpoint <> ALL (:full::bigint[])
 ),
 alive AS MATERIALIZED (SELECT id FROM nodes WHERE id = :node::integer AND ended_at IS NULL FOR SHARE),
@@ -221,8 +228,8 @@ picked AS MATERIALIZED (
     FROM (SELECT f.* FROM free AS f, alive WHERE f.first_at <= :now::bigint ORDER BY f.priority DESC, f.first_at) AS f
     CROSS JOIN LATERAL (
         SELECT o.job, o.execution, o.state, o.due_at FROM open_runs AS o
-        WHERE o.priority = f.priority AND o.endpoint = f.endpoint AND o.due_at <= :now::bigint
-          AND o.state <> 'RUNNING' AND NOT o.held
+        WHERE o.tenant = :tenant::text AND o.priority = f.priority AND o.endpoint = f.endpoint
+          AND o.due_at <= :now::bigint AND o.state <> 'RUNNING' AND NOT o.held
         ORDER BY o.due_at LIMIT :limit::bigint FOR UPDATE SKIP LOCKED) AS w
     LIMIT :limit::bigint
 ),

@@ -208,12 +208,12 @@ SELECT unhex(r.value ->> 0, '-'), unhex(r.value ->> 1, '-'), :tenant, :now,
 FROM json_each(:runs) AS r;
 
 -- name: list_claimable
--- A probe for each priority: the index then hands out what is due in order, and never walks over what is not.
+-- Of one tenant. A probe for each priority: the index then hands out what is due in order, and never walks over what is not.
 SELECT '[' || group_concat('"' || uuid_text(id) || '"') || ']' FROM (
     SELECT e.id
     FROM (SELECT value AS priority FROM json_each('[9,8,7,6,5,4,3,2,1,0]')) AS p
     CROSS JOIN executions AS e INDEXED BY executions_waiting
-    ON e.priority = p.priority AND e.due_at <= :now
+    ON e.tenant = :tenant AND e.priority = p.priority AND e.due_at <= :now
     WHERE e.state IN ('QUEUED', 'RETRYING') AND e.held = 0 AND e.endpoint >= 0
     LIMIT :limit);
 
@@ -223,27 +223,30 @@ SELECT '[' || group_concat('"' || uuid_text(id) || '"') || ']' FROM (
     SELECT e.id
     FROM json_each('[9,8,7,6,5,4,3,2,1,0]') AS p CROSS JOIN json_each(:only) AS o
     CROSS JOIN executions AS e INDEXED BY executions_waiting_at
-    ON e.priority = p.value AND e.endpoint = o.value AND e.due_at <= :now
+    ON e.tenant = :tenant AND e.priority = p.value AND e.endpoint = o.value AND e.due_at <= :now
     WHERE e.state IN ('QUEUED', 'RETRYING') AND e.held = 0
     LIMIT :limit);
 
 -- name: list_claimable_beside
 -- The same, but for endpoints that are full: what waits for those may be most of what there is, and is not walked over.
 -- One probe finds the next endpoint of a priority, one the instant its first is due at. Highest priority first; within
--- it the endpoint whose first has waited longest gives all it can. (LIMIT -1: else SQLite drops the order.)
+-- it the endpoint whose first has waited longest gives all it can. (LIMIT -1: else SQLite drops the order.) No more than
+-- :most endpoints are looked at: a tenant that has more delays itself.
 WITH RECURSIVE queue (priority, endpoint) AS (
     SELECT p.value, (SELECT min(e.endpoint) FROM executions AS e INDEXED BY executions_waiting_at
-                     WHERE e.priority = p.value AND e.endpoint >= 0 AND e.state IN ('QUEUED', 'RETRYING') AND e.held = 0)
+                     WHERE e.tenant = :tenant AND e.priority = p.value AND e.endpoint >= 0
+                       AND e.state IN ('QUEUED', 'RETRYING') AND e.held = 0)
     FROM json_each('[9,8,7,6,5,4,3,2,1,0]') AS p
     UNION ALL
     SELECT q.priority, (SELECT min(e.endpoint) FROM executions AS e INDEXED BY executions_waiting_at
-                        WHERE e.priority = q.priority AND e.endpoint > q.endpoint
+                        WHERE e.tenant = :tenant AND e.priority = q.priority AND e.endpoint > q.endpoint
                           AND e.state IN ('QUEUED', 'RETRYING') AND e.held = 0)
     FROM queue AS q WHERE q.endpoint IS NOT NULL
+    LIMIT :most
 ),
 free AS MATERIALIZED (
     SELECT q.priority, q.endpoint, (SELECT min(e.due_at) FROM executions AS e INDEXED BY executions_waiting_at
-                                    WHERE e.priority = q.priority AND e.endpoint = q.endpoint
+                                    WHERE e.tenant = :tenant AND e.priority = q.priority AND e.endpoint = q.endpoint
                                       AND e.state IN ('QUEUED', 'RETRYING') AND e.held = 0) AS first_at
     FROM queue AS q
     WHERE q.endpoint IS NOT NULL AND q.endpoint NOT IN (SELECT value FROM json_each(:full))
@@ -252,7 +255,7 @@ SELECT '[' || group_concat('"' || uuid_text(id) || '"') || ']' FROM (
     SELECT e.id
     FROM (SELECT * FROM free WHERE first_at <= :now ORDER BY priority DESC, first_at LIMIT -1) AS f
     CROSS JOIN executions AS e INDEXED BY executions_waiting_at
-    ON e.priority = f.priority AND e.endpoint = f.endpoint AND e.due_at <= :now
+    ON e.tenant = :tenant AND e.priority = f.priority AND e.endpoint = f.endpoint AND e.due_at <= :now
     WHERE e.state IN ('QUEUED', 'RETRYING') AND e.held = 0
     LIMIT :limit);
 

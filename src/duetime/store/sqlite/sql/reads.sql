@@ -6,19 +6,54 @@
 SELECT rtrim(json_array(uuid_text(t.job), t.tenant, t.due_at, t.version, t.fired), ']')
        || ',' || iif(t.recurs, 'true', 'false') || ',' || j.created_at || ',' || j.spec || ']' AS row
 FROM timers AS t INDEXED BY timers_due CROSS JOIN jobs AS j ON j.id = t.job
-WHERE t.due_at IS NOT NULL AND t.due_at <= :until AND (t.due_at, t.job) > (:after_due_at, unhex(:after_job, '-'))
+WHERE t.due_at IS NOT NULL AND t.due_at <= :until
+  AND (t.due_at, t.tenant, t.job) > (:after_due_at, :after_tenant, unhex(:after_job, '-'))
   AND (:shards IS NULL OR t.shard IN (SELECT value FROM json_each(:shards)))
-ORDER BY t.due_at, t.job
+ORDER BY t.due_at, t.tenant, t.job
 -- A page is bounded in bytes too: as many rows as hold :bytes together, but one at least.
 LIMIT max(1, (
     SELECT count(*) FROM (
-        SELECT sum(octet_length(w.spec)) OVER (ORDER BY v.due_at, v.job ROWS UNBOUNDED PRECEDING) AS bytes
+        SELECT sum(octet_length(w.spec)) OVER (ORDER BY v.due_at, v.tenant, v.job ROWS UNBOUNDED PRECEDING) AS bytes
         FROM timers AS v INDEXED BY timers_due CROSS JOIN jobs AS w ON w.id = v.job
-        WHERE v.due_at IS NOT NULL AND v.due_at <= :until AND (v.due_at, v.job) > (:after_due_at, unhex(:after_job, '-'))
+        WHERE v.due_at IS NOT NULL AND v.due_at <= :until
+          AND (v.due_at, v.tenant, v.job) > (:after_due_at, :after_tenant, unhex(:after_job, '-'))
           AND (:shards IS NULL OR v.shard IN (SELECT value FROM json_each(:shards)))
-        ORDER BY v.due_at, v.job
+        ORDER BY v.due_at, v.tenant, v.job
         LIMIT :limit)
     WHERE bytes <= :bytes));
+
+-- name: list_due_timers_beside
+-- The same without some tenants: what they have due at one instant may be millions, and is not walked over. One probe finds
+-- the next instant and tenant (by the first job there: a subquery has one column).
+WITH RECURSIVE pair (due_at, tenant) AS (
+    SELECT t.due_at, t.tenant FROM timers AS t
+    WHERE t.job = (SELECT n.job FROM timers AS n INDEXED BY timers_due
+                   WHERE n.due_at IS NOT NULL AND n.due_at <= :until
+                     AND (n.due_at, n.tenant) >= (:after_due_at, :after_tenant)
+                   ORDER BY n.due_at, n.tenant, n.job LIMIT 1)
+    UNION ALL
+    SELECT t.due_at, t.tenant FROM pair AS p CROSS JOIN timers AS t
+    ON t.job = (SELECT n.job FROM timers AS n INDEXED BY timers_due
+                WHERE n.due_at IS NOT NULL AND n.due_at <= :until AND (n.due_at, n.tenant) > (p.due_at, p.tenant)
+                ORDER BY n.due_at, n.tenant, n.job LIMIT 1)
+),
+page AS MATERIALIZED (
+    SELECT t.job, t.tenant, t.due_at, t.version, t.fired, t.recurs
+    FROM pair AS p CROSS JOIN timers AS t INDEXED BY timers_due ON t.due_at = p.due_at AND t.tenant = p.tenant
+    WHERE t.due_at IS NOT NULL AND p.tenant NOT IN (SELECT value FROM json_each(:without))
+      AND (t.due_at, t.tenant, t.job) > (:after_due_at, :after_tenant, unhex(:after_job, '-'))
+      AND (:shards IS NULL OR t.shard IN (SELECT value FROM json_each(:shards)))
+    ORDER BY t.due_at, t.tenant, t.job LIMIT :limit
+),
+told AS (
+    SELECT t.due_at, t.tenant, t.job,
+           rtrim(json_array(uuid_text(t.job), t.tenant, t.due_at, t.version, t.fired), ']')
+           || ',' || iif(t.recurs, 'true', 'false') || ',' || j.created_at || ',' || j.spec || ']' AS row,
+           sum(octet_length(j.spec)) OVER (ORDER BY t.due_at, t.tenant, t.job ROWS UNBOUNDED PRECEDING) AS bytes,
+           row_number() OVER (ORDER BY t.due_at, t.tenant, t.job) AS place
+    FROM page AS t CROSS JOIN jobs AS j ON j.id = t.job
+)
+SELECT row FROM told WHERE bytes <= :bytes OR place = 1 ORDER BY due_at, tenant, job;
 
 -- name: next_due_at
 SELECT due_at AS row FROM timers INDEXED BY timers_due
@@ -26,16 +61,28 @@ WHERE due_at IS NOT NULL AND (:shards IS NULL OR shard IN (SELECT value FROM jso
 ORDER BY due_at LIMIT 1;
 
 -- name: next_waiting_at
-SELECT coalesce(min(due_at), 'null') AS row FROM (
-    SELECT (SELECT min(e.due_at) FROM executions AS e INDEXED BY executions_waiting
-            WHERE e.priority = p.value AND e.state IN ('QUEUED', 'RETRYING') AND e.held = 0 AND e.endpoint >= 0) AS due_at
-    FROM json_each('[9,8,7,6,5,4,3,2,1,0]') AS p);
+SELECT coalesce(min(due_at), 'null') AS row FROM executions INDEXED BY executions_waiting_due
+WHERE state IN ('QUEUED', 'RETRYING') AND held = 0 AND endpoint >= 0;
 
 -- name: next_waiting_at_only
 SELECT coalesce(min(due_at), 'null') AS row FROM (
     SELECT (SELECT min(e.due_at) FROM executions AS e INDEXED BY executions_waiting_at
-            WHERE e.priority = p.value AND e.endpoint = o.value AND e.state IN ('QUEUED', 'RETRYING') AND e.held = 0) AS due_at
+            WHERE e.tenant = :tenant AND e.priority = p.value AND e.endpoint = o.value
+              AND e.state IN ('QUEUED', 'RETRYING') AND e.held = 0) AS due_at
     FROM json_each('[9,8,7,6,5,4,3,2,1,0]') AS p CROSS JOIN json_each(:only) AS o);
+
+-- name: list_waiting_tenants
+-- One probe finds the next tenant.
+WITH RECURSIVE found (tenant) AS (
+    SELECT (SELECT min(tenant) FROM executions INDEXED BY executions_waiting
+            WHERE tenant > :after AND state IN ('QUEUED', 'RETRYING') AND held = 0 AND endpoint >= 0)
+    UNION ALL
+    SELECT (SELECT min(e.tenant) FROM executions AS e INDEXED BY executions_waiting
+            WHERE e.tenant > f.tenant AND e.state IN ('QUEUED', 'RETRYING') AND e.held = 0 AND e.endpoint >= 0)
+    FROM found AS f WHERE f.tenant IS NOT NULL
+    LIMIT :limit
+)
+SELECT json_quote(tenant) AS row FROM found WHERE tenant IS NOT NULL;
 
 -- name: next_waiting_of
 SELECT coalesce(min(due_at), 'null') AS row FROM executions
@@ -62,6 +109,11 @@ WHERE e.state = 'RUNNING' AND e.node = :worker;
 SELECT '["' || uuid_text(id) || '",' || iif(cancel_requested, 'true', 'false') || ']' AS row
 FROM executions INDEXED BY executions_of_worker
 WHERE state = 'RUNNING' AND endpoint < 0 AND node = :worker LIMIT :limit;
+
+-- name: list_node_claims
+-- There is no index by node: it would cost every start and end of an execution, and a node asks for this twice a minute.
+SELECT json_array(uuid_text(id), token) AS row FROM executions INDEXED BY executions_open
+WHERE state IN ('QUEUED', 'RUNNING', 'RETRYING') AND state = 'RUNNING' AND node = :node LIMIT :limit;
 
 -- name: get_progress
 SELECT json_array(uuid_text(p.execution), p.value) AS row

@@ -1,0 +1,302 @@
+"""The queue of claims that wait for a place: tenants take turns, and within a tenant its endpoints do.
+
+A tenant's highest priority comes first; among its endpoints of that priority each gives one claim in turn. An endpoint
+that has no place, or has used up its rate limit, is blocked: its claims hold up no others. Blocking only saves looking
+again. It decides nothing: `unblock_all` may be called at any time, and what still has no place is blocked again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from duetime.domain.execution import Run
+from duetime.domain.fairness import MOST_OVER, endpoint_share, has_place, share_of
+
+PRIORITIES = 10
+MOST_WOKEN = 16  # queues for one place that was freed: most of them only look, and a place may have thousands waiting
+MOST_CANCELLED = 64  # claims that were cancelled and still stand in a queue; more are removed once they are most of it
+
+
+class TenantQueue:
+    """What a node holds of one tenant."""
+
+    __slots__ = ("held", "is_in_turns", "queues", "ready", "rings", "running", "tenant")
+
+    def __init__(self, tenant: str) -> None:
+        self.tenant = tenant
+        self.queues: dict[int, EndpointQueue] = {}
+        self.rings: list[deque[EndpointQueue]] = [deque() for _ in range(PRIORITIES)]  # that may be looked at
+        self.ready = 0  # a bit for each ring that is not empty
+        self.is_in_turns = False
+        self.running = 0
+        self.held = 0  # claims: waiting, running, or ended and not yet recorded
+
+
+class Endpoint:
+    """What a node runs against one endpoint, of all tenants."""
+
+    __slots__ = ("blocked", "limit", "number", "running", "tenants")
+
+    def __init__(self, number: int, limit: int) -> None:
+        self.number = number
+        self.limit = limit
+        self.running = 0
+        self.tenants = 0  # that hold claims for it
+        self.blocked: deque[EndpointQueue] = deque()  # no place was free when they were looked at
+
+
+class EndpointQueue:
+    """What a node holds of one tenant for one endpoint."""
+
+    __slots__ = ("cancelled", "endpoint", "held", "is_blocked", "owner", "ringed", "running", "waiting")
+
+    def __init__(self, owner: TenantQueue, endpoint: Endpoint) -> None:
+        self.owner = owner
+        self.endpoint = endpoint
+        self.waiting: list[deque[Run] | None] = [None] * PRIORITIES
+        self.ringed = 0  # a bit for each of its owner's rings that it is in
+        self.is_blocked = False
+        self.running = 0
+        self.held = 0
+        self.cancelled = 0  # that still stand in `waiting`
+
+
+class FairQueue:
+    """`limit_of(endpoint)`: how many may run there at once. `may_call(queue, run)`: False blocks it until `unblock`."""
+
+    def __init__(
+        self, concurrency: int, tenant_limit: int, limit_of: Callable[[int], int],
+        may_call: Callable[[EndpointQueue, Run], bool] | None = None,
+    ) -> None:  # fmt: skip
+        self._concurrency = concurrency
+        self._tenant_limit = tenant_limit
+        self._limit_of = limit_of
+        self._may_call = may_call
+        self._turns: deque[TenantQueue] = deque()
+        self.tenants: dict[str, TenantQueue] = {}
+        self.endpoints: dict[int, Endpoint] = {}
+        self.waiting: dict[str, Run] = {}  # by execution id; what is not in here, and stands in a queue, was cancelled
+        self.running = 0
+        self.held = 0
+
+    # Claims come
+
+    def add(self, run: Run) -> None:
+        """Hold a claim that was not held before. `put_back` is for one that was."""
+        tenant = self.tenants.get(run.tenant)
+        is_new = tenant is None
+        if tenant is None:
+            tenant = self.tenants[run.tenant] = TenantQueue(run.tenant)
+        queue = tenant.queues.get(run.endpoint)
+        if queue is None:
+            queue = self._open(tenant, run.endpoint)
+        self.held += 1
+        tenant.held += 1
+        queue.held += 1
+        self.waiting[run.execution_id] = run
+        waiting = queue.waiting[run.priority]
+        if waiting is None:
+            waiting = queue.waiting[run.priority] = deque()
+        waiting.append(run)
+        if not queue.is_blocked and not queue.ringed >> run.priority & 1:
+            self._ring(queue, run.priority, is_new)
+
+    def put_back(self, run: Run) -> None:
+        """It was taken and did not start: it is the next of its queue."""
+        queue = self.tenants[run.tenant].queues[run.endpoint]
+        self.waiting[run.execution_id] = run
+        waiting = queue.waiting[run.priority]
+        assert waiting is not None
+        waiting.appendleft(run)
+        if not queue.is_blocked and not queue.ringed >> run.priority & 1:
+            self._ring(queue, run.priority)
+
+    def _open(self, tenant: TenantQueue, number: int) -> EndpointQueue:
+        endpoint = self.endpoints.get(number)
+        if endpoint is None:
+            endpoint = self.endpoints[number] = Endpoint(number, self._limit_of(number))
+        endpoint.tenants += 1
+        queue = tenant.queues[number] = EndpointQueue(tenant, endpoint)
+        return queue
+
+    def _ring(self, queue: EndpointQueue, priority: int, is_new: bool = False) -> None:
+        queue.ringed |= 1 << priority
+        tenant = queue.owner
+        tenant.rings[priority].append(queue)
+        tenant.ready |= 1 << priority
+        if not tenant.is_in_turns:
+            tenant.is_in_turns = True
+            # A tenant of which nothing was held comes first. One that was only blocked does not: each of its attempts
+            # that ends would bring it back before all others.
+            (self._turns.appendleft if is_new else self._turns.append)(tenant)
+
+    # Claims start
+
+    def take(self) -> Run | None:
+        """Returns the next claim that its tenant and endpoint have a place for, and occupies that place.
+
+        Tenants that have less than their share come first, and may exceed the limit (`domain.fairness`). The others get
+        what is left.
+        """
+        share = share_of(self._concurrency, len(self.tenants))
+        run = self._take_of_tenants_below(share) if self.running < self._concurrency * MOST_OVER else None
+        if run is None and self.running < self._concurrency and share < self._concurrency:
+            run = self._take_of_tenants_below(self._concurrency)
+        return run
+
+    def _take_of_tenants_below(self, most: int) -> Run | None:
+        turns, most = self._turns, min(most, self._tenant_limit)
+        for _ in range(len(turns)):
+            tenant = turns[0]
+            run = self._next_of(tenant) if tenant.running < most else None
+            if not tenant.ready:
+                turns.popleft()
+                tenant.is_in_turns = False
+            elif len(turns) > 1:
+                turns.rotate(-1)
+            if run is not None:
+                return run
+        return None
+
+    def _next_of(self, tenant: TenantQueue) -> Run | None:
+        while tenant.ready:
+            priority = tenant.ready.bit_length() - 1
+            ring = tenant.rings[priority]
+            queue = ring[0]
+            run = None if queue.is_blocked else self._next_at(queue, priority)
+            if run is not None and queue.waiting[priority]:
+                if len(ring) > 1:
+                    ring.rotate(-1)
+                return run
+            ring.popleft()
+            queue.ringed &= ~(1 << priority)
+            if not ring:
+                tenant.ready &= ~(1 << priority)
+            if run is not None:
+                return run
+        return None
+
+    def _next_at(self, queue: EndpointQueue, priority: int) -> Run | None:
+        waiting = queue.waiting[priority]
+        while waiting and waiting[0].execution_id not in self.waiting:
+            waiting.popleft()
+            queue.cancelled -= 1
+        if not waiting:
+            return None
+        endpoint = queue.endpoint
+        if endpoint.running >= endpoint.limit and not has_place(
+            endpoint.running, endpoint.limit, queue.running, endpoint.tenants
+        ):
+            queue.is_blocked = True
+            endpoint.blocked.append(queue)
+            return None
+        run = waiting[0]
+        if self._may_call is not None and not self._may_call(queue, run):
+            queue.is_blocked = True
+            return None
+        waiting.popleft()
+        del self.waiting[run.execution_id]
+        queue.running += 1
+        queue.owner.running += 1
+        endpoint.running += 1
+        self.running += 1
+        return run
+
+    # Claims end
+
+    def end(self, run: Run) -> None:
+        """An attempt has ended: its place is free."""
+        queue = self.tenants[run.tenant].queues[run.endpoint]
+        queue.running -= 1
+        queue.owner.running -= 1
+        endpoint = queue.endpoint
+        endpoint.running -= 1
+        self.running -= 1
+        if endpoint.blocked:
+            for _ in range(min(MOST_WOKEN, len(endpoint.blocked))):
+                self.unblock(endpoint.blocked.popleft())
+        if not queue.held and not queue.running:
+            self._close(queue)
+
+    def unblock(self, queue: EndpointQueue) -> None:
+        queue.is_blocked = False
+        for priority, waiting in enumerate(queue.waiting):
+            if waiting and not queue.ringed >> priority & 1:
+                self._ring(queue, priority)
+
+    def unblock_all(self) -> None:
+        """Let every queue that waits for a place be looked at again."""
+        for endpoint in self.endpoints.values():
+            while endpoint.blocked:
+                self.unblock(endpoint.blocked.popleft())
+
+    def remove(self, run: Run) -> bool:
+        """Remove a claim that waits. Returns False if it does not. It is held until `forget`."""
+        if self.waiting.pop(run.execution_id, None) is None:
+            return False
+        queue = self.tenants[run.tenant].queues[run.endpoint]
+        queue.cancelled += 1
+        if queue.cancelled > MOST_CANCELLED and queue.cancelled * 2 > queue.held:
+            queue.cancelled = 0
+            queue.waiting = [
+                waiting and deque(one for one in waiting if one.execution_id in self.waiting)
+                for waiting in queue.waiting
+            ]
+        return True
+
+    def forget(self, run: Run) -> None:
+        """It is recorded: the memory it used is free."""
+        self.held -= 1
+        tenant = self.tenants[run.tenant]
+        queue = tenant.queues[run.endpoint]
+        tenant.held -= 1
+        queue.held -= 1
+        if not queue.held and not queue.running:
+            self._close(queue)
+
+    def _close(self, queue: EndpointQueue) -> None:
+        endpoint, tenant = queue.endpoint, queue.owner
+        del tenant.queues[endpoint.number]
+        if not tenant.queues:
+            del self.tenants[tenant.tenant]
+        queue.waiting = [None] * PRIORITIES  # where it stands in a ring, or is blocked, it is passed over
+        endpoint.tenants -= 1
+        if not endpoint.tenants:
+            del self.endpoints[endpoint.number]
+
+    # What is held
+
+    def latest_of(self, tenant: str, count: int) -> list[Run]:
+        """Returns up to `count` waiting claims of a tenant, those that would start last first."""
+        found: list[Run] = []
+        for run in self._backwards(self.tenants[tenant]):
+            if len(found) == count:
+                break
+            found.append(run)
+        return found
+
+    def _backwards(self, tenant: TenantQueue) -> Iterator[Run]:
+        for priority in range(PRIORITIES):
+            for queue in tenant.queues.values():
+                for run in reversed(queue.waiting[priority] or ()):
+                    if run.execution_id in self.waiting:
+                        yield run
+
+    def full_endpoints(self, share: int) -> list[tuple[str, int]]:
+        """Returns tenant and endpoint where a tenant holds more for one endpoint than is fair to its others."""
+        most = endpoint_share(share)
+        return [
+            (tenant.tenant, queue.endpoint.number)
+            for tenant in self.tenants.values()
+            if tenant.held >= most
+            for queue in tenant.queues.values()
+            if queue.held >= most
+        ]
+
+    def clear(self) -> list[Run]:
+        """Forget the order; returns what was waiting. What is held stays held."""
+        waiting = list(self.waiting.values())
+        self.waiting.clear()
+        self._turns.clear()
+        return waiting

@@ -1,0 +1,56 @@
+"""The ledger check: compares what the ledger says this node runs with what it holds, and returns what it does not hold.
+
+Nothing should ever be found. An execution that is RUNNING under a living node, and that the node knows nothing of,
+would stay so until the node ends, and its job with it where executions must not overlap. This finds it.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from duetime.domain.execution import lapse
+from duetime.domain.instants import SECOND
+from duetime.engine.dispatcher import Dispatcher
+from duetime.engine.recorder import Recorder
+from duetime.engine.service import Service
+from duetime.ports.clock import Clock
+from duetime.ports.store import Store
+
+INTERVAL = 30 * SECOND
+MOST_CLAIMS = 200_000  # read at once: more than any node holds
+PAGE = 500
+
+log = structlog.get_logger()
+
+
+class LedgerCheck(Service):
+    def __init__(self, store: Store, clock: Clock, node: int, dispatcher: Dispatcher, recorder: Recorder) -> None:
+        super().__init__("ledger check", clock)
+        self._store = store
+        self._node = node
+        self._dispatcher = dispatcher
+        self._recorder = recorder
+        self._missing: frozenset[tuple[str, int]] = frozenset()
+
+    async def run_once(self) -> int:
+        """Return what was missing at the last look, too.
+
+        A claim that was just written is missing until it is handed over, so one look says nothing. The token tells a
+        claim from a later one of the same execution.
+        """
+        claims = await self._store.list_node_claims(self._node, MOST_CLAIMS)
+        ended = self._recorder.held()
+        missing = frozenset((id, token) for id, token in claims if not self._dispatcher.holds(id) and id not in ended)
+        lost = dict(missing & self._missing)
+        self._missing = missing
+        ids = sorted(lost)
+        for begin in range(0, len(ids), PAGE):
+            await self._return(ids[begin : begin + PAGE], lost)
+        return self._clock.now() + INTERVAL
+
+    async def _return(self, ids: list[str], lost: dict[str, int]) -> None:
+        now = self._clock.now()
+        runs = [run for run in await self._store.list_runs_of(self._node, ids) if run.token == lost[run.execution_id]]
+        if runs:
+            log.error("executions of this node were not held by it: returned", count=len(runs), first=ids[0])
+            await self._recorder.record(self._node, [(run, lapse(run, now)) for run in runs])

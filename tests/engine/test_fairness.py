@@ -1,0 +1,152 @@
+"""One tenant can't starve the others: whatever it has due, waiting or hanging, they get their turn."""
+
+from __future__ import annotations
+
+from duetime.domain import commands as c
+from duetime.domain.fairness import FEW_DUE, crowding
+from duetime.domain.instants import MINUTE, SECOND
+from duetime.domain.job import Overlap
+from duetime.domain.states import State
+from duetime.engine.dispatcher import Limits
+from duetime.engine.timer import SHARED_PAGE
+from duetime.ports.store import ExecutionQuery
+from duetime.testing import ScriptedExecutor
+from engine.stage import Stage
+from samples import NOW, add_run, new_job, spec
+
+LOUD, QUIET = "a-loud", "quiet"  # within an instant, timers are read in the order of their tenants
+DUE = NOW + MINUTE
+AT = "2026-01-01T00:01:00Z"
+
+
+async def create(stage: Stage, tenant: str, count: int, schedule: str = AT, **fields: object) -> None:
+    jobs = tuple(new_job(spec(schedule, **fields), tenant=tenant) for _ in range(count))
+    await stage.apply(c.CreateJobs(NOW, jobs))
+
+
+def places(executor: ScriptedExecutor, tenant: str) -> list[int]:
+    return [place for place, task in enumerate(executor.tasks) if task.tenant == tenant]
+
+
+async def test_what_a_tenant_has_due_at_one_instant_does_not_delay_the_others(stage: Stage, executor: ScriptedExecutor):
+    await stage.join()
+    await create(stage, LOUD, 6000)
+    await create(stage, QUIET, 5)
+    stage.clock.set(DUE)
+    await stage.turn_timer()
+    assert len(executor.tasks) == 6005
+    assert len(places(executor, QUIET)) == 5, "each once, though two readings came by"
+    assert places(executor, QUIET)[-1] < 3000, "and not after all of the other's"
+
+
+async def test_what_comes_due_while_a_tenants_backlog_is_fired_is_fired_in_between(
+    stage: Stage, executor: ScriptedExecutor
+):
+    await stage.join()
+    await create(stage, QUIET, 3, "every 1s", overlap=Overlap.ALLOW)
+    stage.clock.set(DUE - SECOND // 2)
+    await stage.turn_timer()
+    await create(stage, LOUD, 9000)
+    stage.clock.set(DUE)
+    begun = len(executor.tasks)
+    for turn in range(1000):
+        if len(places(executor, LOUD)) >= 6000:
+            break
+        if turn % 4 == 3:
+            stage.clock.set(stage.clock.now() + SECOND // 2)
+        await stage.engine.timer.run_once()
+        await stage.settle()
+    in_between = {task.scheduled_at for task in executor.tasks[begun:] if task.tenant == QUIET}
+    assert {DUE, DUE + SECOND, DUE + 2 * SECOND} <= in_between
+
+
+async def test_pages_are_small_only_while_others_are_due_beside(stage: Stage, executor: ScriptedExecutor):
+    """A tenant that is alone has the whole page, though it is looked for others."""
+    await stage.join()
+    await create(stage, LOUD, 6000)
+    stage.clock.set(DUE)
+    sizes: list[int] = []
+    while len(executor.tasks) < 6000:
+        before = len(executor.tasks)
+        await stage.engine.timer.run_once()
+        await stage.settle()
+        sizes.append(len(executor.tasks) - before)
+    assert max(sizes) > SHARED_PAGE
+
+
+def test_who_has_more_due_than_others_should_wait_for():
+    assert crowding({}) == frozenset()
+    assert crowding({"alone": FEW_DUE}) == frozenset()
+    assert crowding({"alone": FEW_DUE + 1}) == {"alone"}
+    assert crowding({"loud": 30_000, "quiet": 10}) == {"loud"}
+    assert crowding({"one": 20_000, "two": 12_000, "quiet": 500}) == {"one", "two"}
+    assert crowding(dict.fromkeys("abcdef", 2_000)) == frozenset("abcdef")
+
+
+async def test_what_waits_in_the_store_is_claimed_by_tenants_in_turn(stage: Stage, executor: ScriptedExecutor):
+    executor.hold()
+    await stage.join(Limits(capacity=600))
+    for tenant, count in ((LOUD, 700), (QUIET, 3)):
+        await create(stage, tenant, count, "2026-01-02T00:00:00Z", priority=9 if tenant == LOUD else 0)
+        for job in (await stage.store.list_due_timers(2**50, 1000))[-count:]:
+            await add_run(stage.store, job.job_id, NOW, tenant)
+    await stage.engine.claimer.run_once()
+    assert await stage.store.count_executions(ExecutionQuery(QUIET, state=State.RUNNING)) == 3
+    assert 0 < await stage.store.count_executions(ExecutionQuery(LOUD, state=State.RUNNING)) <= 450
+
+
+async def test_a_tenant_that_fills_the_memory_gives_back_what_has_not_begun(stage: Stage, executor: ScriptedExecutor):
+    executor.hold()
+    engine = await stage.join(Limits(capacity=8, concurrency=1))
+    for tenant, count in (("a", 6), ("b", 6), ("c", 1)):
+        await create(stage, tenant, 1, "2026-01-02T00:00:00Z")
+        (job,) = [t for t in await stage.store.list_due_timers(2**50, 10) if t.tenant == tenant]
+        for n in range(count):
+            await add_run(stage.store, job.job_id, NOW - n, tenant)
+        while await engine.claimer.run_once() == 0:
+            pass
+    assert engine.dispatcher.room() >= 0
+    running = {
+        tenant: await stage.store.count_executions(ExecutionQuery(tenant, state=State.RUNNING)) for tenant in "abc"
+    }
+    assert running["c"] == 1
+    assert sum(running.values()) <= 8
+    executor.let_go()
+    for _ in range(20):
+        await stage.tick()
+    for tenant, count in (("a", 6), ("b", 6), ("c", 1)):
+        found = await stage.store.list_executions(ExecutionQuery(tenant))
+        assert [(e.state, e.attempt) for e in found] == [(State.COMPLETED, 1)] * count, "no attempt was counted"
+
+
+async def test_an_endpoint_of_one_tenant_that_hangs_does_not_hold_up_what_others_send_there(
+    stage: Stage, executor: ScriptedExecutor
+):
+    await stage.join(Limits(endpoint=4))
+    shared = "https://shared.example"
+    executor.hold(f"{shared}/hangs")
+    for _ in range(20):
+        await stage.add_job(spec("immediate", url=f"{shared}/hangs"), tenant=LOUD)
+    await stage.tick()
+    await stage.add_job(spec("immediate", url=f"{shared}/fast"), tenant=QUIET)
+    await stage.tick()
+    (found,) = await stage.store.list_executions(ExecutionQuery(QUIET))
+    assert found.state is State.COMPLETED
+
+
+async def test_a_place_is_never_lost_however_claims_come_go_and_are_cancelled(stage: Stage, executor: ScriptedExecutor):
+    """Cancel what waits for an endpoint, one by one, from each end: the rest runs."""
+    await stage.join(Limits(endpoint=1, concurrency=2))
+    url = "https://one.example/x"
+    executor.hold(url)
+    jobs = [await stage.add_job(spec("immediate", url=url, priority=n % 3)) for n in range(9)]
+    await stage.tick()
+    (running,) = [task.job_id for task in executor.tasks]
+    waiting = [job_id for job_id in jobs if job_id != running]
+    for job_id in (*waiting[:3], waiting[-1]):
+        (execution,) = await stage.executions(job_id)
+        await stage.cancel_execution(execution.execution_id)
+    executor.let_go(url)
+    await stage.settle()
+    assert [await stage.states(job_id) for job_id in waiting[3:-1]] == [[State.COMPLETED]] * 4
+    assert stage.engine.dispatcher.waiting() == 0
