@@ -20,6 +20,7 @@ from bench.workloads import (
     burst,
     creates,
     every_second,
+    fairness,
     functions,
     limited,
     on_postgres,
@@ -37,6 +38,7 @@ WORKLOADS: dict[str, Workload] = {
     "w5": pages.measure,
     "functions": functions.measure,
     "limits": limited.measure,
+    "fairness": fairness.measure,
     "pg": on_postgres.measure,
 }
 

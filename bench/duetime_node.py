@@ -110,10 +110,10 @@ class DuetimeNode:
     def add_job(self, job: dict[str, Any]) -> None:
         self._post("/api/v1/jobs", msgspec.json.encode(job), "application/json")
 
-    def add_batch(self, body: bytes, expected: int) -> float:
+    def add_batch(self, body: bytes, expected: int, token: str | None = None) -> float:
         """Create jobs from NDJSON; answers with the seconds until the answer was in."""
         started = time.perf_counter()
-        answer = self._post("/api/v1/jobs:batch", body, "application/x-ndjson")
+        answer = self._post("/api/v1/jobs:batch", body, "application/x-ndjson", token)
         seconds = time.perf_counter() - started
         if len(answer["created"]) != expected:
             raise RuntimeError(f"{len(answer['refused'])} of {expected} jobs were refused: {answer['refused'][:1]}")
@@ -122,8 +122,9 @@ class DuetimeNode:
     def get(self, path: str) -> dict[str, Any]:
         return self._ask("GET", path, None, {})
 
-    def _post(self, path: str, body: bytes, content_type: str) -> dict[str, Any]:
-        return self._ask("POST", path, body, {"content-type": content_type})
+    def _post(self, path: str, body: bytes, content_type: str, token: str | None = None) -> dict[str, Any]:
+        credential = {} if token is None else {"authorization": f"Bearer {token}"}
+        return self._ask("POST", path, body, {"content-type": content_type, **credential})
 
     def _ask(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> dict[str, Any]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)

@@ -46,6 +46,13 @@ TABLES = {
     ),
     "limits": Subject("Limits: creates one by one, 64 connections", "per_second", "creates/s"),
     "pg-limits": Subject("Limits on PostgreSQL: creates one by one, 64 connections", "per_second", "creates/s"),
+    "fairness": Subject(
+        "Fairness: ten tenants every second, beside one with 20 hosts that hang and 100,000 due at once",
+        "p99_ms",
+        "ms late (p99)",
+        more_is_better=False,
+    ),
+    "pg-fairness": Subject("On PostgreSQL: fairness, the same", "p99_ms", "ms late (p99)", more_is_better=False),
     "pg-batch": Subject("On PostgreSQL: creates in one NDJSON batch", "per_second", "creates/s"),
     "pg-w2": Subject("On PostgreSQL: W2, a burst", "drain_per_second", "webhooks/s"),
     "pg-w3": Subject(

@@ -19,6 +19,8 @@ class Scale(msgspec.Struct, frozen=True):
     decisions: int  # W5
     decisions_on_postgres: int
     churned: int  # executions that come and go before claims are measured again
+    hostile: int  # webhooks of one tenant that never end, beside the others
+    fair_seconds: int
 
 
 FULL = Scale(
@@ -35,6 +37,8 @@ FULL = Scale(
     decisions=1_000_000,
     decisions_on_postgres=200_000,
     churned=1_000_000,
+    hostile=100_000,
+    fair_seconds=40,
 )
 
 QUICK = Scale(
@@ -51,4 +55,6 @@ QUICK = Scale(
     decisions=100_000,
     decisions_on_postgres=40_000,
     churned=100_000,
+    hostile=20_000,
+    fair_seconds=10,
 )

@@ -23,6 +23,7 @@ def judge(results: Sequence[Result], scale: Scale) -> list[Verdict]:
         *_pending(results, scale),
         *_pages(results),
         *_functions(results),
+        *_fairness(results),
         *_on_postgres(results),
     ]
 
@@ -42,6 +43,21 @@ def _share(results: Sequence[Result], table: str, name: str, share: float, of: s
     if us is not None and limits:
         limit = max(limits)
         yield Verdict(us / limit >= share, f"{table}: {us / limit:.0%} of {of}, at least {share:.0%} is promised")
+
+
+FAIR_MS = 50.0  # what nobody notices
+
+
+def _fairness(results: Sequence[Result]) -> Iterator[Verdict]:
+    for table in ("fairness", "pg-fairness"):
+        ours, quiet = (_figure(results, table, kind, "p99_ms") for kind in (Kind.US, Kind.LIMIT))
+        missing = _figure(results, table, Kind.US, "missing")
+        if ours is None or quiet is None:
+            continue
+        limit = max(2 * quiet, FAIR_MS)
+        text = f"{table}: p99 {ours:.0f} ms late beside a hostile tenant, {quiet:.0f} without; {limit:.0f} is promised"
+        yield Verdict(ours <= limit, text)
+        yield Verdict(missing == 0, f"{table}: {missing:.0f} of the normal tenants' are missing")
 
 
 def _creates(results: Sequence[Result]) -> Iterator[Verdict]:

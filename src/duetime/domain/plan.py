@@ -102,6 +102,13 @@ class FirePlan(NamedTuple):
     born: list[Run]
     skips: list[Skipped]
 
+    def only(self, numbers: Sequence[int]) -> FirePlan:
+        """Of a plan with one move and one run each: those of these numbers."""
+        first, moves, runs, born, skips = self
+        return FirePlan(
+            first, [moves[n] for n in numbers], [runs[n] for n in numbers], [born[n] for n in numbers], skips
+        )
+
     def joined(self, other: FirePlan) -> FirePlan:
         return FirePlan(
             self.first_number, self.moves + other.moves, self.runs + other.runs, self.born + other.born,

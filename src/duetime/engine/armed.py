@@ -115,17 +115,14 @@ class Armed:
             del self._pages[0]
         return None
 
-    def _held(self) -> int:
+    def held(self) -> int:
         return sum(len(page.timers) - page.position for page in self._pages)
 
-    def due_by_tenant(self, now: int) -> Counter[str]:
-        """How many timers of each tenant are due by now, of those that were read."""
+    def count_by_tenant(self) -> Counter[str]:
+        """How many timers of each tenant are held."""
         found = Counter[str]()
         for page in self._pages:
-            end = bisect_right(page.timers, now, page.position, key=_due_at)
-            found.update(map(_tenant, islice(page.timers, page.position, end)))
-            if end < len(page.timers):
-                break
+            found.update(map(_tenant, islice(page.timers, page.position, None)))
         return found
 
     def take(self, now: int, most: int) -> Due | None:
@@ -192,7 +189,7 @@ class Armed:
                 self._gap = (_end_of(-1), first_due_at - 1)
 
     def _wants_more(self, now: int) -> bool:
-        if self._held() >= MOST_HELD:
+        if self.held() >= MOST_HELD:
             return False
         first_due_at = self.first_due_at()
         if first_due_at is not None and 0 < first_due_at - now <= QUIET:
@@ -235,7 +232,7 @@ class Armed:
             position = sum(page.timers[-1].due_at <= until for page in self._pages)
         if timers:
             self._pages.insert(position, _Page(timers, self._plan(timers)))
-        if self._gap is not None and self._held() >= MOST_HELD:  # too wide to keep what comes after it
+        if self._gap is not None and self.held() >= MOST_HELD:  # too wide to keep what comes after it
             del self._pages[position + 1 :]
             self._place, self._more, self._gap = last, True, None
 

@@ -16,9 +16,9 @@ import structlog
 from duetime.domain.commands import Fire, Fired, PauseJob
 from duetime.domain.endpoints import endpoint_of
 from duetime.domain.errors import DuetimeError, StaleEpoch
-from duetime.domain.fairness import crowding
+from duetime.domain.fairness import FEW_DUE, crowding
 from duetime.domain.instants import SECOND
-from duetime.domain.plan import DueTimer, FirePlan, plan
+from duetime.domain.plan import DueTimer, FirePlan, Place, plan
 from duetime.engine.armed import ARM_AHEAD, Armed, Due
 from duetime.engine.dispatcher import Dispatcher, Target
 from duetime.engine.ownership import Ownership
@@ -39,6 +39,7 @@ LOOK_BESIDE = SECOND // 4  # how often it is found out who has thousands
 BESIDE_FOR = 2 * SECOND  # how long after others were due beside them pages stay small
 CROWDING_FOR = 10 * SECOND
 LOOK_BACK_BESIDE = 5 * SECOND
+MOST_FIRED = 100_000
 ROOM_WAIT_SECONDS = 0.25  # how long a page waits to be born claimed before it is written as QUEUED
 CLOCK_JUMP_SECONDS = 2.0
 
@@ -70,6 +71,7 @@ class Timer(Service):
         self._crowding: dict[str, int] = {}  # tenants that had thousands due, and when that was last seen
         self._looked_beside_at = 0
         self._looked_back_beside_at = 0
+        self._fired: set[Place] = set()  # by the second reading; the first one comes by later
         self._was_beside_at = 0
         self._page = FIRST_PAGE
         self._writing: deque[_Writing] = deque()
@@ -92,7 +94,7 @@ class Timer(Service):
         armed, ownership = self._armed, self._ownership
         if await ownership.settle():
             armed.read_only(ownership.shards())
-            self._beside = None
+            self._end_beside()
         if ownership.shards() == ():
             return now + SECOND
         if abs(now - self._looked_back_at) >= SECOND:  # or the clock was set back
@@ -100,18 +102,17 @@ class Timer(Service):
             armed.look_back()
         if armed.is_read():
             await armed.end_reading()
+        self._look_beside(now)
         try:
             if self._beside is not None:
                 await self._fire_beside(self._beside)
             due, is_reading = armed.take(self._clock.now(), self._page_size(now)), armed.read_on(now)
             if due is None and is_reading:
                 await armed.end_reading()
-                due = armed.take(self._clock.now(), self._page)
+                due = armed.take(self._clock.now(), self._page_size(now))
             if due is not None:
-                self._look_beside(now)
-                await self._fire(due)
+                await self._fire(self._without_fired(due))
                 return 0
-            self._beside = None  # nobody is behind: all that it read was read here, too
             if is_reading:
                 return 0
             await self._written()
@@ -132,18 +133,18 @@ class Timer(Service):
 
     def _look_beside(self, now: int) -> None:
         """Find out which tenants have so much due that the others must be read beside them."""
-        if abs(now - self._looked_beside_at) < LOOK_BESIDE:
+        if abs(now - self._looked_beside_at) < LOOK_BESIDE or (self._beside is None and self._armed.held() <= FEW_DUE):
             return
         self._looked_beside_at = now
-        found = crowding(self._armed.due_by_tenant(now))
+        found = crowding(self._armed.count_by_tenant())
         if self._beside is not None:
-            found |= crowding(self._beside.due_by_tenant(now))
+            found |= crowding(self._beside.count_by_tenant())
         self._crowding |= dict.fromkeys(found, now)
         # Some time longer: what such a tenant has due may lie beyond what was read so far.
         self._crowding = {tenant: at for tenant, at in self._crowding.items() if abs(now - at) < CROWDING_FOR}
         without = frozenset(self._crowding)
         if not without:
-            self._beside = None
+            self._end_beside()
         elif self._beside is None or without != self._beside.without:
             self._beside = Armed(self._store, self._entropy, self._ownership.shards(), without)
             self._looked_back_beside_at = now
@@ -159,7 +160,25 @@ class Timer(Service):
         beside.read_on(now)
         if due is not None:
             self._was_beside_at = now
+            if len(self._fired) > MOST_FIRED:
+                self._fired.clear()  # the store refuses them when they come again; this only saves the trouble
+            self._fired.update(timer.place for timer in due.timers)
             await self._fire(due)
+
+    def _without_fired(self, due: Due) -> Due:
+        """What was not fired beside it meanwhile."""
+        if not self._fired:
+            return due
+        timers, planned = due
+        kept = [number for number, timer in enumerate(timers) if timer.place not in self._fired]
+        if len(kept) == len(timers):
+            return due
+        self._fired.difference_update(timer.place for timer in timers)
+        return Due([timers[number] for number in kept], None if planned is None else planned.only(kept))
+
+    def _end_beside(self) -> None:
+        self._beside = None
+        self._fired.clear()
 
     def _page_size(self, now: int) -> int:
         is_shared = self._beside is not None and abs(now - self._was_beside_at) < BESIDE_FOR
@@ -167,10 +186,12 @@ class Timer(Service):
 
     def _drop(self) -> None:
         self._armed.drop()
-        self._beside = None
+        self._end_beside()
 
     async def _fire(self, due: Due) -> None:
         timers, planned = due
+        if not timers:
+            return
         if planned is not None:
             targets = [(run.tenant, run.endpoint) for run in planned.runs]
         else:
