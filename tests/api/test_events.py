@@ -12,7 +12,7 @@ import pytest
 
 from api.person import Person, refused
 from cluster.processes import Client, wait_until
-from duetime.api.events import MOST_FOLLOWERS
+from duetime.api.streams import MOST_FOLLOWERS
 
 
 class Event(NamedTuple):

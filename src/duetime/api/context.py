@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from duetime.api.streams import Streams
 from duetime.domain.capacity import Capacity
 from duetime.domain.commands import Command, Sequel
 from duetime.domain.errors import DuetimeError, InsufficientStorage
@@ -54,6 +55,7 @@ class ApiContext(msgspec.Struct, frozen=True):
     circuits_hint: Callable[[], None] = lambda: None  # a circuit was closed: the breaker should know
     subscriptions: Callable[[str], Sequence[SubscriptionRecord]] = lambda tenant: ()  # of a tenant
     subscriptions_hint: Callable[[], None] = lambda: None  # there are others by now
+    streams: Streams = msgspec.field(default_factory=Streams)
 
     async def apply(self, command: Command, then: tuple[Command, ...] = ()) -> Any:
         """What a command answers; what refuses it is raised. `then`: what is carried out with it, if it is."""

@@ -11,7 +11,8 @@ from litestar import Controller, Request, get
 from litestar.response import Stream
 
 from duetime.api.context import ApiContext
-from duetime.domain.errors import InvalidRequest, Overloaded, Unauthorized
+from duetime.api.streams import FAREWELL, Place
+from duetime.domain.errors import InvalidRequest, Unauthorized
 from duetime.domain.identity import Caller, Right
 from duetime.domain.instants import format_instant
 from duetime.telemetry.events import Event
@@ -20,7 +21,6 @@ EVENT_STREAM = "text/event-stream"
 KEEP_ALIVE_SECONDS = 5.0
 KNOWN_SECONDS = 5.0  # how long a stream goes on without asking whether its reader may still have it
 MOST_OWNERS = 10_000  # of jobs, that a follower remembers
-MOST_FOLLOWERS = 100  # each holds a connection and up to a thousand events
 
 
 class EventController(Controller):
@@ -29,7 +29,8 @@ class EventController(Controller):
 
     @get("/", summary="Follow what happens (server-sent events)", media_type=EVENT_STREAM, right=Right.READ)
     async def follow_events(self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> Stream:
-        return stream(context, request, _frames(context, caller, last_event_id(request)))
+        last = last_event_id(request)
+        return stream(context, request, caller, lambda place: _frames(context, caller, last, place))
 
 
 def last_event_id(request: Request[Any, Any, Any]) -> int | None:
@@ -41,17 +42,38 @@ def last_event_id(request: Request[Any, Any, Any]) -> int | None:
     return int(last)
 
 
-def stream(context: ApiContext, request: Request[Any, Any, Any], frames: AsyncGenerator[bytes, None]) -> Stream:
-    """Frames as they come, unless too many clients follow already."""
-    if context.events.followers >= MOST_FOLLOWERS:
-        raise Overloaded(f"{MOST_FOLLOWERS} clients follow already, which is the most; come back later", retry_after=10)
-    frames = while_known(frames, request.scope["auth"])
+Frames = AsyncGenerator[bytes, None]
+
+
+def stream(
+    context: ApiContext, request: Request[Any, Any, Any], caller: Caller, follow: Callable[[Place], Frames]
+) -> Stream:
+    """Frames as they come, unless all places are taken and the caller's tenant has its share of them."""
+    context.streams.check(caller)
+    frames = while_known(_in_place(context, caller, follow), request.scope["auth"])
     return Stream(frames, media_type=EVENT_STREAM, headers={"Cache-Control": "no-store"})
 
 
-async def while_known(
-    frames: AsyncGenerator[bytes, None], identify: Callable[[], Awaitable[Caller]]
-) -> AsyncGenerator[bytes, None]:
+async def _in_place(context: ApiContext, caller: Caller, follow: Callable[[Place], Frames]) -> Frames:
+    """The frames, as long as there is a place for them. It is taken here: an answer may never begin to be sent."""
+    place = context.streams.enter(caller)
+    if place is None:  # many asked at once
+        yield FAREWELL
+        return
+    frames = follow(place)
+    try:
+        async for frame in frames:
+            yield frame
+            if place.over.is_set():
+                break
+        if place.over.is_set():
+            yield FAREWELL
+    finally:
+        context.streams.leave(place)
+        await frames.aclose()
+
+
+async def while_known(frames: Frames, identify: Callable[[], Awaitable[Caller]]) -> Frames:
     """The frames, until the credential that they were asked with is revoked or expires. They come often enough."""
     loop = asyncio.get_running_loop()
     known_until = loop.time() + KNOWN_SECONDS
@@ -71,31 +93,34 @@ async def while_known(
 class Follower:
     """The events of the hub, with time-outs. Made where it is used, in a generator that ends with `close`."""
 
-    def __init__(self, context: ApiContext, tenant: str, after: int | None) -> None:
-        self._events = context.events.follow(tenant, after)
+    def __init__(self, context: ApiContext, place: Place, after: int | None) -> None:
+        self._events = context.events.follow(place.tenant, after)
         self._next = asyncio.ensure_future(anext(self._events))
+        self._place = place
+        self._over = asyncio.ensure_future(place.over.wait())
 
     async def wait(self, seconds: float) -> bool:
-        """Whether there is an event to take, after so long at most."""
-        done, _ = await asyncio.wait({self._next}, timeout=seconds)
+        """Whether there is an event to take, or an end to hear of, after so long at most."""
+        done, _ = await asyncio.wait({self._next, self._over}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         return bool(done)
 
     def take(self) -> Event | None:
-        """Raises StopAsyncIteration when the node stops."""
+        """Raises StopAsyncIteration when the node stops, or the place was given to another."""
+        if self._place.over.is_set():
+            raise StopAsyncIteration
         event = self._next.result()
         self._next = asyncio.ensure_future(anext(self._events))
         return event
 
     async def close(self) -> None:
         self._next.cancel()
-        await asyncio.gather(self._next, return_exceptions=True)
+        self._over.cancel()
+        await asyncio.gather(self._next, self._over, return_exceptions=True)
         await self._events.aclose()
 
 
-async def _frames(context: ApiContext, caller: Caller, after: int | None) -> AsyncGenerator[bytes, None]:
-    if context.events.followers >= MOST_FOLLOWERS:  # many asked at once: this one's client will come back
-        return
-    follower = Follower(context, caller.tenant, after)
+async def _frames(context: ApiContext, caller: Caller, after: int | None, place: Place) -> Frames:
+    follower = Follower(context, place, after)
     sight = _Sight(context, caller)
     try:
         yield b": following\n\n"

@@ -86,8 +86,11 @@ class ExecutionController(Controller):
     ) -> Response[Logs]:
         await find_execution(context, caller, execution_id)
         if EVENT_STREAM in request.headers.get("accept", ""):
-            frames = follow_logs(context, caller, execution_id, last_event_id(request) or after)
-            return cast(Response[Logs], stream(context, request, frames))
+            last = last_event_id(request) or after
+            followed = stream(
+                context, request, caller, lambda place: follow_logs(context, caller, execution_id, last, place)
+            )
+            return cast(Response[Logs], followed)
         return Response(await read_logs(context, execution_id, after, lines))
 
     @post(

@@ -13,6 +13,7 @@ import msgspec
 
 from duetime.api.context import ApiContext
 from duetime.api.events import Follower
+from duetime.api.streams import Place
 from duetime.api.views import Logs
 from duetime.domain.identity import Caller
 from duetime.domain.instants import format_instant
@@ -62,10 +63,10 @@ def _number_of_end(attempt: AttemptRecord) -> int:
 
 
 async def follow_logs(
-    context: ApiContext, caller: Caller, execution_id: str, after: int
+    context: ApiContext, caller: Caller, execution_id: str, after: int, place: Place
 ) -> AsyncGenerator[bytes, None]:
     """An event for each line and for each end of an attempt, later than `after`; `end` when none can follow."""
-    follower = Follower(context, caller.tenant, None)  # before the first look: what happens after it is not missed
+    follower = Follower(context, place, None)  # before the first look: what happens after it is not missed
     try:
         while True:
             record = await context.store.get_execution(caller.tenant, execution_id)

@@ -1,7 +1,8 @@
 """What happens, as events: published by the engine and the API, followed by whoever subscribes (SSE, tests).
 
-A bounded ring keeps the latest, so that a follower who lost the connection resumes where it was. An event is a hint for
-people and pages; the store is the truth.
+The latest are kept, so that a follower who lost the connection resumes where it was. The tenants share the room: one
+that makes many events costs the others none. Publishing an event looks only at those who follow its tenant. An event is
+a hint for people and pages; the store is the truth.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections import deque
 from collections.abc import AsyncGenerator
 
 import msgspec
+
+from duetime.domain.shares import Holdings
 
 KEPT = 10_000
 LONGEST_QUEUE = 1000  # a follower slower than this is told to start over: memory stays bounded
@@ -25,50 +28,79 @@ class Event(msgspec.Struct, frozen=True):
     owner: str | None = None  # of the job; None: whoever publishes does not know
 
 
+class _Kept:
+    """The latest events of one tenant."""
+
+    __slots__ = ("events", "lost")
+
+    def __init__(self, lost: int) -> None:
+        self.events: deque[Event] = deque()
+        self.lost = lost  # the number of the latest one that is no longer kept
+
+
 class EventHub:
-    def __init__(self) -> None:
-        self._ring: deque[Event] = deque(maxlen=KEPT)
+    def __init__(self, kept: int = KEPT) -> None:
+        self._kept: dict[str, _Kept] = {}  # by tenant
+        self._holdings = Holdings(kept)
+        self._forgotten = 0  # the latest one of all tenants of which nothing is kept
         self._number = 0
-        self._followers: dict[asyncio.Queue[Event | None], str] = {}  # by their tenant
+        self._followers: dict[str, set[asyncio.Queue[Event | None]]] = {}  # by tenant
         self._closed = False
 
     @property
     def followers(self) -> int:
-        return len(self._followers)
+        return sum(map(len, self._followers.values()))
 
     def close(self) -> None:
         """End all who follow, now: what they have not read yet they read elsewhere."""
         self._closed = True
-        for queue in self._followers:
-            queue.put_nowait(None)  # wakes who waits
+        for queues in self._followers.values():
+            for queue in queues:
+                queue.put_nowait(None)  # wakes who waits
 
     def publish(self, kind: str, at: int, tenant: str, data: dict[str, object], owner: str | None = None) -> None:
         self._number += 1
         event = Event(self._number, at, kind, tenant, data, owner)
-        self._ring.append(event)
-        for queue, its_tenant in self._followers.items():
-            if its_tenant != tenant:
-                continue
+        self._keep(event)
+        for queue in self._followers.get(tenant, ()):
             if queue.qsize() < LONGEST_QUEUE:
                 queue.put_nowait(event)
             elif queue.qsize() == LONGEST_QUEUE:
                 queue.put_nowait(None)
 
+    def _keep(self, event: Event) -> None:
+        kept = self._kept.get(event.tenant)
+        if kept is None:
+            kept = self._kept[event.tenant] = _Kept(self._forgotten)
+        kept.events.append(event)
+        holdings = self._holdings
+        if holdings.total < holdings.capacity:
+            holdings.add(event.tenant)
+            return
+        tenant = holdings.gives_way(event.tenant)
+        loser = self._kept[tenant]
+        loser.lost = loser.events.popleft().number
+        if tenant != event.tenant:
+            holdings.remove(tenant)
+            holdings.add(event.tenant)
+            if not loser.events:
+                self._forgotten = max(self._forgotten, self._kept.pop(tenant).lost)
+
     async def follow(self, tenant: str, after: int | None) -> AsyncGenerator[Event | None, None]:
         """Events later than `after` (None: from now on) until the hub closes. None stands for a hole: some are lost."""
         queue: asyncio.Queue[Event | None] = asyncio.Queue()
-        self._followers[queue] = tenant
+        self._followers.setdefault(tenant, set()).add(queue)
         try:
             last = self._number if after is None else after
-            kept = [event for event in self._ring if event.number > last]
+            of_tenant = self._kept.get(tenant)
+            kept = [] if of_tenant is None else [event for event in of_tenant.events if event.number > last]
             # A number beyond ours is from before a restart: there, too, some may have been lost.
-            if last > self._number or (kept and kept[0].number > last + 1):
+            if last > self._number or last < (self._forgotten if of_tenant is None else of_tenant.lost):
                 yield None
             for event in kept:
                 if self._closed:
                     return
-                if event.tenant == tenant:
-                    yield event
+                yield event
             while not self._closed:
                 item = await queue.get()
                 if self._closed:
@@ -80,4 +112,7 @@ class EventHub:
                 else:
                     yield item
         finally:
-            del self._followers[queue]
+            followers = self._followers[tenant]
+            followers.discard(queue)
+            if not followers:
+                del self._followers[tenant]

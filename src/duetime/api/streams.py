@@ -1,0 +1,91 @@
+"""Places of clients that follow events or logs: shared by tenant, and within a tenant by user.
+
+When all places are taken, whoever holds less than the tenant (or user) with the most gets the place of that one's
+newest stream. That stream ends with a time after which to come back; its client resumes where it was, or is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from duetime.domain.errors import Overloaded
+from duetime.domain.identity import Caller
+from duetime.domain.shares import Holdings
+
+MOST_FOLLOWERS = 100  # each holds a connection and up to a thousand events
+COME_BACK_SECONDS = 10
+FAREWELL = b": others need this place; come back later\nretry: %d\n\n" % (COME_BACK_SECONDS * 1000)
+
+
+class Place:
+    """Of one stream. `over` is set when the place was given to another."""
+
+    def __init__(self, caller: Caller) -> None:
+        self.tenant = caller.tenant
+        self.user_id = caller.user_id
+        self.over = asyncio.Event()
+
+
+class Streams:
+    """Of one event loop."""
+
+    def __init__(self, capacity: int = MOST_FOLLOWERS) -> None:
+        self._tenants = Holdings(capacity)
+        self._users: dict[str, Holdings] = {}  # by tenant
+        self._places: dict[tuple[str, str], dict[Place, None]] = {}
+
+    def __len__(self) -> int:
+        return self._tenants.total
+
+    def check(self, caller: Caller) -> None:
+        """Raises Overloaded if `enter` would answer None now."""
+        admitted, _ = self._ask(caller)
+        if not admitted:
+            raise Overloaded(
+                f"all {self._tenants.capacity} streams are taken, and yours have their share of them: "
+                "end one of them, or come back later",
+                retry_after=COME_BACK_SECONDS,
+            )
+
+    def enter(self, caller: Caller) -> Place | None:
+        """A place; None if all are taken and those who ask hold their share. Leave it when the stream ends."""
+        admitted, evicted = self._ask(caller)
+        if not admitted:
+            return None
+        if evicted is not None:
+            self._evict(evicted)
+        place = Place(caller)
+        self._tenants.add(place.tenant)
+        self._users.setdefault(place.tenant, Holdings(0)).add(place.user_id)  # of none: whoever asks needs another's
+        self._places.setdefault((place.tenant, place.user_id), {})[place] = None
+        return place
+
+    def leave(self, place: Place) -> None:
+        """Once or more often."""
+        places = self._places.get((place.tenant, place.user_id), {})
+        if place not in places:
+            return
+        del places[place]
+        if not places:
+            del self._places[place.tenant, place.user_id]
+        self._tenants.remove(place.tenant)
+        users = self._users[place.tenant]
+        users.remove(place.user_id)
+        if not users:
+            del self._users[place.tenant]
+
+    def _ask(self, caller: Caller) -> tuple[bool, tuple[str, str] | None]:
+        """Whether the caller gets in, and which tenant and user lose a stream for it."""
+        verdict = self._tenants.ask(caller.tenant)
+        if verdict.evicted is not None:
+            return True, (verdict.evicted, self._users[verdict.evicted].largest())
+        if verdict.admitted:
+            return True, None
+        users = self._users.get(caller.tenant)
+        within = None if users is None else users.ask(caller.user_id).evicted
+        return within is not None, None if within is None else (caller.tenant, within)
+
+    def _evict(self, holder: tuple[str, str]) -> None:
+        newest = next(reversed(self._places[holder]))
+        self.leave(newest)
+        newest.over.set()
