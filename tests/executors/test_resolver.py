@@ -100,14 +100,15 @@ async def test_the_cache_is_bounded():
 async def test_too_many_lookups_under_way_are_refused_at_once_and_not_remembered():
     lookup = Lookup("8.8.8.8")
     lookup.gate.clear()
-    resolver = Resolver(Guard().check, lookup, max_under_way=2)
-    callers = [asyncio.create_task(resolver.resolve(host)) for host in ("a.example", "b.example", "a.example")]
+    resolver = Resolver(Guard().check, lookup, places=2, max_waiting=1, max_threads=2)
+    hosts = ("a.example", "b.example", "a.example", "c.example")
+    callers = [asyncio.create_task(resolver.resolve(host)) for host in hosts]
     await lookup.reached.wait()
     with pytest.raises(DnsError, match="too many lookups under way"):
-        await resolver.resolve("c.example")
+        await resolver.resolve("d.example")
     lookup.gate.set()
     await asyncio.gather(*callers)
-    assert await resolver.resolve("c.example") == ("8.8.8.8",)
+    assert await resolver.resolve("d.example") == ("8.8.8.8",)
 
 
 class TestSystemLookup:

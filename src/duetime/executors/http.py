@@ -100,7 +100,7 @@ class HttpExecutor:
         addresses = (target.host,) if target.address is not None else self._resolver.cached(target.host)
         if addresses is None:
             async with asyncio.timeout_at(deadline):
-                addresses = await self._resolver.resolve(target.host)
+                addresses = await self._resolver.resolve(target.host, task.tenant)
         connection = self._pool.take(target, addresses)
         if connection is not None:
             sent_at = time.monotonic()

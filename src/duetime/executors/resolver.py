@@ -2,12 +2,14 @@
 
 Every address of a name is checked, and one bad one refuses the name: a target that mixes public and private
 addresses is either an attack or a mistake. What comes out is kept for a few seconds, and so is a failure: a
-dead name must not occupy a thread for each attempt. Callers who want the same name at the same time share one
-lookup.
+dead name must not occupy a thread for each attempt. What took long is kept for longer, so that a slow name has a
+thread for a fifth of the time at most. Callers who want the same name at the same time share one lookup.
 
 Lookups have threads of their own. The system's resolver blocks for many seconds on a dead name server, and
 the event loop's default pool has six threads on a small machine. They are daemons: a lookup that hangs must not keep
-the process from ending, as the threads of `concurrent.futures` would. How many names may wait for them is bounded.
+the process from ending, as the threads of `concurrent.futures` would. A thread that hangs can't be stopped, so tenants
+share them: one alone may use all places, and another gets its share beside those that hang. A caller waits for a
+bounded time; the lookup goes on, counts against its tenant, and its late answer is kept.
 """
 
 from __future__ import annotations
@@ -16,15 +18,21 @@ import asyncio
 import socket
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import NamedTuple
 
+from duetime.domain.shares import FairCache, FairQueue, Holdings
 from duetime.executors.guard import Address, BlockedTarget, parse_address
 
 Lookup = Callable[[str], Awaitable[Sequence[str]]]
+
+PLACES = 32
+MOST_THREADS = 256  # those that hang, and those of others beside them
+LOOKUP_SECONDS = 10.0
+_KEPT_TIMES = 4  # as long as its lookup took
+_LONGEST_TTL_SECONDS = 60.0
 
 
 class DnsError(Exception):
@@ -34,7 +42,7 @@ class DnsError(Exception):
 class SystemLookup:
     """getaddrinfo on daemon threads of our own, started as they are needed. For one event loop."""
 
-    def __init__(self, threads: int = 32) -> None:
+    def __init__(self, threads: int = MOST_THREADS) -> None:
         self._most_threads = threads
         self._threads = 0
         self._unanswered = 0
@@ -91,8 +99,39 @@ class _Answer:
     until: float
 
 
+class _Wait:
+    """All callers of one tenant that wait for one name."""
+
+    __slots__ = ("answer", "callers")
+
+    def __init__(self) -> None:
+        self.answer: asyncio.Future[_Answer] = asyncio.get_running_loop().create_future()
+        self.callers = 0
+
+
+class _Lookup:
+    """Of one name: it waits in the queue of each tenant that wants it, and then is under way for one of them."""
+
+    __slots__ = ("begun", "host", "too_slow", "waits")
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        self.waits: dict[str, _Wait] = {}  # by tenant
+        self.begun = False
+        self.too_slow: _Answer | None = None  # what callers are told from then on
+
+    def answer(self, answer: _Answer) -> None:
+        for wait in self.waits.values():
+            if not wait.answer.done():
+                wait.answer.set_result(answer)
+        self.waits.clear()
+
+
 class Resolver:
-    """`check` raises `BlockedTarget` for an address that may not be called."""
+    """`check` raises `BlockedTarget` for an address that may not be called.
+
+    `places`: lookups at once; `max_threads`: with those of tenants that would else wait behind hanging ones of others.
+    """
 
     def __init__(
         self,
@@ -101,19 +140,25 @@ class Resolver:
         *,
         ttl_seconds: float = 15.0,
         error_ttl_seconds: float = 3.0,
+        lookup_seconds: float = LOOKUP_SECONDS,
         max_names: int = 4096,
-        max_under_way: int = 256,
+        max_waiting: int = 256,
+        places: int = PLACES,
+        max_threads: int = MOST_THREADS,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._check = check
         self._lookup = lookup
         self._ttl_seconds = ttl_seconds
         self._error_ttl_seconds = error_ttl_seconds
-        self._max_names = max_names
-        self._max_under_way = max_under_way
+        self._lookup_seconds = lookup_seconds
         self._monotonic = monotonic
-        self._answers: OrderedDict[str, _Answer] = OrderedDict()
-        self._under_way: dict[str, asyncio.Task[_Answer]] = {}
+        self._answers: dict[str, _Answer] = {}
+        self._names = FairCache[str](max_names)
+        self._lookups: dict[str, _Lookup] = {}
+        self._queue = FairQueue[str](places, max_threads)
+        self._waiting = Holdings(max_waiting)
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def cached(self, host: str) -> tuple[str, ...] | None:
         """The addresses of a name that was resolved a moment ago, or None: ask `resolve`."""
@@ -122,39 +167,116 @@ class Resolver:
             return None
         return answer.addresses
 
-    async def resolve(self, host: str) -> tuple[str, ...]:
+    async def resolve(self, host: str, tenant: str = "") -> tuple[str, ...]:
         """All addresses, each checked, in the order to try them. Raises `DnsError` or `BlockedTarget`."""
         answer = self._answers.get(host)
         if answer is None or answer.until <= self._monotonic():
-            task = self._under_way.get(host)
-            if task is None:
-                if len(self._under_way) >= self._max_under_way:
-                    raise DnsError(f"The name {host} could not be resolved (too many lookups under way).")
-                task = asyncio.create_task(self._ask(host))
-                self._under_way[host] = task
-            # Shielded: one caller who gives up must not take the answer from the others.
-            answer = await asyncio.shield(task)
+            lookup = self._lookups.get(host)
+            answer = None if lookup is None else lookup.too_slow
+            answer = answer or await self._wait(host, tenant)
         if answer.error is not None:
             # A new one each time: an exception that is raised twice drags its first traceback along.
             raise type(answer.error)(*answer.error.args)
         return answer.addresses
 
-    async def _ask(self, host: str) -> _Answer:
-        addresses: tuple[str, ...] = ()
-        error: DnsError | BlockedTarget | None = None
+    async def close(self) -> None:
+        for lookup in self._lookups.values():
+            for wait in lookup.waits.values():
+                wait.answer.cancel()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # Waiting
+
+    async def _wait(self, host: str, tenant: str) -> _Answer:
+        lookup = self._lookups.get(host)
+        wait = None if lookup is None else lookup.waits.get(tenant)
+        if lookup is None or wait is None:
+            lookup, wait = self._enter(host, tenant)
+            self._begin()
+        wait.callers += 1
         try:
-            addresses = self._checked(host, await self._lookup(host))
+            # Shielded: one caller who gives up must not take the answer from the others.
+            return await asyncio.shield(wait.answer)
+        finally:
+            wait.callers -= 1
+            if not wait.callers and not wait.answer.done() and not lookup.begun:
+                self._withdraw(lookup, tenant)
+
+    def _enter(self, host: str, tenant: str) -> tuple[_Lookup, _Wait]:
+        lookup = self._lookups.get(host)
+        if lookup is None or not lookup.begun:
+            self._make_room(host, tenant)
+            lookup = self._lookups.setdefault(host, _Lookup(host))
+            self._waiting.add(tenant)
+            self._queue.wait(tenant, host)
+        wait = lookup.waits[tenant] = _Wait()
+        return lookup, wait
+
+    def _make_room(self, host: str, tenant: str) -> None:
+        """In the queue: the newest of the tenant that waits for the most gives way, unless that would be unfair."""
+        admitted, evicted = self._waiting.ask(tenant)
+        if not admitted:
+            raise _crowded(host)
+        if evicted is not None:
+            lookup = self._lookups[self._queue.newest(evicted)]
+            wait = lookup.waits[evicted]
+            self._withdraw(lookup, evicted)
+            wait.answer.set_result(_Answer((), _crowded(lookup.host), 0.0))
+
+    def _withdraw(self, lookup: _Lookup, tenant: str) -> None:
+        del lookup.waits[tenant]
+        self._waiting.remove(tenant)
+        self._queue.withdraw(tenant, lookup.host)
+        if not lookup.waits:
+            del self._lookups[lookup.host]
+
+    # Looking up
+
+    def _begin(self) -> None:
+        for tenant, host in self._queue.begin():
+            lookup = self._lookups[host]
+            lookup.begun = True
+            for waiting in lookup.waits:
+                self._waiting.remove(waiting)
+                self._queue.withdraw(waiting, host)
+            task = asyncio.create_task(self._look_up(lookup, tenant))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _look_up(self, lookup: _Lookup, tenant: str) -> None:
+        host, begun_at = lookup.host, self._monotonic()
+        timer = asyncio.get_running_loop().call_later(self._lookup_seconds, self._be_too_slow, lookup)
+        try:
+            addresses, error = await self._ask(host)
+        finally:
+            timer.cancel()
+            del self._lookups[host]
+            self._queue.end(tenant)
+        now = self._monotonic()
+        ttl = self._ttl_seconds if error is None else self._error_ttl_seconds
+        ttl = max(ttl, min(_KEPT_TIMES * (now - begun_at), _LONGEST_TTL_SECONDS))
+        answer = _Answer(addresses, error, now + ttl)
+        self._keep(tenant, host, answer)
+        lookup.answer(answer)
+        self._begin()
+
+    def _be_too_slow(self, lookup: _Lookup) -> None:
+        sentence = f"no name server answered within {self._lookup_seconds:g} s"
+        error = DnsError(f"The name {lookup.host} could not be resolved ({sentence}).")
+        lookup.too_slow = _Answer((), error, 0.0)
+        lookup.answer(lookup.too_slow)
+
+    async def _ask(self, host: str) -> tuple[tuple[str, ...], DnsError | BlockedTarget | None]:
+        try:
+            return self._checked(host, await self._lookup(host)), None
         except (DnsError, BlockedTarget) as problem:
-            error = problem
+            return (), problem
         except (OSError, UnicodeError) as problem:
             reason = problem.strerror if isinstance(problem, OSError) else None
-            error = DnsError(f"The name {host} could not be resolved ({reason or 'no usable answer'}).")
-        finally:
-            del self._under_way[host]
-        ttl = self._ttl_seconds if error is None else self._error_ttl_seconds
-        answer = _Answer(addresses, error, self._monotonic() + ttl)
-        self._keep(host, answer)
-        return answer
+            return (), DnsError(f"The name {host} could not be resolved ({reason or 'no usable answer'}).")
 
     def _checked(self, host: str, found: Sequence[str]) -> tuple[str, ...]:
         if not found:
@@ -168,14 +290,12 @@ class Resolver:
                 raise DnsError(f"The name {host} resolved to something that is no address.") from None
         return tuple(dict.fromkeys(found))
 
-    def _keep(self, host: str, answer: _Answer) -> None:
+    def _keep(self, tenant: str, host: str, answer: _Answer) -> None:
         self._answers[host] = answer
-        self._answers.move_to_end(host)
-        while len(self._answers) > self._max_names:
-            self._answers.popitem(last=False)
+        dropped = self._names.add(tenant, host)
+        if dropped is not None:
+            del self._answers[dropped]
 
-    async def close(self) -> None:
-        tasks = list(self._under_way.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+
+def _crowded(host: str) -> DnsError:
+    return DnsError(f"The name {host} could not be resolved (too many lookups under way).")
