@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 
 from duetime.domain.execution import ErrorType
-from duetime.executors.sql import SqlExecutor, SqlLimits, pools
+from duetime.executors.sql import SqlExecutor, SqlLimits
 from executors.sql.conftest import Run, list_running, rows_of, until
 
 
@@ -43,10 +43,8 @@ async def test_tenants_do_not_share_connections(postgres: Run, session: asyncpg.
     assert pid in running
 
 
-async def test_the_pools_used_longest_ago_are_closed(
-    postgres: Run, session: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(pools, "MOST_POOLS", 2)
+@pytest.mark.parametrize("limits", [SqlLimits(pools=2)])
+async def test_the_pools_used_longest_ago_are_closed(postgres: Run, session: asyncpg.Connection):
     used = [rows_of(await postgres("SELECT pg_backend_pid()", tenant=f"tenant-{number}"))[0][0] for number in range(5)]
 
     async def are_closed() -> bool:

@@ -1,25 +1,25 @@
 """Connections to PostgreSQL servers: few for each tenant and URL, and as new whenever a job gets one.
 
 What a job leaves behind (settings, temporary tables, advisory locks, LISTEN) is discarded before another may have the
-connection; one whose state is unknown is closed instead. Kept ones are closed when nobody used them for a while.
+connection; one whose state is unknown is closed instead. Kept ones are closed when nobody used them for a while. How
+many URLs have kept ones is bounded, and shared by tenant: many URLs of one do not close the connections of another.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections import OrderedDict
 
 import asyncpg
 
 from duetime.domain.connection_urls import PostgresUrl
 from duetime.domain.execution import ErrorType
+from duetime.domain.shares import FairCache
 from duetime.executors.sql.limits import SqlLimits
 from duetime.executors.sql.own import OwnDatabase, check_address, check_tables
 from duetime.executors.sql.problems import Failed, unreachable
 from duetime.postgres import TROUBLE
 
-MOST_POOLS = 64
 _RESET_SECONDS = 5.0
 _CLIENT_CHECK_SINCE = 14
 _LIMIT = "SELECT setting::bigint FROM pg_catalog.pg_settings WHERE name = 'statement_timeout'"
@@ -67,26 +67,28 @@ class Pools:
     def __init__(self, own: OwnDatabase, limits: SqlLimits) -> None:
         self._own = own
         self._limits = limits
-        self._pools: OrderedDict[Key, Pool] = OrderedDict()
+        self._pools: dict[Key, Pool] = {}
+        self._unused = FairCache[Key](limits.pools)
         self._closing: set[asyncio.Task[None]] = set()
         self._sweeper: asyncio.TimerHandle | None = None
 
     async def take(self, tenant: str, url: PostgresUrl, deadline: float) -> Session:
         """One that is bounded and answers. Raises Failed; TimeoutError once it is too late. Give it back."""
         check_address(self._own, url)
-        pool = self._pool((tenant, url))
+        key = (tenant, url)
+        pool = self._pools.setdefault(key, Pool(self._limits.connections))
         pool.users += 1
-        self._evict()
+        self._unused.discard(key)
         try:
             async with asyncio.timeout_at(deadline):
                 await pool.room.acquire()
         except BaseException:
-            pool.users -= 1
+            self._forgo(key)
             raise
         try:
             return await self._ready(pool, url, deadline)
         except BaseException:
-            self._leave(pool)
+            self._leave(key)
             raise
 
     async def _ready(self, pool: Pool, url: PostgresUrl, deadline: float) -> Session:
@@ -130,11 +132,11 @@ class Pools:
 
     def give_back(self, tenant: str, url: PostgresUrl, session: Session) -> None:
         """Keep it, once what the job left in it is discarded. Does not wait: the job's outcome is known."""
-        self._spawn(self._reset(self._pools[tenant, url], session))
+        self._spawn(self._reset((tenant, url), session))
 
     def throw_away(self, tenant: str, url: PostgresUrl, session: Session) -> None:
         session.connection.terminate()
-        self._leave(self._pools[tenant, url])
+        self._leave((tenant, url))
 
     async def stop(self) -> None:
         if self._sweeper is not None:
@@ -145,7 +147,7 @@ class Pools:
             await asyncio.gather(*(_close(session) for session in pool.idle))
         self._pools.clear()
 
-    async def _reset(self, pool: Pool, session: Session) -> None:
+    async def _reset(self, key: Key, session: Session) -> None:
         connection = session.connection
         try:
             async with asyncio.timeout(_RESET_SECONDS):
@@ -156,27 +158,24 @@ class Pools:
             connection.terminate()
         else:
             session.idle_since = asyncio.get_running_loop().time()
-            pool.idle.append(session)
+            self._pools[key].idle.append(session)
             self._sweep_later()
-        self._leave(pool)
+        self._leave(key)
 
-    def _leave(self, pool: Pool) -> None:
+    def _leave(self, key: Key) -> None:
+        self._pools[key].room.release()
+        self._forgo(key)
+
+    def _forgo(self, key: Key) -> None:
+        """One user less. A pool without any is kept if it has connections, at the cost of the tenant with the most."""
+        pool = self._pools[key]
         pool.users -= 1
-        pool.room.release()
-        self._evict()
-
-    def _pool(self, key: Key) -> Pool:
-        pool = self._pools.get(key)
-        if pool is None:
-            pool = self._pools[key] = Pool(self._limits.connections)
-        self._pools.move_to_end(key)
-        return pool
-
-    def _evict(self) -> None:
-        """Those used longest ago, down to the number that is kept; those in use stay."""
-        surplus = max(0, len(self._pools) - MOST_POOLS)
-        for key in [key for key, pool in self._pools.items() if not pool.users][:surplus]:
-            for session in self._pools.pop(key).idle:
+        if pool.users:
+            return
+        if not pool.idle:
+            del self._pools[key]
+        elif (dropped := self._unused.add(key[0], key)) is not None:
+            for session in self._pools.pop(dropped).idle:
                 self._spawn(_close(session))
 
     def _sweep_later(self) -> None:
@@ -193,6 +192,7 @@ class Pools:
             if pool.idle:
                 self._sweep_later()
             elif not pool.users:
+                self._unused.discard(key)
                 del self._pools[key]
 
     def _spawn(self, work: asyncio._CoroutineLike[None]) -> None:

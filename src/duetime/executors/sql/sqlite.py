@@ -1,5 +1,6 @@
 """One statement on a SQLite file, in a thread. It commits by itself, or leaves nothing behind.
 
+Threads are shared by tenant: one whose statements hold all of them, as they wait for locks, does not delay the others.
 Each statement has a connection of its own, so there is nothing that could leak into the next. SQLite works inside this
 process: what a statement may allocate at once is bounded, and a value beyond that is an error of the statement.
 """
@@ -27,9 +28,11 @@ from duetime.executors.sql.problems import Failed, blocked, sqlite_refused, time
 from duetime.executors.sql.sqlite_rules import Authorizer
 from duetime.executors.sql.table import Table
 from duetime.executors.sql.words import first_word
+from duetime.places import Places
 from duetime.ports.executor import NotSent, Task
 
-MOST_THREADS = 64
+PLACES = 64  # statements at once
+MOST_THREADS = 256  # with those of tenants that would else wait behind the statements of others
 LONGEST_VALUE = 16 * 1024 * 1024
 _STOP_SECONDS = 10.0  # one step of the virtual machine may take long; more than that is told
 _STEPS = 5000  # of the virtual machine, between two looks at whether to go on
@@ -46,6 +49,7 @@ class SqliteStatements:
         self._own = own
         self._limits = limits
         self._threads = ThreadPoolExecutor(MOST_THREADS, "duetime-sqlite")
+        self._places = Places(PLACES, MOST_THREADS)
         self._rooms: dict[tuple[str, str], tuple[asyncio.Semaphore, int]] = {}
 
     async def stop(self) -> None:
@@ -55,8 +59,10 @@ class SqliteStatements:
         """Raises Failed, NotSent, CancelledError: by then the statement is over."""
         loop = asyncio.get_running_loop()
         async with self._room(task, url, deadline):
+            await self._enter(task, deadline)
             statement = _Statement(self._own, self._limits, task, query, url, deadline - loop.time())
             work = loop.run_in_executor(self._threads, statement.run)
+            work.add_done_callback(lambda _: self._places.leave(task.tenant))
             try:
                 await asyncio.wait({work}, timeout=deadline - loop.time())
             finally:
@@ -66,6 +72,14 @@ class SqliteStatements:
         if not is_over:
             raise timed_out(task.timeout_seconds, f"{url.shown} did not finish the statement, which was stopped:")
         return work.result()
+
+    async def _enter(self, task: Task[SqlQuery], deadline: float) -> None:
+        """Until there is a thread for it. Whoever has one leaves its place when the thread is done."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._places.enter(task.tenant)
+        except TimeoutError:
+            raise timed_out(task.timeout_seconds, "None of this node's threads for SQLite was free") from None
 
     @asynccontextmanager
     async def _room(self, task: Task[SqlQuery], url: SqliteUrl, deadline: float) -> AsyncIterator[None]:

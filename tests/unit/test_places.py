@@ -1,0 +1,46 @@
+"""Places on an event loop: who gives up leaves nothing behind, and nobody waits behind another tenant's stuck ones."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from duetime.places import Places
+
+
+async def test_one_below_its_share_enters_beside_those_that_are_stuck():
+    places = Places(2, most=10)
+    for _ in range(2):
+        await places.enter("hostile")
+    waiting = asyncio.create_task(places.enter("hostile"))
+    await places.enter("other")
+    assert not waiting.done()
+    for tenant in ("other", "hostile"):
+        places.leave(tenant)
+    await waiting
+
+
+async def test_whoever_gives_up_takes_no_place():
+    places = Places(1, most=1)
+    await places.enter("a")
+    gave_up, next_one = asyncio.create_task(places.enter("a")), asyncio.create_task(places.enter("a"))
+    await asyncio.sleep(0)
+    gave_up.cancel()
+    places.leave("a")  # before the cancelled one has run
+    with pytest.raises(asyncio.CancelledError):
+        await gave_up
+    await next_one
+
+
+async def test_whoever_is_cancelled_as_its_turn_comes_gives_the_place_back():
+    places = Places(1, most=1)
+    await places.enter("a")
+    late = asyncio.create_task(places.enter("a"))
+    await asyncio.sleep(0)
+    places.leave("a")  # it is late's turn
+    late.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await late
+    async with places.of("a"):
+        pass
