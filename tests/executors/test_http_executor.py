@@ -12,7 +12,8 @@ import msgspec
 import pytest
 
 from duetime.domain.execution import ErrorType
-from duetime.executors.guard import parse_target
+from duetime.executors.connection import Connection
+from duetime.executors.guard import Target, parse_target
 from duetime.executors.http import HttpExecutor
 from duetime.executors.pool import ConnectionPool
 from duetime.ports.executor import NotSent, Outcome, Task
@@ -327,4 +328,24 @@ async def test_idle_connections_are_bounded_in_number_and_age(target: Hostile):
         target.gone.clear()
         await asyncio.wait_for(target.gone.wait(), 2)
     assert pool.take(place, ["127.0.0.1"]) is None
+    pool.close()
+
+
+async def test_many_idle_connections_of_one_tenant_do_not_cost_another_its_own(target: Hostile):
+    pool = ConnectionPool(ssl.create_default_context(), idle_seconds=3600, max_idle=4)
+    deadline = asyncio.get_running_loop().time() + 60
+    flooded, quiet = parse_target(target.url()), parse_target(target.url(host="localhost"))
+
+    async def kept(place: Target, tenant: str) -> Connection:
+        connection = await pool.connect(place, ["127.0.0.1"], deadline)
+        await connection.exchange(b"GET /ok HTTP/1.1\r\n\r\n", deadline)
+        pool.give_back(place, connection, tenant)
+        return connection
+
+    flood = [await kept(flooded, "hostile") for _ in range(6)]
+    mine = [await kept(quiet, "other") for _ in range(3)]
+    assert [connection.open for connection in mine] == [True, True, False]
+    assert [connection.open for connection in flood] == [False, False, True, True, False, False]
+    assert pool.take(quiet, ["127.0.0.1"]) is mine[1]
+    assert (await kept(flooded, "hostile")).open, "a place that is free again is anybody's"
     pool.close()

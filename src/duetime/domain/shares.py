@@ -26,6 +26,11 @@ class Verdict(NamedTuple):
     evicted: str | None = None  # the holder that loses a place for it
 
 
+def gives_way_to(most: int, held: int) -> bool:
+    """Whether one that holds `most` gives a place to one that holds `held`, and has no fewer then."""
+    return held + 2 <= most
+
+
 def share_of(capacity: int, holders: int) -> int:
     """The equal share of each of so many holders: one place at least."""
     return max(1, capacity // max(1, holders))
@@ -61,14 +66,14 @@ class Holdings:
         """Whether one more for this holder is admitted, and who loses one for it. Changes nothing."""
         if self.total < self.capacity:
             return Verdict(True)
-        if self._counts.get(holder, 0) + 2 <= self._most:
+        if gives_way_to(self._most, self._counts.get(holder, 0)):
             return Verdict(True, self.largest())
         return Verdict(False)
 
     def gives_way(self, holder: str) -> str:
         """Whose place is replaced when this holder adds one although all are taken: its own if it has its share."""
         held = self._counts.get(holder, 0)
-        return self.largest() if held + 2 <= self._most or not held else holder
+        return self.largest() if not held or gives_way_to(self._most, held) else holder
 
     def largest(self) -> str:
         """The holder with the most; of several the one that has had so many for longest."""

@@ -56,6 +56,7 @@ class Connection(asyncio.Protocol):
         "retry_after",
         "reusable",
         "status",
+        "tenant",
     )
 
     def __init__(self, address: str) -> None:
@@ -65,6 +66,7 @@ class Connection(asyncio.Protocol):
         self.retry_after: str | None = None
         self.reusable = False
         self.idle_since = 0.0
+        self.tenant = ""  # that used it last
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._waiter: asyncio.Future[None] | None = None

@@ -113,11 +113,11 @@ class HttpExecutor:
                 if lost.answered or not task.repeatable or time.monotonic() > sent_at + _STALE_SECONDS:
                     raise
             else:
-                self._pool.give_back(target, connection)
+                self._pool.give_back(target, connection, task.tenant)
                 return connection
         connection = await self._pool.connect(target, addresses, deadline)
         await connection.exchange(request, deadline, head_only=head_only, may_send=may_send)
-        self._pool.give_back(target, connection)
+        self._pool.give_back(target, connection, task.tenant)
         return connection
 
     def _outcome(self, task: Task[HttpRequest], target: Target, connection: Connection) -> Outcome:

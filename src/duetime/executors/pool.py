@@ -2,7 +2,8 @@
 
 A kept connection is used again only while its address is still one that the name resolves to, so a changed
 answer of the name server counts at once. Kept ones are few seconds old at most: under the five after which
-many servers close their end, and bursts come at once or a minute later.
+many servers close their end, and bursts come at once or a minute later. How many are kept is bounded; when that is
+reached, the tenant with the most gives way to one with less.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import ssl
 from collections.abc import Sequence
 from time import monotonic
 
+from duetime.domain.shares import gives_way_to
 from duetime.executors.connection import Connection
 from duetime.executors.guard import Target
 
@@ -30,6 +32,7 @@ class ConnectionPool:
         self._max_idle = max_idle
         self._idle: dict[Origin, list[Connection]] = {}
         self._idle_count = 0
+        self._held: dict[str, int] = {}  # of the idle ones, by the tenant that used them last
         self._sweeper: asyncio.TimerHandle | None = None
 
     def take(self, target: Target, addresses: Sequence[str]) -> Connection | None:
@@ -41,21 +44,52 @@ class ConnectionPool:
         while kept:
             connection = kept.pop()
             self._idle_count -= 1
+            self._held[connection.tenant] -= 1
             if connection.open and connection.idle_since > oldest and connection.address in addresses:
                 return connection
             connection.abort()
         return None
 
-    def give_back(self, target: Target, connection: Connection) -> None:
+    def give_back(self, target: Target, connection: Connection, tenant: str = "") -> None:
         """Keep a connection after an exchange that left it reusable, or let it go."""
-        if not connection.reusable or self._idle_count >= self._max_idle:
+        held = self._held.get(tenant, 0)
+        if not connection.reusable or (self._idle_count >= self._max_idle and not self._make_room(held)):
             connection.abort()
             return
         connection.idle_since = monotonic()
+        connection.tenant = tenant
+        self._held[tenant] = held + 1
         self._idle.setdefault((target.tls, target.host, target.port), []).append(connection)
         self._idle_count += 1
         if self._sweeper is None:
             self._sweeper = asyncio.get_running_loop().call_later(self._idle_seconds, self._sweep)
+
+    def _make_room(self, held: int) -> bool:
+        """For a tenant that holds so many: close the oldest of the tenant with the most. False if that has no more.
+
+        Several at once, though no more than make the two equal: to find them takes a look at all.
+        """
+        largest = max(self._held, key=self._held.__getitem__)
+        most = self._held[largest]
+        if not gives_way_to(most, held):
+            return False
+        kept = [connection for kept in self._idle.values() for connection in kept if connection.tenant == largest]
+        kept.sort(key=lambda connection: connection.idle_since)
+        self._drop(set(kept[: min((most - held) // 2, max(1, self._max_idle // 16))]))
+        return True
+
+    def _drop(self, dropped: set[Connection]) -> None:
+        for origin, kept in list(self._idle.items()):
+            left = [connection for connection in kept if connection not in dropped]
+            if left:
+                kept[:] = left
+            else:
+                del self._idle[origin]
+        for connection in dropped:
+            connection.abort()
+            self._held[connection.tenant] -= 1
+        self._idle_count -= len(dropped)
+        self._held = {tenant: count for tenant, count in self._held.items() if count}
 
     async def connect(self, target: Target, addresses: Sequence[str], deadline: float) -> Connection:
         """Open a connection, trying the addresses in turn: as long as none stands, nothing was sent.
@@ -88,18 +122,14 @@ class ConnectionPool:
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
         oldest = monotonic() - self._idle_seconds
-        for origin, kept in list(self._idle.items()):
-            fresh = []
-            for connection in kept:
-                if connection.open and connection.idle_since > oldest:
-                    fresh.append(connection)
-                else:
-                    connection.abort()
-            self._idle_count -= len(kept) - len(fresh)
-            if fresh:
-                kept[:] = fresh
-            else:
-                del self._idle[origin]
+        self._drop(
+            {
+                connection
+                for kept in self._idle.values()
+                for connection in kept
+                if not connection.open or connection.idle_since <= oldest
+            }
+        )
         self._sweeper = loop.call_later(self._idle_seconds, self._sweep) if self._idle else None
 
     def close(self) -> None:
@@ -110,4 +140,5 @@ class ConnectionPool:
             for connection in kept:
                 connection.abort()
         self._idle.clear()
+        self._held.clear()
         self._idle_count = 0
