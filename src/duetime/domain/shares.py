@@ -36,6 +36,14 @@ def share_of(capacity: int, holders: int) -> int:
     return max(1, capacity // max(1, holders))
 
 
+def may_have_more(held: int, total: int, capacity: int, holders: int) -> bool:
+    """For what can't be taken back: anybody while there is room, and beyond it only one below its equal share.
+
+    So `total` stays below `capacity` times 1 + 1/2 + 1/3 + … for as many holders as there are.
+    """
+    return total < capacity or held < share_of(capacity, holders)
+
+
 class Holdings:
     """How many of `capacity` places each holder has. Every operation takes constant time."""
 
@@ -181,7 +189,8 @@ class FairQueue(Generic[K]):
         """Those that may begin now, in order. Each counts as begun until `end`."""
         while self._waiting and self._holdings.total < self._most:
             holder = min(self._waiting, key=self._holdings.of)  # of several the one that has waited for longest
-            if self._holdings.is_full and self._holdings.of(holder) >= self._share():
+            held, total, capacity = self._holdings.of(holder), self._holdings.total, self._holdings.capacity
+            if not may_have_more(held, total, capacity, self._active()):
                 return
             waiting = self._waiting.pop(holder)
             key, _ = waiting.popitem(last=False)
@@ -193,6 +202,6 @@ class FairQueue(Generic[K]):
     def end(self, holder: str) -> None:
         self._holdings.remove(holder)
 
-    def _share(self) -> int:
-        active = len(self._holdings) + sum(holder not in self._holdings for holder in self._waiting)
-        return share_of(self._holdings.capacity, active)
+    def _active(self) -> int:
+        """How many hold a place or wait for one."""
+        return len(self._holdings) + sum(holder not in self._holdings for holder in self._waiting)

@@ -235,7 +235,7 @@ class Desk:
                 continue
             if note.text and self._logs is not None:
                 if handed.log is None:
-                    handed.log = self._logs.open(note.execution_id, note.attempt)
+                    handed.log = self._logs.open(note.execution_id, note.attempt, handed.run.tenant)
                 handed.log.write(note.stream, redact(note.text, handed.secrets) if handed.secrets else note.text)
             if note.progress is not msgspec.UNSET:
                 value = redact(bytes(note.progress).decode(), handed.secrets)

@@ -88,7 +88,7 @@ class Worker:
                 payload = unseal_payload(payload, lambda sealed: self._vault.unseal(run.tenant, run.job_id, sealed))
                 secrets = list_secrets(payload)
             if self._logs is not None and run.spec.type is not JobType.HTTP_REQUEST:  # what came back is its log
-                printed = self._logs.open(run.execution_id, run.attempt)
+                printed = self._logs.open(run.execution_id, run.attempt, run.tenant)
                 printed = HidingLog(printed, secrets) if secrets else printed
             task = Task(
                 run.execution_id, run.job_id, run.tenant, run.scheduled_at, run.attempt, run.token, run.trigger,

@@ -1,8 +1,9 @@
 """Logs in a folder of this machine, or of one that several nodes share: a folder a day, a file an execution.
 
 Lines wait in memory until one thread has appended them, those of all logs in one go; it begins at once and then lets
-what comes gather for a moment. A file is open only while it is appended to or read. A disk that takes nothing costs
-lines, which are counted, and never a run.
+what comes gather for a moment. In one go each tenant has a bounded number of bytes appended, and each of its logs a
+bounded part of them: a flood waits for its next turn, and not the others for its end. A file is open only while it is
+appended to or read. A disk that takes nothing costs lines, which are counted, and never a run.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from duetime.ports.clock import Clock
 from duetime.ports.logs import Line, LogsUnusable, LogWriter
 
 FLUSH_SECONDS = 0.05
+TURN_BYTES = 1024 * 1024  # of one tenant in one flush
+PIECE_BYTES = 256 * 1024  # of one log in it
 CLOSE_SECONDS = 3.0  # the most that a run waits for its log
 TROUBLE_SECONDS = 1.0  # between two tries while the disk takes nothing
 LOOK_SECONDS = 0.2  # at a file that another process may write to
@@ -57,6 +60,7 @@ class FolderLogs:
         self._memory = Memory()
         self._totals = Totals(clock)
         self._dirty: dict[Writer, None] = {}
+        self._failed: set[Writer] = set()  # those that are closing, and that the disk took nothing of
         self._wake = asyncio.Event()
         self._hurry = asyncio.Event()
         self._under_way = self._next = asyncio.Event()  # set at the end of this flush, and of the one after it
@@ -94,8 +98,8 @@ class FolderLogs:
         self._appender.shutdown(wait=False)
         self._readers.shutdown(wait=False)
 
-    def open(self, execution_id: str, attempt: int) -> LogWriter:
-        writer = Writer(self._memory, self, execution_id, attempt, self._limit_bytes, self._clock)
+    def open(self, execution_id: str, attempt: int, tenant: str = "") -> LogWriter:
+        writer = Writer(self._memory, self, execution_id, attempt, self._limit_bytes, self._clock, tenant)
         self._memory.add(writer)
         return writer
 
@@ -106,17 +110,20 @@ class FolderLogs:
             self._hurry.set()  # nobody sees its first line before the file was looked at
 
     async def finish(self, writer: Writer) -> None:
-        """One try, which all who close at the same time share; a disk that hangs is not waited for."""
+        """As many turns as it takes; one that fails is the last. A disk that hangs is not waited for."""
         try:
-            if writer.waiting() and self._task is not None:
-                flushed = self._next if writer in self._dirty else self._under_way
-                self._hurry.set()
-                async with asyncio.timeout(CLOSE_SECONDS):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                while writer.waiting() and self._task is not None and writer not in self._failed:
+                    flushed = self._next if writer in self._dirty else self._under_way
+                    if flushed.is_set():
+                        break  # its flush broke down: nobody tries again
+                    self._hurry.set()
                     await flushed.wait()
         except TimeoutError as error:
             self._outage.begin(error)
         finally:
             self._dirty.pop(writer, None)
+            self._failed.discard(writer)
             self._outage.lose(writer.give_up())
             self._memory.drop(writer)
 
@@ -193,11 +200,7 @@ class FolderLogs:
             self._under_way.set()
 
     async def _flush_dirty(self) -> None:
-        batches = [
-            Batch(writer, self._path_of(writer.execution_id), writer.attempt, writer.waiting(), writer.settled)
-            for writer in self._dirty
-        ]
-        self._dirty.clear()
+        batches, is_all = self._take_turns()
         loop = asyncio.get_running_loop()
         results = await loop.run_in_executor(self._appender, _append_all, batches)
         trouble: OSError | None = None
@@ -208,6 +211,27 @@ class FolderLogs:
             self._outage.begin(trouble)
         else:
             self._outage.end()
+        if not is_all:
+            self._wake.set()
+            if trouble is None:  # else the disk gets its pause
+                self._hurry.set()
+
+    def _take_turns(self) -> tuple[list[Batch], bool]:
+        """The next lines of each log, as far as its tenant's turn goes, and whether they are all that wait."""
+        left: dict[str, int] = {}
+        batches: list[Batch] = []
+        is_all = True
+        for writer in list(self._dirty):
+            budget = left.get(writer.tenant, TURN_BYTES)
+            if budget <= 0:
+                is_all = False
+                continue
+            lines, size = writer.first_waiting(min(budget, PIECE_BYTES))
+            is_all = is_all and size == writer.waiting_bytes
+            left[writer.tenant] = budget - size
+            batches.append(Batch(writer, self._path_of(writer.execution_id), writer.attempt, lines, writer.settled))
+            del self._dirty[writer]
+        return batches, is_all
 
     def _settle(self, batch: Batch, result: Appended) -> None:
         writer = batch.writer
@@ -215,9 +239,12 @@ class FolderLogs:
             writer.settle(result.numbered)
         writer.keep(result.lines)
         self._totals.add(day_of(writer.execution_id), result.bytes)
-        if result.error is not None:
-            self._dirty[writer] = None
+        self._failed.discard(writer)
+        if writer.kept < len(writer.lines):
+            self._dirty[writer] = None  # behind those that had no turn
             self._wake.set()
+            if result.error is not None and writer.closed:
+                self._failed.add(writer)
 
     # Reading
 

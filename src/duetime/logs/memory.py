@@ -2,7 +2,8 @@
 
 Readers here see a line as soon as it is written, and followers read from memory, whatever the backend is and does.
 Everything happens on the event loop's thread: there are no locks. What is held is bounded: a backend that takes nothing
-costs a fixed amount of memory for each log, and then lines, which are counted.
+costs a fixed amount of memory for each log, and then lines, which are counted. What logs may hold beyond that amount is
+shared by tenant.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from typing import Protocol
 
 import msgspec
 
+from duetime.domain.shares import may_have_more
 from duetime.logs.lines import Cutter, size_of
 from duetime.ports.clock import Clock
 from duetime.ports.logs import Line, Stream
 
 WAITING_BYTES = 256 * 1024  # of one log: always granted
-SHARED_BYTES = 32 * 1024 * 1024  # of all logs: who needs more than his own, for a burst, takes it from here
+SHARED_BYTES = 32 * 1024 * 1024  # of all logs: who needs more than his own, for a burst, takes it from here, by tenant
 NEWEST_BYTES = 64 * 1024  # of one log: lines that were kept, and that followers need not fetch again
 OBJECT_BYTES = 128  # what a line takes in memory beside its text
 PAGE_BYTES = 1024 * 1024
@@ -44,10 +46,12 @@ class Writer:
     """
 
     def __init__(
-        self, memory: Memory, keeper: Keeper, execution_id: str, attempt: int, limit_bytes: int, clock: Clock
-    ) -> None:
+        self, memory: Memory, keeper: Keeper, execution_id: str, attempt: int, limit_bytes: int, clock: Clock,
+        tenant: str = "",
+    ) -> None:  # fmt: skip
         self.execution_id = execution_id
         self.attempt = attempt
+        self.tenant = tenant
         self.lines: list[Line] = []
         self.kept = 0
         self.settled = False
@@ -87,6 +91,17 @@ class Writer:
     def waiting(self) -> list[Line]:
         return self.lines[self.kept :]
 
+    def first_waiting(self, most_bytes: int) -> tuple[list[Line], int]:
+        """Of those that wait as many as take so much memory, one at least; and how much that is."""
+        if self.waiting_bytes <= most_bytes:
+            return self.waiting(), self.waiting_bytes
+        size = 0
+        for place in range(self.kept, len(self.lines)):
+            size += _cost(self.lines[place])
+            if size >= most_bytes:
+                return self.lines[self.kept : place + 1], size
+        return self.waiting(), size
+
     def settle(self, numbered: int) -> None:
         """So many lines of this attempt are there already: those that are held come after them."""
         if numbered and not self.settled:
@@ -98,8 +113,10 @@ class Writer:
     def keep(self, count: int) -> None:
         """The first `count` lines that waited are kept now (or were given up meanwhile)."""
         count = min(count, len(self.lines) - self.kept)
-        for line in self.lines[self.kept : self.kept + count]:
-            self._take_off(line)
+        cost = sum(map(_cost, self.lines[self.kept : self.kept + count]))
+        self.waiting_bytes -= cost
+        self._memory.hold(self.tenant, -cost)
+        self._newest_bytes += cost
         self.kept += count
         stale = 0
         while self._newest_bytes > NEWEST_BYTES and stale < self.kept:
@@ -117,7 +134,7 @@ class Writer:
 
     def _add(self, at: int, stream: Stream, text: str) -> None:
         cost = size_of(text) + OBJECT_BYTES
-        if self.waiting_bytes > WAITING_BYTES and self._memory.waiting_bytes > SHARED_BYTES:
+        if self.waiting_bytes > WAITING_BYTES and not self._memory.has_room(self.tenant):
             self.lost_lines += 1
             self._lost_bytes += size_of(text) + 1
             return
@@ -127,13 +144,7 @@ class Writer:
         self.lines.append(Line(self._next, at, stream, text))
         self._next += 1
         self.waiting_bytes += cost
-        self._memory.waiting_bytes += cost
-
-    def _take_off(self, line: Line) -> None:
-        cost = _cost(line)
-        self.waiting_bytes -= cost
-        self._memory.waiting_bytes -= cost
-        self._newest_bytes += cost
+        self._memory.hold(self.tenant, cost)
 
     def _say_what_was_lost(self, at: int) -> None:
         """Whatever else waits: this is the one line that the others were dropped for."""
@@ -152,8 +163,22 @@ class Memory:
 
     def __init__(self) -> None:
         self.waiting_bytes = 0
+        self._held: dict[str, int] = {}  # of them, by tenant
         self._writers: dict[str, list[Writer]] = {}
         self._watches: dict[str, set[asyncio.Event]] = {}
+
+    def hold(self, tenant: str, count: int) -> None:
+        """So many bytes more that wait, or less."""
+        self.waiting_bytes += count
+        held = self._held.get(tenant, 0) + count
+        if held:
+            self._held[tenant] = held
+        else:
+            self._held.pop(tenant, None)
+
+    def has_room(self, tenant: str) -> bool:
+        """For more of this tenant than each log is granted."""
+        return may_have_more(self._held.get(tenant, 0), self.waiting_bytes, SHARED_BYTES, len(self._held))
 
     def add(self, writer: Writer) -> None:
         self._writers.setdefault(writer.execution_id, []).append(writer)

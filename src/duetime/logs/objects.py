@@ -31,9 +31,10 @@ from duetime.logs.chunks import (
 )
 from duetime.logs.days import Removed, Totals, day_of, is_day, prune_days
 from duetime.logs.lines import size_of
-from duetime.logs.memory import PAGE_BYTES, SHARED_BYTES, Memory, Writer, first_page, follows_on, joined
+from duetime.logs.memory import PAGE_BYTES, Memory, Writer, first_page, follows_on, joined
 from duetime.logs.outage import Outage, why
 from duetime.logs.upload import Upload
+from duetime.places import Places
 from duetime.ports.clock import Clock
 from duetime.ports.logs import Line, LogsUnusable, LogWriter
 
@@ -48,6 +49,8 @@ CLOSE_SECONDS = 3.0  # the most that a run waits for its log
 LET_GO_SECONDS = 0.25
 LOOK_SECONDS = 1.0  # at chunks that other nodes may have put
 CALLS_AT_ONCE = 16
+MOST_CALLS = 64  # with those of tenants that would else wait behind the calls of others
+READING = ""  # whoever reads, lists or removes: one holder beside the tenants that write
 CHUNKS_A_PAGE = 64
 DELETES_A_CALL = 1000
 MOST_REMEMBERED = 1024
@@ -69,7 +72,7 @@ class ObjectLogs:
         self._memory = Memory()
         self._totals = Totals(clock)
         self._outage = Outage(url)
-        self._calls = asyncio.Semaphore(CALLS_AT_ONCE)
+        self._calls = Places(CALLS_AT_ONCE, MOST_CALLS)
         self._uploads: dict[Writer, tuple[Upload, asyncio.Task[None]]] = {}
         self._ends: OrderedDict[str, Chunk] = OrderedDict()  # the last chunk that readers have behind them
         self._looked: OrderedDict[tuple[str, int], float] = OrderedDict()
@@ -103,8 +106,8 @@ class ObjectLogs:
         # aborted (PyO3/pyo3-async-runtimes#40), with everything kept and an exit code that says otherwise.
         await asyncio.sleep(LET_GO_SECONDS)
 
-    def open(self, execution_id: str, attempt: int) -> LogWriter:
-        writer = Writer(self._memory, self, execution_id, attempt, self._limit_bytes, self._clock)
+    def open(self, execution_id: str, attempt: int, tenant: str = "") -> LogWriter:
+        writer = Writer(self._memory, self, execution_id, attempt, self._limit_bytes, self._clock, tenant)
         self._memory.add(writer)
         return writer
 
@@ -123,7 +126,7 @@ class ObjectLogs:
         upload, task = self._uploads[writer]
         upload.note()
         await asyncio.wait({task}, timeout=CLOSE_SECONDS)
-        if not task.done() and self._memory.waiting_bytes > SHARED_BYTES:
+        if not task.done() and not self._memory.has_room(writer.tenant):
             task.cancel()
 
     async def read(self, execution_id: str, after: int, limit: int) -> list[Line]:
@@ -205,18 +208,18 @@ class ObjectLogs:
 
     # What an upload asks
 
-    async def count_numbered(self, execution_id: str, attempt: int) -> int | None:
+    async def count_numbered(self, tenant: str, execution_id: str, attempt: int) -> int | None:
         try:
-            chunks = await self._list_chunks(execution_id, 0, before_attempt(execution_id, attempt))
+            chunks = await self._list_chunks(execution_id, 0, before_attempt(execution_id, attempt), tenant)
         except Overloaded as error:
             self._outage.begin(error)
             return None
         return max((chunk.last for chunk in chunks if chunk.last >> 32 == attempt), default=0) & 0xFFFF_FFFF
 
-    async def put_chunk(self, execution_id: str, lines: Sequence[Line]) -> bool:
+    async def put_chunk(self, tenant: str, execution_id: str, lines: Sequence[Line]) -> bool:
         path, data = chunk_of(execution_id, lines).path, encode_lines(lines)
         try:
-            async with self._calls, asyncio.timeout(CALL_SECONDS):
+            async with self._calls.of(tenant), asyncio.timeout(CALL_SECONDS):
                 await obstore.put_async(self._store, path, data, use_multipart=False)
         except TROUBLE as error:
             self._outage.begin(error)
@@ -238,13 +241,15 @@ class ObjectLogs:
 
     # The store
 
-    async def _list_chunks(self, execution_id: str, after: int, offset: str | None = None) -> list[Chunk]:
+    async def _list_chunks(
+        self, execution_id: str, after: int, offset: str | None = None, tenant: str = READING
+    ) -> list[Chunk]:
         """Those that hold lines beyond `after`, in order."""
         end = self._ends.get(execution_id)
         if offset is None and end is not None and end.last <= after:
             offset = end.path
         found: list[Chunk] = []
-        async for objects in self._list(folder_of(execution_id), offset):
+        async for objects in self._list(folder_of(execution_id), offset, tenant):
             chunks = (parse_chunk(item["path"]) for item in objects)
             found += [chunk for chunk in chunks if chunk is not None and chunk.last > after]
         return sorted(found)
@@ -285,18 +290,20 @@ class ObjectLogs:
                 with suppress(*GONE):
                     await self._call(obstore.delete_async(self._store, path))
 
-    async def _list(self, folder: str, offset: str | None = None) -> AsyncIterator[Sequence[ObjectMeta]]:
+    async def _list(
+        self, folder: str, offset: str | None = None, tenant: str = READING
+    ) -> AsyncIterator[Sequence[ObjectMeta]]:
         stream = obstore.list(self._store, folder, offset=offset, chunk_size=DELETES_A_CALL)
         while True:
             try:
-                objects = await self._call(anext(stream))
+                objects = await self._call(anext(stream), tenant)
             except (StopAsyncIteration, *GONE):
                 return
             yield objects
 
-    async def _call(self, call: Awaitable[T]) -> T:
+    async def _call(self, call: Awaitable[T], tenant: str = READING) -> T:
         try:
-            async with self._calls, asyncio.timeout(CALL_SECONDS):
+            async with self._calls.of(tenant), asyncio.timeout(CALL_SECONDS):
                 return await call
         except GONE:
             raise

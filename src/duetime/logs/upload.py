@@ -27,10 +27,10 @@ LONGEST_PAUSE_SECONDS = 5.0
 
 
 class Shelf(Protocol):
-    async def count_numbered(self, execution_id: str, attempt: int) -> int | None:
+    async def count_numbered(self, tenant: str, execution_id: str, attempt: int) -> int | None:
         """How many lines of the attempt there are already; None if the store does not answer."""
 
-    async def put_chunk(self, execution_id: str, lines: Sequence[Line]) -> bool:
+    async def put_chunk(self, tenant: str, execution_id: str, lines: Sequence[Line]) -> bool:
         """False if the store did not take it."""
 
 
@@ -61,7 +61,7 @@ class Upload:
             if not lines:
                 return
             pause = FIRST_PAUSE_SECONDS
-            while not await self._shelf.put_chunk(self._writer.execution_id, lines):
+            while not await self._shelf.put_chunk(self._writer.tenant, self._writer.execution_id, lines):
                 if not await self._pause(pause):
                     return
                 pause *= 2
@@ -71,7 +71,8 @@ class Upload:
     async def _settle(self) -> bool:
         pause = FIRST_PAUSE_SECONDS
         while True:
-            numbered = await self._shelf.count_numbered(self._writer.execution_id, self._writer.attempt)
+            writer = self._writer
+            numbered = await self._shelf.count_numbered(writer.tenant, writer.execution_id, writer.attempt)
             if numbered is not None:
                 self._writer.settle(numbered)
                 return True

@@ -51,8 +51,12 @@ class LogStore(Protocol):
     async def stop(self) -> None:
         """Keep what is still in memory, then close."""
 
-    def open(self, execution_id: str, attempt: int) -> LogWriter:
-        """Of a new attempt. (One that is opened again, after a claim was given back, goes on where it was.)"""
+    def open(self, execution_id: str, attempt: int, tenant: str = "") -> LogWriter:
+        """Of a new attempt. (One that is opened again, after a claim was given back, goes on where it was.)
+
+        Memory, the disk's time and calls to a store are shared by tenant: one that prints without end costs no other
+        tenant a line.
+        """
 
     async def read(self, execution_id: str, after: int, limit: int) -> list[Line]:
         """Up to `limit` lines with numbers beyond `after`, in order; also those that were written a moment ago.
