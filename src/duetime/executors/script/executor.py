@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from duetime.domain.execution import ErrorType
 from duetime.domain.payloads import Script
+from duetime.executors.script.bandwidth import Bandwidth
 from duetime.executors.script.limits import ScriptLimits
 from duetime.executors.script.link import KeeperLink, KeeperLost
 from duetime.executors.script.outcome import outcome_of, timeout_of
@@ -31,6 +32,7 @@ class ScriptExecutor:
         self._limits = limits
         self._allowed = allowed
         self._link = KeeperLink()
+        self._bandwidth = Bandwidth()
 
     @property
     def keeper_pid(self) -> int | None:
@@ -51,7 +53,7 @@ class ScriptExecutor:
             return Outcome(ErrorType.INTERNAL_ERROR, "The job has neither argv nor a script. Nothing was run.")
         deadline = asyncio.get_running_loop().time() + task.timeout_seconds
         try:
-            async with ScriptRun(task.log) as run:
+            async with ScriptRun(task.log, self._bandwidth, task.tenant) as run:
                 return await self._attempt(run, task, deadline)
         except WardenLost:
             message = "The process that watched over the script was killed, and the script with it."

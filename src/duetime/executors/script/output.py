@@ -1,4 +1,5 @@
-"""What a script prints, from its pipe to the log as it comes. Reading waits for nobody and keeps next to nothing."""
+"""What a script prints, from its pipe to the log as it comes. Reading keeps next to nothing, and waits for nobody until
+more has come than anybody keeps."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import codecs
 import os
 
 from duetime.executors.answer import KEPT_CHARACTERS, kept_text
+from duetime.executors.script.bandwidth import FREE_BYTES, Bandwidth
 from duetime.ports.logs import LogWriter, Stream
 
 _CHUNK = 65_536
@@ -16,15 +18,18 @@ _LARGEST_PIPE = 1_048_576
 class Output:
     """One of the two streams. Makes the pipe; `descriptor` is the end that the script writes to."""
 
-    def __init__(self, stream: Stream, log: LogWriter) -> None:
+    def __init__(self, stream: Stream, log: LogWriter, bandwidth: Bandwidth, tenant: str) -> None:
         self._stream = stream
         self._log = log
+        self._bandwidth = bandwidth
+        self._tenant = tenant
+        self._may_read = FREE_BYTES
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._last = ""
         self._reads, self.descriptor = os.pipe()
         os.set_blocking(self._reads, False)
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._reads, self._read)
+        self._loop.add_reader(self._reads, self._read_on)
 
     def close_writer(self) -> None:
         """The script has it by now."""
@@ -34,6 +39,7 @@ class Output:
 
     def close(self) -> None:
         """Read what is left. Nobody of the script writes any more, so that is at most what a pipe holds."""
+        self._bandwidth.forget(self._tenant, self._resume)
         left = _LARGEST_PIPE
         while left > 0 and (size := self._read()):
             left -= size
@@ -45,6 +51,16 @@ class Output:
     def tail(self) -> str | None:
         """The last of it, as text that a store, a log and a page can hold; None: it printed nothing."""
         return kept_text(self._last.encode()) or None
+
+    def _read_on(self) -> None:
+        self._may_read -= self._read()
+        if self._may_read <= 0 and self._reads >= 0:
+            self._loop.remove_reader(self._reads)
+            self._bandwidth.ask(self._tenant, self._resume)
+
+    def _resume(self, size: int) -> None:
+        self._may_read = size
+        self._loop.add_reader(self._reads, self._read_on)
 
     def _read(self) -> int:
         if self._reads < 0:

@@ -9,6 +9,7 @@ import socket
 from contextlib import suppress
 from types import TracebackType
 
+from duetime.executors.script.bandwidth import Bandwidth
 from duetime.executors.script.link import KeeperLink, KeeperLost
 from duetime.executors.script.output import Output
 from duetime.executors.script.wire import (
@@ -36,13 +37,13 @@ class WardenLost(Exception):
 class ScriptRun:
     """Use with `async with`: on leaving, all descriptors are closed."""
 
-    def __init__(self, log: LogWriter) -> None:
+    def __init__(self, log: LogWriter, bandwidth: Bandwidth, tenant: str) -> None:
         self._warden = 0  # its process id
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
-        self.stdout = Output("stdout", log)
+        self.stdout = Output("stdout", log, bandwidth, tenant)
         try:
-            self.stderr = Output("stderr", log)
+            self.stderr = Output("stderr", log, bandwidth, tenant)
         except OSError:
             self.stdout.close()
             raise

@@ -1,0 +1,97 @@
+"""Scripts that print without end: beyond what anybody keeps, they are read at a pace that leaves the loop to others."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+
+import pytest
+
+from duetime.executors.script import bandwidth
+from duetime.executors.script.bandwidth import FREE_BYTES, Bandwidth
+from duetime.executors.script.output import Output
+from duetime.ports.logs import Stream
+
+CHUNK = b"x" * 65_536
+
+
+class Counting:
+    def __init__(self) -> None:
+        self.characters = 0
+
+    def write(self, stream: Stream, text: str) -> None:
+        self.characters += len(text)
+
+    async def close(self) -> None:
+        return
+
+
+@pytest.fixture
+async def never(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bandwidth]:
+    """One whose next tick does not come while a test lasts."""
+    monkeypatch.setattr(bandwidth, "TICK_SECONDS", 3600)
+    made = Bandwidth()
+    yield made
+    assert made._timer is not None
+    made._timer.cancel()
+
+
+def flooding(share: Bandwidth, tenant: str) -> tuple[Output, Counting]:
+    log = Counting()
+    output = Output("stdout", log, share, tenant)
+    os.set_blocking(output.descriptor, False)
+    return output, log
+
+
+async def pour(output: Output) -> int:
+    """Print until nobody reads any more: the pipe is full for many turns of the loop. Answers how much was printed."""
+    poured, full = 0, 0
+    while full < 100 and poured < 8 * FREE_BYTES:
+        try:
+            poured += os.write(output.descriptor, CHUNK)
+            full = 0
+        except BlockingIOError:
+            full += 1
+        await asyncio.sleep(0)
+    return poured
+
+
+async def test_a_flood_is_read_no_further_than_its_free_part_until_its_next_turn(never: Bandwidth):
+    output, log = flooding(never, "hostile")
+    poured = await pour(output)
+    assert FREE_BYTES <= log.characters < min(FREE_BYTES + len(CHUNK), poured)
+    output.close()
+    assert log.characters == poured, "the end reads what is left, whoever's turn it is"
+
+
+async def test_what_prints_little_is_read_at_once_while_a_flood_waits(never: Bandwidth):
+    flood, _ = flooding(never, "hostile")
+    await pour(flood)
+    quiet, log = flooding(never, "hostile")
+    os.write(quiet.descriptor, b"hello")
+    while not log.characters:  # noqa: ASYNC110 (the loop reads it)
+        await asyncio.sleep(0)
+    for output in (flood, quiet):
+        output.close()
+
+
+async def test_a_turn_is_shared_by_tenant_and_then_by_stream(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(bandwidth, "TICK_SECONDS", 0)
+    share, given, all_given = Bandwidth(), dict[str, list[int]](), asyncio.Event()
+
+    def ask(tenant: str) -> None:
+        def resume(size: int) -> None:
+            given.setdefault(tenant, []).append(size)
+            if sum(map(len, given.values())) == 8:
+                all_given.set()
+
+        share.ask(tenant, resume)
+
+    for _ in range(7):
+        ask("hostile")
+    ask("other")
+    await all_given.wait()
+    assert given["other"] == [bandwidth.TICK_BYTES // 2]
+    assert len(set(given["hostile"])) == 1
+    assert sum(given["hostile"]) <= bandwidth.TICK_BYTES // 2
