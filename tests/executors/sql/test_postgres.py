@@ -153,7 +153,7 @@ async def test_what_keeps_a_connection_from_standing_is_told_without_the_passwor
     missing = url.replace("/duetime_sql_jobs_", "/no_such_")
     for target, says in [
         (f"postgresql://me:s3cret@127.0.0.1:{port}/app", "Connection refused"),
-        ("postgresql://me:s3cret@db.invalid/app", "not found"),
+        ("postgresql://me:s3cret@db.invalid/app", "could not be resolved"),
         (missing, "does not exist"),
     ]:
         connections.urls["it"] = target

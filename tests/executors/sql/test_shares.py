@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import ExitStack, closing
+import queue
+import socket
+import ssl
+import threading
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import apsw
 import asyncpg
 import pytest
 
+from duetime.domain.execution import ErrorType
 from duetime.executors.sql import SqlExecutor, SqlLimits
 from duetime.executors.sql.sqlite import PLACES
-from executors.sql.conftest import Connections, Run, rows_of, task_of
+from executors.sql.conftest import Connections, Run, rows_of, sentence_of, task_of
 
 
 async def test_a_tenant_whose_statements_hold_every_thread_does_not_delay_another(
@@ -51,3 +57,57 @@ async def test_many_connections_of_one_tenant_do_not_close_those_of_another(
         connections.urls[f"c{number}"] = urlunsplit(parts._replace(netloc=f"{user}:{number}@{where}"))
         await postgres("SELECT 1", tenant="hostile", connection=f"c{number}")
     assert rows_of(await postgres("SELECT pg_backend_pid()", tenant="other")) == warm
+
+
+async def test_servers_whose_names_hang_do_not_keep_another_tenant_from_its_own(
+    executor: SqlExecutor, connections: Connections, url: str, monkeypatch: pytest.MonkeyPatch
+):
+    begun, released, system = queue.SimpleQueue[str](), threading.Event(), socket.getaddrinfo
+
+    def getaddrinfo(host: Any, *arguments: Any, **options: Any) -> Any:
+        if str(host).startswith("slow"):
+            begun.put(str(host))
+            released.wait(60)
+        return system("127.0.0.1" if str(host).endswith(".example") else host, *arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    slow = []
+    for number in range(40):
+        connections.urls[f"slow-{number}"] = url.replace("127.0.0.1", f"slow-{number}.example")
+        task = task_of("SELECT 1", connection=f"slow-{number}", tenant="hostile", timeout_seconds=60)
+        slow.append(asyncio.create_task(executor.execute(task)))
+    try:
+        await asyncio.to_thread(begun.get, timeout=30)
+        connections.urls["quick"] = url.replace("127.0.0.1", "quick.example")
+        outcome = await executor.execute(task_of("SELECT 1", connection="quick", tenant="other"))
+        assert rows_of(outcome) == [[1]]
+    finally:
+        released.set()
+        await asyncio.gather(*slow)
+
+
+async def test_tls_asks_for_the_name_though_the_connection_goes_to_its_address(
+    executor: SqlExecutor, connections: Connections, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+):
+    system, asked_for = socket.getaddrinfo, list[str | None]()
+    monkeypatch.setattr(
+        socket,
+        "getaddrinfo",
+        lambda host, *rest, **more: system("127.0.0.1" if host == "db.example" else host, *rest, **more),
+    )
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(*certificate)
+    tls.sni_callback = lambda _, name, __: asked_for.append(name)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(8)  # whether there is TLS
+        writer.write(b"S")
+        with suppress(OSError):
+            await writer.start_tls(tls)
+        writer.transport.abort()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        connections.urls["it"] = f"postgresql://me@db.example:{port}/app?sslmode=require"
+        sentence_of(await executor.execute(task_of("SELECT 1")), ErrorType.CONNECTION_ERROR)
+    assert asked_for == ["db.example"]

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Sequence
 
 import asyncpg
 
 from duetime.domain.connection_urls import PostgresUrl
 from duetime.domain.execution import ErrorType
 from duetime.domain.shares import FairCache
+from duetime.executors.resolver import DnsError
 from duetime.executors.sql.limits import SqlLimits
+from duetime.executors.sql.names import Names, loop_to
 from duetime.executors.sql.own import OwnDatabase, check_address, check_tables
 from duetime.executors.sql.problems import Failed, unreachable
 from duetime.postgres import TROUBLE
@@ -30,8 +33,9 @@ Key = tuple[str, PostgresUrl]
 class Session:
     """A connection, and what was found out about its server."""
 
-    def __init__(self, connection: asyncpg.Connection, most_ms: int) -> None:
+    def __init__(self, connection: asyncpg.Connection, addresses: Sequence[str], most_ms: int) -> None:
         self.connection = connection
+        self.addresses = addresses  # of its server
         self.most_ms = most_ms  # what the server's operator lets a statement of this user take; 0: any time
         self.checks_client = connection.get_server_version().major >= _CLIENT_CHECK_SINCE
         self.idle_since = 0.0
@@ -67,6 +71,7 @@ class Pools:
     def __init__(self, own: OwnDatabase, limits: SqlLimits) -> None:
         self._own = own
         self._limits = limits
+        self._names = Names()
         self._pools: dict[Key, Pool] = {}
         self._unused = FairCache[Key](limits.pools)
         self._closing: set[asyncio.Task[None]] = set()
@@ -86,13 +91,13 @@ class Pools:
             self._forgo(key)
             raise
         try:
-            return await self._ready(pool, url, deadline)
+            return await self._ready(key, deadline)
         except BaseException:
             self._leave(key)
             raise
 
-    async def _ready(self, pool: Pool, url: PostgresUrl, deadline: float) -> Session:
-        clock = asyncio.get_running_loop().time
+    async def _ready(self, key: Key, deadline: float) -> Session:
+        clock, pool = asyncio.get_running_loop().time, self._pools[key]
         async with asyncio.timeout_at(deadline):
             while pool.idle:
                 session = pool.idle.pop()
@@ -105,11 +110,14 @@ class Pools:
                     raise
                 else:
                     return session
-            return await self._open(url, deadline)
+            return await self._open(*key, deadline)
 
-    async def _open(self, url: PostgresUrl, deadline: float) -> Session:
+    async def _open(self, tenant: str, url: PostgresUrl, deadline: float) -> Session:
         try:
-            connection = await connect(url)
+            addresses = await self._names.find(tenant, url.host)
+            connection = await connect(url, addresses)
+        except DnsError as problem:
+            raise Failed(ErrorType.CONNECTION_ERROR, f"No connection to {url.shown}: {problem}") from None
         except TimeoutError as problem:
             if problem.errno is None:
                 raise
@@ -118,7 +126,7 @@ class Pools:
             raise unreachable(url.shown, problem) from None
         try:
             await check_tables(connection)
-            session = Session(connection, await connection.fetchval(_LIMIT))
+            session = Session(connection, addresses, await connection.fetchval(_LIMIT))
             await session.begin(deadline - asyncio.get_running_loop().time())
         except TROUBLE as problem:
             connection.terminate()
@@ -146,6 +154,7 @@ class Pools:
         for pool in self._pools.values():
             await asyncio.gather(*(_close(session) for session in pool.idle))
         self._pools.clear()
+        await self._names.close()
 
     async def _reset(self, key: Key, session: Session) -> None:
         connection = session.connection
@@ -201,7 +210,7 @@ class Pools:
         task.add_done_callback(self._closing.discard)
 
 
-async def connect(url: PostgresUrl) -> asyncpg.Connection:
+async def connect(url: PostgresUrl, addresses: Sequence[str]) -> asyncpg.Connection:
     """Everything is named, so that nothing is taken from the environment: its password is for another server."""
     try:
         return await asyncpg.connect(
@@ -213,6 +222,7 @@ async def connect(url: PostgresUrl) -> asyncpg.Connection:
             ssl=_trust(url.sslmode),
             target_session_attrs="any",
             timeout=None,
+            loop=loop_to(addresses),
             statement_cache_size=0,  # DISCARD ALL forgets them
             server_settings={"application_name": "duetime job"},
         )

@@ -202,7 +202,7 @@ async def _end_backend(session: Session, url: PostgresUrl) -> None:
     """It did not listen, or the way to it is broken: another connection ends it."""
     with suppress(*TROUBLE, Failed):
         async with asyncio.timeout(_STOP_SECONDS):
-            other = await connect(url)
+            other = await connect(url, session.addresses)
             try:
                 waits = f", {int(_STOP_SECONDS * 1000)}" if other.get_server_version().major >= 14 else ""
                 await other.execute(f"SELECT pg_terminate_backend({session.connection.get_server_pid()}{waits})")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import ssl
 from typing import Any
 
@@ -65,8 +64,6 @@ def _reason(problem: Exception) -> str:
             return _server_said(problem).rstrip(".")
         case ssl.SSLError():
             return (problem.reason or "the TLS handshake failed").replace("_", " ").lower()
-        case socket.gaierror():
-            return "its host name was not found"
         case OSError() if problem.errno:
             return os.strerror(problem.errno)
         case _:
