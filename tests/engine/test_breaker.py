@@ -249,7 +249,7 @@ async def test_it_is_told_when_it_opens_and_when_it_closes(stage: Stage, executo
     for seconds in (120, 120):
         stage.clock.advance(seconds)
         await run_jobs(stage)
-    told = [(event.kind, event.at, event.tenant, event.data["url"]) for event in stage.events._ring
+    told = [(event.kind, event.at, event.tenant, event.data["url"]) for event in stage.events.list_kept()
             if event.kind.startswith("circuit.")]  # fmt: skip
     assert told == [
         ("circuit.opened", NOW, TENANT, URL),
@@ -265,7 +265,7 @@ async def test_one_that_was_closed_by_hand_is_called_again(stage: Stage, executo
     await stage.apply(c.CloseCircuit(NOW, TENANT, NUMBER))
     await stage.engine.breaker.run_once()
     assert states(await run_jobs(stage)) == [State.FAILED]
-    assert stage.events._ring[-2].kind == "circuit.closed"
+    assert stage.events.list_kept()[-2].kind == "circuit.closed"
 
 
 async def test_one_that_was_forgotten_elsewhere_is_called_when_it_would_be_tried(
@@ -347,7 +347,7 @@ async def test_failures_on_two_nodes_add_up_and_both_know_when_they_look(nodes: 
     assert await other.engine.breaker.run_once() == other.clock.now() + SECOND // 2
     await one.engine.breaker.run_once()
     assert states(await run_on(one) + await run_on(other)) == [State.SKIPPED] * 2
-    assert [sum(event.kind == "circuit.opened" for event in stage.events._ring) for stage in nodes] == [1, 1]
+    assert [sum(event.kind == "circuit.opened" for event in stage.events.list_kept()) for stage in nodes] == [1, 1]
 
 
 async def test_one_probe_among_two_nodes_that_ask_at_once(nodes: tuple[Stage, Stage]):

@@ -168,7 +168,7 @@ async def test_a_target_that_is_gone_pauses_its_job(stage: Stage, executor: Scri
     await stage.pass_time(60)
     record = await stage.job(job_id)
     assert (record.status, record.paused_by) == (JobStatus.PAUSED, "duetime")
-    assert [event.kind for event in stage.events._ring].count("job.paused") == 1
+    assert [event.kind for event in stage.events.list_kept()].count("job.paused") == 1
 
 
 async def test_the_audit_has_the_word_as_our_own_and_events_tell_of_it(stage: Stage, executor: ScriptedExecutor):
@@ -179,7 +179,7 @@ async def test_the_audit_has_the_word_as_our_own_and_events_tell_of_it(stage: St
     (record,) = await stage.store.list_audit(AuditQuery(TENANT))
     noted = record.entry
     assert (noted.actor, noted.via, noted.action, noted.resource) == ("duetime", "engine", "job.create", job.job_id)
-    created = [event.data for event in stage.events._ring if event.kind == "job.created"]
+    created = [event.data for event in stage.events.list_kept() if event.kind == "job.created"]
     assert created == [{"job_id": job.job_id, "name": "on_success of report"}]
 
 
@@ -197,7 +197,7 @@ async def test_a_full_store_writes_the_end_and_says_that_nobody_was_told(
         assert await stage.states(job_id) == [State.COMPLETED]
         (log,) = logs
         assert (log["log_level"], log["name"]) == ("error", "on_success of report")
-        (event,) = [event for event in stage.events._ring if event.kind == "webhook.refused"]
+        (event,) = [event for event in stage.events.list_kept() if event.kind == "webhook.refused"]
         assert event.data["error"] == "INSUFFICIENT_STORAGE"
     finally:
         await store.stop()

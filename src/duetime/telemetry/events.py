@@ -51,6 +51,11 @@ class EventHub:
     def followers(self) -> int:
         return sum(map(len, self._followers.values()))
 
+    def list_kept(self) -> list[Event]:
+        """Of all tenants, in the order in which they happened."""
+        kept = [event for kept in self._kept.values() for event in kept.events]
+        return sorted(kept, key=lambda event: event.number)
+
     def close(self) -> None:
         """End all who follow, now: what they have not read yet they read elsewhere."""
         self._closed = True
