@@ -1,4 +1,4 @@
-"""Fair shares: by tenant first, then by endpoint.
+"""Fair shares of what attempts need: by tenant first, then by endpoint. `domain.shares` has the rule for all else.
 
 A tenant that is alone may use everything. As soon as another has work, both have the same share. Two kinds of things
 are shared. A place that an attempt occupies can't be taken back before the attempt ends; memory for waiting claims can.
@@ -7,6 +7,8 @@ are shared. A place that an attempt occupies can't be taken back before the atte
 from __future__ import annotations
 
 from collections.abc import Mapping
+
+from duetime.domain.shares import may_have_more, share_of
 
 # How far the tenants that come late may exceed a limit on places together. The n-th tenant gets 1/n of the limit, so 30
 # tenants that each hold all they can reach it.
@@ -20,14 +22,7 @@ def has_place(taken: int, limit: int, own: int, tenants: int) -> bool:
     Every tenant may while a place is free. When none is, a tenant below its share gets a place beyond the limit:
     others hold more than theirs, and nobody knows when their attempts end. `tenants` counts those that have work.
     """
-    if taken < limit:
-        return True
-    return own < share_of(limit, tenants) and taken < limit * MOST_OVER
-
-
-def share_of(capacity: int, tenants: int) -> int:
-    """Returns what each of so many tenants may use: the same for all, and one at least."""
-    return max(1, capacity // max(1, tenants))
+    return taken < limit * MOST_OVER and may_have_more(own, taken, limit, tenants)
 
 
 def memory_share(capacity: int, tenants: int) -> int:

@@ -1,6 +1,6 @@
 """The dispatcher: holds what this node has claimed, and starts attempts in a fair order within the node's limits.
 
-Limits: attempts at once in all, for an endpoint, and for a tenant; and how often an endpoint is called. `FairQueue`
+Limits: attempts at once in all, for an endpoint, and for a tenant; and how often an endpoint is called. `ClaimQueue`
 says whose turn it is. Everything is bounded: the memory by `capacity`, of which each tenant has its share, and each
 endpoint of a tenant a part of that; what does not fit stays QUEUED in the store.
 """
@@ -17,7 +17,7 @@ from duetime.domain.endpoints import needs_worker
 from duetime.domain.execution import Run
 from duetime.domain.fairness import endpoint_share, memory_share
 from duetime.domain.job import HttpJob
-from duetime.engine.fair_queue import EndpointQueue, FairQueue
+from duetime.engine.claim_queue import EndpointQueue, ClaimQueue
 from duetime.engine.pace import Pace
 from duetime.ports.executor import NotSent, always
 
@@ -46,7 +46,7 @@ class Dispatcher:
         self._pace = Pace(limits.rate) if limits.rate else None
         self._clocks: dict[int, asyncio.TimerHandle] = {}  # of endpoints that have used up their rate limit
         self._paced: dict[int, list[EndpointQueue]] = {}  # what is blocked until the clock of its endpoint rings
-        self._queue = FairQueue(
+        self._queue = ClaimQueue(
             limits.concurrency, limits.tenant, lambda endpoint: limits.special.get(endpoint, limits.endpoint),
             None if self._pace is None else self._may_call,
         )  # fmt: skip

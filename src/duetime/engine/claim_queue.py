@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from duetime.domain.execution import Run
-from duetime.domain.fairness import MOST_OVER, endpoint_share, has_place, share_of
+from duetime.domain.fairness import MOST_OVER, endpoint_share, has_place
+from duetime.domain.shares import share_of
 
 PRIORITIES = 10
 MOST_WOKEN = 16  # queues for one place that was freed: most of them only look, and a place may have thousands waiting
@@ -62,7 +63,7 @@ class EndpointQueue:
         self.cancelled = 0  # that still stand in `waiting`
 
 
-class FairQueue:
+class ClaimQueue:
     """`limit_of(endpoint)`: how many may run there at once. `may_call(queue, run)`: False blocks it until `unblock`."""
 
     def __init__(
