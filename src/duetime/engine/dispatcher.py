@@ -17,7 +17,7 @@ from duetime.domain.endpoints import needs_worker
 from duetime.domain.execution import Run
 from duetime.domain.fairness import endpoint_share, memory_share
 from duetime.domain.job import HttpJob
-from duetime.engine.claim_queue import EndpointQueue, ClaimQueue
+from duetime.engine.claim_queue import ClaimQueue, EndpointQueue
 from duetime.engine.pace import Pace
 from duetime.ports.executor import NotSent, always
 
