@@ -562,11 +562,11 @@ class TestWorkers:
         (held,) = ada.post("/workers/poll", {"worker_id": own, "free": 9, "wait_seconds": 5}).json()["assignments"]
         claim = {name: held[name] for name in ("execution_id", "attempt", "token")}
         said = {
-            "worker_id": other, "running": [held["execution_id"]], "unbegun": [held["execution_id"]],
+            "worker_id": other, "running": [claim], "unbegun": [claim],
             "ended": [{**claim, "started_at": 0, "ended_at": 1, "result": "1"}],
             "notes": [{**claim, "text": "not mine", "progress": 1}],
         }  # fmt: skip
-        assert eve.post("/workers/report", said).json() == {"refused": [held["execution_id"]]}
+        assert eve.post("/workers/report", said).json() == {"refused": [claim]}
         assert ada.executions(job_id)[0]["state"] == "RUNNING"
         assert "not mine" not in ada.get(f"/executions/{held['execution_id']}/logs").json()["logs"]
         assert [it["worker_id"] for it in eve.get("/workers").json()["workers"]] == [other]

@@ -91,9 +91,37 @@ class TestWorkers:
             answer = people.ada.post("/workers/poll", {"worker_id": odd, "free": 1, "wait_seconds": 0})
             assert answer.status in (400, 404), answer
         for odd in ("", "x", "\u2603", "0198c0de-1234-7abc-8def-0123456789ab"):
-            claim = {"execution_id": odd, "attempt": 1, "token": 2**60, "started_at": 0, "ended_at": 2**53}
-            said = {"worker_id": joined, "running": [odd], "ended": [claim], "unbegun": [odd]}
-            assert people.ada.post("/workers/report", said).json() == {"refused": [odd]}
+            claim = {"execution_id": odd, "attempt": 1, "token": 2**60}
+            ended = {**claim, "started_at": 0, "ended_at": 2**53}
+            said = {"worker_id": joined, "running": [claim], "ended": [ended], "unbegun": [claim]}
+            assert people.ada.post("/workers/report", said).json() == {"refused": [claim]}
+
+    @pytest.mark.parametrize("field", ["running", "unbegun"])
+    def test_a_report_that_names_executions_without_attempt_and_token_is_refused(
+        self, people: People, field: str
+    ) -> None:
+        joined = people.ada.post("/workers/join", {"name": "w", "functions": ["f"], "slots": 1}).json()["worker_id"]
+        odd = "0198c0de-1234-7abc-8def-0123456789ab"
+        for said in (odd, {"execution_id": odd}, {"execution_id": odd, "attempt": 1}):
+            body = {"worker_id": joined, "running": [], field: [said]}
+            refused(people.ada.post("/workers/report", body), 400, "INVALID_REQUEST")
+
+    def test_a_give_back_that_is_sent_again_releases_nothing_that_was_claimed_anew(self, people: People) -> None:
+        ada = people.ada
+        name = "given.back"
+        worker = ada.post("/workers/join", {"name": "w", "functions": [name], "slots": 1}).json()["worker_id"]
+        asked = {"worker_id": worker, "free": 1, "wait_seconds": 5}
+        job_id = ada.create(
+            **{**CALL, "schedule": "immediate", "payload": {"function": name}, "delivery": "at_most_once"}
+        )
+        claims = []
+        for _ in range(2):
+            (held,) = ada.post("/workers/poll", asked).json()["assignments"]
+            claims.append({name: held[name] for name in ("execution_id", "attempt", "token")})
+            said = {"worker_id": worker, "running": [], "unbegun": [claims[0]]}
+            assert ada.post("/workers/report", said).json() == {}
+        assert [claim["token"] for claim in claims] == [1, 2]
+        assert ada.executions(job_id)[0]["state"] == "RUNNING"
 
     def test_a_function_is_handed_out_carried_out_and_told(self, people: People) -> None:
         ada = people.ada

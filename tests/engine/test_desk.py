@@ -14,7 +14,7 @@ from duetime.domain.instants import SECOND
 from duetime.domain.job import Delivery, PythonJob, RetryPolicy
 from duetime.domain.payloads import PythonCall
 from duetime.domain.states import ErrorType, State
-from duetime.domain.work import Assignment, Ended, Joining, Note, Polling, Reported, Reporting
+from duetime.domain.work import Assignment, Ended, Joining, Note, Polling, Reported, Reporting, WorkClaim
 from engine.stage import Stage, until
 from samples import NOW, TENANT, spec
 
@@ -32,17 +32,17 @@ class Hand:
     def __init__(self, stage: Stage, worker_id: int) -> None:
         self.stage = stage
         self.worker_id = worker_id
-        self.running: list[str] = []
+        self.running: list[WorkClaim] = []
 
     async def poll(self, free: int = 10, wait_seconds: float = 0) -> list[Assignment]:
         polled = await self.stage.engine.desk.poll(TENANT, Polling(self.worker_id, free, wait_seconds))
-        self.running += [one.execution_id for one in polled.assignments]
+        self.running += [one.claim for one in polled.assignments]
         return polled.assignments
 
     async def report(self, *ended: Ended, notes: tuple[Note, ...] = ()) -> Reported:
         for end in ended:
-            if end.execution_id in self.running:
-                self.running.remove(end.execution_id)
+            if end.claim in self.running:
+                self.running.remove(end.claim)
         reporting = Reporting(self.worker_id, list(self.running), list(ended), list(notes))
         return await self.stage.engine.desk.report(TENANT, reporting)
 
@@ -267,10 +267,55 @@ async def test_what_was_not_begun_is_given_back_at_once_with_no_attempt_counted(
     await stage.tick()
     hand = await hire(stage)
     (one,) = await hand.poll()
-    await stage.engine.desk.report(TENANT, Reporting(hand.worker_id, [], unbegun=[one.execution_id]))
+    await stage.engine.desk.report(TENANT, Reporting(hand.worker_id, [], unbegun=[one.claim]))
     assert await stage.states(job_id) == [State.QUEUED]
     (again,) = await (await hire(stage)).poll()
     assert (again.attempt, again.token) == (1, 2)
+
+
+async def test_a_give_back_that_is_sent_again_releases_nothing_that_was_claimed_anew(stage: Stage):
+    await stage.join()
+    job_id = await stage.add_job(call(ADD, delivery=Delivery.AT_MOST_ONCE))
+    await stage.tick()
+    hand = await hire(stage)
+    (one,) = await hand.poll()
+    given_back = Reporting(hand.worker_id, [], unbegun=[one.claim])
+    await stage.engine.desk.report(TENANT, given_back)  # the answer is lost on its way
+    (again,) = await hand.poll()  # and it begins
+    await stage.engine.desk.report(TENANT, msgspec.structs.replace(given_back, running=[again.claim]))
+    assert await (await hire(stage)).poll() == []
+    assert await stage.states(job_id) == [State.RUNNING]
+    assert (await hand.report(done(again, "3"))).refused == []
+
+
+async def test_a_worker_that_runs_an_older_claim_never_got_the_newer_one(stage: Stage):
+    await stage.join()
+    job_id = await stage.add_job(call(ADD))
+    await stage.tick()
+    hand = await hire(stage)
+    (one,) = await hand.poll()
+    await stage.engine.desk.report(TENANT, Reporting(hand.worker_id, [], unbegun=[one.claim]))
+    await hand.poll()
+    hand.running = [one.claim]  # the answer to the second poll is lost
+    for _ in range(8):
+        stage.clock.advance(1)
+        await hand.report()
+    assert await stage.states(job_id) == [State.QUEUED]
+
+
+async def test_an_end_and_a_note_of_an_older_claim_leave_the_newer_one_alone(stage: Stage):
+    await stage.join()
+    job_id = await stage.add_job(call(ADD))
+    await stage.tick()
+    hand = await hire(stage)
+    (one,) = await hand.poll()
+    await stage.engine.desk.report(TENANT, Reporting(hand.worker_id, [], unbegun=[one.claim]))
+    (again,) = await hand.poll()
+    note = Note(one.execution_id, one.attempt, one.token, progress=msgspec.Raw(b"41"))
+    reported = await hand.report(done(one, "old"), done(again, "new"), notes=(note,))
+    assert reported.refused == [one.claim]
+    (ended,) = await stage.executions(job_id)
+    assert (ended.state, ended.response) == (State.COMPLETED, "new")
 
 
 async def test_what_is_to_stop_is_told_with_the_next_report(stage: Stage):
@@ -281,7 +326,7 @@ async def test_what_is_to_stop_is_told_with_the_next_report(stage: Stage):
     (one,) = await hand.poll()
     await stage.apply(c.CancelExecution(stage.clock.now(), TENANT, one.execution_id))
     stage.clock.advance(2)
-    assert (await hand.report()).cancel == [one.execution_id]
+    assert (await hand.report()).cancel == [one.claim]
     await hand.report(done(one, error_type="cancelled", error_message="cancelled on request"))
     assert await stage.states(job_id) == [State.CANCELLED]
 
@@ -293,7 +338,7 @@ async def test_an_end_that_is_reported_twice_counts_once(stage: Stage):
     hand = await hire(stage)
     (one,) = await hand.poll()
     assert (await hand.report(done(one, "3"))).refused == []
-    assert (await hand.report(done(one, "4"))).refused == [one.execution_id]
+    assert (await hand.report(done(one, "4"))).refused == [one.claim]
     (ended,) = await stage.executions(job_id)
     assert ended.response == "3"
 
@@ -305,7 +350,7 @@ async def test_an_end_with_an_old_token_is_refused(stage: Stage):
     hand = await hire(stage)
     (one,) = await hand.poll()
     stale = msgspec.structs.replace(done(one, "3"), token=one.token - 1)
-    assert (await hand.report(stale)).refused == [one.execution_id]
+    assert (await hand.report(stale)).refused == [stale.claim]
     assert await stage.states(job_id) == [State.RUNNING]
 
 
@@ -315,7 +360,7 @@ async def test_another_worker_cant_end_what_is_not_its_own(stage: Stage):
     await stage.tick()
     hand, other = await hire(stage), await hire(stage, "other.function")
     (one,) = await hand.poll()
-    assert (await other.report(done(one, "3"))).refused == [one.execution_id]
+    assert (await other.report(done(one, "3"))).refused == [one.claim]
     assert await stage.states(job_id) == [State.RUNNING]
 
 

@@ -22,6 +22,7 @@ from duetime.domain.work import (
     Polling,
     Reported,
     Reporting,
+    WorkClaim,
 )
 from duetime.functions.registry import Registry
 from duetime.functions.source import SourceAway, SourceRefused, UnknownWorker
@@ -57,6 +58,7 @@ class Stage:
         self.reports: list[int] = []  # how many ends each had
         self.frees: list[int] = []
         self.left: list[int] = []
+        self.unbegun: list[WorkClaim] = []
         self.cancelled: set[str] = set()
         self.is_away = False
         self.loses_answers = False
@@ -88,7 +90,7 @@ class Stage:
         self._token += 1
         self.waiting.append(
             Assignment(
-                execution_id, "j1", "a job", function, args, kwargs, attempt, self._token, NOW, Trigger.SCHEDULE,
+                execution_id, attempt, self._token, "j1", "a job", function, args, kwargs, NOW, Trigger.SCHEDULE,
                 timeout_seconds, progress,
             )
         )  # fmt: skip
@@ -172,12 +174,13 @@ class Stage:
                     self.progress[note.execution_id] = msgspec.json.decode(note.progress)
         refused = [ended for ended in reporting.ended if not self._end(reporting.worker_id, ended)]
         self.refused += refused
+        self.unbegun += reporting.unbegun
         self._give_back_unheard(reporting)
         self.changed.set()
         if self.loses_answers:
             raise SourceAway("the answer was lost")
-        mine = [held.assignment.execution_id for held in self.held.values() if held.worker_id == reporting.worker_id]
-        return Reported([e for e in mine if e in self.cancelled], [ended.execution_id for ended in refused])
+        mine = [held.assignment.claim for held in self.held.values() if held.worker_id == reporting.worker_id]
+        return Reported([it for it in mine if it.execution_id in self.cancelled], [ended.claim for ended in refused])
 
     async def leave(self, leaving: Leaving) -> None:
         self._look(leaving.worker_id)
@@ -221,7 +224,7 @@ class Stage:
         running, last = set(reporting.running), self.polls.get(reporting.worker_id, 0)
         for held in list(self.held.values()):
             is_mine = held.worker_id == reporting.worker_id and held.poll < last
-            if is_mine and held.assignment.execution_id not in running:
+            if is_mine and held.assignment.claim not in running:
                 self._give_back(held)
 
 

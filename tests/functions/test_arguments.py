@@ -42,7 +42,7 @@ class Database:
 
 
 def context() -> Context:
-    assignment = Assignment("e1", "j1", "a job", "f", [], {}, 1, 1, 0, Trigger.MANUAL, 1.0)
+    assignment = Assignment("e1", 1, 1, "j1", "a job", "f", [], {}, 0, Trigger.MANUAL, 1.0)
     return Context(assignment, lambda stream, text: None, lambda raw: None)
 
 

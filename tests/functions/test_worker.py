@@ -271,6 +271,7 @@ async def test_what_was_fetched_ahead_and_waits_behind_long_calls_is_given_back(
         stage.polls[1] += 1  # the answer has come
         await stage.until(lambda: ahead not in stage.held)
         assert [claim.execution_id for claim in stage.waiting] == [ahead]
+        assert stage.unbegun == [given[0].claim]
         gate.open()
         await stage.end_of(ahead)
     assert len(stage.ends[ahead]) == 1
@@ -322,6 +323,19 @@ async def test_a_running_call_that_is_cancelled_stops(kind: str):
         gate.open()
         await stage.until(lambda: bool(stage.ends[two]))
     assert stage.ends[two][0].error_type is None
+
+
+async def test_a_cancel_of_an_older_claim_stops_nothing():
+    stage = Stage()
+    gate = Gate(stage)
+    async with working(stage, gate.registry) as worker:
+        execution_id = stage.add("sync", 1)
+        await stage.until(lambda: gate.begun == [1])
+        (claim,) = worker._runner.running()
+        worker._runner.cancel(msgspec.structs.replace(claim, token=claim.token - 1))
+        gate.open()
+        assert (await stage.end_of(execution_id)).error_type is None
+    assert gate.stopped == []
 
 
 # The source

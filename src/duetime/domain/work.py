@@ -3,6 +3,9 @@
 A worker joins, and has a lease that its reports renew. It polls for assignments, each one attempt of an execution,
 fenced by its token; it reports ends, lines and progress. A worker that is told it is unknown has lost its lease: what
 it runs is another's by now, so it stops that and joins anew.
+
+Whatever either end says of an execution, it says of one claim: id, attempt and token. A report may be sent again after
+its answer was lost, and by then the worker may have claimed the same execution anew.
 """
 
 from __future__ import annotations
@@ -53,17 +56,27 @@ class Polling(Wire, frozen=True):
     wait_seconds: Annotated[float, Meta(ge=0, le=LONGEST_WAIT_SECONDS)] = 20.0
 
 
-class Assignment(Wire, frozen=True):
-    """One attempt to carry out."""
+class WorkClaim(Wire, frozen=True):
+    """An execution as a worker holds it: one attempt, fenced by the token of the claim."""
 
     execution_id: str
+    attempt: int
+    token: int
+
+    @property
+    def claim(self) -> WorkClaim:
+        """The claim alone, without what is said of it."""
+        return WorkClaim(self.execution_id, self.attempt, self.token)
+
+
+class Assignment(WorkClaim, frozen=True):
+    """One attempt to carry out."""
+
     job_id: str
     job_name: str
     function: str
     args: list[Any]
     kwargs: dict[str, Any]
-    attempt: int
-    token: int
     scheduled_at: int  # ms since the epoch
     trigger: Trigger
     timeout_seconds: float
@@ -74,12 +87,9 @@ class Polled(Wire, frozen=True):
     assignments: list[Assignment] = []
 
 
-class Ended(Wire, frozen=True):
+class Ended(WorkClaim, frozen=True):
     """An attempt's end. `error_type` None: the function returned, and `result` is what, as JSON."""
 
-    execution_id: str
-    attempt: int
-    token: int
     started_at: At
     ended_at: At
     error_type: Literal["function_error", "rejected", "timeout", "cancelled"] | None = None
@@ -88,12 +98,9 @@ class Ended(Wire, frozen=True):
     retry_after_seconds: Annotated[float, Meta(ge=0)] | None = None  # as the function asked for
 
 
-class Note(Wire, frozen=True):
+class Note(WorkClaim, frozen=True):
     """What a running attempt said: text for its log, progress for whoever looks and for the attempt after it."""
 
-    execution_id: str
-    attempt: int
-    token: int
     text: Annotated[str, Meta(max_length=LONGEST_NOTE)] = ""
     stream: Literal["stdout", "stderr", "log"] = "log"
     progress: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET  # JSON of LONGEST_PROGRESS characters at most
@@ -105,17 +112,17 @@ class Reporting(Wire, frozen=True):
     worker_id: WorkerId
     # All that it holds: assigned to it, and the end not yet reported. What the ledger has beside them never reached it
     # (an answer was lost on its way), and is given to others.
-    running: Annotated[list[str], Meta(max_length=MOST_RUNNING)]
+    running: Annotated[list[WorkClaim], Meta(max_length=MOST_RUNNING)]
     ended: Annotated[list[Ended], Meta(max_length=MOST_REPORTED)] = []
     notes: Annotated[list[Note], Meta(max_length=MOST_REPORTED)] = []
-    unbegun: Annotated[list[str], Meta(max_length=MOST_RUNNING)] = []  # assigned, not begun, and given back
+    unbegun: Annotated[list[WorkClaim], Meta(max_length=MOST_RUNNING)] = []  # assigned, not begun, and given back
 
 
 class Reported(Wire, frozen=True):
-    """What was reported is durable. `refused`: ends of claims that are no longer this worker's, by execution id."""
+    """What was reported is durable. `refused`: claims whose end did not count, for they are no longer this worker's."""
 
-    cancel: list[str] = []  # executions of this worker that were asked to stop
-    refused: list[str] = []
+    cancel: list[WorkClaim] = []  # claims of this worker whose executions were asked to stop
+    refused: list[WorkClaim] = []
 
 
 class Leaving(Wire, frozen=True):

@@ -36,6 +36,7 @@ from duetime.domain.work import (
     Polling,
     Reported,
     Reporting,
+    WorkClaim,
     error_type_of,
 )
 from duetime.engine.recorder import Recorder, Result
@@ -70,7 +71,7 @@ class _Known(msgspec.Struct):
     endpoints: tuple[int, ...]
     beaten_at: float
     looked_at: float
-    missing: dict[str, float]  # executions that the ledger says it runs and it does not, and since when
+    missing: dict[WorkClaim, float]  # claims that the ledger says it has and it does not, and since when
 
 
 class Desk:
@@ -201,25 +202,30 @@ class Desk:
         held = await self._held(known, reporting)
         await self._keep_notes(reporting.notes, held)
         refused = await self._end(known, reporting.ended, held)
-        if reporting.unbegun:
-            await self._release(known, await self._store.list_runs_of(reporting.worker_id, reporting.unbegun))
+        await self._release(known, await self._runs_of(known, reporting.unbegun))
         return Reported(await self._look(known, reporting), refused)
 
-    async def _held(self, known: _Known, reporting: Reporting) -> dict[str, _Handed]:
+    async def _held(self, known: _Known, reporting: Reporting) -> dict[WorkClaim, _Handed]:
         """What is reported on, as far as it is the worker's: remembered, or read from the ledger."""
-        said: list[Ended | Note] = [*reporting.ended, *reporting.notes]
-        held: dict[str, _Handed] = {}
-        unknown: set[str] = set()
-        for one in said:
-            handed = self._handed.get(one.execution_id)
-            if handed is not None and handed.worker_id == known.record.worker_id and _is_of(one, handed.run):
-                held[one.execution_id] = handed
+        held: dict[WorkClaim, _Handed] = {}
+        unknown: set[WorkClaim] = set()
+        for claim in {said.claim for said in (*reporting.ended, *reporting.notes)}:
+            handed = self._handed.get(claim.execution_id)
+            if handed is not None and handed.worker_id == known.record.worker_id and _claim_of(handed.run) == claim:
+                held[claim] = handed
             else:
-                unknown.add(one.execution_id)
-        if unknown:
-            for run in await self._store.list_runs_of(known.record.worker_id, sorted(unknown)):
-                held[run.execution_id] = self._hand(run, known.record.worker_id, self._secrets(run))
+                unknown.add(claim)
+        for run in await self._runs_of(known, unknown):
+            held[_claim_of(run)] = self._hand(run, known.record.worker_id, self._secrets(run))
         return held
+
+    async def _runs_of(self, known: _Known, claims: Collection[WorkClaim]) -> list[Run]:
+        """Those of the claims that the worker holds still: an execution may be claimed anew since it said so."""
+        if not claims:
+            return []
+        wanted = frozenset(claims)
+        runs = await self._store.list_runs_of(known.record.worker_id, sorted({claim.execution_id for claim in wanted}))
+        return [run for run in runs if _claim_of(run) in wanted]
 
     def _secrets(self, run: Run) -> Sequence[str]:
         try:
@@ -227,11 +233,11 @@ class Desk:
         except SealBroken:
             return ()  # nobody could hand it out either
 
-    async def _keep_notes(self, notes: Sequence[Note], held: dict[str, _Handed]) -> None:
+    async def _keep_notes(self, notes: Sequence[Note], held: dict[WorkClaim, _Handed]) -> None:
         commands: list[Command] = []
         for note in notes:
-            handed = held.get(note.execution_id)
-            if handed is None or not _is_of(note, handed.run):
+            handed = held.get(note.claim)
+            if handed is None:
                 continue
             if note.text and self._logs is not None:
                 if handed.log is None:
@@ -246,19 +252,20 @@ class Desk:
         if commands:
             await self._store.apply(commands)
 
-    async def _end(self, known: _Known, ended: Sequence[Ended], held: dict[str, _Handed]) -> list[str]:
+    async def _end(self, known: _Known, ended: Sequence[Ended], held: dict[WorkClaim, _Handed]) -> list[WorkClaim]:
         results: list[Result] = []
-        refused: list[str] = []
+        refused: list[WorkClaim] = []
         for end in ended:
-            handed = held.get(end.execution_id)
-            if handed is None or not _is_of(end, handed.run):
-                refused.append(end.execution_id)
+            handed = held.get(end.claim)
+            if handed is None:
+                refused.append(end.claim)
                 continue
             results.append((handed.run, self._concluded(end, handed)))
         if results:
             for run, _ in results:
-                await _close_log(held[run.execution_id])
-            refused += await self._recorder.record(known.record.worker_id, results)
+                await _close_log(held[_claim_of(run)])
+            late = await self._recorder.record(known.record.worker_id, results)
+            refused += [_claim_of(run) for run, _ in results if run.execution_id in late]
             for run, _ in results:
                 self._handed.pop(run.execution_id, None)
         return refused
@@ -273,22 +280,23 @@ class Desk:
         took = min(max(0, end.ended_at - end.started_at), now)
         return conclude(handed.run, outcome, now - took, now, self._chance())
 
-    async def _look(self, known: _Known, reporting: Reporting) -> list[str]:
+    async def _look(self, known: _Known, reporting: Reporting) -> list[WorkClaim]:
         """Now and then: what is it to stop, and does it know of all that it runs? Answers the first."""
         now = self._clock.monotonic()
         if now - known.looked_at < min(LOOK_SECONDS, self._lease / 4):
             return []
         known.looked_at = now
-        claims = await self._store.list_claims(known.record.worker_id, MOST_REMEMBERED)
-        has = {*reporting.running, *(end.execution_id for end in reporting.ended)}
-        known.missing = {id: known.missing.get(id, now) for id, _ in claims if id not in has}
-        if lost := [id for id, since in known.missing.items() if now - since > self._lease]:
+        listed = await self._store.list_claims(known.record.worker_id, MOST_REMEMBERED)
+        claims = {WorkClaim(id, attempt, token): is_to_stop for id, attempt, token, is_to_stop in listed}
+        has = {*reporting.running, *(end.claim for end in reporting.ended)}
+        known.missing = {claim: known.missing.get(claim, now) for claim in claims if claim not in has}
+        if lost := [claim for claim, since in known.missing.items() if now - since > self._lease]:
             await self._give_back(known, lost)
-        return [id for id, is_to_stop in claims if is_to_stop]
+        return [claim for claim, is_to_stop in claims.items() if is_to_stop]
 
-    async def _give_back(self, known: _Known, lost: Sequence[str]) -> None:
+    async def _give_back(self, known: _Known, lost: Sequence[WorkClaim]) -> None:
         """What the ledger has it run, and it has not heard of for a whole lease, it never got."""
-        runs = await self._store.list_runs_of(known.record.worker_id, lost)
+        runs = await self._runs_of(known, lost)
         if runs:
             log.warning("runs never reached their worker: given back", worker=known.record.name, count=len(runs))
             # It may be on its way still: what is to run at most once is not given to another for that.
@@ -353,7 +361,7 @@ class Desk:
 
 def _assignment(run: Run, call: PythonCall, progress: Any) -> Assignment:
     return Assignment(
-        run.execution_id, run.job_id, run.spec.name, call.function, call.args, call.kwargs, run.attempt, run.token,
+        run.execution_id, run.attempt, run.token, run.job_id, run.spec.name, call.function, call.args, call.kwargs,
         run.scheduled_at, run.trigger, run.spec.timeout_seconds, progress,
     )  # fmt: skip
 
@@ -364,8 +372,8 @@ async def _close_log(handed: _Handed) -> None:
         handed.log = None
 
 
-def _is_of(said: Ended | Note, run: Run) -> bool:
-    return said.attempt == run.attempt and said.token == run.token
+def _claim_of(run: Run) -> WorkClaim:
+    return WorkClaim(run.execution_id, run.attempt, run.token)
 
 
 def _unknown(worker_id: int) -> NotFound:

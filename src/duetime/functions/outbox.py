@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from typing import NamedTuple
 
-from duetime.domain.work import MOST_REPORTED, MOST_RUNNING, Ended, Note
+from duetime.domain.work import MOST_REPORTED, MOST_RUNNING, Ended, Note, WorkClaim
 from duetime.functions.calls import Call
 
 LINGER_SECONDS = 0.003
@@ -21,7 +21,7 @@ MOST_TEXT = 1_048_576  # characters of notes in one report, and of results: with
 class Batch(NamedTuple):
     ended: list[Ended]
     notes: list[Note]
-    unbegun: list[str]
+    unbegun: list[WorkClaim]
 
 
 class Outbox:
@@ -29,7 +29,7 @@ class Outbox:
         self._loop = asyncio.get_running_loop()
         self._ended: deque[Ended] = deque()
         self._notes: deque[Note] = deque()
-        self._unbegun: list[str] = []
+        self._unbegun: list[WorkClaim] = []
         self._noisy: deque[Call] = deque()  # have said something since they were looked at last
         self._is_noise_told = False
         self._due = asyncio.Event()
@@ -43,12 +43,12 @@ class Outbox:
     def is_empty(self) -> bool:
         return not self._ended and not self._notes and not self._noisy and not self._unbegun
 
-    def unsaid(self) -> list[str]:
-        return [ended.execution_id for ended in self._ended]
+    def unsaid(self) -> list[WorkClaim]:
+        return [ended.claim for ended in self._ended]
 
-    def give_back(self, execution_id: str) -> None:
+    def give_back(self, claim: WorkClaim) -> None:
         """It was never begun, and others may have it, at once."""
-        self._unbegun.append(execution_id)
+        self._unbegun.append(claim)
         self._due.set()
 
     def put(self, call: Call, ended: Ended) -> None:

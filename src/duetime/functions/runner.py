@@ -14,7 +14,7 @@ from typing import Literal
 
 import structlog
 
-from duetime.domain.work import Assignment, Ended
+from duetime.domain.work import Assignment, Ended, WorkClaim
 from duetime.functions.calls import Call, Now, end_of, perform_async
 from duetime.functions.outbox import Outbox
 from duetime.functions.pools import Pool, PoolEvents, Take
@@ -60,9 +60,9 @@ class Runner:
         """For how long, of all its time, it has held a call."""
         return self._busy_seconds + (monotonic() - self._busy_since if self._calls else 0.0)
 
-    def running(self) -> list[str]:
-        """The executions it holds. What it held and is not among them any more goes to other workers."""
-        return list(self._calls)
+    def running(self) -> list[WorkClaim]:
+        """The claims it holds. What it held and is not among them any more goes to other workers."""
+        return [call.assignment.claim for call in self._calls.values()]
 
     def room(self) -> int:
         """Slots that nothing is held for. A function that was given up but goes on has its slot still."""
@@ -191,14 +191,14 @@ class Runner:
                     self._stop(call, "timeout")
             elif moment - call.offered_at >= RETURN_SECONDS and self._withdraw(call):
                 self._abandon(call)
-                self._outbox.give_back(call.assignment.execution_id)
+                self._outbox.give_back(call.assignment.claim)
                 self._settle_soon()
         if self._calls:
             self._sweeper = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._sweep)
 
-    def cancel(self, execution_id: str) -> None:
-        call = self._calls.get(execution_id)
-        if call is not None and call.verdict is None:
+    def cancel(self, claim: WorkClaim) -> None:
+        call = self._calls.get(claim.execution_id)
+        if call is not None and call.verdict is None and call.assignment.claim == claim:
             self._stop(call, "cancelled")
 
     def _stop(self, call: Call, verdict: Literal["timeout", "cancelled"]) -> None:
@@ -238,7 +238,7 @@ class Runner:
         waiting = [call for call in self._calls.values() if not call.began_at and self._withdraw(call)]
         for call in waiting:
             self._abandon(call)
-            self._outbox.give_back(call.assignment.execution_id)
+            self._outbox.give_back(call.assignment.claim)
         return len(waiting)
 
     def abandon(self) -> int:

@@ -239,12 +239,12 @@ class Worker:
             return reported
 
     def _act_on(self, reported: Reported) -> None:
-        for execution_id in reported.cancel:
-            self._runner.cancel(execution_id)
+        for claim in reported.cancel:
+            self._runner.cancel(claim)
         if reported.refused:
             log.warning(
                 "results were refused: the executions are no longer this worker's",
-                count=len(reported.refused), executions=reported.refused[:10],
+                count=len(reported.refused), executions=[claim.execution_id for claim in reported.refused[:10]],
             )  # fmt: skip
 
     # Away, and away for good

@@ -273,8 +273,8 @@ class Store(Protocol):
     async def list_runs_of(self, worker_id: int, execution_ids: Sequence[str]) -> list[Run]:
         """Those of the executions that it (a worker, or a node) runs now."""
 
-    async def list_claims(self, worker_id: int, limit: int) -> list[tuple[str, bool]]:
-        """What a worker runs: execution ids, and whether each was asked to stop."""
+    async def list_claims(self, worker_id: int, limit: int) -> list[tuple[str, int, int, bool]]:
+        """What a worker runs: execution id, attempt and token of each claim, and whether it was asked to stop."""
 
     async def list_node_claims(self, node: int, limit: int) -> list[tuple[str, int]]:
         """What a node runs: execution ids and tokens. It may take a while: it is for a look now and then."""

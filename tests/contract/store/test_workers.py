@@ -133,7 +133,7 @@ async def test_a_worker_sees_what_it_runs_and_what_is_to_stop(store: Store):
     first, second = await waiting(store), await waiting(store)
     await claim(store, worker, AT)
     await one(store, c.CancelExecution(NOW, TENANT, second))
-    assert sorted(await store.list_claims(worker, 10)) == sorted([(first, False), (second, True)])
+    assert sorted(await store.list_claims(worker, 10)) == sorted([(first, 1, 1, False), (second, 1, 1, True)])
     assert await store.list_claims(other, 10) == []
     runs = await store.list_runs_of(worker, [first, second, new_id()])
     assert {(run.execution_id, run.cancel_requested) for run in runs} == {(first, False), (second, True)}

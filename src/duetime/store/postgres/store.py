@@ -150,9 +150,9 @@ class PostgresStore:
         values = {"worker": worker_id, "ids": [id for id in execution_ids if is_id(id)]}
         return decode_apart(Run, await self._text(self._engine_reads, self._sql["list_runs_of"], values))[0]
 
-    async def list_claims(self, worker_id: int, limit: int) -> list[tuple[str, bool]]:
+    async def list_claims(self, worker_id: int, limit: int) -> list[tuple[str, int, int, bool]]:
         values = {"worker": worker_id, "limit": limit}
-        return await self._read(self._engine_reads, self._sql["list_claims"], tuple[str, bool], values)
+        return await self._read(self._engine_reads, self._sql["list_claims"], tuple[str, int, int, bool], values)
 
     async def list_node_claims(self, node: int, limit: int) -> list[tuple[str, int]]:
         values = {"node": node, "limit": limit}

@@ -122,7 +122,7 @@ FROM open_runs AS r JOIN jobs AS j ON j.id = r.job
 WHERE r.state = 'RUNNING' AND r.node = :worker::integer AND r.execution = ANY (:ids::uuid[]);
 
 -- name: list_claims
-SELECT json_build_array(execution, cancel_requested)::text AS row FROM open_runs
+SELECT json_build_array(execution, attempt, token, cancel_requested)::text AS row FROM open_runs
 WHERE state = 'RUNNING' AND node = :worker::integer LIMIT :limit::bigint;
 
 -- name: list_node_claims

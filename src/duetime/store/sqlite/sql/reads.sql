@@ -106,7 +106,7 @@ CROSS JOIN jobs AS j ON j.id = e.job
 WHERE e.state = 'RUNNING' AND e.node = :worker;
 
 -- name: list_claims
-SELECT '["' || uuid_text(id) || '",' || iif(cancel_requested, 'true', 'false') || ']' AS row
+SELECT '["' || uuid_text(id) || '",' || attempt || ',' || token || ',' || iif(cancel_requested, 'true', 'false') || ']' AS row
 FROM executions INDEXED BY executions_of_worker
 WHERE state = 'RUNNING' AND endpoint < 0 AND node = :worker LIMIT :limit;
 
