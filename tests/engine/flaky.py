@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from duetime.domain.commands import Command
-from duetime.domain.errors import Overloaded
+from duetime.domain.commands import Command, Finish, Fire, Release
+from duetime.domain.errors import Overloaded, TimedOut
 from duetime.ports.store import Store
 
 
@@ -18,6 +18,8 @@ class FlakyStore:
         self.failed = 0
         self._gates: dict[type[Command], asyncio.Event] = {}
         self.held: list[Command] = []  # asked for, and waiting at a gate
+        self._most: dict[type[Command], int] = {}
+        self.sizes: list[int] = []  # of the commands that have a bound, in the order in which they were asked for
 
     def fail_next(self, kind: type[Command], times: int = 1) -> None:
         self._failures[kind] = times
@@ -26,12 +28,21 @@ class FlakyStore:
         """Commands of this kind are not written until the event that this answers is set."""
         return self._gates.setdefault(kind, asyncio.Event())
 
+    def write_in_time(self, kind: type[Command], most: int) -> None:
+        """A command of this kind with more rows than that takes too long, however often it is asked for."""
+        self._most[kind] = most
+
     async def apply(self, commands: Sequence[Command]) -> list[Any]:
         for command in commands:
             if self._failures.get(type(command), 0):
                 self._failures[type(command)] -= 1
                 self.failed += 1
                 raise Overloaded("the disk is full, nothing was written; free some space and try again")
+        for command in commands:
+            if (most := self._most.get(type(command))) is not None:
+                self.sizes.append(_rows(command))
+                if _rows(command) > most:
+                    raise TimedOut("the database did not answer in time, nothing was changed; try again")
         for command in commands:
             if (gate := self._gates.get(type(command))) is not None and not gate.is_set():
                 self.held.append(command)
@@ -41,3 +52,15 @@ class FlakyStore:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
+
+
+def _rows(command: Command) -> int:
+    match command:
+        case Finish():
+            return len(command.attempts)
+        case Release():
+            return len(command.runs)
+        case Fire():
+            return len(command.moves)
+        case _:
+            return 1

@@ -14,6 +14,7 @@ DuetimeError
 │   ├── RateLimited         429  too many requests
 │   ├── QuotaExceeded       429  too many new jobs
 │   └── Overloaded          503
+│       └── TimedOut        503  the store did not answer in time: less at once may be written
 ├── InsufficientStorage     507  the store is as full as it may be
 └── StaleWrite              –    a write that carries an old token or comes from a void node: refused, logged
     └── StaleEpoch          –    a write for a shard that another owner has taken since
@@ -130,6 +131,10 @@ class QuotaExceeded(ComeBack):
 class Overloaded(ComeBack):
     code = "OVERLOADED"
     status = 503
+
+
+class TimedOut(Overloaded):
+    """The store did not answer in time. Whoever wrote much at once writes less the next time (`domain.page_size`)."""
 
 
 class InsufficientStorage(DuetimeError):

@@ -39,6 +39,7 @@ from duetime.domain.work import (
     WorkClaim,
     error_type_of,
 )
+from duetime.engine.pages import Pages
 from duetime.engine.recorder import Recorder, Result
 from duetime.ports.clock import Clock
 from duetime.ports.logs import LogStore, LogWriter
@@ -49,6 +50,8 @@ log = structlog.get_logger()
 
 MOST_REMEMBERED = 50_000  # runs that were handed out here
 MOST_BYTES = 4 * 1024 * 1024  # of arguments in one answer
+RELEASE_PAGE = 2048
+PROGRESS_PAGE = 200  # each is a command of its own
 LOOK_SECONDS = 1.0  # how often a poll looks by itself: a hint may be lost
 
 
@@ -93,6 +96,8 @@ class Desk:
         self._workers: dict[int, _Known] = {}
         self._waiting: set[asyncio.Event] = set()
         self._closed = False
+        self._releases = Pages(RELEASE_PAGE)
+        self._saves = Pages(PROGRESS_PAGE)
 
     def hint(self) -> None:
         """Something may wait for a worker."""
@@ -202,7 +207,7 @@ class Desk:
         held = await self._held(known, reporting)
         await self._keep_notes(reporting.notes, held)
         refused = await self._end(known, reporting.ended, held)
-        await self._release(known, await self._runs_of(known, reporting.unbegun))
+        await self._releases.write(reporting.unbegun, lambda page: self._release(known, page))
         return Reported(await self._look(known, reporting), refused)
 
     async def _held(self, known: _Known, reporting: Reporting) -> dict[WorkClaim, _Handed]:
@@ -249,8 +254,7 @@ class Desk:
                     run = handed.run
                     kept = None if value == "null" else value
                     commands.append(SaveProgress(run.execution_id, run.job_id, run.attempt, run.token, kept))
-        if commands:
-            await self._store.apply(commands)
+        await self._saves.write(commands, self._store.apply)
 
     async def _end(self, known: _Known, ended: Sequence[Ended], held: dict[WorkClaim, _Handed]) -> list[WorkClaim]:
         results: list[Result] = []
@@ -290,8 +294,8 @@ class Desk:
         claims = {WorkClaim(id, attempt, token): is_to_stop for id, attempt, token, is_to_stop in listed}
         has = {*reporting.running, *(end.claim for end in reporting.ended)}
         known.missing = {claim: known.missing.get(claim, now) for claim in claims if claim not in has}
-        if lost := [claim for claim, since in known.missing.items() if now - since > self._lease]:
-            await self._give_back(known, lost)
+        lost = [claim for claim, since in known.missing.items() if now - since > self._lease]
+        await self._releases.write(lost, lambda page: self._give_back(known, page))
         return [claim for claim, is_to_stop in claims.items() if is_to_stop]
 
     async def _give_back(self, known: _Known, lost: Sequence[WorkClaim]) -> None:
@@ -304,9 +308,12 @@ class Desk:
             once = [run for run in runs if run.spec.delivery is Delivery.AT_MOST_ONCE]
             if once:
                 await self._recorder.record(known.record.worker_id, [(run, lapse(run, now)) for run in once])
-            await self._release(known, [run for run in runs if run not in once])
+            await self._release_runs(known, [run for run in runs if run not in once])
 
-    async def _release(self, known: _Known, runs: Sequence[Run]) -> None:
+    async def _release(self, known: _Known, claims: Sequence[WorkClaim]) -> None:
+        await self._release_runs(known, await self._runs_of(known, claims))
+
+    async def _release_runs(self, known: _Known, runs: Sequence[Run]) -> None:
         if runs:
             await self._apply(Release(known.record.worker_id, self._clock.now(), tuple(runs)))
             self._recorder.waiting_hint(0)

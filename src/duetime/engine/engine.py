@@ -15,7 +15,7 @@ import structlog
 
 from duetime.domain.breaker import Rules
 from duetime.domain.commands import Release, StartNode, StopNode
-from duetime.domain.errors import StaleWrite
+from duetime.domain.errors import StaleWrite, TimedOut
 from duetime.domain.execution import Run
 from duetime.domain.hint import Hint
 from duetime.domain.instants import LATEST, SECOND
@@ -28,6 +28,7 @@ from duetime.engine.follow_ups import FollowUps
 from duetime.engine.ledger_check import LedgerCheck
 from duetime.engine.membership import Membership
 from duetime.engine.ownership import Ownership
+from duetime.engine.pages import Pages
 from duetime.engine.reconciler import Reconciler
 from duetime.engine.recorder import Recorder
 from duetime.engine.retention import Retention
@@ -49,6 +50,8 @@ from duetime.telemetry.events import EventHub
 WORKER = "worker"
 REJOIN_SECONDS = 1.0
 HINTED_AHEAD = 2 * SECOND  # what is due later, its owner finds by itself
+RELEASE_PAGE = 2048
+MOST_TIMEOUTS = 3  # while a node stops: what could not be given back by then, others take over
 
 log = structlog.get_logger()
 
@@ -219,10 +222,22 @@ class Engine:
 
     async def _give_back(self, runs: Collection[Run]) -> None:
         """The clock may have been set back since they were claimed: by now, the instant of some may be yet to come."""
-        now, by_instant = self._clock.now(), defaultdict[int, list[Run]](list)
-        for run in runs:
-            by_instant[max(now, run.scheduled_at)].append(run)
-        await self._store.apply([Release(self.node, at, tuple(page)) for at, page in by_instant.items()])
+        now, pages, timeouts = self._clock.now(), Pages(RELEASE_PAGE), 0
+        left = sorted(runs, key=lambda run: max(now, run.scheduled_at))
+        while left:
+            page = left[: pages.size]
+            by_instant = defaultdict[int, list[Run]](list)
+            for run in page:
+                by_instant[max(now, run.scheduled_at)].append(run)
+            try:
+                with pages.writing(len(page)):
+                    await self._store.apply([Release(self.node, at, tuple(some)) for at, some in by_instant.items()])
+            except TimedOut:
+                timeouts += 1
+                if timeouts > MOST_TIMEOUTS:
+                    raise
+                continue
+            left = left[len(page) :]
 
     async def _try(self, step: Coroutine[Any, Any, object]) -> bool:
         try:

@@ -11,6 +11,7 @@ from duetime.domain.errors import DuetimeError
 from duetime.domain.execution import Attempted, Run, lapse
 from duetime.domain.instants import SECOND
 from duetime.engine.follow_ups import FollowUps
+from duetime.engine.pages import Pages
 from duetime.engine.service import Service
 from duetime.ports.clock import Clock
 from duetime.ports.store import Store
@@ -36,7 +37,7 @@ class Reconciler(Service):
         self._gone_nodes = gone_nodes
         self._follow_ups = follow_ups
         self._interval = int(interval_seconds * SECOND)
-        self._batch = batch
+        self._pages = Pages(batch)
         self._next_at = 0
         self._is_asked = False
         self._ended: frozenset[int] = frozenset()  # nodes that were found gone and are told so
@@ -76,11 +77,12 @@ class Reconciler(Service):
     async def _take_over(self) -> None:
         """All lapsed runs there are, a page at a time."""
         returned = 0
-        while lapsed := await self._store.list_lapsed_runs(self._node, self._batch):
+        while lapsed := await self._store.list_lapsed_runs(self._node, self._pages.size):
             now = self._clock.now()
             refused = 0
             for page in self._follow_ups.pages([(run, lapse(run, now)) for run in lapsed]):
-                refused += await self._finish(page, now)
+                with self._pages.writing(len(page)):
+                    refused += await self._finish(page, now)
             returned += len(lapsed) - refused
             if refused == len(lapsed):  # somebody else is at it
                 break

@@ -1,4 +1,4 @@
-"""The recorder: writes the ends of attempts, as many as there are, in one commit after the other.
+"""The recorder: writes the ends of attempts, a page in one commit after the other.
 
 A result stays here until it is written: a full disk makes it late, not lost. The dispatcher counts what is here
 against its capacity, so this is bounded too.
@@ -7,7 +7,7 @@ against its capacity, so this is bounded too.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 
 import structlog
@@ -20,6 +20,7 @@ from duetime.domain.job import Overlap
 from duetime.domain.states import OPEN, State, Trigger
 from duetime.engine.breaker import Breaker
 from duetime.engine.follow_ups import FollowUps
+from duetime.engine.pages import Pages
 from duetime.engine.service import Service
 from duetime.ports.clock import Clock
 from duetime.ports.store import Store
@@ -45,7 +46,11 @@ class Recorder(Service):
         self._events = events
         self._follow_ups = follow_ups
         self._results: list[Result] = []
+<<<<<<< HEAD
         self._writing: list[Result] = []
+=======
+        self._pages = Pages(ENOUGH)
+>>>>>>> 65cd256 (What is written in pages shrinks after a timeout: ends that gathered in an outage could be too many for one command for ever)
         self._enough = asyncio.Event()
         self.breaker: Breaker | None = None
         self.is_busy: Callable[[], bool] = lambda: False
@@ -65,11 +70,22 @@ class Recorder(Service):
     async def run_once(self) -> int:
         while self._results:
             await self._gather()
+<<<<<<< HEAD
             self._writing, self._results = self._results, []
             try:
                 await self._record(self._writing)
             except BaseException:
                 self._results = self._writing + self._results
+=======
+            results, self._results = self._results, []
+            written = 0
+            try:
+                async for page, _ in self._record(self._node, results):
+                    written += len(page)
+                    self.recorded([run for run, _ in page])
+            except BaseException:
+                self._results = results[written:] + self._results
+>>>>>>> 65cd256 (What is written in pages shrinks after a timeout: ends that gathered in an outage could be too many for one command for ever)
                 raise
             finally:
                 self._writing = []
@@ -86,16 +102,27 @@ class Recorder(Service):
         await super().stop()
         await self.run_once()
 
-    async def _record(self, results: list[Result]) -> None:
-        await self.record(self._node, results)
-        self.recorded([run for run, _ in results])
-
     async def record(self, node: int, results: Sequence[Result]) -> frozenset[str]:
-        """Write ends of attempts that `node` (or a worker) made, now. Answers the executions whose end was refused."""
+        """Write ends of attempts that `node` (or a worker) made, now. Answers the executions whose end was refused.
+
+        Raises TimedOut if a page of them took too long; those before it are written.
+        """
         refused: set[str] = set()
-        for page in self._follow_ups.pages(results):
-            refused |= await self._record_page(node, page)
+        async for _, late in self._record(node, results):
+            refused |= late
         return frozenset(refused)
+
+    async def _record(
+        self, node: int, results: Sequence[Result]
+    ) -> AsyncIterator[tuple[Sequence[Result], frozenset[str]]]:
+        """A page after the other, each as it is written, with those of it that were refused."""
+        written = 0
+        while written < len(results):
+            for page in self._follow_ups.pages(results[written : written + self._pages.size]):
+                with self._pages.writing(len(page)):
+                    refused = await self._record_page(node, page)
+                written += len(page)
+                yield page, refused
 
     async def _record_page(self, node: int, results: Sequence[Result]) -> frozenset[str]:
         now = self._clock.now()

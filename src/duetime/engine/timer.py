@@ -22,6 +22,7 @@ from duetime.domain.plan import DueTimer, FirePlan, Place, plan
 from duetime.engine.armed import ARM_AHEAD, Armed, Due
 from duetime.engine.dispatcher import Dispatcher, Target
 from duetime.engine.ownership import Ownership
+from duetime.engine.pages import Pages
 from duetime.engine.service import Service
 from duetime.ports.clock import Clock
 from duetime.ports.store import Store
@@ -74,6 +75,7 @@ class Timer(Service):
         self._fired: set[Place] = set()  # by the second reading; the first one comes by later
         self._was_beside_at = 0
         self._page = FIRST_PAGE
+        self._pages = Pages(PAGE)
         self._writing: deque[_Writing] = deque()
         self._looked_back_at = 0
         self._offset = clock.now() / SECOND - clock.monotonic()
@@ -117,9 +119,14 @@ class Timer(Service):
                 return 0
             await self._written()
         except BaseException:
+<<<<<<< HEAD
             self._drop()  # what was not written is due still: read it again
+=======
+            armed.drop()  # what was not written is due still: read it again
+            self._page = min(self._page, self._pages.size)
+>>>>>>> 65cd256 (What is written in pages shrinks after a timeout: ends that gathered in an outage could be too many for one command for ever)
             raise
-        self._page = FIRST_PAGE
+        self._page = min(FIRST_PAGE, self._pages.size)
         first_due_at = armed.first_due_at()
         if first_due_at is not None:
             next_at = min(first_due_at, now + SECOND)
@@ -224,7 +231,7 @@ class Timer(Service):
         born = Counter((run.tenant, run.endpoint) for run in page.runs) if claim else Counter[Target]()
         self._writing.append(_Writing(asyncio.create_task(self._write(page, command)), born))
         await self._written(but=1 if self._page >= BURST else 0)
-        self._page = min(self._page * PAGE_GROWTH, PAGE)
+        self._page = min(self._page * PAGE_GROWTH, self._pages.size)
 
     async def _written(self, but: int = 0) -> None:
         """Wait until no more than so many pages are being written; all of them, if one fails."""
@@ -241,7 +248,8 @@ class Timer(Service):
         await asyncio.gather(*(page.task for page in self._writing), return_exceptions=True)
 
     async def _write(self, page: FirePlan, command: Fire) -> None:
-        (fired,) = await self._store.apply([command])
+        with self._pages.writing(len(command.moves)):
+            (fired,) = await self._store.apply([command])
         crash_point("after_fire")
         if isinstance(fired, StaleEpoch):
             log.warning("a fire was refused: another node owns the shard", shard=fired.shard, epoch=fired.epoch)

@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from duetime.domain import commands as c
-from duetime.domain.errors import Overloaded
+from duetime.domain.errors import Overloaded, TimedOut
 from duetime.domain.instants import MINUTE
 from duetime.domain.states import State
 from duetime.ports.store import JobQuery, Store
@@ -175,7 +175,7 @@ async def test_a_write_that_waits_behind_others_is_answered_in_time_too(behind: 
     pauses = (one(behind, c.PauseJob(NOW, TENANT, job_id, "ann", "")) for _ in range(more))
     told = await asyncio.gather(*pauses, return_exceptions=True)
     assert time.monotonic() - began < TIMEOUT * 1.5
-    assert {type(answer) for answer in told} == {Overloaded}
+    assert {type(answer) for answer in told} <= {Overloaded, TimedOut}
     proxy.is_deaf = False
     assert await one(behind, c.PauseJob(NOW, TENANT, job_id, "ann", "")) == "PAUSED"
 
@@ -187,7 +187,7 @@ async def test_a_statement_that_hangs_ends_on_the_server_too(url: str, session: 
     async with session.transaction():
         await session.execute("SELECT 1 FROM timers WHERE job = $1 FOR UPDATE", job_id)
         began = time.monotonic()
-        with pytest.raises(Overloaded, match="did not answer in time, nothing was changed"):
+        with pytest.raises(TimedOut, match="did not answer in time, nothing was changed"):
             await one(store, c.PauseJob(NOW, TENANT, job_id, "ann", ""))
         assert time.monotonic() - began < TIMEOUT * 1.5
         blocked = "SELECT count(*) FROM pg_stat_activity WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid))"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncpg
 
-from duetime.domain.errors import DuetimeError, Overloaded
+from duetime.domain.errors import DuetimeError, Overloaded, TimedOut
 
 AWAY = (
     OSError,  # and TimeoutError
@@ -50,7 +50,7 @@ def unavailable(error: BaseException, what: str) -> DuetimeError:
     if isinstance(error, DuetimeError):
         return error
     if isinstance(error, (TimeoutError, asyncpg.QueryCanceledError, asyncpg.LockNotAvailableError)):
-        return Overloaded(f"the database did not answer in time, {what}; try again", retry_after=2)
+        return TimedOut(f"the database did not answer in time, {what}; try again", retry_after=2)
     if isinstance(error, asyncpg.TooManyConnectionsError):
         return Overloaded(f"the database has no connection left, {what}; try again", retry_after=2)
     if isinstance(error, asyncpg.DiskFullError):

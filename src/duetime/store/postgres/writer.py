@@ -14,7 +14,7 @@ from typing import Any
 
 from duetime.domain import commands as c
 from duetime.domain.capacity import Capacity
-from duetime.domain.errors import Overloaded
+from duetime.domain.errors import Overloaded, TimedOut
 from duetime.store.postgres.connections import Connector
 from duetime.store.postgres.lane import ENGINE, Batch, Lane
 from duetime.store.postgres.partitions import Days
@@ -99,7 +99,7 @@ class Writer:
 def _expire(future: asyncio.Future[list[Any]]) -> None:
     if not future.done():
         future.set_exception(
-            Overloaded("the database did not answer in time; this may be written all the same, so look and try again")
+            TimedOut("the database did not answer in time; this may be written all the same, so look and try again")
         )
 
 

@@ -1,0 +1,131 @@
+"""A store that takes too long over much at once: what had gathered is written all the same, in smaller pages."""
+
+from __future__ import annotations
+
+import pytest
+
+from duetime.domain.commands import Finish, Fire, Release
+from duetime.domain.errors import TimedOut
+from duetime.domain.states import State
+from duetime.domain.work import Reporting
+from duetime.engine.dispatcher import Limits
+from duetime.ports.store import Store
+from engine.flaky import FlakyStore
+from engine.stage import Stage
+from engine.test_desk import ADD, call, done, hire
+from samples import TENANT, spec
+
+MOST_TRIES = 60  # more than it takes to come down to a page of one and to write all of it
+
+
+@pytest.fixture
+def flaky(store: Store) -> FlakyStore:
+    return FlakyStore(store)
+
+
+async def until_written(turn: object, flaky: FlakyStore, **args: object) -> int:
+    """Turn until a turn succeeds; answers how many ran out of time."""
+    for tries in range(MOST_TRIES):
+        try:
+            await turn(**args)  # type: ignore[operator]
+        except TimedOut:
+            continue
+        return tries
+    raise AssertionError(f"after {MOST_TRIES} tries nothing was written: {flaky.sizes}")
+
+
+async def end_many(stage: Stage, count: int) -> list[str]:
+    """So many attempts have ended, and none of them is recorded."""
+    jobs = [await stage.add_job(spec("immediate")) for _ in range(count)]
+    while await stage.engine.timer.run_once() == 0:
+        continue
+    await stage.let_run()
+    return jobs
+
+
+async def test_ends_that_gathered_while_the_store_was_away_are_written_in_pages_that_it_can_write(
+    stage: Stage, flaky: FlakyStore
+):
+    await stage.join(store=flaky)  # type: ignore[arg-type]
+    jobs = await end_many(stage, 100)
+    flaky.write_in_time(Finish, 7)
+    assert await until_written(stage.engine.recorder.run_once, flaky) == 5  # 100, 50, 25, 12; and 12 again, later
+    assert flaky.sizes[:6] == [100, 50, 25, 12, 6, 6]
+    for job_id in jobs:
+        assert await stage.states(job_id) == [State.COMPLETED]
+    assert (stage.engine.dispatcher.room(), stage.engine.dispatcher.running()) == (Limits().capacity, 0)
+
+
+async def test_what_was_written_before_a_page_ran_out_of_time_is_not_written_again(stage: Stage, flaky: FlakyStore):
+    await stage.join(store=flaky)  # type: ignore[arg-type]
+    await end_many(stage, 100)
+    flaky.write_in_time(Finish, 7)
+    await until_written(stage.engine.recorder.run_once, flaky)
+    assert sum(size for size in flaky.sizes if size <= 7) == 100
+
+
+async def test_ends_that_a_worker_reports_are_written_in_pages_too(stage: Stage, flaky: FlakyStore):
+    await stage.join(store=flaky)  # type: ignore[arg-type]
+    jobs = [await stage.add_job(call(ADD)) for _ in range(40)]
+    await stage.tick()
+    hand = await hire(stage)
+    ended = [done(one, "3") for one in await hand.poll(free=40)]
+    flaky.write_in_time(Finish, 7)
+
+    async def report() -> None:
+        await stage.engine.desk.report(TENANT, Reporting(hand.worker_id, [], ended))
+
+    assert await until_written(report, flaky) <= 4
+    assert {state for job_id in jobs for state in await stage.states(job_id)} == {State.COMPLETED}
+
+
+async def test_what_a_worker_gives_back_is_released_in_pages(stage: Stage, flaky: FlakyStore):
+    await stage.join(store=flaky)  # type: ignore[arg-type]
+    jobs = [await stage.add_job(call(ADD)) for _ in range(40)]
+    await stage.tick()
+    hand = await hire(stage)
+    unbegun = [one.claim for one in await hand.poll(free=40)]
+    flaky.write_in_time(Release, 7)
+
+    async def report() -> None:
+        await stage.engine.desk.report(TENANT, Reporting(hand.worker_id, [], unbegun=unbegun))
+
+    assert await until_written(report, flaky) <= 4
+    assert {state for job_id in jobs for state in await stage.states(job_id)} == {State.QUEUED}
+
+
+async def test_what_never_started_is_given_back_in_pages_when_a_node_stops(stage: Stage, flaky: FlakyStore):
+    engine = await stage.join(Limits(concurrency=1), store=flaky, drain_seconds=0)  # type: ignore[arg-type]
+    stage.executor.hold()
+    jobs = await end_many(stage, 40)
+    flaky.write_in_time(Release, 10)
+    await engine.stop()
+    states = [state for job_id in jobs for state in await stage.states(job_id)]
+    assert sorted(states) == [State.QUEUED] * 40  # one was under way: its attempt is counted
+    attempts = [run.attempt for job_id in jobs for run in await stage.executions(job_id)]
+    assert sorted(attempts) == [0] * 39 + [1]
+
+
+async def test_what_a_lost_node_ran_is_taken_over_in_pages(stage: Stage, flaky: FlakyStore):
+    await stage.join(store=flaky)  # type: ignore[arg-type]
+    stage.engine.recorder.add = lambda *_: None  # type: ignore[method-assign,assignment]
+    jobs = await end_many(stage, 40)
+    await stage.join(store=flaky)  # type: ignore[arg-type]
+    flaky.write_in_time(Finish, 7)
+    assert await until_written(stage.engine.reconciler.run_once, flaky) <= 4
+    assert {state for job_id in jobs for state in await stage.states(job_id)} == {State.QUEUED}
+
+
+async def test_a_page_of_fires_that_took_too_long_is_fired_in_smaller_ones(stage: Stage, flaky: FlakyStore):
+    await stage.join(store=flaky)  # type: ignore[arg-type]
+    jobs = [await stage.add_job(spec("2026-01-01T00:00:10Z")) for _ in range(200)]
+    stage.clock.advance(10)
+    flaky.write_in_time(Fire, 30)
+
+    async def fire() -> None:
+        while await stage.engine.timer.run_once() == 0:
+            continue
+
+    assert await until_written(fire, flaky) <= 8
+    await stage.settle()
+    assert {state for job_id in jobs for state in await stage.states(job_id)} == {State.COMPLETED}
