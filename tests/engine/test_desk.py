@@ -116,7 +116,7 @@ async def test_a_poll_that_waits_is_answered_as_soon_as_there_is_something(stage
     await stage.join()
     hand = await hire(stage)
     waiting = asyncio.create_task(hand.poll(wait_seconds=30))
-    await until(lambda: bool(stage.engine.desk._waiting))
+    await until(lambda: bool(stage.engine.desk._polls.waiting()))
     await stage.add_job(call(ADD))
     await stage.turn_timer()
     async with asyncio.timeout(5):

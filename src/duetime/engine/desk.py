@@ -7,16 +7,14 @@ if its execution still runs with that attempt and token.
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
 from typing import Any
 
 import msgspec
 import structlog
 
-from duetime.domain.commands import BeatWorkers, Claim, Command, EndNodes, JoinWorker, Release, SaveProgress
+from duetime.domain.commands import BeatWorkers, Command, EndNodes, JoinWorker, Release, SaveProgress
 from duetime.domain.endpoints import endpoint_of_function
 from duetime.domain.errors import DuetimeError, NotFound, StaleWrite
 from duetime.domain.execution import Attempted, Outcome, Run, conclude, lapse
@@ -40,6 +38,7 @@ from duetime.domain.work import (
     error_type_of,
 )
 from duetime.engine.pages import Pages
+from duetime.engine.polls import Polls
 from duetime.engine.recorder import Recorder, Result
 from duetime.ports.clock import Clock
 from duetime.ports.logs import LogStore, LogWriter
@@ -52,7 +51,7 @@ MOST_REMEMBERED = 50_000  # runs that were handed out here
 MOST_BYTES = 4 * 1024 * 1024  # of arguments in one answer
 RELEASE_PAGE = 2048
 PROGRESS_PAGE = 200  # each is a command of its own
-LOOK_SECONDS = 1.0  # how often a poll looks by itself: a hint may be lost
+LOOK_SECONDS = 1.0  # how often it is compared what a worker has and what the ledger says that it has
 
 
 _encode = msgspec.json.Encoder().encode
@@ -94,22 +93,20 @@ class Desk:
         self._taken_over = taken_over
         self._handed: OrderedDict[str, _Handed] = OrderedDict()
         self._workers: dict[int, _Known] = {}
-        self._waiting: set[asyncio.Event] = set()
-        self._closed = False
+        self._polls = Polls(store, clock)
         self._releases = Pages(RELEASE_PAGE)
         self._saves = Pages(PROGRESS_PAGE)
 
     def hint(self) -> None:
         """Something may wait for a worker."""
-        for event in self._waiting:
-            event.set()
+        self._polls.hint()
 
     def close(self) -> None:
-        """Polls that wait are answered now."""
-        self._closed = True
-        self.hint()
+        """Polls that wait are answered now; whoever asks for more is told to come back, or to ask another node."""
+        self._polls.close()
 
     async def join(self, tenant: str, user_id: str, joining: Joining) -> Joined:
+        self._polls.check_open()
         now = self._clock.now()
         command = JoinWorker(now, tenant, user_id, joining.name, joining.functions, joining.slots)
         worker_id = await self._apply(command)
@@ -130,34 +127,19 @@ class Desk:
     # What it gets
 
     async def poll(self, tenant: str, polling: Polling) -> Polled:
-        known = await self._known(tenant, polling.worker_id)
-        # Once: while this waits the worker may die, and nobody would notice if the waiting itself were a sign of life.
-        await self._beat(known)
-        until = self._clock.monotonic() + polling.wait_seconds
-        event = asyncio.Event()
-        self._waiting.add(event)
-        try:
-            while True:
-                event.clear()
-                if runs := await self._claim(known, polling.free):
-                    return Polled(await self._assignments(known, runs))
-                left = until - self._clock.monotonic()
-                if left <= 0 or self._closed:
-                    return Polled()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(min(left, LOOK_SECONDS)):
-                        await event.wait()
-        finally:
-            self._waiting.discard(event)
-
-    async def _claim(self, known: _Known, limit: int) -> list[Run]:
-        tenant = known.record.tenant
-        waiting_at = await self._store.next_waiting_at(tenant, known.endpoints)
-        now = self._clock.now()
-        if waiting_at is None or waiting_at > now:
-            return []
-        runs: list[Run] = await self._apply(Claim(known.record.worker_id, now, limit, (tenant,), only=known.endpoints))
-        return runs
+        with self._polls.place(tenant):
+            known = await self._known(tenant, polling.worker_id)
+            # Once: while this waits the worker may die, and nobody would notice if the waiting itself were a sign of
+            # life.
+            await self._beat(known)
+            try:
+                runs = await self._polls.wait(
+                    tenant, known.endpoints, polling.worker_id, polling.free, polling.wait_seconds
+                )
+            except StaleWrite:
+                await self.forget((polling.worker_id,))
+                raise _unknown(polling.worker_id) from None
+            return Polled(await self._assignments(known, runs)) if runs else Polled()
 
     async def _assignments(self, known: _Known, runs: Sequence[Run]) -> list[Assignment]:
         again = [run.execution_id for run in runs if run.attempt > 1]
@@ -358,9 +340,6 @@ class Desk:
 
     async def _apply(self, command: Command) -> Any:
         (answer,) = await self._store.apply([command])
-        if isinstance(answer, StaleWrite) and isinstance(command, Claim):
-            await self.forget((command.node,))
-            raise _unknown(command.node)
         if isinstance(answer, DuetimeError):
             raise answer
         return answer

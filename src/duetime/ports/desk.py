@@ -14,7 +14,10 @@ class Desk(Protocol):
     async def join(self, tenant: str, user_id: str, joining: Joining) -> Joined: ...
 
     async def poll(self, tenant: str, polling: Polling) -> Polled:
-        """Waits until there is something for this worker, up to the time it asks for."""
+        """Waits until there is something for this worker, up to the time it asks for.
+
+        Raises Overloaded while the node stops, and RateLimited if too many workers of the tenant poll there already.
+        """
 
     async def report(self, tenant: str, reporting: Reporting) -> Reported:
         """What it answers is durable."""

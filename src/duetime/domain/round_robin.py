@@ -1,0 +1,30 @@
+"""Turns in a circle: whoever has much to do waits behind everybody who has something to do."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class RoundRobin(Generic[T]):
+    """A line for each key (a tenant, say). Each key that has something in its line is served once before any is served
+    again; within a line, what came first is served first. A key that is alone is served without a pause."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, deque[T]] = {}  # in the order in which they are served
+
+    def add(self, key: str, item: T) -> None:
+        self._lines.setdefault(key, deque()).append(item)
+
+    def take(self) -> T | None:
+        """Whose turn it is now; None if nobody waits."""
+        if not self._lines:
+            return None
+        key = next(iter(self._lines))
+        line = self._lines.pop(key)
+        item = line.popleft()
+        if line:
+            self._lines[key] = line  # behind all others
+        return item

@@ -1,0 +1,270 @@
+"""Open polls: workers that wait for something to run, and the looks into the store on their behalf.
+
+A hint says nothing about whom it concerns, and thousands may wait. So polls that ask for the same functions share one
+look; looks are taken in turns by tenant, a few at a time, and only one of them reads at once: whoever lets many workers
+poll neither delays the functions of others nor the node itself, which reads through the same few connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import islice
+
+import structlog
+
+from duetime.domain.commands import Claim, Release
+from duetime.domain.errors import DuetimeError, Overloaded, RateLimited
+from duetime.domain.execution import Run
+from duetime.domain.round_robin import RoundRobin
+from duetime.ports.clock import Clock
+from duetime.ports.store import Store
+
+LOOK_SECONDS = 1.0  # how often a poll looks by itself: a hint may be lost
+HINT_PAUSE_SECONDS = 0.005  # hints that come closer together are one
+TURNS_AT_ONCE = 4  # groups of polls that are served at the same time
+MOST_POLLS_A_TURN = 8  # claim together, in one commit
+MOST_CLAIMED_A_TURN = 2048  # executions
+MOST_POLLS_OF_A_TENANT = 2000  # open at this node
+FULL_SECONDS = 5  # after which a worker that found no place may ask again
+CLOSED_SECONDS = 2
+
+log = structlog.get_logger()
+
+
+class _Poll:
+    __slots__ = ("error", "free", "is_claiming", "is_gone", "runs", "was_looked_for", "woken", "worker_id")
+
+    def __init__(self, worker_id: int, free: int) -> None:
+        self.worker_id = worker_id
+        self.free = free
+        self.woken = asyncio.Event()
+        self.was_looked_for = False  # at least once since it came
+        self.is_claiming = False  # something may be its own already: its answer is waited for
+        self.is_gone = False  # nobody waits for its answer any more
+        self.runs: list[Run] = []
+        self.error: Exception | None = None
+
+
+class _Group:
+    """Polls of one tenant that ask for the same functions."""
+
+    __slots__ = (
+        "asked_again", "batch", "endpoints", "fresh", "has_more", "is_queued", "is_served", "looked_at", "polls",
+        "tenant",
+    )  # fmt: skip
+
+    def __init__(self, tenant: str, endpoints: tuple[int, ...]) -> None:
+        self.tenant = tenant
+        self.endpoints = endpoints
+        self.polls: dict[_Poll, None] = {}  # longest waiting first
+        self.fresh: list[_Poll] = []  # have come since the last look began
+        self.is_queued = False
+        self.is_served = False
+        self.asked_again = False  # while it was served
+        self.has_more = False  # the last claims took all that they asked for
+        self.batch = 1  # polls that claim together: more as long as there is enough for them
+        self.looked_at = 0.0
+
+
+class Polls:
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._groups: dict[tuple[str, tuple[int, ...]], _Group] = {}
+        self._places = Counter[str]()  # open polls by tenant
+        self._robin = RoundRobin[_Group]()
+        self._turns: set[asyncio.Task[None] | None] = set()
+        self._reading = asyncio.Semaphore(1)
+        self._hint: asyncio.TimerHandle | None = None
+        self._hinted_at = 0.0
+        self._closed = False
+
+    def waiting(self) -> int:
+        """Polls that were looked for at least once, and in vain so far."""
+        return sum(poll.was_looked_for for group in self._groups.values() for poll in group.polls)
+
+    def hint(self) -> None:
+        """Something may wait for a worker."""
+        if self._hint is None and self._groups:
+            loop = asyncio.get_running_loop()
+            wait = self._hinted_at + HINT_PAUSE_SECONDS - loop.time()
+            self._hint = loop.call_later(max(0.0, wait), self._spread_hint)
+
+    def _spread_hint(self) -> None:
+        self._hint = None
+        self._hinted_at = asyncio.get_running_loop().time()
+        for group in list(self._groups.values()):
+            self._ask(group)
+
+    def close(self) -> None:
+        """Polls that wait are answered now, and no other is taken."""
+        self._closed = True
+        for group in self._groups.values():
+            for poll in group.polls:
+                poll.woken.set()
+
+    def check_open(self) -> None:
+        """Raises Overloaded: this node is about to stop, or to join anew."""
+        if self._closed:
+            raise Overloaded("this node is stopping; ask another one, or again in a moment", CLOSED_SECONDS)
+
+    @contextmanager
+    def place(self, tenant: str) -> Iterator[None]:
+        """A place for one open poll. Raises Overloaded if this node takes none, RateLimited if the tenant has all."""
+        self.check_open()
+        if self._places[tenant] >= MOST_POLLS_OF_A_TENANT:
+            raise RateLimited(
+                f"{MOST_POLLS_OF_A_TENANT:,} workers of this tenant poll here already, which is the most; "
+                "start fewer workers with more slots each, or spread them over several nodes",
+                FULL_SECONDS,
+            )
+        self._places[tenant] += 1
+        try:
+            yield
+        finally:
+            self._places[tenant] -= 1
+            if not self._places[tenant]:
+                del self._places[tenant]
+
+    async def wait(
+        self, tenant: str, endpoints: Sequence[int], worker_id: int, free: int, wait_seconds: float
+    ) -> list[Run]:
+        """Up to `free` executions, claimed for that worker; none if none came in time.
+
+        Raises StaleWrite if the worker has ended. If it is cancelled, what was being claimed for it is given back.
+        """
+        until = self._clock.monotonic() + wait_seconds
+        key = (tenant, tuple(sorted(endpoints)))
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = _Group(*key)
+        poll = _Poll(worker_id, free)
+        group.polls[poll] = None
+        group.fresh.append(poll)
+        self._ask(group)
+        try:
+            return await self._wait(group, poll, until)
+        finally:
+            poll.is_gone = True
+            group.polls.pop(poll, None)
+            self._forget_if_empty(group)
+
+    async def _wait(self, group: _Group, poll: _Poll, until: float) -> list[Run]:
+        while True:
+            if poll.error is not None:
+                raise poll.error.with_traceback(None)
+            if poll.runs:
+                return poll.runs
+            left = until - self._clock.monotonic()
+            is_idle = poll.was_looked_for and not poll.is_claiming
+            if (self._closed and not poll.is_claiming) or (is_idle and left <= 0):
+                return []
+            poll.woken.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(left, LOOK_SECONDS) if is_idle else None):
+                    await poll.woken.wait()
+                    continue
+            if asyncio.get_running_loop().time() - group.looked_at >= LOOK_SECONDS / 2:
+                self._ask(group)  # else another one of the group has
+
+    # Turns
+
+    def _ask(self, group: _Group) -> None:
+        """Somebody should look for this group."""
+        if group.is_served:
+            group.asked_again = True
+        elif not group.is_queued:
+            group.is_queued = True
+            self._robin.add(group.tenant, group)
+            self._begin_turns()
+
+    def _begin_turns(self) -> None:
+        while len(self._turns) < TURNS_AT_ONCE and (group := self._robin.take()) is not None:
+            group.is_queued, group.is_served = False, True
+            self._turns.add(asyncio.create_task(self._turn(group)))
+
+    async def _turn(self, group: _Group) -> None:
+        group.asked_again = False
+        group.looked_at = asyncio.get_running_loop().time()
+        fresh, group.fresh = group.fresh, []
+        goes_on = False
+        try:
+            goes_on = bool(group.polls) and await self._serve(group)
+        except Exception as error:  # noqa: BLE001 (told to everybody who waited for it)
+            for poll in group.polls:
+                poll.error = error
+                poll.woken.set()
+        finally:
+            group.is_served = False
+            self._turns.discard(asyncio.current_task())
+            if goes_on:
+                group.fresh = fresh + group.fresh
+            else:
+                for poll in fresh:
+                    poll.was_looked_for = True
+                    poll.woken.set()
+            if goes_on or group.asked_again or group.fresh:
+                self._ask(group)
+            self._forget_if_empty(group)
+            self._begin_turns()
+
+    async def _serve(self, group: _Group) -> bool:
+        """Claim for the polls of the group that have waited longest. True if there is more, and others wait for it."""
+        if not group.has_more:
+            async with self._reading:
+                waiting_at = await self._store.next_waiting_at(group.endpoints)
+            if waiting_at is None or waiting_at > self._clock.now():
+                return False
+        polls = _first(group)
+        now = self._clock.now()
+        for poll in polls:
+            poll.is_claiming = True
+        try:
+            answers = await self._store.apply([Claim(it.worker_id, now, it.free, only=group.endpoints) for it in polls])
+        finally:
+            for poll in polls:
+                poll.is_claiming = False
+                poll.woken.set()
+        group.has_more = True
+        unwanted: list[Release] = []
+        for poll, answer in zip(polls, answers, strict=True):
+            if isinstance(answer, DuetimeError):
+                poll.error = answer
+                continue
+            group.has_more = group.has_more and len(answer) == poll.free
+            if answer and poll.is_gone:
+                unwanted.append(Release(poll.worker_id, now, tuple(answer)))
+            elif answer:
+                poll.runs = answer
+                del group.polls[poll]
+        group.batch = min(2 * group.batch, MOST_POLLS_A_TURN) if group.has_more else 1
+        if unwanted:
+            await self._release(unwanted)
+        return group.has_more and bool(group.polls)
+
+    async def _release(self, unwanted: Sequence[Release]) -> None:
+        """Their workers went while this was claimed: nothing of it began."""
+        try:
+            await self._store.apply(unwanted)
+        except DuetimeError as error:
+            log.warning("what nobody waited for goes to others after a lease", error=error.message)
+        self.hint()
+
+    def _forget_if_empty(self, group: _Group) -> None:
+        if not group.polls and not group.is_served and not group.is_queued:
+            self._groups.pop((group.tenant, group.endpoints), None)
+
+
+def _first(group: _Group) -> list[_Poll]:
+    """As many as claim together."""
+    polls: list[_Poll] = []
+    asked = 0
+    for poll in islice(group.polls, group.batch):
+        asked += poll.free
+        if polls and asked > MOST_CLAIMED_A_TURN:
+            break
+        polls.append(poll)
+    return polls

@@ -1,0 +1,220 @@
+"""Polls of many workers: they share looks into the store, take turns by tenant, and are bounded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from duetime.domain.commands import Claim, Command
+from duetime.domain.endpoints import endpoint_of_function
+from duetime.domain.errors import Overloaded, RateLimited
+from duetime.domain.job import Delivery
+from duetime.domain.states import State
+from duetime.domain.work import Joining, Polled, Polling
+from duetime.engine import polls
+from duetime.ports.store import Store
+from engine.flaky import FlakyStore
+from engine.stage import Stage, until
+from engine.test_desk import ADD, call, hire
+from samples import TENANT
+
+HOSTILE = "globex"
+
+
+class Looks(FlakyStore):
+    """Counts what polls ask for, and may let them wait."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.looks: list[tuple[int, ...]] = []  # by endpoints, in the order in which they began
+        self.claims = 0
+        self.commits_with_claims = 0
+        self.most_at_once = 0
+        self._at_once = 0
+        self.go = asyncio.Event()
+        self.go.set()
+
+    async def next_waiting_at(self, only: Sequence[int] = ()) -> int | None:
+        if not only:
+            return await self._store.next_waiting_at()
+        self.looks.append(tuple(only))
+        self._at_once += 1
+        self.most_at_once = max(self.most_at_once, self._at_once)
+        try:
+            await self.go.wait()
+            return await self._store.next_waiting_at(only)
+        finally:
+            self._at_once -= 1
+
+    async def apply(self, commands: Sequence[Command]) -> list[Any]:
+        claims = sum(isinstance(command, Claim) and bool(command.only) for command in commands)
+        self.claims += claims
+        self.commits_with_claims += bool(claims)
+        return await super().apply(commands)
+
+    def forget(self) -> None:
+        self.looks.clear()
+        self.claims = self.commits_with_claims = self.most_at_once = 0
+
+
+@pytest.fixture
+async def looks(stage: Stage, store: Store) -> Looks:
+    made = Looks(store)
+    await stage.join(store=made)  # type: ignore[arg-type]
+    return made
+
+
+@asynccontextmanager
+async def polling(
+    stage: Stage, count: int, tenant: str = TENANT, *, apart: bool = False, free: int = 10
+) -> AsyncIterator[list[asyncio.Task[Polled]]]:
+    """So many workers that wait for something; `apart`: each for a function of its own."""
+    desk = stage.engine.desk
+    asked = []
+    for number in range(count):
+        function = f"shop.of{number}" if apart else ADD
+        joined = await desk.join(tenant, "ann", Joining(f"host:{number}", (function,), 10))
+        asked.append(asyncio.create_task(desk.poll(tenant, Polling(joined.worker_id, free, 30))))
+    try:
+        yield asked
+    finally:
+        for task in asked:
+            task.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+
+
+async def quiet(stage: Stage, waiting: int) -> None:
+    """So many polls wait, and nobody looks for them."""
+    of_desk = stage.engine.desk._polls
+    await until(lambda: of_desk.waiting() == waiting and not of_desk._turns)
+
+
+async def test_a_hint_costs_one_look_for_all_workers_of_the_same_functions(stage: Stage, looks: Looks):
+    async with polling(stage, 200):
+        await quiet(stage, 200)
+        looks.forget()
+        stage.engine.desk.hint()
+        await until(lambda: bool(looks.looks))
+        await quiet(stage, 200)
+        assert len(looks.looks) <= 3  # one, and one for each second that this took
+        assert looks.claims == 0
+
+
+async def test_many_hints_at_once_are_one(stage: Stage, looks: Looks):
+    async with polling(stage, 20, apart=True):
+        await quiet(stage, 20)
+        looks.forget()
+        for _ in range(1000):
+            stage.engine.desk.hint()
+        await until(lambda: len(looks.looks) >= 20)
+        await quiet(stage, 20)
+        assert len(looks.looks) <= 60
+
+
+async def test_one_execution_is_claimed_by_the_worker_that_waited_longest_and_the_others_ask_for_nothing(
+    stage: Stage, looks: Looks
+):
+    async with polling(stage, 100) as asked:
+        await quiet(stage, 100)
+        looks.forget()
+        await stage.add_job(call(ADD))
+        await stage.turn_timer()
+        done, _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+        assert done == {asked[0]}
+        await quiet(stage, 99)
+        assert looks.claims == 1
+
+
+async def test_a_burst_is_claimed_for_several_workers_in_one_commit(stage: Stage, looks: Looks):
+    for _ in range(100):
+        await stage.add_job(call(ADD))
+    await stage.tick()
+    gate = looks.hold(Claim)
+    async with polling(stage, 10) as asked:
+        await until(lambda: bool(looks.held) and stage.engine.desk._polls._places[TENANT] == 10)
+        gate.set()
+        polled = await asyncio.gather(*asked)
+    assert [len(one.assignments) for one in polled] == [10] * 10
+    assert looks.commits_with_claims <= 5  # for 1, 2, 4 and 3 of them
+
+
+async def test_a_tenant_with_many_workers_delays_another_by_its_turn_and_no_more(stage: Stage, looks: Looks):
+    mine = (endpoint_of_function(TENANT, ADD),)
+    async with polling(stage, 100, HOSTILE, apart=True), polling(stage, 1):
+        await quiet(stage, 101)
+        looks.go.clear()  # the store is slow: everybody who is to be looked for stands in line
+        looks.forget()
+        stage.engine.desk.hint()
+        await until(lambda: bool(looks.looks))
+        looks.go.set()
+        await until(lambda: mine in looks.looks)
+        assert looks.looks.index(mine) <= polls.TURNS_AT_ONCE + 1
+        await quiet(stage, 101)
+
+
+async def test_polls_read_one_at_a_time_so_that_the_node_finds_a_connection(stage: Stage, looks: Looks):
+    async with polling(stage, 50, apart=True):
+        await quiet(stage, 50)
+        stage.engine.desk.hint()
+        await until(lambda: len(looks.looks) >= 100)
+        assert looks.most_at_once == 1
+
+
+async def test_a_tenant_that_polls_too_much_is_told_so_and_others_are_not(
+    stage: Stage, looks: Looks, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(polls, "MOST_POLLS_OF_A_TENANT", 3)
+    desk = stage.engine.desk
+    hand = await hire(stage)
+    async with polling(stage, 3, HOSTILE), polling(stage, 2):
+        await quiet(stage, 5)
+        joined = await desk.join(HOSTILE, "bob", Joining("host:9", (ADD,), 10))
+        with pytest.raises(RateLimited, match="fewer workers with more slots") as told:
+            await desk.poll(HOSTILE, Polling(joined.worker_id, 1, 0))
+        assert told.value.retry_after > 0
+        assert await hand.poll() == []
+    assert (await desk.poll(HOSTILE, Polling(joined.worker_id, 1, 0))).assignments == []  # there is room again
+
+
+async def test_a_closed_desk_answers_who_waits_and_tells_all_others_to_come_back(stage: Stage, looks: Looks):
+    hand = await hire(stage)
+    async with polling(stage, 3) as asked:
+        await quiet(stage, 3)
+        stage.engine.desk.close()
+        assert await asyncio.gather(*asked) == [Polled()] * 3
+    looks.forget()
+    with pytest.raises(Overloaded, match="ask another one") as told:
+        await hand.poll(wait_seconds=30)
+    assert told.value.retry_after > 0
+    with pytest.raises(Overloaded):
+        await hire(stage)
+    assert looks.looks == []
+    await hand.report()  # what ran may still be told
+
+
+async def test_what_is_claimed_for_a_worker_that_went_meanwhile_is_given_back_unbegun(stage: Stage, looks: Looks):
+    gate = looks.hold(Claim)
+    async with polling(stage, 1):
+        await quiet(stage, 1)
+        job_id = await stage.add_job(call(ADD, delivery=Delivery.AT_MOST_ONCE))
+        await stage.turn_timer()
+        await until(lambda: bool(looks.held))
+    gate.set()
+    await until(lambda: not stage.engine.desk._polls._turns)
+    assert await stage.states(job_id) == [State.QUEUED]
+    (one,) = await (await hire(stage)).poll()
+    assert (one.attempt, one.token) == (1, 2)
+
+
+async def test_a_store_that_is_away_is_told_to_whoever_waits(stage: Stage, looks: Looks):
+    await stage.add_job(call(ADD))
+    await stage.tick()
+    hand = await hire(stage)
+    looks.fail_next(Claim)
+    with pytest.raises(Overloaded):
+        await hand.poll()
+    assert len(await hand.poll()) == 1
