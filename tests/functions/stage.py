@@ -61,6 +61,8 @@ class Stage:
         self.unbegun: list[WorkClaim] = []
         self.cancelled: set[str] = set()
         self.is_away = False
+        self.is_hasty = False  # answers polls at once, with nothing
+        self.busy_seconds: float | None = None  # tells who polls to come back after so long
         self.loses_answers = False
         self.refusal: str | None = None
         self.changed = asyncio.Event()
@@ -146,6 +148,10 @@ class Stage:
         self.polls[polling.worker_id] = self.polls.get(polling.worker_id, 0) + 1
         self.frees.append(polling.free)
         self.changed.set()
+        if self.busy_seconds is not None:
+            raise SourceAway("the node is stopping", self.busy_seconds)
+        if self.is_hasty:
+            return Polled()
         try:
             async with asyncio.timeout(polling.wait_seconds):
                 while not self.waiting:

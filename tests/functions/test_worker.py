@@ -16,7 +16,7 @@ from duetime.domain.work import Polling
 from duetime.functions.context import Context, current
 from duetime.functions.registry import Registry
 from duetime.functions.source import SourceRefused
-from duetime.functions.worker import Worker
+from duetime.functions.worker import Backoff, Worker
 from functions.jobs import app
 from functions.stage import NOW, Stage, working
 
@@ -431,6 +431,42 @@ async def test_a_worker_waits_for_a_source_that_is_away():
     worker.stop()
     await running
     assert stage.left == [1]
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long a worker means to wait before it asks again; it does not."""
+    taken: list[float] = []
+
+    async def sleep(_: Backoff, seconds: float, __: asyncio.Event) -> None:
+        taken.append(seconds)
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(Backoff, "sleep", sleep)
+    return taken
+
+
+async def test_a_source_that_answers_at_once_with_nothing_is_asked_less_and_less_often(pauses: list[float]):
+    stage = Stage()
+    stage.is_hasty = True
+    async with working(stage, app.registry):
+        await stage.until(lambda: stage.polls.get(1, 0) >= 10)
+        assert len(pauses) >= 9, "there is a pause after each"
+        assert sum(pauses[:9]) >= 3
+        stage.is_hasty = False
+        assert (await stage.run("add", 1)).result == "1"
+
+
+async def test_a_source_that_says_when_to_come_back_is_not_asked_before_though_reports_get_through(
+    pauses: list[float],
+):
+    stage = Stage(lease_seconds=0.03)
+    stage.busy_seconds = 7
+    async with working(stage, app.registry):
+        await stage.until(lambda: stage.polls.get(1, 0) >= 5 and len(stage.reports) >= 5)
+        assert min(pauses) >= 7
+        stage.busy_seconds = None
+        assert (await stage.run("add", 1)).result == "1"
 
 
 def test_what_a_worker_can_not_be_made_of_is_said():

@@ -3,7 +3,7 @@
 Errors:
     SourceError
     ├── UnknownWorker   the lease is lost: what this worker runs is another's by now; it joins anew
-    ├── SourceAway      can't be reached now; the same is tried again
+    ├── SourceAway      can't be reached now, or has no room; the same is tried again, no sooner than it says
     └── SourceRefused   will never be accepted: a wrong key, a bad request; the worker gives up with this sentence
 """
 
@@ -25,7 +25,11 @@ class UnknownWorker(SourceError):
 
 
 class SourceAway(SourceError):
-    pass
+    """`retry_after_seconds`: it said so itself."""
+
+    def __init__(self, message: str = "", retry_after_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
 
 
 class SourceRefused(SourceError):

@@ -39,6 +39,8 @@ BUSY_BEAT_SECONDS = 2.0  # while something runs: so long may a cancel take to be
 AHEAD_SECONDS = 0.05  # as many calls are fetched ahead of their slots as end in so long
 MOST_UNSAID = 4 * MOST_REPORTED  # ends that wait to be reported, before no more is asked for
 POLL_LINGER_SECONDS = 0.002
+EARLY_SECONDS = 0.5  # a poll that is answered with nothing sooner than this did not wait
+LONGEST_EARLY_PAUSE_SECONDS = 1.0
 SHORTEST_PACE_SECONDS = 0.0005  # a pace is measured over no less
 FLUSH_SECONDS = 5.0  # for the last reports of a worker that stops
 SHORTEST_BACKOFF_SECONDS = 0.1
@@ -90,7 +92,8 @@ class Worker:
         self._abandon = asyncio.Event()
         self._is_last = False  # the reports that are sent now are the last ones
         self._is_reporting = True  # False: the last report did not get through
-        self._backoff = Backoff()
+        # One for each that may fail while the others get through: a node that stops takes reports, and gives no work.
+        self._backoff, self._poll_backoff, self._report_backoff = Backoff(), Backoff(), Backoff()
         self._pace = Pace()
         self._outbox: Outbox
         self._runner: Runner
@@ -143,7 +146,7 @@ class Worker:
             try:
                 self.joined = joined = await self._source.join(joining)
             except SourceAway as error:
-                await self._wait_for_source("could not join", error)
+                await self._wait_for_source("could not join", error, self._backoff)
                 continue
             log.info("joined", worker=joined.worker_id, name=self._name, functions=len(self._registry))
             self._runner.trust(sent_at + joined.lease_seconds)
@@ -184,13 +187,16 @@ class Worker:
             try:
                 polled = await self._source.poll(Polling(joined.worker_id, room, self._poll_seconds))
             except SourceAway as error:
-                await self._wait_for_source("could not ask for work", error)
+                await self._wait_for_source("could not ask for work", error, self._poll_backoff)
                 continue
             self._backoff.reset()
             self._pace.came(len(polled.assignments))
             self._runner.offer(polled.assignments)
-            if not polled.assignments and monotonic() - sent_at < POLL_LINGER_SECONDS < self._poll_seconds:
-                await asyncio.sleep(POLL_LINGER_SECONDS)  # a source that does not wait is not asked without a pause
+            if polled.assignments or monotonic() - sent_at >= min(EARLY_SECONDS, self._poll_seconds / 2):
+                self._poll_backoff.reset()
+            else:  # a source that does not wait is asked less and less often
+                seconds = self._poll_backoff.next(LONGEST_EARLY_PAUSE_SECONDS)
+                await self._poll_backoff.sleep(seconds, self._stop)
 
     async def _wait_for_room(self) -> int:
         """How many to ask for. With little room, a moment more: slots that come free together are filled together."""
@@ -229,9 +235,11 @@ class Worker:
                 reported = await self._source.report(reporting)
             except SourceAway as error:
                 self._is_reporting = False  # what can't be reported had better not begin
-                await self._wait_for_source("could not report", error, at_most=joined.lease_seconds / BEATS_A_LEASE)
+                at_most = joined.lease_seconds / BEATS_A_LEASE
+                await self._wait_for_source("could not report", error, self._report_backoff, at_most)
                 continue
             self._backoff.reset()
+            self._report_backoff.reset()
             self._runner.trust(sent_at + joined.lease_seconds)
             if not self._is_reporting:
                 self._is_reporting = True
@@ -249,11 +257,14 @@ class Worker:
 
     # Away, and away for good
 
-    async def _wait_for_source(self, what: str, error: SourceAway, at_most: float = LONGEST_BACKOFF_SECONDS) -> None:
-        seconds = self._backoff.next(at_most)
-        if self._backoff.failures == 1:
+    async def _wait_for_source(
+        self, what: str, error: SourceAway, backoff: Backoff, at_most: float = LONGEST_BACKOFF_SECONDS
+    ) -> None:
+        """As long as the source says, within bounds, and a little more: not all workers come back at once."""
+        seconds = backoff.next(at_most) + min(error.retry_after_seconds or 0.0, at_most)
+        if backoff.failures == 1:
             log.warning(f"{what}; trying again until it works", error=error.message)
-        await self._backoff.sleep(seconds, self._abandon if self._stop.is_set() else self._stop)
+        await backoff.sleep(seconds, self._abandon if self._stop.is_set() else self._stop)
 
     async def _drain(self, reporter: asyncio.Task[None]) -> None:
         """Let what runs come to its end and be reported; what is left then is abandoned."""

@@ -16,11 +16,11 @@ from litestar.types import ASGIApp
 
 from duetime.api.app import create_app
 from duetime.client.calls import Call
-from duetime.domain.errors import NotFound
+from duetime.domain.errors import ComeBack, NotFound
 from duetime.domain.identity import LOCAL
 from duetime.domain.work import Joined, Joining, Leaving, Polled, Polling, Reported, Reporting
 from duetime.functions.registry import Registry
-from duetime.functions.source import UnknownWorker
+from duetime.functions.source import SourceAway, UnknownWorker
 from duetime.functions.worker import Worker
 from duetime.node import Node
 from duetime.ports.desk import Desk
@@ -40,23 +40,26 @@ class EmbeddedSource:
         self._desk = desk
 
     async def join(self, joining: Joining) -> Joined:
-        return await self._desk().join(LOCAL.tenant, LOCAL.user_id, joining)
+        return await _told(self._desk().join(LOCAL.tenant, LOCAL.user_id, joining))
 
     async def poll(self, polling: Polling) -> Polled:
-        return await _known(self._desk().poll(LOCAL.tenant, polling))
+        return await _told(self._desk().poll(LOCAL.tenant, polling))
 
     async def report(self, reporting: Reporting) -> Reported:
-        return await _known(self._desk().report(LOCAL.tenant, reporting))
+        return await _told(self._desk().report(LOCAL.tenant, reporting))
 
     async def leave(self, leaving: Leaving) -> None:
-        await _known(self._desk().leave(LOCAL.tenant, leaving.worker_id))
+        await _told(self._desk().leave(LOCAL.tenant, leaving.worker_id))
 
 
-async def _known(asked: Coroutine[Any, Any, T]) -> T:
+async def _told(asked: Coroutine[Any, Any, T]) -> T:
+    """What the desk raises, as a worker understands it: a full disk, say, is waited for and ends no worker."""
     try:
         return await asked
     except NotFound as error:
         raise UnknownWorker(error.message) from None
+    except ComeBack as error:
+        raise SourceAway(error.message, error.retry_after) from None
 
 
 class Embedded:

@@ -85,7 +85,9 @@ class RemoteSource:
             return await self._client.send(send("POST", path_of("workers", word), answer, body))
         except NotFound as error:
             raise UnknownWorker(error.message) from None
-        except (ServerAway, ComeBack, ServerDefect) as error:
+        except ComeBack as error:
+            raise SourceAway(error.message, error.retry_after) from None
+        except (ServerAway, ServerDefect) as error:
             raise SourceAway(error.message) from None
         except Problem as error:
             raise SourceRefused(error.message) from None

@@ -1,0 +1,43 @@
+"""What a node says to a worker in the same program, as the worker understands it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from duetime.domain.errors import DuetimeError, NotFound, Overloaded, RateLimited
+from duetime.domain.work import Joining, Leaving, Polling, Reporting
+from duetime.functions.source import SourceAway, UnknownWorker
+from duetime.sdk.embedded import EmbeddedSource
+
+ASKED: list[tuple[str, Any]] = [
+    ("join", Joining("w", ("f",), 1)),
+    ("poll", Polling(1, 1)),
+    ("report", Reporting(1, [])),
+    ("leave", Leaving(1)),
+]
+
+
+class Desk:
+    def __init__(self, error: DuetimeError) -> None:
+        self._error = error
+
+    async def _refuse(self, *_: Any) -> Any:
+        raise self._error
+
+    join = poll = report = leave = _refuse
+
+
+@pytest.mark.parametrize(("word", "body"), ASKED)
+@pytest.mark.parametrize("error", [Overloaded("the disk is full", 10), RateLimited("too many polls", 5)])
+async def test_a_node_that_is_busy_is_asked_again_when_it_says(word: str, body: Any, error: Overloaded):
+    with pytest.raises(SourceAway, match=error.message) as told:
+        await getattr(EmbeddedSource(lambda: Desk(error)), word)(body)
+    assert told.value.retry_after_seconds == error.retry_after
+
+
+@pytest.mark.parametrize(("word", "body"), ASKED[1:])
+async def test_a_node_that_knows_no_such_worker_is_joined_anew(word: str, body: Any):
+    with pytest.raises(UnknownWorker, match="join anew"):
+        await getattr(EmbeddedSource(lambda: Desk(NotFound("join anew"))), word)(body)
