@@ -14,7 +14,7 @@ from duetime.domain.endpoints import endpoint_of_function
 from duetime.domain.errors import Overloaded, RateLimited
 from duetime.domain.job import Delivery
 from duetime.domain.states import State
-from duetime.domain.work import Joining, Polled, Polling
+from duetime.domain.work import Joining, Polled, Polling, Reporting
 from duetime.engine import polls
 from duetime.ports.store import Store
 from engine.flaky import FlakyStore
@@ -31,6 +31,7 @@ class Looks(FlakyStore):
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self.looks: list[tuple[int, ...]] = []  # by endpoints, in the order in which they began
+        self.compared: list[int] = []  # workers, with what the ledger says that they run
         self.claims = 0
         self.commits_with_claims = 0
         self.most_at_once = 0
@@ -42,11 +43,21 @@ class Looks(FlakyStore):
         if not only:
             return await self._store.next_waiting_at()
         self.looks.append(tuple(only))
+        async with self._reading():
+            return await self._store.next_waiting_at(only)
+
+    async def list_claims(self, worker_id: int, limit: int) -> list[tuple[str, int, int, bool]]:
+        self.compared.append(worker_id)
+        async with self._reading():
+            return await self._store.list_claims(worker_id, limit)
+
+    @asynccontextmanager
+    async def _reading(self) -> AsyncIterator[None]:
         self._at_once += 1
         self.most_at_once = max(self.most_at_once, self._at_once)
         try:
             await self.go.wait()
-            return await self._store.next_waiting_at(only)
+            yield
         finally:
             self._at_once -= 1
 
@@ -162,6 +173,22 @@ async def test_polls_read_one_at_a_time_so_that_the_node_finds_a_connection(stag
         stage.engine.desk.hint()
         await until(lambda: len(looks.looks) >= 100)
         assert looks.most_at_once == 1
+
+
+async def test_reports_of_many_workers_delay_another_tenants_by_one_read(stage: Stage, looks: Looks):
+    desk = stage.engine.desk
+    hostile = [(await desk.join(HOSTILE, "bob", Joining(f"host:{it}", (ADD,), 10))).worker_id for it in range(50)]
+    hand = await hire(stage)
+    stage.clock.advance(2)  # it is time to compare what they have with the ledger
+    looks.go.clear()
+    said = [asyncio.create_task(desk.report(HOSTILE, Reporting(worker, []))) for worker in hostile]
+    await until(lambda: bool(looks.compared))
+    said.append(asyncio.create_task(hand.report()))  # type: ignore[arg-type]
+    await until(lambda: desk._workers[hand.worker_id].looked_at == stage.clock.monotonic())
+    looks.go.set()
+    await asyncio.gather(*said)
+    assert looks.compared.index(hand.worker_id) <= 2
+    assert (len(looks.compared), looks.most_at_once) == (51, 1)
 
 
 async def test_a_tenant_that_polls_too_much_is_told_so_and_others_are_not(

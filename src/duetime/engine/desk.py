@@ -40,6 +40,7 @@ from duetime.domain.work import (
 from duetime.engine.pages import Pages
 from duetime.engine.polls import Polls
 from duetime.engine.recorder import Recorder, Result
+from duetime.engine.turn_gate import TurnGate
 from duetime.ports.clock import Clock
 from duetime.ports.logs import LogStore, LogWriter
 from duetime.ports.store import Store, WorkerRecord
@@ -49,6 +50,7 @@ log = structlog.get_logger()
 
 MOST_REMEMBERED = 50_000  # runs that were handed out here
 MOST_BYTES = 4 * 1024 * 1024  # of arguments in one answer
+READS_AT_ONCE = 1  # of polls and reports: the node reads through the same few connections
 RELEASE_PAGE = 2048
 PROGRESS_PAGE = 200  # each is a command of its own
 LOOK_SECONDS = 1.0  # how often it is compared what a worker has and what the ledger says that it has
@@ -93,7 +95,8 @@ class Desk:
         self._taken_over = taken_over
         self._handed: OrderedDict[str, _Handed] = OrderedDict()
         self._workers: dict[int, _Known] = {}
-        self._polls = Polls(store, clock)
+        self._reads = TurnGate(READS_AT_ONCE)
+        self._polls = Polls(store, clock, self._reads)
         self._releases = Pages(RELEASE_PAGE)
         self._saves = Pages(PROGRESS_PAGE)
 
@@ -211,7 +214,9 @@ class Desk:
         if not claims:
             return []
         wanted = frozenset(claims)
-        runs = await self._store.list_runs_of(known.record.worker_id, sorted({claim.execution_id for claim in wanted}))
+        ids = sorted({claim.execution_id for claim in wanted})
+        async with self._reads.turn(known.record.tenant):
+            runs = await self._store.list_runs_of(known.record.worker_id, ids)
         return [run for run in runs if _claim_of(run) in wanted]
 
     def _secrets(self, run: Run) -> Sequence[str]:
@@ -272,7 +277,8 @@ class Desk:
         if now - known.looked_at < min(LOOK_SECONDS, self._lease / 4):
             return []
         known.looked_at = now
-        listed = await self._store.list_claims(known.record.worker_id, MOST_REMEMBERED)
+        async with self._reads.turn(known.record.tenant):
+            listed = await self._store.list_claims(known.record.worker_id, MOST_REMEMBERED)
         claims = {WorkClaim(id, attempt, token): is_to_stop for id, attempt, token, is_to_stop in listed}
         has = {*reporting.running, *(end.claim for end in reporting.ended)}
         known.missing = {claim: known.missing.get(claim, now) for claim in claims if claim not in has}

@@ -1,8 +1,8 @@
 """Open polls: workers that wait for something to run, and the looks into the store on their behalf.
 
 A hint says nothing about whom it concerns, and thousands may wait. So polls that ask for the same functions share one
-look; looks are taken in turns by tenant, a few at a time, and only one of them reads at once: whoever lets many workers
-poll neither delays the functions of others nor the node itself, which reads through the same few connections.
+look; looks are taken in turns by tenant, a few at a time, and the desk reads one thing at once: whoever lets many
+workers poll neither delays the functions of others nor the node itself, which reads through the same few connections.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from duetime.domain.commands import Claim, Release
 from duetime.domain.errors import DuetimeError, Overloaded, RateLimited
 from duetime.domain.execution import Run
 from duetime.domain.round_robin import RoundRobin
+from duetime.engine.turn_gate import TurnGate
 from duetime.ports.clock import Clock
 from duetime.ports.store import Store
 
@@ -70,14 +71,16 @@ class _Group:
 
 
 class Polls:
-    def __init__(self, store: Store, clock: Clock) -> None:
+    """`reads`: what every read waits for."""
+
+    def __init__(self, store: Store, clock: Clock, reads: TurnGate) -> None:
         self._store = store
         self._clock = clock
+        self._reads = reads
         self._groups: dict[tuple[str, tuple[int, ...]], _Group] = {}
         self._places = Counter[str]()  # open polls by tenant
         self._robin = RoundRobin[_Group]()
         self._turns: set[asyncio.Task[None] | None] = set()
-        self._reading = asyncio.Semaphore(1)
         self._hint: asyncio.TimerHandle | None = None
         self._hinted_at = 0.0
         self._closed = False
@@ -214,7 +217,7 @@ class Polls:
     async def _serve(self, group: _Group) -> bool:
         """Claim for the polls of the group that have waited longest. True if there is more, and others wait for it."""
         if not group.has_more:
-            async with self._reading:
+            async with self._reads.turn(group.tenant):
                 waiting_at = await self._store.next_waiting_at(group.endpoints)
             if waiting_at is None or waiting_at > self._clock.now():
                 return False
