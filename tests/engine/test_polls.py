@@ -39,12 +39,12 @@ class Looks(FlakyStore):
         self.go = asyncio.Event()
         self.go.set()
 
-    async def next_waiting_at(self, only: Sequence[int] = ()) -> int | None:
+    async def next_waiting_at(self, tenant: str | None = None, only: Sequence[int] = ()) -> int | None:
         if not only:
             return await self._store.next_waiting_at()
         self.looks.append(tuple(only))
         async with self._reading():
-            return await self._store.next_waiting_at(only)
+            return await self._store.next_waiting_at(tenant, only)
 
     async def list_claims(self, worker_id: int, limit: int) -> list[tuple[str, int, int, bool]]:
         self.compared.append(worker_id)

@@ -218,7 +218,7 @@ class Polls:
         """Claim for the polls of the group that have waited longest. True if there is more, and others wait for it."""
         if not group.has_more:
             async with self._reads.turn(group.tenant):
-                waiting_at = await self._store.next_waiting_at(group.endpoints)
+                waiting_at = await self._store.next_waiting_at(group.tenant, group.endpoints)
             if waiting_at is None or waiting_at > self._clock.now():
                 return False
         polls = _first(group)
@@ -226,7 +226,9 @@ class Polls:
         for poll in polls:
             poll.is_claiming = True
         try:
-            answers = await self._store.apply([Claim(it.worker_id, now, it.free, only=group.endpoints) for it in polls])
+            answers = await self._store.apply(
+                [Claim(it.worker_id, now, it.free, (group.tenant,), only=group.endpoints) for it in polls]
+            )
         finally:
             for poll in polls:
                 poll.is_claiming = False

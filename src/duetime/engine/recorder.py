@@ -46,11 +46,8 @@ class Recorder(Service):
         self._events = events
         self._follow_ups = follow_ups
         self._results: list[Result] = []
-<<<<<<< HEAD
         self._writing: list[Result] = []
-=======
         self._pages = Pages(ENOUGH)
->>>>>>> 65cd256 (What is written in pages shrinks after a timeout: ends that gathered in an outage could be too many for one command for ever)
         self._enough = asyncio.Event()
         self.breaker: Breaker | None = None
         self.is_busy: Callable[[], bool] = lambda: False
@@ -70,22 +67,14 @@ class Recorder(Service):
     async def run_once(self) -> int:
         while self._results:
             await self._gather()
-<<<<<<< HEAD
             self._writing, self._results = self._results, []
-            try:
-                await self._record(self._writing)
-            except BaseException:
-                self._results = self._writing + self._results
-=======
-            results, self._results = self._results, []
             written = 0
             try:
-                async for page, _ in self._record(self._node, results):
+                async for page, _ in self._record(self._node, self._writing):
                     written += len(page)
                     self.recorded([run for run, _ in page])
             except BaseException:
-                self._results = results[written:] + self._results
->>>>>>> 65cd256 (What is written in pages shrinks after a timeout: ends that gathered in an outage could be too many for one command for ever)
+                self._results = self._writing[written:] + self._results
                 raise
             finally:
                 self._writing = []

@@ -119,12 +119,8 @@ class Timer(Service):
                 return 0
             await self._written()
         except BaseException:
-<<<<<<< HEAD
             self._drop()  # what was not written is due still: read it again
-=======
-            armed.drop()  # what was not written is due still: read it again
             self._page = min(self._page, self._pages.size)
->>>>>>> 65cd256 (What is written in pages shrinks after a timeout: ends that gathered in an outage could be too many for one command for ever)
             raise
         self._page = min(FIRST_PAGE, self._pages.size)
         first_due_at = armed.first_due_at()
