@@ -71,3 +71,29 @@ async def test_siblings_of_a_short_downtime_run_one_after_the_other(stage: Stage
     assert await stage.states(job_id) == [State.RUNNING] + [State.QUEUED] * 4
     await let_go(stage)
     assert [task.scheduled_at - NOW for task in executor.tasks] == [1000, 2000, 3000, 4000, 5000]
+
+
+@pytest.mark.parametrize(
+    ("policy", "in_the_end"),
+    [
+        ("allow", ["COMPLETED"] * 6),
+        ("skip", ["COMPLETED"] + ["SKIPPED"] * 5),
+        ("queue_one", ["COMPLETED"] * 2 + ["SKIPPED"] * 4),
+        ("queue_all", ["COMPLETED"] * 6),
+        ("cancel_running", ["CANCELLED"] + ["SKIPPED"] * 4 + ["COMPLETED"]),
+    ],
+)
+async def test_late_instants_beside_an_open_execution_are_decided_as_the_policy_says(
+    stage: Stage, executor: ScriptedExecutor, policy: str, in_the_end: list[str]
+):
+    await stage.join()
+    executor.hold()
+    job_id = await stage.add_job(spec("every 1s", overlap=policy))
+    await stage.pass_time(1)
+    stage.clock.advance(5)
+    await stage.tick()
+    await let_go(stage)
+    await stage.tick()
+    assert await stage.states(job_id) == in_the_end
+    ran = [number for number, state in enumerate(in_the_end, 1) if state != "SKIPPED"]
+    assert [task.scheduled_at for task in executor.tasks] == [NOW + number * 1000 for number in ran]

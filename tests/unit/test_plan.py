@@ -108,16 +108,18 @@ def test_several_instants_late_within_grace_all_run_in_order(policy: str):
 @pytest.mark.parametrize(
     ("overlap", "if_open"),
     [
-        (Overlap.ALLOW, ["run", "run", "run"]),
-        (Overlap.SKIP, ["skip", "after", "after"]),
-        (Overlap.QUEUE_ONE, ["hold_one", "after", "after"]),
-        (Overlap.QUEUE_ALL, ["hold", "after", "after"]),
-        (Overlap.CANCEL_RUNNING, ["cancel", "after", "after"]),
+        (Overlap.ALLOW, "run"),
+        (Overlap.SKIP, "skip"),
+        (Overlap.QUEUE_ONE, "hold_one"),
+        (Overlap.QUEUE_ALL, "hold"),
+        (Overlap.CANCEL_RUNNING, "cancel"),
     ],
 )
-def test_siblings_of_one_page_follow_each_other_unless_they_may_overlap(overlap: Overlap, if_open: list[str]):
+def test_siblings_of_one_page_carry_their_jobs_policy_and_are_decided_together(overlap: Overlap, if_open: str):
     page = decide(spec("every 1s", overlap=overlap), NOW + 3 * SECOND)
-    assert [run.if_open for run in page.runs] == if_open
+    assert [(run.if_open, run.has_siblings) for run in page.runs] == [(if_open, True)] * 3
+    (alone,) = decide(spec("every 1s", overlap=overlap), NOW + SECOND).runs
+    assert (alone.if_open, alone.has_siblings) == (if_open, False)
 
 
 def test_a_page_decides_each_timer_by_itself():

@@ -25,8 +25,7 @@ MOST_COUNTED = 2_000  # a span of missed instants is counted up to here; beyond,
 
 _LOOKBACKS = (MINUTE, HOUR, DAY, 30 * DAY, 366 * DAY)
 
-# What to do with a run if, when it is written, its job has an execution that is still open. (`after`, which only a
-# page with several instants of one job has: wait for the one before, come what may.)
+# What to do with a run if, when it is written, its job has an execution that is still open; see domain/overlap.py.
 IF_OPEN = {
     Overlap.ALLOW: "run",
     Overlap.SKIP: "skip",
@@ -66,6 +65,7 @@ class PlannedRun(msgspec.Struct, frozen=True, gc=False, array_like=True):
     priority: int
     endpoint: int
     if_open: str
+    has_siblings: bool = False  # the page holds other runs of this job: they are decided together
 
 
 class TimerMove(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -192,16 +192,18 @@ def _plan_timer(timer: DueTimer, now: int, page: FirePlan) -> None:
     on_time = Trigger.AFTER if isinstance(table.schedule, OnDemand) else Trigger.SCHEDULE
     for at in instants:
         trigger = on_time if now - at <= GRACE else Trigger.CATCH_UP
-        _add_run(page, timer, at, trigger, if_open)
-        # Several instants of one job decided at once follow each other: none is skipped because of its own sibling.
-        if_open = "run" if spec.overlap is Overlap.ALLOW else "after"
+        _add_run(page, timer, at, trigger, if_open, len(instants) > 1)
 
 
-def _add_run(page: FirePlan, timer: DueTimer, at: int, trigger: Trigger, if_open: str) -> None:
+def _add_run(
+    page: FirePlan, timer: DueTimer, at: int, trigger: Trigger, if_open: str, has_siblings: bool = False
+) -> None:
     spec = timer.spec
     run_id = execution_id(at, page.first_number + len(page.runs))
     endpoint = endpoint_of(spec, timer.tenant)
-    page.runs.append(PlannedRun(run_id, timer.job_id, timer.tenant, at, trigger, spec.priority, endpoint, if_open))
+    page.runs.append(
+        PlannedRun(run_id, timer.job_id, timer.tenant, at, trigger, spec.priority, endpoint, if_open, has_siblings)
+    )
     page.born.append(Run(run_id, timer.job_id, timer.tenant, at, trigger, spec.priority, endpoint, 1, 1, False, spec))
 
 

@@ -237,9 +237,10 @@ async def test_a_run_that_follows_an_instant_decided_before_is_not_left_waiting(
     await finish(store, node, DUE, ended(run))
     version = await replan(store, job_id, DUE)
     move = TimerMove(job_id, DUE, version, None, 2)
-    await one(store, c.Fire(node, DUE, True, (move,), (planned(job_id, DUE), planned(job_id, DUE + 1, "after"))))
-    (following,) = await claim(store, node, DUE + 1)
-    assert following.scheduled_at == DUE + 1
+    runs = tuple(planned(job_id, at, has_siblings=True) for at in (DUE, DUE + 1))
+    fired = await one(store, c.Fire(node, DUE, True, (move,), runs))
+    assert fired == c.Fired(not_claimed=frozenset({runs[0].execution_id}))
+    assert await states(store, job_id) == [State.COMPLETED, State.RUNNING]
 
 
 # Overlap

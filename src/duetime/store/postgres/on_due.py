@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import asyncpg
 
 from duetime.domain import commands as c
+from duetime.domain import overlap
 from duetime.domain.errors import Conflict, StaleEpoch
 from duetime.domain.ids import instant_of
 from duetime.domain.instants import DAY
@@ -18,14 +19,6 @@ from duetime.domain.states import State, Trigger
 from duetime.store.decoding import read_target
 from duetime.store.postgres.columns import columns
 from duetime.store.postgres.statements import Statements, TakeCare, no_job
-
-
-class _Overlaps(NamedTuple):
-    """Runs whose job has an execution open, by what becomes of them."""
-
-    skipped: list[PlannedRun]
-    held: list[PlannedRun]
-    replacing: list[PlannedRun]
 
 
 def _ids(runs: Iterable[PlannedRun]) -> frozenset[str]:
@@ -82,34 +75,33 @@ class DueCommands:
         return frozenset() if moved is None else frozenset(jobs) - frozenset(moved)
 
     async def _write_runs(self, command: c.Fire, runs: Sequence[PlannedRun], stale: frozenset[str]) -> c.Fired:
-        decided, overlaps = await self._insert_runs(command, runs)
-        if not decided and overlaps is None:
+        decided, together = await self._insert_runs(command, runs)
+        if not decided and not together:
             return c.Fired(stale)
-        skipped, held, replacing = overlaps or _Overlaps([], [], [])
-        to_cancel = await self._settle(command, skipped, held, replacing)
-        special = _ids(skipped) | _ids(held)
+        settled = await self._decide(together) if together else overlap.Settled([], [], [], [])
+        to_cancel = await self._settle(command, settled)
+        skipped = settled.skipped
+        special = _ids(skipped) | _ids(settled.held)
         job_ids = {run.job_id for run in runs if run.execution_id in special or run.execution_id in decided}
         if job_ids:
             uncounted = _ids(skipped) | decided
             await self._uncount(command.moves, [run for run in runs if run.execution_id in uncounted])
-            # One that was to follow an instant decided long ago has nobody to wait for.
-            await self._db.release_held(job_ids)
             await self._db.complete_jobs(job_ids)
         return c.Fired(stale, special | decided, to_cancel)
 
     async def _insert_runs(
         self, command: c.Fire, runs: Sequence[PlannedRun], if_open: str | None = None
-    ) -> tuple[frozenset[str], _Overlaps | None]:
-        """Write the runs that overlap nothing. Answers ids whose instant was decided before, and what overlaps."""
+    ) -> tuple[frozenset[str], list[PlannedRun]]:
+        """Write the runs that meet no other. Answers ids whose instant was decided before, and the runs that do."""
         decided: frozenset[str] = frozenset()
         if self._db.is_careful:
             decided = await self._find_decided(runs)
             runs = [run for run in runs if run.execution_id not in decided]
             if not runs:
-                return decided, None
+                return decided, []
         values = _columns(runs)
         ids, jobs = values.pop("ids"), values.pop("jobs")
-        values["if_opens"] = [if_open or run.if_open for run in runs]
+        values["if_opens"] = [if_open or _if_open(run) for run in runs]
         state = State.RUNNING if command.claim else State.QUEUED
         try:
             # (To skip what is there already, row by row, would cost each one that is not a second look.)
@@ -121,14 +113,14 @@ class DueCommands:
             if self._db.is_careful:
                 raise
             raise TakeCare from None
-        overlaps = None
+        together = []
         if overlapping:
-            has_held = dict(overlapping)
-            overlaps = _sorted_out([run for run in runs if run.execution_id in has_held], has_held)
-            runs = [run for run in runs if run.execution_id not in has_held]
+            left = {row[0] for row in overlapping}
+            together = [run for run in runs if run.execution_id in left]
+            runs = [run for run in runs if run.execution_id not in left]
         for (tenant, day), number in Counter([(run.tenant, run.scheduled_at // DAY) for run in runs]).items():
             self._db.moved[tenant, state, day] += number
-        return decided, overlaps
+        return decided, together
 
     async def _find_decided(self, runs: Sequence[PlannedRun]) -> frozenset[str]:
         """The ids of runs whose instant was decided before, be it by another run of the page."""
@@ -140,23 +132,31 @@ class DueCommands:
         first = {(run.job_id, run.scheduled_at): run.execution_id for run in reversed(runs)}
         return frozenset(row[0] for row in rows) | (_ids(runs) - frozenset(first.values()))
 
-    async def _settle(
-        self, command: c.Fire, skipped: list[PlannedRun], held: list[PlannedRun], replacing: list[PlannedRun]
-    ) -> tuple[str, ...]:
-        """Write the runs that overlap as their policy says. Answers what runs and is to be stopped."""
+    async def _decide(self, together: Sequence[PlannedRun]) -> overlap.Settled:
+        jobs = sorted({run.job_id for run in together})
+        rows = await self._db.rows("list_open_of_page", jobs=jobs, most=overlap.MOST_WAITING)
+        return overlap.settle(together, {job_id: overlap.Open(is_open, waiting) for job_id, is_open, waiting in rows})
+
+    async def _settle(self, command: c.Fire, settled: overlap.Settled) -> tuple[str, ...]:
+        """Write the runs that meet others as their policy says. Answers what runs and is to be stopped."""
+        to_run, held, skipped, replaced = settled
+        to_cancel = await self._cancel_open(replaced, command.now) if replaced else ()
         if skipped:
             await self._db.run("skip_runs", **_columns(skipped), reason="overlap", now=command.now)
         if held:
             await self._db.run("hold_runs", **_columns(held))
         for name, some in ((State.SKIPPED, skipped), (State.QUEUED, held)):
             self._db.moved.update((run.tenant, name, run.scheduled_at // DAY) for run in some)
-        if not replacing:
-            return ()
-        opened = await self._db.rows("list_open_of_jobs", jobs=sorted({run.job_id for run in replacing}))
+        if to_run:
+            await self._insert_runs(command, to_run, if_open="run")
+        return to_cancel
+
+    async def _cancel_open(self, replaced: Sequence[str], now: int) -> tuple[str, ...]:
+        """Cancel all that these jobs have open. Answers what runs, and is to be stopped."""
+        opened = await self._db.rows("list_open_of_jobs", jobs=sorted(replaced))
         jobs, ids = [row[0] for row in opened], [row[1] for row in opened]
-        await self._db.cancel_waiting(jobs, ids, "replaced by a newer run", command.now)
+        await self._db.cancel_waiting(jobs, ids, "replaced by a newer run", now)
         await self._db.run("request_cancel", jobs=jobs, ids=ids)
-        await self._insert_runs(command, replacing, if_open="run")
         return tuple(execution_id for _, execution_id, state in opened if state == State.RUNNING)
 
     async def _uncount(self, moves: Sequence[TimerMove], runs: Sequence[PlannedRun]) -> None:
@@ -214,13 +214,6 @@ class DueCommands:
         self._db.moved[tenant, State.QUEUED, now // DAY] += len(runs)
 
 
-def _sorted_out(runs: Sequence[PlannedRun], has_held: dict[str, bool]) -> _Overlaps:
-    found = _Overlaps([], [], [])
-    for run in runs:
-        if run.if_open == "cancel":
-            found.replacing.append(run)
-        elif run.if_open == "skip" or (run.if_open == "hold_one" and has_held[run.execution_id]):
-            found.skipped.append(run)
-        else:
-            found.held.append(run)
-    return found
+def _if_open(run: PlannedRun) -> str:
+    """As fire_runs takes it: runs that are decided together with others are never written by it."""
+    return "settle" if run.has_siblings and run.if_open != "run" else run.if_open

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from duetime.domain import commands as c
+from duetime.domain import overlap
 from duetime.domain.errors import Conflict
 from duetime.domain.job import JobStatus
 from duetime.domain.plan import PlannedRun, TimerMove
@@ -46,7 +47,6 @@ class DueCommands:
             job_ids = {run.job_id for run in runs if run.execution_id in special or run.execution_id in decided}
             uncounted = skipped | decided
             self._uncount(command.moves, [run for run in runs if run.execution_id in uncounted])
-            self._db.release_held(job_ids)  # one that was to follow an instant decided long ago has nobody to wait for
             self._db.run("complete_jobs", jobs=page(list(job_ids)))
         if skips := [skip for skip in command.skips if skip.job_id not in stale]:
             self._db.run("add_skips", skips=page(skips), now=command.now)
@@ -70,30 +70,25 @@ class DueCommands:
         return moved
 
     def _settle_overlaps(self, command: c.Fire, runs: Sequence[PlannedRun]) -> _Overlaps:
-        """Write the runs whose job has an open execution as their policy says. Mostly there are none."""
-        overlapping = {row[0]: (row[1], row[2]) for row in self._db.rows("fire_overlapping", runs=page(runs))}
+        """Write the runs that meet others of their job as its policy says. Mostly there are none."""
+        overlapping = {row[0] for row in self._db.rows("fire_overlapping", runs=page(runs))}
         if not overlapping:
             return _NO_OVERLAPS
-        skipped, held, replacing = [], [], []
-        for run in runs:
-            if run.execution_id not in overlapping:
-                continue
-            choice, has_held = overlapping[run.execution_id]
-            if choice == "cancel":
-                replacing.append(run)
-            elif choice == "skip" or (choice == "hold_one" and has_held):
-                skipped.append(run)
-            else:
-                held.append(run)
+        together = [run for run in runs if run.execution_id in overlapping]
+        jobs = page(list({run.job_id for run in together}))
+        rows = self._db.rows("list_open_of_page", jobs=jobs, most=overlap.MOST_WAITING)
+        found = {job_id: overlap.Open(bool(is_open), waiting) for job_id, is_open, waiting in rows}
+        _, held, skipped, replaced = overlap.settle(together, found)
+        to_cancel = self._cancel_open(replaced, command.now)
         self._insert_runs(skipped, State.SKIPPED, reason="overlap", ended_at=command.now)
         self._insert_runs(held, State.QUEUED, held=1)
-        to_cancel = self._cancel_open(replacing, command.now)
         return _ids(skipped), _ids(held), to_cancel
 
-    def _cancel_open(self, replacing: Sequence[PlannedRun], now: int) -> tuple[str, ...]:
-        if not replacing:
+    def _cancel_open(self, jobs: Sequence[str], now: int) -> tuple[str, ...]:
+        """Cancel all that these jobs have open. Answers what runs, and is to be stopped."""
+        if not jobs:
             return ()
-        rows = self._db.rows("list_open_of_runs", runs=page(replacing))
+        rows = self._db.rows("list_open_of_jobs", jobs=page(jobs))
         ids = page([execution_id for execution_id, _ in rows])
         before = self._db.states(ids)
         self._db.run("cancel_waiting_by_id", ids=ids, reason="replaced by a newer run", now=now)

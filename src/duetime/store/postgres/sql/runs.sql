@@ -25,13 +25,13 @@ SELECT CASE WHEN moved < :expected::bigint THEN coalesce((SELECT array_agg(job::
 FROM counted;
 
 -- name: fire_runs
--- Runs whose job has an execution open are left to settle, and named. The timers are locked by an earlier statement, so
+-- Runs whose job has an execution open, or another run in this page, are left to settle, and named. The timers are locked by an earlier statement, so
 -- what is seen here of a job's open runs is how it stays until the commit.
 -- An instant that was decided before overlaps nothing, least of all itself: the unique index refuses the page.
 -- (OFFSET 0 keeps the planner from reading the whole table into a hash instead of one probe a row; so in all of these.)
 WITH page AS MATERIALIZED (
     SELECT p.*, CASE WHEN coalesce(p.if_open, :same_if_opens::text) = 'run' THEN false
-                     WHEN coalesce(p.if_open, :same_if_opens::text) = 'after'
+                     WHEN coalesce(p.if_open, :same_if_opens::text) = 'settle'
                           -- A dead letter that was driven again at a pace, and waits for its turn, holds nothing up.
                           OR EXISTS (SELECT 1 FROM open_runs AS o WHERE o.job = p.job AND NOT (
                                          o.state = 'QUEUED' AND o.trigger = 'retry' AND o.attempt = 0
@@ -60,8 +60,16 @@ opened AS (
            coalesce(tenant, :same_tenants::text)
     FROM page WHERE NOT has_open
 )
-SELECT p.id::text, EXISTS (SELECT 1 FROM open_runs AS h WHERE h.job = p.job AND h.held OFFSET 0) AS has_held
-FROM page AS p WHERE p.has_open;
+SELECT p.id::text FROM page AS p WHERE p.has_open;
+
+-- name: list_open_of_page
+-- What each of these jobs has open, and how many of its executions are held, up to a bound. Their timers are locked.
+SELECT p.job::text,
+       EXISTS (SELECT 1 FROM open_runs AS o WHERE o.job = p.job AND NOT (
+                   o.state = 'QUEUED' AND o.trigger = 'retry' AND o.attempt = 0 AND o.due_at > o.scheduled_at)
+               OFFSET 0) AS is_open,
+       (SELECT count(*) FROM (SELECT 1 FROM open_runs AS h WHERE h.job = p.job AND h.held LIMIT :most::bigint) AS w) AS waiting
+FROM unnest(:jobs::uuid[]) AS p (job);
 
 -- name: list_decided
 -- The runs whose instant was decided before. Their timers are locked: it stays so.

@@ -114,11 +114,12 @@ FROM jsonb_each(:moves) AS m LEFT JOIN timers AS t ON t.job = unhex(m.value ->> 
 WHERE t.due_at IS NOT m.value ->> 1 OR t.version IS NOT m.value ->> 2;
 
 -- name: fire_overlapping
-SELECT r.value ->> 0, r.value ->> 7,
-       EXISTS (SELECT 1 FROM executions AS h WHERE h.job = unhex(r.value ->> 1, '-') AND h.held = 1)
+-- Runs whose job has an execution open, or another run in this page.
+SELECT r.value ->> 0
 FROM jsonb_each(:runs) AS r
-WHERE (r.value ->> 7 = 'after'
-       OR r.value ->> 7 <> 'run' AND EXISTS (
+WHERE r.value ->> 7 <> 'run'
+  AND (r.value ->> 8
+       OR EXISTS (
            SELECT 1 FROM executions AS e
            WHERE e.job = unhex(r.value ->> 1, '-') AND e.state IN ('QUEUED', 'RUNNING', 'RETRYING')
              -- A dead letter that was driven again at a pace, and waits for its turn, does not hold up the timetable.
@@ -127,6 +128,17 @@ WHERE (r.value ->> 7 = 'after'
   AND NOT EXISTS (
       SELECT 1 FROM executions AS d
       WHERE d.job = unhex(r.value ->> 1, '-') AND d.scheduled_at = r.value ->> 3 AND d.extra = 0);
+
+-- name: list_open_of_page
+-- What each of these jobs has open, and how many of its executions are held, up to a bound.
+SELECT j.value,
+       EXISTS (
+           SELECT 1 FROM executions AS e
+           WHERE e.job = unhex(j.value, '-') AND e.state IN ('QUEUED', 'RUNNING', 'RETRYING')
+             AND NOT (e.state = 'QUEUED' AND e.trigger = 'retry' AND e.attempt = 0 AND e.due_at > e.scheduled_at)),
+       (SELECT count(*) FROM (
+           SELECT 1 FROM executions AS h WHERE h.job = unhex(j.value, '-') AND h.held = 1 LIMIT :most))
+FROM json_each(:jobs) AS j;
 
 -- name: fire_decided
 SELECT r.value ->> 0
@@ -180,10 +192,10 @@ FROM json_each(:skips)
 WHERE true
 ON CONFLICT DO NOTHING;
 
--- name: list_open_of_runs
+-- name: list_open_of_jobs
 SELECT uuid_text(e.id), e.state
-FROM jsonb_each(:runs) AS r
-JOIN executions AS e ON e.job = unhex(r.value ->> 1, '-') AND e.state IN ('QUEUED', 'RUNNING', 'RETRYING')
+FROM json_each(:jobs) AS j
+JOIN executions AS e ON e.job = unhex(j.value, '-') AND e.state IN ('QUEUED', 'RUNNING', 'RETRYING')
 WHERE NOT (e.state = 'QUEUED' AND e.trigger = 'retry' AND e.attempt = 0 AND e.due_at > e.scheduled_at);
 
 -- name: request_cancel

@@ -1,0 +1,81 @@
+"""What becomes of the due instants of a job beside its open executions, and beside each other.
+
+The store says what a job has open; `settle` decides over the job's runs of one page, in their order:
+
+    policy           beside an open execution                 beside each other, with nothing open
+    allow            all run                                  all run
+    skip             all are skipped                          the oldest runs, the others wait for their turn
+    queue_one        one waits, the others are skipped        the oldest runs, the others wait for their turn
+    queue_all        all wait for their turn                  the oldest runs, the others wait for their turn
+    cancel_running   the newest runs, what is open is         the newest runs, the others are skipped
+                     cancelled, the others are skipped
+
+Instants that come together were late, and catch-up has decided that they run: on time they would not have met. So none
+is skipped because of another, except where only the newest matters. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from duetime.domain.plan import PlannedRun
+
+MOST_WAITING = 1_000  # executions of one job that wait for their turn; instants beyond that are skipped
+
+
+class Open(NamedTuple):
+    """What a job has open when its instants fall due: whether there is any execution, and how many wait for their turn.
+
+    `waiting` need not be counted beyond `MOST_WAITING`.
+    """
+
+    is_open: bool
+    waiting: int
+
+
+NOTHING_OPEN = Open(False, 0)
+
+
+class Settled(NamedTuple):
+    """A page's runs by what becomes of them. What the jobs `replaced` have open is cancelled before `to_run` runs."""
+
+    to_run: list[PlannedRun]
+    held: list[PlannedRun]
+    skipped: list[PlannedRun]
+    replaced: list[str]
+
+
+def settle(runs: Iterable[PlannedRun], found: Mapping[str, Open]) -> Settled:
+    """Decide over runs of any jobs; those of one job are given oldest first."""
+    settled = Settled([], [], [], [])
+    by_job = defaultdict[str, list[PlannedRun]](list)
+    for run in runs:
+        by_job[run.job_id].append(run)
+    for job_id, siblings in by_job.items():
+        _settle_job(siblings, found.get(job_id, NOTHING_OPEN), settled)
+    return settled
+
+
+def _settle_job(siblings: list[PlannedRun], found: Open, settled: Settled) -> None:
+    policy = siblings[0].if_open
+    room = max(0, MOST_WAITING - found.waiting)
+    if policy == "run":
+        settled.to_run.extend(siblings)
+        return
+    if policy == "cancel":
+        settled.to_run.append(siblings[-1])
+        settled.skipped.extend(siblings[:-1])
+        if found.is_open:
+            settled.replaced.append(siblings[0].job_id)
+        return
+    if not found.is_open:
+        settled.to_run.append(siblings[0])
+        siblings = siblings[1:]
+    elif policy == "skip":
+        room = 0
+    elif policy == "hold_one":
+        room = 0 if found.waiting else 1
+    settled.held.extend(siblings[:room])
+    settled.skipped.extend(siblings[room:])

@@ -1,0 +1,194 @@
+"""Several late instants of one job at once: the overlap policy holds against what is open and among themselves."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from duetime.domain import commands as c
+from duetime.domain import overlap
+from duetime.domain.instants import HOUR, MINUTE, SECOND
+from duetime.domain.job import JobSpec, JobStatus
+from duetime.domain.states import State
+from duetime.ports.store import Store
+from samples import (
+    NOW,
+    add_job,
+    add_run,
+    claim,
+    ended,
+    executions_of,
+    finish,
+    fire,
+    job_of,
+    spec,
+)
+from snapshot import recount, totals
+
+FIRST = NOW + SECOND  # when `every 1s` is first due
+LATE = FIRST + 5 * SECOND  # five more instants have come, none of which is older than the grace
+SKIPPED = (State.SKIPPED, "overlap")
+HELD = (State.QUEUED, None)
+
+
+def every_second(policy: str, **fields: object) -> JobSpec:
+    return spec("every 1s", overlap=policy, **fields)
+
+
+async def decisions(store: Store, job_id: str) -> list[tuple[State, str | None]]:
+    assert await totals(store) == await recount(store)
+    return [(found.state, found.reason) for found in await executions_of(store, job_id)]
+
+
+async def five_beside_an_open_one(store: Store, node: int, policy: str) -> tuple[str, str, c.Fired]:
+    job_id = await add_job(store, every_second(policy))
+    _, (running,) = await fire(store, node, FIRST)
+    fired, _ = await fire(store, node, LATE)
+    return job_id, running.execution_id, fired
+
+
+async def test_skip_skips_all_of_them_beside_an_open_one(store: Store, node: int):
+    job_id, _, fired = await five_beside_an_open_one(store, node, "skip")
+    assert await decisions(store, job_id) == [(State.RUNNING, None)] + [SKIPPED] * 5
+    assert len(fired.not_claimed) == 5
+    found = await job_of(store, job_id)
+    assert (found.fired, found.due_at) == (1, LATE + SECOND)
+
+
+async def test_queue_one_holds_the_oldest_and_skips_the_others_beside_an_open_one(store: Store, node: int):
+    job_id, _, fired = await five_beside_an_open_one(store, node, "queue_one")
+    assert await decisions(store, job_id) == [(State.RUNNING, None), HELD] + [SKIPPED] * 4
+    assert len(fired.not_claimed) == 5
+    assert (await job_of(store, job_id)).fired == 2
+
+
+async def test_queue_one_skips_all_of_them_where_one_waits_already(store: Store, node: int):
+    job_id = await add_job(store, every_second("queue_one"))
+    await fire(store, node, FIRST)
+    await fire(store, node, FIRST + SECOND)
+    await fire(store, node, LATE)
+    assert await decisions(store, job_id) == [(State.RUNNING, None), HELD] + [SKIPPED] * 4
+
+
+async def test_queue_all_holds_all_of_them_beside_an_open_one_and_runs_them_in_order(store: Store, node: int):
+    job_id = await add_job(store, every_second("queue_all"))
+    _, (run,) = await fire(store, node, FIRST)
+    await fire(store, node, LATE)
+    assert await decisions(store, job_id) == [(State.RUNNING, None)] + [HELD] * 5
+    order = [run.scheduled_at]
+    for _ in range(5):
+        await finish(store, node, LATE, ended(run, now=LATE))
+        (run,) = await claim(store, node, LATE)
+        order.append(run.scheduled_at)
+    assert order == [FIRST + n * SECOND for n in range(6)]
+
+
+async def test_cancel_running_runs_the_newest_and_cancels_the_open_one(store: Store, node: int):
+    job_id, running, fired = await five_beside_an_open_one(store, node, "cancel_running")
+    assert await decisions(store, job_id) == [(State.RUNNING, None)] + [SKIPPED] * 4 + [(State.RUNNING, None)]
+    assert fired.to_cancel == (running,)
+    assert len(fired.not_claimed) == 4
+    assert (await job_of(store, job_id)).fired == 2
+    await one_cancelled(store, node, running)
+
+
+async def one_cancelled(store: Store, node: int, execution_id: str) -> None:
+    """The store was asked to stop this one, and no other."""
+    (successor,) = await store.apply([c.StartNode(NOW, "node-1")])
+    lapsed = await store.list_lapsed_runs(successor, 10)
+    assert [run.execution_id for run in lapsed if run.cancel_requested] == [execution_id]
+
+
+async def test_cancel_running_cancels_one_that_waits_beside_them(store: Store, node: int):
+    job_id = await add_job(store, every_second("cancel_running"))
+    await fire(store, node, FIRST, claim=False)
+    _, runs = await fire(store, node, LATE)
+    assert [run.scheduled_at for run in runs] == [LATE]
+    assert await decisions(store, job_id) == (
+        [(State.CANCELLED, "replaced by a newer run")] + [SKIPPED] * 4 + [(State.RUNNING, None)]
+    )
+
+
+@pytest.mark.parametrize("policy", ["skip", "queue_one", "queue_all"])
+async def test_where_nothing_is_open_they_follow_each_other(store: Store, node: int, policy: str):
+    job_id = await add_job(store, every_second(policy))
+    _, (run,) = await fire(store, node, LATE)
+    assert run.scheduled_at == FIRST
+    assert await decisions(store, job_id) == [(State.RUNNING, None)] + [HELD] * 5
+    assert (await job_of(store, job_id)).fired == 6
+
+
+async def test_where_nothing_is_open_cancel_running_runs_the_newest_alone(store: Store, node: int):
+    job_id = await add_job(store, every_second("cancel_running"))
+    fired, (run,) = await fire(store, node, LATE)
+    assert run.scheduled_at == LATE
+    assert fired.to_cancel == ()
+    assert await decisions(store, job_id) == [SKIPPED] * 5 + [(State.RUNNING, None)]
+    assert (await job_of(store, job_id)).fired == 1
+
+
+async def test_allow_runs_all_of_them(store: Store, node: int):
+    job_id, _, fired = await five_beside_an_open_one(store, node, "allow")
+    assert fired == c.Fired()
+    assert await decisions(store, job_id) == [(State.RUNNING, None)] * 6
+
+
+async def test_each_job_of_a_page_is_decided_by_itself(store: Store, node: int):
+    busy = await add_job(store, every_second("skip"))
+    await fire(store, node, FIRST)
+    free = await add_job(store, every_second("skip"))
+    other = await add_job(store, spec("every 1s", overlap="queue_one"))
+    _, runs = await fire(store, node, LATE)
+    assert {run.job_id: run.scheduled_at for run in runs} == {free: FIRST, other: FIRST}
+    assert await decisions(store, busy) == [(State.RUNNING, None)] + [SKIPPED] * 5
+    assert await decisions(store, free) == [(State.RUNNING, None)] + [HELD] * 5
+
+
+async def test_instants_that_were_skipped_leave_the_runs_that_are_left_to_later_ones(store: Store, node: int):
+    job_id = await add_job(store, every_second("skip", max_runs=3))
+    _, (running,) = await fire(store, node, FIRST)
+    for _ in range(3):  # two, two and one: the most that were left, and each of them skipped
+        await fire(store, node, LATE)
+    assert await decisions(store, job_id) == [(State.RUNNING, None)] + [SKIPPED] * 5
+    found = await job_of(store, job_id)
+    assert (found.fired, found.status, found.due_at) == (1, JobStatus.PENDING, LATE + SECOND)
+    await finish(store, node, LATE, ended(running, now=LATE))
+    _, (run,) = await fire(store, node, LATE + SECOND)
+    assert run.scheduled_at == LATE + SECOND
+
+
+async def test_a_run_by_hand_counts_as_open_for_all_of_them(store: Store, node: int):
+    job_id = await add_job(store, every_second("skip"))
+    made = await add_run(store, job_id, FIRST)
+    (run,) = await claim(store, node, FIRST)
+    assert run.execution_id == made
+    await fire(store, node, LATE)
+    assert Counter(await decisions(store, job_id)) == {(State.RUNNING, None): 1, SKIPPED: 6}
+
+
+# The most that wait
+
+
+async def test_beyond_the_most_that_may_wait_queue_all_skips(store: Store, node: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(overlap, "MOST_WAITING", 4)
+    job_id = await add_job(store, spec("every 1m", overlap="queue_all"))
+    _, (run,) = await fire(store, node, NOW + MINUTE)
+    for n in range(2, 8):
+        await fire(store, node, NOW + n * MINUTE)
+    assert await decisions(store, job_id) == [(State.RUNNING, None)] + [HELD] * 4 + [SKIPPED] * 2
+    assert (await job_of(store, job_id)).fired == 5
+    await finish(store, node, NOW + HOUR, ended(run, now=NOW + HOUR))
+    await fire(store, node, NOW + 8 * MINUTE)
+    assert (await decisions(store, job_id))[-1] == HELD, "there is room again"
+
+
+async def test_of_a_page_as_many_are_held_as_there_is_room_for(
+    store: Store, node: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(overlap, "MOST_WAITING", 3)
+    job_id = await add_job(store, every_second("queue_all"))
+    await fire(store, node, FIRST)
+    await fire(store, node, FIRST + SECOND)
+    await fire(store, node, LATE)
+    assert await decisions(store, job_id) == [(State.RUNNING, None)] + [HELD] * 3 + [SKIPPED] * 2

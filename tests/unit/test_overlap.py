@@ -1,0 +1,64 @@
+"""The overlap policies as a pure rule: runs of a page in, what becomes of each out."""
+
+from __future__ import annotations
+
+import pytest
+
+from duetime.domain.overlap import MOST_WAITING, NOTHING_OPEN, Open, settle
+from duetime.domain.plan import PlannedRun
+from duetime.domain.states import Trigger
+
+RUNNING = Open(is_open=True, waiting=0)
+
+
+def siblings(if_open: str, count: int, job: str = "job") -> list[PlannedRun]:
+    return [PlannedRun(f"{job}-{n}", job, "acme", n, Trigger.SCHEDULE, 5, 1, if_open, count > 1) for n in range(count)]
+
+
+def decided(if_open: str, count: int, found: Open) -> str:
+    """A letter a run, in their order: R runs, H is held, S is skipped; and X if what is open is cancelled."""
+    runs = siblings(if_open, count)
+    to_run, held, skipped, replaced = settle(runs, {"job": found})
+    letters = {run: letter for letter, some in (("R", to_run), ("H", held), ("S", skipped)) for run in some}
+    assert len(letters) == len(to_run) + len(held) + len(skipped) == count, "each is decided once"
+    return "".join(letters[run] for run in runs) + "X" * len(replaced)
+
+
+@pytest.mark.parametrize(
+    ("if_open", "free", "beside_an_open_one", "where_one_waits"),
+    [
+        ("run", "RRRRR", "RRRRR", "RRRRR"),
+        ("skip", "RHHHH", "SSSSS", "SSSSS"),
+        ("hold_one", "RHHHH", "HSSSS", "SSSSS"),
+        ("hold", "RHHHH", "HHHHH", "HHHHH"),
+        ("cancel", "SSSSR", "SSSSRX", "SSSSRX"),
+    ],
+)
+def test_each_policy_over_five_runs(if_open: str, free: str, beside_an_open_one: str, where_one_waits: str):
+    assert decided(if_open, 5, NOTHING_OPEN) == free
+    assert decided(if_open, 5, RUNNING) == beside_an_open_one
+    assert decided(if_open, 5, Open(True, 1)) == where_one_waits
+
+
+@pytest.mark.parametrize(
+    ("if_open", "beside_an_open_one"), [("run", "R"), ("skip", "S"), ("hold_one", "H"), ("hold", "H"), ("cancel", "RX")]
+)
+def test_each_policy_over_one_run(if_open: str, beside_an_open_one: str):
+    assert decided(if_open, 1, NOTHING_OPEN) == "R"
+    assert decided(if_open, 1, RUNNING) == beside_an_open_one
+
+
+def test_a_thousand_may_wait_and_no_more():
+    assert MOST_WAITING == 1000
+    assert decided("hold", 3, Open(True, MOST_WAITING - 2)) == "HHS"
+    assert decided("hold", 3, Open(True, MOST_WAITING)) == "SSS"
+    assert decided("hold", MOST_WAITING + 2, NOTHING_OPEN) == "R" + "H" * MOST_WAITING + "S"
+
+
+def test_jobs_do_not_decide_for_each_other():
+    mixed = [*siblings("skip", 2, "busy"), *siblings("skip", 2, "free"), *siblings("cancel", 1, "newest")]
+    to_run, held, skipped, replaced = settle(mixed, {"busy": RUNNING, "newest": RUNNING})
+    assert [run.execution_id for run in to_run] == ["free-0", "newest-0"]
+    assert [run.execution_id for run in held] == ["free-1"]
+    assert [run.execution_id for run in skipped] == ["busy-0", "busy-1"]
+    assert replaced == ["newest"]
