@@ -104,3 +104,77 @@ def test_a_run_that_loses_its_node_again_and_again_is_given_up(policy: RetryPoli
 def test_a_lost_run_that_was_to_be_cancelled_is_cancelled():
     lost = lapse(make_run(cancel_requested=True), NOW)
     assert (lost.state, lost.dead) == (State.CANCELLED, False)
+
+
+# How long a target may have its job wait
+
+
+def asked(seconds: float, schedule: str, **fields: Any) -> float:
+    """Seconds that the retry waits for, where the target asked for so many."""
+    fields = {"retry_policy": RetryPolicy(delays=(5,) * 3)} | fields
+    run = make_run(spec=spec(schedule, **fields))
+    attempted = decide(run, Outcome(ErrorType.HTTP_ERROR, "slow down", 429, retry_after_seconds=seconds))
+    assert attempted.state is State.RETRYING
+    return (attempted.due_at - attempted.ended_at) / 1000
+
+
+@pytest.mark.parametrize("overlap", ["skip", "queue_one", "queue_all", "cancel_running"])
+def test_a_retry_after_beyond_the_next_instant_of_a_recurring_job_ends_there(overlap: str):
+    assert asked(86_400, "every 1h", overlap=overlap) == 3600 - 0.04
+    assert asked(86_400, "30 * * * *", overlap=overlap) == 1800 - 0.04
+    assert asked(1200, "every 1h", overlap=overlap) == 1200, "what ends before it is honoured"
+
+
+def test_a_retry_after_is_honoured_up_to_the_longest_wait_of_the_jobs_own_policy():
+    backoff = RetryPolicy(max_delay_seconds=600)
+    assert asked(86_400, "every 1m", retry_policy=backoff) == 600
+    assert asked(120, "every 1m", retry_policy=backoff) == 120
+    assert asked(86_400, "every 1m", retry_policy=RetryPolicy(delays=(5, 200))) == 200
+    assert asked(86_400, "every 1m") == 60 - 0.04
+
+
+@pytest.mark.parametrize(
+    ("schedule", "fields"),
+    [
+        ("immediate", {}),
+        ("2026-01-01T00:00:00Z", {}),
+        ("on_demand", {}),
+        ("every 1m", {"overlap": "allow"}),
+        ("every 1m", {"end_at": "2026-01-01T00:00:30Z"}),
+    ],
+)
+def test_a_retry_after_that_holds_no_later_instant_is_honoured_for_a_day(schedule: str, fields: dict[str, Any]):
+    assert asked(86_000, schedule, **fields) == 86_000
+    assert asked(864_000, schedule, **fields) == 86_400
+
+
+def test_the_policys_own_wait_is_never_cut_short():
+    assert asked(10, "every 1m", retry_policy=RetryPolicy(delays=(7200,))) == 7200
+    assert asked(86_400, "every 1m", retry_policy=RetryPolicy(delays=(7200,))) == 7200
+
+
+# What was counted as a run and was none
+
+NOT_SENT = Outcome(ErrorType.CIRCUIT_OPEN, "the circuit is open")
+
+
+@pytest.mark.parametrize("trigger", [Trigger.SCHEDULE, Trigger.CATCH_UP, Trigger.AFTER])
+def test_a_run_that_is_not_sent_is_uncounted_and_its_job_goes_on_at_the_next_instant(trigger: Trigger):
+    run = make_run(spec=spec("every 1m", max_runs=1), scheduled_at=NOW + 60_000, trigger=trigger)
+    found = decide(run, NOT_SENT)
+    assert (found.state, found.uncounted, found.or_due_at) == (State.SKIPPED, True, NOW + 120_000)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"trigger": Trigger.MANUAL}, {"trigger": Trigger.RETRY}, {"attempt": 2}],
+)
+def test_what_was_not_counted_or_has_failed_gives_nothing_back(fields: dict[str, Any]):
+    found = decide(make_run(spec=spec("every 1m", max_runs=1), **fields), NOT_SENT)
+    assert (found.uncounted, found.or_due_at) == (False, None)
+
+
+@pytest.mark.parametrize("job", [spec("immediate"), spec("every 1m", max_runs=1, timezone="Gone/Zone")])
+def test_a_job_without_a_next_instant_that_anybody_knows_does_not_go_on(job: Any):
+    found = decide(make_run(spec=job), NOT_SENT)
+    assert (found.uncounted, found.or_due_at) == (True, None)

@@ -13,9 +13,19 @@ from __future__ import annotations
 
 import msgspec
 
+from duetime.domain.errors import InvalidRequest
+from duetime.domain.ids import instant_of
 from duetime.domain.instants import SECOND
-from duetime.domain.job import Delivery, JobSpec
-from duetime.domain.retry import LOST_ATTEMPTS, delay_seconds, is_retryable, max_attempts
+from duetime.domain.job import Delivery, JobSpec, Overlap
+from duetime.domain.retry import (
+    LONGEST_RETRY_AFTER,
+    LOST_ATTEMPTS,
+    delay_seconds,
+    is_retryable,
+    longest_retry_after,
+    max_attempts,
+)
+from duetime.domain.schedule import timetable
 from duetime.domain.states import OPEN, TERMINAL, ErrorType, State, Trigger
 
 __all__ = [
@@ -82,6 +92,8 @@ class Attempted(msgspec.Struct, frozen=True, gc=False, array_like=True):
     dead: bool  # it ran out of attempts, or another would only fail the same way
     exit_code: int | None = None
     reason: str | None = None  # why it was SKIPPED
+    uncounted: bool = False  # it was counted as a run of its timetable, and was none
+    or_due_at: int | None = None  # when its job goes on, if it was to be the last one
 
 
 def conclude(run: Run, outcome: Outcome, started_at: int, ended_at: int, chance: float) -> Attempted:
@@ -96,8 +108,9 @@ def conclude(run: Run, outcome: Outcome, started_at: int, ended_at: int, chance:
     state, due_at, dead = State.COMPLETED, ended_at, False
     error_type = outcome.error_type
     if error_type is not None:
-        state, delay = _after_failure(run, error_type, outcome, chance)
-        due_at = max(ended_at, run.scheduled_at) + delay
+        due_at = max(ended_at, run.scheduled_at)
+        state, delay = _after_failure(run, error_type, outcome, due_at, chance)
+        due_at += delay
         dead = state in (State.FAILED, State.TIMEOUT)
     return Attempted(
         run.execution_id,
@@ -125,22 +138,43 @@ def _not_sent(run: Run, outcome: Outcome, now: int) -> Attempted:
     """
     is_first = run.attempt == 1 and run.trigger is not Trigger.RETRY
     state = State.SKIPPED if is_first else State.FAILED
+    uncounted = is_first and run.trigger is not Trigger.MANUAL
     return Attempted(
         run.execution_id, run.job_id, run.tenant, run.attempt, run.token, state, now, None, now, outcome.error_type,
         outcome.error_message, None, None, not is_first, reason="circuit_open" if is_first else None,
+        uncounted=uncounted, or_due_at=_next_due(run, run.scheduled_at) if uncounted and run.spec.max_runs else None,
     )  # fmt: skip
 
 
-def _after_failure(run: Run, error_type: ErrorType, outcome: Outcome, chance: float) -> tuple[State, int]:
+def _next_due(run: Run, after: int) -> int | None:
+    """The first instant of its job's timetable later than `after`; None if there is none, or nobody can say."""
+    try:
+        table = timetable(run.spec, run.job_id, instant_of(run.job_id))  # an id begins with its creation
+    except InvalidRequest:  # a zone that is gone, say; the timer pauses such a job, and says so
+        return None
+    return table.next_after(after) if table.recurs else None
+
+
+def _after_failure(run: Run, error_type: ErrorType, outcome: Outcome, now: int, chance: float) -> tuple[State, int]:
     if error_type is ErrorType.CANCELLED:
         return State.CANCELLED, 0
     policy = run.spec.retry_policy
     if run.spec.delivery is Delivery.AT_MOST_ONCE:
         return _given_up(error_type), 0
     if run.attempt < max_attempts(policy) and is_retryable(error_type, outcome.http_status):
-        wait = delay_seconds(policy, run.attempt, chance, outcome.retry_after_seconds)
+        asked = outcome.retry_after_seconds
+        longest = LONGEST_RETRY_AFTER if asked is None else longest_retry_after(policy, _held_up_in(run, now))
+        wait = delay_seconds(policy, run.attempt, chance, asked, longest)
         return State.RETRYING, int(wait * SECOND)
     return _given_up(error_type), 0
+
+
+def _held_up_in(run: Run, now: int) -> float | None:
+    """Seconds until the next instant of its job, which this run holds up while it waits. None: it holds up none."""
+    if run.spec.overlap == Overlap.ALLOW:
+        return None
+    next_due_at = _next_due(run, now)
+    return None if next_due_at is None else (next_due_at - now) / SECOND
 
 
 def _given_up(error_type: ErrorType) -> State:

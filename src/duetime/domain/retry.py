@@ -7,7 +7,7 @@ from duetime.domain.states import ErrorType
 
 DEFAULT_RETRIES = 3
 LOST_ATTEMPTS = 4  # a node that dies under a run costs it an attempt; this many, and the run is given up as poison
-LONGEST_RETRY_AFTER = 86_400.0  # a target may ask for more; it does not get more
+LONGEST_RETRY_AFTER = 86_400.0  # seconds; a target may ask for more, and does not get more
 
 _NEVER_AGAIN = frozenset(
     {
@@ -35,16 +35,31 @@ def is_retryable(error_type: ErrorType, http_status: int | None) -> bool:
     return error_type not in _NEVER_AGAIN
 
 
-def delay_seconds(policy: RetryPolicy, attempt: int, chance: float, retry_after: float | None = None) -> float:
+def longest_retry_after(policy: RetryPolicy, next_due_seconds: float | None) -> float:
+    """How long a target may have a job wait by its Retry-After.
+
+    A day at most. Where the job's next instant, so many seconds ahead, would be held up, its author decides and not the
+    target: up to that instant, or up to the longest wait of the job's own policy if that is more.
+    """
+    if next_due_seconds is None:
+        return LONGEST_RETRY_AFTER
+    own = max(policy.delays) if policy.delays else policy.max_delay_seconds
+    return min(max(own, next_due_seconds), LONGEST_RETRY_AFTER)
+
+
+def delay_seconds(
+    policy: RetryPolicy, attempt: int, chance: float, retry_after: float | None = None,
+    longest: float = LONGEST_RETRY_AFTER,
+) -> float:  # fmt: skip
     """The wait after the failed attempt number `attempt` (from 1).
 
     Computed backoff has full jitter, so that a thousand runs that failed together don't come back together. `delays`
-    is taken at its word. A target's Retry-After is honoured when it is longer, up to a day.
+    is taken at its word. A target's Retry-After is honoured when it is longer than that, up to `longest`.
     """
     delays = policy.delays
     delay = delays[min(attempt, len(delays)) - 1] if delays else _backoff(policy, attempt) * chance
     if retry_after is not None and retry_after > 0:
-        return max(delay, min(retry_after, LONGEST_RETRY_AFTER))
+        return max(delay, min(retry_after, longest))
     return delay
 
 

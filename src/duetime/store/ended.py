@@ -49,5 +49,16 @@ def owned(command: CreateJobs, owner: str) -> CreateJobs:
     return replace(command, jobs=tuple(job if job.owner else replace(job, owner=owner) for job in command.jobs))
 
 
+def uncounted(attempts: Iterable[Attempted]) -> list[tuple[str, int, int | None]]:
+    """(job, how many of these were counted as its runs and were none, when it goes on), a row a job; mostly none."""
+    rows: dict[str, tuple[str, int, int | None]] = {}
+    for a in attempts:
+        if a.uncounted:
+            _, number, or_due_at = rows.get(a.job_id, (a.job_id, 0, None))
+            later = max((at for at in (or_due_at, a.or_due_at) if at is not None), default=None)
+            rows[a.job_id] = (a.job_id, number + 1, later)
+    return list(rows.values())
+
+
 def ends_in_order(attempts: Iterable[Attempted]) -> list[Attempted]:
     return sorted(attempts, key=lambda attempt: attempt.ended_at)

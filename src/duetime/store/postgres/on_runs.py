@@ -17,6 +17,7 @@ from duetime.domain.execution import Attempted, Run
 from duetime.domain.ids import instant_of
 from duetime.domain.states import OPEN, State
 from duetime.store.decoding import decode_apart, given_up
+from duetime.store.ended import uncounted
 from duetime.store.postgres.columns import columns
 from duetime.store.postgres.on_chains import Chains
 from duetime.store.postgres.statements import Statements, TakeCare, day_of, void
@@ -100,6 +101,7 @@ class RunCommands:
             is_good = False
         if not is_good:
             raise TakeCare
+        await self._uncount(ended)
         if has_held:
             await self._db.run("release_held", jobs=sorted({attempt.job_id for attempt in ended}))
         if has_followers:
@@ -114,8 +116,15 @@ class RunCommands:
         if ended and await self._db.value("finish_timers_with_care", **_by_job(ended)):  # is anything held?
             await self._db.run("release_held", jobs=sorted({attempt.job_id for attempt in ended}))
         if ended:
+            await self._uncount(ended)
             await self._chains.follow(ended, command.now)
         return refused
+
+    async def _uncount(self, ended: Sequence[Attempted]) -> None:
+        """Take back what their fires counted for runs that were not sent. The timers are locked by now."""
+        if rows := uncounted(ended):
+            jobs, runs, or_due_ats = (list(column) for column in zip(*rows, strict=True))
+            await self._db.run("uncount_runs", jobs=jobs, runs=runs, or_due_ats=or_due_ats)
 
     def _count(self, attempts: Sequence[Attempted]) -> None:
         if not attempts:

@@ -14,6 +14,7 @@ from duetime.domain.errors import Conflict, NotFound
 from duetime.domain.execution import Attempted, Run
 from duetime.domain.states import OPEN, State
 from duetime.store.decoding import decode_apart, given_up
+from duetime.store.ended import uncounted
 from duetime.store.sqlite.on_chains import Chains
 from duetime.store.sqlite.statements import Statements, page
 
@@ -64,6 +65,8 @@ class RunCommands:
         if attempts:
             self._db.run("finish_attempts", node=command.node)
             self._db.run("finish_timers")
+            if jobs := uncounted(attempts):
+                self._db.run("uncount_runs", jobs=page(jobs))
             moved: Counter[tuple[str, str]] = Counter([(attempt.tenant, attempt.state) for attempt in attempts])
             moved.subtract([(attempt.tenant, State.RUNNING) for attempt in attempts])
             self._db.count(moved)

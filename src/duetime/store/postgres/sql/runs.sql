@@ -104,8 +104,15 @@ WHERE o.job = ANY (:jobs::uuid[])
 ORDER BY o.job, o.execution FOR UPDATE;
 
 -- name: uncount_runs
--- Runs of the page that were not to count, by job; where they were to be the last, the job is due again.
-UPDATE timers AS t SET fired = t.fired - u.runs, due_at = coalesce(t.due_at, u.or_due_at)
+-- Runs of the page that were not to count, by job; where they were to be the last, the job is due again. One that is
+-- paused is when it is resumed; one that was changed meanwhile, so that it has one run only, is not. Locked by now.
+UPDATE timers AS t
+SET fired = greatest(0, t.fired - u.runs),
+    due_at = CASE WHEN t.status IN ('PENDING', 'COMPLETED') AND t.recurs
+                  THEN coalesce(t.due_at, u.or_due_at) ELSE t.due_at END,
+    resume_at = CASE WHEN t.status = 'PAUSED' AND t.recurs
+                     THEN coalesce(t.resume_at, u.or_due_at) ELSE t.resume_at END,
+    status = CASE WHEN t.status = 'COMPLETED' AND t.recurs AND u.or_due_at IS NOT NULL THEN 'PENDING' ELSE t.status END
 FROM unnest(:jobs::uuid[], :runs::integer[], :or_due_ats::bigint[]) AS u (job, runs, or_due_at)
 WHERE t.job = u.job;
 
@@ -258,13 +265,14 @@ SELECT EXISTS (SELECT 1 FROM alive) AS is_alive, (
 -- name: finish_timers
 -- A finish in two statements, this one first: what it writes is also the lock, for which a statement of its own would
 -- write each timer twice. It counts on every row to be accepted, and on nothing else of a job being open; the next one
--- sees whether that was so. (Nothing is counted for what is to be tried again: `runs` is 0, but its timer is locked.)
+-- sees whether that was so. (Nothing is counted for what is to be tried again, and it has no `last_state`; but its timer
+-- is locked. Of what was skipped, `runs` is 0 and `last_state` is not NULL: its job may have ended.)
 WITH counted AS (
     UPDATE timers AS t
     SET runs = t.runs + p.runs, successes = t.successes + p.successes, failures = t.failures + p.failures,
         busy_ms = t.busy_ms + p.busy_ms, last_run_at = coalesce(p.last_run_at, t.last_run_at),
         last_state = coalesce(p.last_state, t.last_state),
-        status = CASE WHEN t.due_at IS NULL AND t.status = 'PENDING' AND p.runs > 0 THEN 'COMPLETED' ELSE t.status END
+        status = CASE WHEN t.due_at IS NULL AND t.status = 'PENDING' AND p.last_state IS NOT NULL THEN 'COMPLETED' ELSE t.status END
     FROM (SELECT job, coalesce(runs, :same_runs::integer) AS runs, coalesce(successes, :same_successes::integer) AS successes,
                  coalesce(failures, :same_failures::integer) AS failures, coalesce(busy_ms, :same_busy_ms::bigint) AS busy_ms,
                  coalesce(last_run_at, :same_last_run_ats::bigint) AS last_run_at,

@@ -171,8 +171,16 @@ FROM (
 WHERE timers.job = m.job AND timers.due_at = m.due_at AND timers.version = m.version;
 
 -- name: uncount_runs
--- Runs of the page that were not to count, by job; where they were to be the last, the job is due again.
-UPDATE timers SET fired = fired - u.runs, due_at = coalesce(timers.due_at, u.or_due_at)
+-- Runs of the page that were not to count, by job; where they were to be the last, the job is due again. One that is
+-- paused is when it is resumed; one that was changed meanwhile, so that it has one run only, is not.
+UPDATE timers
+SET fired = max(0, fired - u.runs),
+    due_at = CASE WHEN timers.status IN ('PENDING', 'COMPLETED') AND timers.recurs
+                  THEN coalesce(timers.due_at, u.or_due_at) ELSE timers.due_at END,
+    resume_at = CASE WHEN timers.status = 'PAUSED' AND timers.recurs
+                     THEN coalesce(timers.resume_at, u.or_due_at) ELSE timers.resume_at END,
+    status = CASE WHEN timers.status = 'COMPLETED' AND timers.recurs AND u.or_due_at IS NOT NULL
+                  THEN 'PENDING' ELSE timers.status END
 FROM (
     SELECT unhex(value ->> 0, '-') AS job, value ->> 1 AS runs, value ->> 2 AS or_due_at FROM json_each(:jobs)
 ) AS u
