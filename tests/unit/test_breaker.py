@@ -5,11 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from duetime.domain import breaker
 from duetime.domain.breaker import (
     Circuit,
     CircuitState,
     End,
+    Known,
     Rules,
+    beyond,
     circuit_of,
     count,
     end_of,
@@ -241,3 +244,47 @@ def test_the_sentence_says_which_url_since_when_and_when_it_is_tried_again():
     for part in (URL, "since 2026-01-01T00:00:00.000Z", "3 failed executions", "from 2026-01-01T00:01:00.000Z on"):
         assert part in text
     assert "tries it now" in explain_open(take_probe(opened(), "probe", NOW + MINUTE, RULES))
+
+
+# What a node has in mind
+
+
+def failing(number: int, tenant: str = TENANT, *, is_open: bool = False) -> Circuit:
+    return Circuit(number, tenant, f"https://{number}.example/", 1, *((NOW, NOW + MINUTE) if is_open else ()))
+
+
+def test_what_is_put_is_known_until_it_is_closed():
+    known = Known(10)
+    assert known.put(1, failing(1)) is None
+    assert known.put(1, failing(1, is_open=True)) == failing(1)
+    assert (known.get(1), 1 in known, len(known), known.numbers()) == (failing(1, is_open=True), True, 1, {1})
+    assert known.put(1, None) == failing(1, is_open=True)
+    assert (known.get(1), 1 in known, len(known)) == (None, False, 0)
+    assert known.put(1, None) is None
+
+
+def test_of_one_tenant_the_closed_one_that_was_put_first_is_forgotten_first(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(breaker, "MOST_OF_TENANT", 3)
+    known = Known(100)
+    known.put(9, failing(9, "other"))
+    known.put(1, failing(1, is_open=True))
+    for number in (2, 3, 2, 4):
+        known.put(number, failing(number))
+    assert known.numbers() == {9, 1, 2, 4}
+    for number in (5, 6, 7):
+        known.put(number, failing(number, is_open=True))
+    assert known.numbers() == {9, 5, 6, 7}, "an open one only where all are"
+
+
+def test_of_all_the_one_that_was_put_first_is_forgotten_first():
+    known = Known(3)
+    for number in range(5):
+        known.put(number, failing(number, f"tenant-{number}"))
+    assert known.numbers() == {2, 3, 4}
+
+
+@pytest.mark.parametrize(
+    ("count", "forgotten"), [(0, 0), (1000, 0), (1001, 1), (1500, 500), (2000, 1000), (9000, 1000)]
+)
+def test_a_tenant_has_a_thousand_at_most_and_a_page_is_forgotten_at_a_time(count: int, forgotten: int):
+    assert beyond(count) == forgotten

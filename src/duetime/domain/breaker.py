@@ -6,7 +6,7 @@
                                                                     └──(the probe failed too)───┘
 
 A circuit is a tenant's URL without its query, so that no tenant's targets close another's. One that has not failed
-lately has no row: nothing is kept of it, and nothing is written for it. Pure: time is an argument.
+lately is not known: nothing is kept of it, and nothing is written for it. Pure: time is an argument.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import lru_cache
 from hashlib import blake2b
+from typing import NamedTuple
 
 import msgspec
 
@@ -33,6 +34,12 @@ _COUNTED = frozenset(
         ErrorType.HTTP_ERROR,
     }
 )
+
+
+# Of one tenant that are kept, closed ones included that others have yet to learn of. A tenant whose URLs are all
+# different, and fail, must not fill the database, nor push what nodes know of others out of their memory.
+MOST_OF_TENANT = 1_000
+MOST_FORGOTTEN = 1_000  # of one tenant in one command
 
 
 class CircuitState(StrEnum):
@@ -67,6 +74,59 @@ class Circuit(msgspec.Struct, frozen=True, array_like=True):
     def text(self) -> str:
         """Its number as people and JSON have it: a number of JavaScript's would not hold it."""
         return f"{self.circuit:016x}"
+
+
+class CircuitChanges(NamedTuple):
+    """Circuits that have changed; one without failures is closed. `mark` is what the next reading begins from."""
+
+    mark: int
+    circuits: list[Circuit]
+
+
+class Known:
+    """Circuits that a node has in mind: not more than so many, and of one tenant not more than the store keeps.
+
+    What is beyond that is forgotten as `beyond` says, by when a circuit was last put here.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._circuits: dict[int, Circuit] = {}
+        self._of: dict[str, dict[int, Circuit]] = {}  # by tenant
+
+    def __len__(self) -> int:
+        return len(self._circuits)
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._circuits
+
+    def get(self, number: int) -> Circuit | None:
+        return self._circuits.get(number)
+
+    def numbers(self) -> set[int]:
+        return set(self._circuits)
+
+    def put(self, number: int, circuit: Circuit | None) -> Circuit | None:
+        """What it is now (None: closed). Answers what it was."""
+        before = self._take(number)
+        if circuit is not None:
+            self._circuits[number] = circuit
+            own = self._of.setdefault(circuit.tenant, {})
+            own[number] = circuit
+            if len(own) > MOST_OF_TENANT:
+                self._take(next((one.circuit for one in own.values() if one.opened_at is None), next(iter(own))))
+            if len(self._circuits) > self._most:
+                self._take(next(iter(self._circuits)))
+        return before
+
+    def _take(self, number: int) -> Circuit | None:
+        before = self._circuits.pop(number, None)
+        if before is not None:
+            own = self._of[before.tenant]
+            del own[number]
+            if not own:
+                del self._of[before.tenant]
+        return before
 
 
 class End(msgspec.Struct, frozen=True, array_like=True):
@@ -129,6 +189,14 @@ def _after(circuit: Circuit, end: End, rules: Rules) -> Circuit | None:
     if not (0 < rules.threshold <= failures if circuit.opened_at is None else is_probe):
         return msgspec.structs.replace(circuit, failures=failures)
     return Circuit(circuit.circuit, circuit.tenant, circuit.url, failures, end.ended_at, end.ended_at + rules.cooldown)
+
+
+def beyond(count: int) -> int:
+    """How many of a tenant's so many circuits are to be forgotten.
+
+    The closed ones go first, of these the one that nobody has called for longest; an open one only if all are open.
+    """
+    return min(max(0, count - MOST_OF_TENANT), MOST_FORGOTTEN)
 
 
 def lets_through(circuit: Circuit | None, execution_id: str) -> bool:

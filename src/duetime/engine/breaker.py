@@ -1,8 +1,8 @@
 """The breaker: knows the circuits that have failed lately, says which runs must not be sent, and counts their ends.
 
-What holds is in the store; here is what this node knows of it. Where others write too, it is read anew all the time; a
-node that is alone has written all there is. The rules are `domain.breaker`'s. A URL that is well costs a look into a
-dict, and nothing is written for it.
+What holds is in the store; here is what this node knows of it. Where others write too, what has changed is read all the
+time, and all of it now and then; a node that is alone has written all there is. The rules are `domain.breaker`'s. A URL
+that is well costs a look into a dict, and nothing is written for it.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 
 import structlog
 
-from duetime.domain.breaker import Circuit, Rules, circuit_of, end_of, lets_through, may_probe
+from duetime.domain.breaker import Circuit, Known, Rules, circuit_of, end_of, lets_through, may_probe
 from duetime.domain.commands import CountEnds, TakeProbe
 from duetime.domain.errors import DuetimeError
 from duetime.domain.execution import Attempted, Run
-from duetime.domain.instants import DAY, SECOND
+from duetime.domain.instants import DAY, HOUR, SECOND
 from duetime.domain.job import HttpJob
 from duetime.domain.states import State
 from duetime.engine.service import Service
@@ -24,6 +24,7 @@ from duetime.ports.store import Store
 from duetime.telemetry.events import EventHub
 
 REFRESH = SECOND // 2
+RELOAD = HOUR  # all of it: what was forgotten or pruned is among no changes. Much less than a closed one is kept for
 MOST_KNOWN = 10_000  # circuits: the open ones, and then those that failed last
 
 log = structlog.get_logger()
@@ -38,9 +39,11 @@ class Breaker(Service):
         self._events = events
         self._rules = rules
         self._shared = shared
-        self._circuits: dict[int, Circuit] = {}
+        self._circuits = Known(MOST_KNOWN)
         self._asking: set[int] = set()  # circuits of which a probe is being taken
-        self._learnt = 0  # how often something was
+        self._mark: int | None = None  # up to which changes were read; None: all is to be read
+        self._loaded_at = 0
+        self._learnt: set[int] = set()  # circuits that something was learnt of since the last reading began
 
     @property
     def is_on(self) -> bool:
@@ -49,17 +52,29 @@ class Breaker(Service):
     async def load(self) -> None:
         """What there is at the start: nobody is told of it as news."""
         if self.is_on:
-            self._circuits = {one.circuit: one for one in await self._store.list_circuits(None, MOST_KNOWN)}
+            self._loaded_at = self._clock.now()
+            self._mark, found = await self._store.list_changed_circuits(None, MOST_KNOWN)
+            for circuit in reversed(found):  # the first ones are to be forgotten last
+                self._circuits.put(circuit.circuit, circuit)
 
     async def run_once(self) -> int:
-        learnt = self._learnt
-        found = {one.circuit: one for one in await self._store.list_circuits(None, MOST_KNOWN)}
-        if self._learnt != learnt:  # what was written meanwhile may be newer than what was read
-            return self._clock.now()
-        before, self._circuits = self._circuits, found
-        for number in before.keys() | found.keys():
-            self._tell(before.get(number), found.get(number))
-        return self._clock.now() + (REFRESH if self._shared else DAY)
+        now = self._clock.now()
+        since = self._mark if 0 <= now - self._loaded_at < RELOAD else None
+        self._learnt.clear()
+        mark, found = await self._store.list_changed_circuits(since, MOST_KNOWN)
+        if since is not None and len(found) >= MOST_KNOWN:
+            self._mark = None  # there may be more: all is read
+            return now
+        changed = {one.circuit: one if one.failures else None for one in reversed(found)}
+        if since is None:
+            self._loaded_at = now
+            changed = dict.fromkeys(self._circuits.numbers() - changed.keys()) | changed
+        # What was written meanwhile may be newer than what was read, or older: it is read again.
+        is_sure = self._learnt.isdisjoint(changed)
+        self._put((number, circuit) for number, circuit in changed.items() if number not in self._learnt)
+        if is_sure:
+            self._mark = mark
+        return self._clock.now() + (DAY if is_sure and not self._shared else REFRESH)
 
     # What the worker asks
 
@@ -108,14 +123,12 @@ class Breaker(Service):
 
     def learn(self, found: Sequence[tuple[int, Circuit | None]]) -> None:
         """Circuits as they stand in the store now; None: closed."""
-        self._learnt += 1
+        self._learnt.update(number for number, _ in found)
+        self._put(sorted(found, key=lambda it: it[1] is not None))  # what goes makes room for what comes
+
+    def _put(self, found: Iterable[tuple[int, Circuit | None]]) -> None:
         for number, circuit in found:
-            before = self._circuits.pop(number, None)
-            if circuit is not None:
-                self._circuits[number] = circuit
-            self._tell(before, circuit)
-        while len(self._circuits) > MOST_KNOWN:
-            self._circuits.pop(next(iter(self._circuits)))
+            self._tell(self._circuits.put(number, circuit), circuit)
 
     def _tell(self, before: Circuit | None, after: Circuit | None) -> None:
         opened_before = None if before is None else before.opened_at

@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from duetime.domain.audit import Entry
-from duetime.domain.breaker import Circuit
+from duetime.domain.breaker import Circuit, CircuitChanges
 from duetime.domain.capacity import Load
 from duetime.domain.commands import Command
 from duetime.domain.execution import Run
@@ -284,6 +284,13 @@ class Store(Protocol):
 
     async def list_circuits(self, tenant: str | None, limit: int) -> list[Circuit]:
         """Targets that failed since they last succeeded, of one tenant or of all: open ones first, then the latest."""
+
+    async def list_changed_circuits(self, since: int | None, limit: int) -> CircuitChanges:
+        """What has changed since the mark of an earlier answer, up to `limit`; some may have been read before.
+
+        Without a mark: what `list_circuits` has of all tenants. One that was forgotten or pruned is not named, one that
+        was closed is, for a day.
+        """
 
     async def get_circuit(self, circuit: int) -> Circuit | None:
         """None: it is closed, and has not failed lately."""

@@ -10,8 +10,9 @@ from duetime.domain.commands.base import Command
 class CountEnds(Command, frozen=True):
     """Count ends of executions for their circuits; given together with the Finish that writes them, and after it.
 
-    What is not how its execution ended (a Finish refused it) is left out. Answers (circuit, Circuit or None) of each as
-    it stands then; None: it is closed.
+    What is not how its execution ended (a Finish refused it) is left out. Beyond the most that a tenant may have,
+    `breaker.beyond` says how many are forgotten. Answers (circuit, Circuit or None) of each as it stands then, and of
+    each that was forgotten; None: it is closed.
     """
 
     now: int

@@ -27,10 +27,23 @@ class CircuitCommands:
             "lock_circuits", circuits=[number for number, _ in named], tenants=[end.tenant for _, end in named],
             urls=[end.url for _, end in named], now=command.now,
         )  # fmt: skip
-        counted = sorted(breaker.count({row[0]: _circuit(row) for row in rows}, ends, command.rules).items())
-        await self._write([circuit for _, circuit in counted if circuit is not None], command.now)
-        await self._db.run("remove_circuits", circuits=[number for number, circuit in counted if circuit is None])
-        return counted
+        counted = breaker.count({row["id"]: _circuit(row) for row in rows}, ends, command.rules)
+        await self._write([circuit for circuit in counted.values() if circuit is not None], command.now)
+        await self._close([number for number, circuit in counted.items() if circuit is None], command.now)
+        counted.update(dict.fromkeys(await self._forget(sorted({row["tenant"] for row in rows if row["is_new"]}))))
+        return sorted(counted.items())
+
+    async def _forget(self, tenants: Sequence[str]) -> list[int]:
+        """What these tenants have too many of, for they have new ones."""
+        if not tenants:
+            return []
+        most = breaker.MOST_OF_TENANT + breaker.MOST_FORGOTTEN
+        return [
+            row["id"]
+            for tenant, count in await self._db.rows("count_circuits", tenants=tenants, most=most)
+            if (limit := breaker.beyond(count))
+            for row in await self._db.rows("forget_circuits", tenant=tenant, limit=limit)
+        ]
 
     async def _that_hold(self, ends: Sequence[breaker.End]) -> list[breaker.End]:
         """Without what was refused: the result of a claim that another one had taken the place of."""
@@ -57,8 +70,12 @@ class CircuitCommands:
         circuit = None if row is None else _circuit(row)
         if circuit is None or circuit.tenant != command.tenant:
             raise NotFound(f"there is no circuit {command.circuit:016x}")
-        await self._db.run("remove_circuits", circuits=[command.circuit])
+        await self._close([command.circuit], command.now)
         self._db.note(command.audit, {"url": circuit.url, "state": circuit.state, "failures": circuit.failures})
+
+    async def _close(self, circuits: Sequence[int], now: int) -> None:
+        if circuits:
+            await self._db.run("close_circuits", circuits=circuits, now=now)
 
     async def _write(self, circuits: Sequence[Circuit], now: int) -> None:
         await self._db.run(
@@ -69,4 +86,4 @@ class CircuitCommands:
 
 
 def _circuit(row: asyncpg.Record) -> Circuit:
-    return Circuit(*row)
+    return Circuit(*row[:7])

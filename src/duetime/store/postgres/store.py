@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 import asyncpg
 import msgspec
 
-from duetime.domain.breaker import Circuit
+from duetime.domain.breaker import Circuit, CircuitChanges
 from duetime.domain.capacity import UNBOUNDED, Capacity, Load
 from duetime.domain.commands import Command, Finish, PauseJob
 from duetime.domain.errors import Conflict, Overloaded
@@ -163,9 +163,16 @@ class PostgresStore:
         return dict(await self._read(self._engine_reads, self._sql["get_progress"], tuple[str, str], values))
 
     async def list_circuits(self, tenant: str | None, limit: int) -> list[Circuit]:
+        if tenant is None:
+            return await self._read(self._engine_reads, self._sql["list_circuits"], Circuit, {"limit": limit})
         values = {"tenant": tenant, "limit": limit}
-        asked_by = self._engine_reads if tenant is None else self._people_reads
-        return await self._read(asked_by, self._sql["list_circuits"], Circuit, values)
+        return await self._read(self._people_reads, self._sql["list_circuits_of"], Circuit, values)
+
+    async def list_changed_circuits(self, since: int | None, limit: int) -> CircuitChanges:
+        sql = self._sql["load_circuits" if since is None else "list_changed_circuits"]
+        values = {"limit": limit} if since is None else {"since": since, "limit": limit}
+        found = await self._read(self._engine_reads, sql, tuple[int, list[Circuit]], values)
+        return CircuitChanges(*found[0])
 
     async def get_circuit(self, circuit: int) -> Circuit | None:
         return _only(await self._read(self._people_reads, self._sql["get_circuit"], Circuit, {"circuit": circuit}))

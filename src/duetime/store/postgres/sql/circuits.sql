@@ -16,24 +16,40 @@ SELECT p.*, 0, :now::bigint
 FROM unnest(:circuits::bigint[], :tenants::text[], :urls::text[]) AS p (id, tenant, url)
 ORDER BY p.id
 ON CONFLICT (id) DO UPDATE SET touched_at = excluded.touched_at
-RETURNING id, tenant, url, failures, opened_at, next_probe_at, probe;
+RETURNING id, tenant, url, failures, opened_at, next_probe_at, probe, xmax = 0 AS is_new;
 
 -- name: lock_circuit
 SELECT id, tenant, url, failures, opened_at, next_probe_at, probe FROM circuits
-WHERE id = :circuit::bigint FOR UPDATE;
+WHERE id = :circuit::bigint AND failures > 0 FOR UPDATE;
 
 -- name: set_circuits
 -- Of what is locked.
 UPDATE circuits AS c
 SET failures = p.failures, opened_at = p.opened_at, next_probe_at = p.next_probe_at, probe = p.probe,
-    touched_at = :now::bigint
+    touched_at = :now::bigint, changed_in = pg_current_xact_id()
 FROM unnest(:circuits::bigint[], :failures::integer[], :opened_ats::bigint[], :next_probe_ats::bigint[], :probes::text[])
     AS p (id, failures, opened_at, next_probe_at, probe)
 WHERE c.id = p.id;
 
--- name: remove_circuits
-DELETE FROM circuits WHERE id = ANY (:circuits::bigint[]);
+-- name: close_circuits
+-- Of what is locked. They stay without failures, so that those who know them learn of it.
+UPDATE circuits
+SET failures = 0, opened_at = NULL, next_probe_at = NULL, probe = NULL, touched_at = :now::bigint,
+    changed_in = pg_current_xact_id()
+WHERE id = ANY (:circuits::bigint[]);
+
+-- name: count_circuits
+-- Of each of these tenants, up to a bound.
+SELECT t.tenant, (SELECT count(*) FROM (SELECT 1 FROM circuits AS c WHERE c.tenant = t.tenant LIMIT :most::bigint) AS n)
+FROM unnest(:tenants::text[]) AS t (tenant);
+
+-- name: forget_circuits
+-- So many of a tenant's: the closed ones first, of these what was touched longest ago. What others hold is left to them.
+DELETE FROM circuits WHERE id IN (
+    SELECT id FROM circuits WHERE tenant = :tenant::text
+    ORDER BY opened_at IS NULL DESC, touched_at, id DESC LIMIT :limit::bigint FOR UPDATE SKIP LOCKED)
+RETURNING id;
 
 -- name: prune_circuits
 DELETE FROM circuits WHERE id IN (
-    SELECT id FROM circuits WHERE touched_at < :before::bigint ORDER BY id LIMIT :limit::bigint FOR UPDATE SKIP LOCKED);
+    SELECT id FROM circuits WHERE touched_at < :before::bigint ORDER BY touched_at LIMIT :limit::bigint FOR UPDATE SKIP LOCKED);

@@ -240,9 +240,29 @@ FROM jobs AS j JOIN timers AS t ON t.job = j.id WHERE j.id > :after::uuid ORDER 
 
 -- name: get_circuit
 SELECT json_build_array(id, tenant, url, failures, opened_at, next_probe_at, probe)::text AS row FROM circuits
-WHERE id = :circuit::bigint;
+WHERE id = :circuit::bigint AND failures > 0;
 
 -- name: list_circuits
 SELECT json_build_array(id, tenant, url, failures, opened_at, next_probe_at, probe)::text AS row FROM circuits
-WHERE :tenant::text IS NULL OR tenant = :tenant::text
+WHERE failures > 0
 ORDER BY opened_at IS NULL, touched_at DESC, id LIMIT :limit::bigint;
+
+-- name: list_circuits_of
+SELECT json_build_array(id, tenant, url, failures, opened_at, next_probe_at, probe)::text AS row FROM circuits
+WHERE tenant = :tenant::text AND failures > 0
+ORDER BY opened_at IS NULL, touched_at DESC, id LIMIT :limit::bigint;
+
+-- name: load_circuits
+-- As list_circuits, and the mark from which on changes are to be read: the oldest transaction that is still under way.
+SELECT json_build_array(pg_snapshot_xmin(pg_current_snapshot())::text::bigint, coalesce((
+    SELECT json_agg(json_build_array(id, tenant, url, failures, opened_at, next_probe_at, probe)) FROM (
+        SELECT * FROM circuits WHERE failures > 0
+        ORDER BY opened_at IS NULL, touched_at DESC, id LIMIT :limit::bigint) AS c), '[]'))::text AS row;
+
+-- name: list_changed_circuits
+-- What a transaction has changed that had not ended when the mark was taken, or began later: none is missed, whatever
+-- the order of their commits. While one is under way for long, what others have changed since is read again.
+SELECT json_build_array(pg_snapshot_xmin(pg_current_snapshot())::text::bigint, coalesce((
+    SELECT json_agg(json_build_array(id, tenant, url, failures, opened_at, next_probe_at, probe)) FROM (
+        SELECT * FROM circuits WHERE changed_in >= :since::bigint::text::xid8
+        ORDER BY changed_in LIMIT :limit::bigint) AS c), '[]'))::text AS row;

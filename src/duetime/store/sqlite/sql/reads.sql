@@ -217,9 +217,27 @@ SELECT rtrim(json_array(uuid_text(j.id), j.tenant, t.version), ']') || ',' || j.
 FROM jobs AS j JOIN timers AS t ON t.job = j.id WHERE j.id > unhex(:after, '-') ORDER BY j.id LIMIT :limit;
 
 -- name: get_circuit
-SELECT json_array(id, tenant, url, failures, opened_at, next_probe_at, probe) AS row FROM circuits WHERE id = :circuit;
+SELECT json_array(id, tenant, url, failures, opened_at, next_probe_at, probe) AS row FROM circuits
+WHERE id = :circuit AND failures > 0;
 
 -- name: list_circuits
 SELECT json_array(id, tenant, url, failures, opened_at, next_probe_at, probe) AS row FROM circuits
-WHERE :tenant IS NULL OR tenant = :tenant
+WHERE failures > 0
 ORDER BY opened_at IS NULL, touched_at DESC, id LIMIT :limit;
+
+-- name: list_circuits_of
+SELECT json_array(id, tenant, url, failures, opened_at, next_probe_at, probe) AS row FROM circuits
+WHERE tenant = :tenant AND failures > 0
+ORDER BY opened_at IS NULL, touched_at DESC, id LIMIT :limit;
+
+-- name: load_circuits
+-- As list_circuits, and the mark from which on changes are to be read.
+SELECT json_array((SELECT last FROM circuit_changes), json((
+    SELECT json_group_array(json_array(id, tenant, url, failures, opened_at, next_probe_at, probe)) FROM (
+        SELECT * FROM circuits WHERE failures > 0
+        ORDER BY opened_at IS NULL, touched_at DESC, id LIMIT :limit)))) AS row;
+
+-- name: list_changed_circuits
+SELECT json_array((SELECT last FROM circuit_changes), json((
+    SELECT json_group_array(json_array(id, tenant, url, failures, opened_at, next_probe_at, probe)) FROM (
+        SELECT * FROM circuits WHERE changed > :since ORDER BY changed LIMIT :limit)))) AS row;
