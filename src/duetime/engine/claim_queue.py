@@ -71,6 +71,7 @@ class ClaimQueue:
         may_call: Callable[[EndpointQueue, Run], bool] | None = None,
     ) -> None:  # fmt: skip
         self._concurrency = concurrency
+        self._most = concurrency * MOST_OVER
         self._tenant_limit = tenant_limit
         self._limit_of = limit_of
         self._may_call = may_call
@@ -78,6 +79,7 @@ class ClaimQueue:
         self.tenants: dict[str, TenantQueue] = {}
         self.endpoints: dict[int, Endpoint] = {}
         self.waiting: dict[str, Run] = {}  # by execution id; what is not in here, and stands in a queue, was cancelled
+        self.queues = 0  # of a tenant and an endpoint each
         self.running = 0
         self.held = 0
 
@@ -118,6 +120,7 @@ class ClaimQueue:
         if endpoint is None:
             endpoint = self.endpoints[number] = Endpoint(number, self._limit_of(number))
         endpoint.tenants += 1
+        self.queues += 1
         queue = tenant.queues[number] = EndpointQueue(tenant, endpoint)
         return queue
 
@@ -140,8 +143,10 @@ class ClaimQueue:
         Tenants that have less than their share come first, and may exceed the limit (`domain.fairness`). The others get
         what is left.
         """
+        if not self._turns:
+            return None
         share = share_of(self._concurrency, len(self.tenants))
-        run = self._take_of_tenants_below(share) if self.running < self._concurrency * MOST_OVER else None
+        run = self._take_of_tenants_below(share) if self.running < self._most else None
         if run is None and self.running < self._concurrency and share < self._concurrency:
             run = self._take_of_tenants_below(self._concurrency)
         return run
@@ -165,42 +170,40 @@ class ClaimQueue:
             priority = tenant.ready.bit_length() - 1
             ring = tenant.rings[priority]
             queue = ring[0]
-            run = None if queue.is_blocked else self._next_at(queue, priority)
-            if run is not None and queue.waiting[priority]:
-                if len(ring) > 1:
-                    ring.rotate(-1)
-                return run
+            waiting = queue.waiting[priority]
+            while waiting and waiting[0].execution_id not in self.waiting:
+                waiting.popleft()
+                queue.cancelled -= 1
+            if waiting and not queue.is_blocked:
+                if self.queues == 1 and queue.endpoint.running >= queue.endpoint.limit:
+                    return None  # nothing else to look at: to block it would be of no use, and a burst would pay for it
+                if self._may_start(queue, waiting[0]):
+                    if len(ring) > 1:
+                        ring.rotate(-1)
+                    return self._start(queue, waiting.popleft())
             ring.popleft()
             queue.ringed &= ~(1 << priority)
             if not ring:
                 tenant.ready &= ~(1 << priority)
-            if run is not None:
-                return run
         return None
 
-    def _next_at(self, queue: EndpointQueue, priority: int) -> Run | None:
-        waiting = queue.waiting[priority]
-        while waiting and waiting[0].execution_id not in self.waiting:
-            waiting.popleft()
-            queue.cancelled -= 1
-        if not waiting:
-            return None
+    def _may_start(self, queue: EndpointQueue, run: Run) -> bool:
+        """Whether there is a place at its endpoint, which may be called now. Else its queue is blocked."""
         endpoint = queue.endpoint
         if endpoint.running >= endpoint.limit and not has_place(
             endpoint.running, endpoint.limit, queue.running, endpoint.tenants
         ):
             queue.is_blocked = True
             endpoint.blocked.append(queue)
-            return None
-        run = waiting[0]
-        if self._may_call is not None and not self._may_call(queue, run):
+        elif self._may_call is not None and not self._may_call(queue, run):
             queue.is_blocked = True
-            return None
-        waiting.popleft()
+        return not queue.is_blocked
+
+    def _start(self, queue: EndpointQueue, run: Run) -> Run:
         del self.waiting[run.execution_id]
         queue.running += 1
         queue.owner.running += 1
-        endpoint.running += 1
+        queue.endpoint.running += 1
         self.running += 1
         return run
 
@@ -258,6 +261,7 @@ class ClaimQueue:
 
     def _close(self, queue: EndpointQueue) -> None:
         endpoint, tenant = queue.endpoint, queue.owner
+        self.queues -= 1
         del tenant.queues[endpoint.number]
         if not tenant.queues:
             del self.tenants[tenant.tenant]

@@ -214,7 +214,7 @@ class Dispatcher:
                 if not is_over:
                     self._queue.put_back(run)  # `resume` goes on with it, `drain` gives it back
                 run = self._queue.take() if self.is_trusted() else None
-                if run is not None:
+                if run is not None and self._queue.queues > 1:
                     self._open_slots()  # one end may have let several others begin
         finally:
             self._slots.discard(task)  # at once: an offer in the same turn of the loop must not count on this slot
