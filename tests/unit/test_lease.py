@@ -11,11 +11,13 @@ from duetime.domain.lease import (
     Holding,
     Member,
     Moves,
+    Silence,
     Standing,
     Trust,
     View,
     believed,
     empty_view,
+    listen,
     next_look_in,
     quotas_of,
     runs_chores,
@@ -134,3 +136,24 @@ def test_the_owner_of_shard_0_runs_the_chores():
 
 def test_an_empty_view_has_all_shards_free_at_epoch_0():
     assert empty_view().shards == (Holding(None, 0),) * SHARDS
+
+
+def test_silence_grows_by_each_look_that_finds_the_same_beats_and_ends_with_a_beat():
+    silence = listen(None, beats=7, apart=1, within=1, lease=5)
+    assert silence == Silence(7, 0)
+    silence = listen(silence, 7, apart=1, within=1.2, lease=5)
+    assert silence == Silence(7, 1)
+    assert listen(silence, 8, apart=1, within=1.2, lease=5) == Silence(8, 0)
+
+
+@pytest.mark.parametrize(
+    ("apart", "within", "lease", "expected"),
+    [
+        (4.9, 4.9, 5.0, 4.5),  # a look that comes late counts for one
+        (5.1, 5.1, 5.0, 0.0),  # and after a whole lease it begins anew
+        (1.0, 60.0, 5.0, 0.0),  # also if it was the look itself that took so long
+        (1.0, 1.1, 0.5, 4.0),  # a lease shorter than what lies between two looks
+    ],
+)
+def test_what_a_node_could_not_hear_is_no_silence(apart: float, within: float, lease: float, expected: float):
+    assert listen(Silence(7, 3.0), 7, apart, within, lease).seconds == expected

@@ -27,6 +27,7 @@ NODE_LEASE_SECONDS = 5.0
 MARGIN_SHARE = 0.2  # of the ttl
 TIMER = "timer"  # the role that owns shards
 CHORES_SHARD = 0
+MOST_COUNTED_SECONDS = 1.5  # of silence for one look at workers, which are a second apart
 AFTER_LAPSE = 10  # ms: instants in a view are rounded
 
 
@@ -178,6 +179,25 @@ def standing(trust: Trust | None, refused: bool, monotonic: float) -> Standing:
     if trust is None:
         return Standing.JOINED
     return Standing.TRUSTED if trust.holds(monotonic) else Standing.DOUBTFUL
+
+
+class Silence(msgspec.Struct, frozen=True):
+    """For how long a worker was silent, as far as the node that watches it could have heard it."""
+
+    beats: int
+    seconds: float
+
+
+def listen(known: Silence | None, beats: int, apart: float, within: float, lease: float) -> Silence:
+    """A worker's silence after another look at its beats, which found so many.
+
+    The last look and this one were at least `apart` seconds from each other, and lie `within` so many. Workers beat
+    by way of nodes. A node that was stopped, or could not reach its store, kept workers from being heard. So a look
+    that comes late counts for no more than one in time, and one that comes after a whole lease begins anew.
+    """
+    if known is None or known.beats != beats or within > max(lease, 2 * MOST_COUNTED_SECONDS):
+        return Silence(beats, 0)
+    return Silence(beats, known.seconds + min(apart, MOST_COUNTED_SECONDS))
 
 
 def empty_view(now: int = 0) -> View:

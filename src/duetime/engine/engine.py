@@ -146,9 +146,10 @@ class Engine:
         self.watch = WorkerWatch(self._store, self._clock, settings.worker_lease_seconds, self._runs_chores)
         self.reconciler = Reconciler(
             self._store, self._clock, self.node, settings.reconcile_interval_seconds, settings.reconcile_batch,
-            self._runs_chores, lambda: [*self.membership.gone(), *self.watch.gone()], follow_ups,
+            self._runs_chores, self.membership.gone, follow_ups,
         )  # fmt: skip
         self.reconciler.waiting_hint = self.waiting_hint
+        self.reconciler.silent_workers = self.watch.silent
         self.desk = Desk(
             self._store, self._clock, recorder, self._vault, self._logs, settings.worker_lease_seconds, self._chance,
             self.reconciler.look_now,

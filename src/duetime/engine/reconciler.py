@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
 import structlog
 
-from duetime.domain.commands import EndNodes, Finish
+from duetime.domain.commands import EndNodes, EndWorkers, Finish
 from duetime.domain.errors import DuetimeError
 from duetime.domain.execution import Attempted, Run, lapse
 from duetime.domain.instants import SECOND
@@ -42,6 +42,7 @@ class Reconciler(Service):
         self._is_asked = False
         self._ended: frozenset[int] = frozenset()  # nodes that were found gone and are told so
         self.waiting_hint: Callable[[int], None] = lambda due_at: None
+        self.silent_workers: Callable[[], Mapping[int, int]] = dict  # and their beats, as of the last look at them
         self.on_ended: Callable[[Collection[int]], Awaitable[None]] = _ignore
 
     def look_now(self) -> None:
@@ -72,7 +73,20 @@ class Reconciler(Service):
                 raise refused
             await self.on_ended(news)
         self._ended = gone
-        return bool(news)
+        return bool(news) | await self._end_workers(now)
+
+    async def _end_workers(self, now: int) -> bool:
+        """Those that were found silent, and have not beaten since. True if there is one."""
+        silent = tuple(sorted(self.silent_workers().items()))
+        if not silent:
+            return False
+        (ended,) = await self._store.apply([EndWorkers(now, silent)])
+        if isinstance(ended, DuetimeError):
+            raise ended
+        if ended:
+            log.warning("workers fell silent: their runs are taken over", workers=ended)
+            await self.on_ended(ended)
+        return bool(ended)
 
     async def _take_over(self) -> None:
         """All lapsed runs there are, a page at a time."""

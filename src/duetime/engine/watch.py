@@ -1,14 +1,15 @@
 """The watch: notices workers that have fallen silent, so that the reconciler gives what they run to others.
 
 It looks for a change of their beats, by its own monotonic clock: no two clocks are compared, and one that was set makes
-nobody die.
+nobody die. What counts as silence, `domain.lease.listen` says; a worker is silent as of a look, and not as of now.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 
 from duetime.domain.instants import SECOND
+from duetime.domain.lease import Silence, listen
 from duetime.engine.service import Service
 from duetime.ports.clock import Clock
 from duetime.ports.store import Store
@@ -24,23 +25,24 @@ class WorkerWatch(Service):
         self._store = store
         self._lease = lease_seconds
         self._runs_chores = runs_chores
-        self._seen: dict[int, tuple[int, float]] = {}  # beats, and when they were first that many
+        self._heard: dict[int, Silence] = {}
+        self._looked_at = 0.0  # when the last look was over
 
     async def run_once(self) -> int:
         if not self._runs_chores():
-            self._seen.clear()  # whoever does it meanwhile; here it begins anew
+            self._heard.clear()  # whoever does it meanwhile; here it begins anew
             return self._clock.now() + SECOND
-        now, seen = self._clock.monotonic(), self._seen
+        began_at, heard = self._clock.monotonic(), self._heard
         workers = await self._store.list_workers(None, MOST_WORKERS)
-        self._seen = {
-            worker.worker_id: known
-            if (known := seen.get(worker.worker_id)) is not None and known[0] == worker.beats
-            else (worker.beats, now)
+        ended_at = self._clock.monotonic()
+        apart, within = began_at - self._looked_at, ended_at - self._looked_at
+        self._heard = {
+            worker.worker_id: listen(heard.get(worker.worker_id), worker.beats, apart, within, self._lease)
             for worker in workers
         }
+        self._looked_at = ended_at
         return self._clock.now() + SECOND
 
-    def gone(self) -> Collection[int]:
-        """Workers that were silent for longer than their lease."""
-        now = self._clock.monotonic()
-        return [worker for worker, (_, since) in self._seen.items() if now - since > self._lease]
+    def silent(self) -> Mapping[int, int]:
+        """Workers that were silent for longer than their lease, with the beats that they were last seen with."""
+        return {worker: heard.beats for worker, heard in self._heard.items() if heard.seconds > self._lease}

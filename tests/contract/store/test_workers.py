@@ -184,3 +184,21 @@ async def test_an_exit_code_is_kept_with_the_attempt_and_shown_with_the_executio
     assert await finish(store, node, conclude(run, Outcome(exit_code=0), NOW, NOW + 1, 1.0)) == []
     assert [attempt.exit_code for attempt in await store.list_attempts(execution_id)] == [3, 0]
     assert (await execution(store, execution_id)).exit_code == 0
+
+
+async def test_a_worker_is_ended_only_if_it_has_not_beaten_since(store: Store, node: int):
+    silent, beating, ended = [await join(store) for _ in range(3)]
+    execution_id = await waiting(store)
+    (run,) = await claim(store, silent, AT)
+    await one(store, c.BeatWorkers(NOW + 1, (silent, beating)))
+    await one(store, c.BeatWorkers(NOW + 2, (beating,)))
+    await one(store, c.EndNodes(NOW + 3, (ended,)))
+    end = c.EndWorkers(NOW + 4, ((silent, 1), (beating, 1), (ended, 0), (node, 0), (10**9, 0)))
+    assert await one(store, end) == [silent]
+    assert [worker.worker_id for worker in await store.list_workers(TENANT, 10)] == [beating]
+    assert await one(store, c.BeatWorkers(NOW + 5, (silent, beating))) == [silent]
+    assert isinstance(await one(store, c.Claim(silent, NOW + 5, 10, only=(AT,))), StaleWrite)
+    assert [lapsed.execution_id for lapsed in await store.list_lapsed_runs(node, 10)] == [execution_id]
+    assert await claim(store, node) == []  # a node that is named by mistake goes on
+    assert await one(store, end) == await one(store, c.EndWorkers(NOW + 6, ())) == []
+    assert await finish(store, node, lapse(run, NOW + 6)) == []

@@ -20,7 +20,16 @@ from duetime.domain.commands.jobs import (
     SweepJobs,
     Swept,
 )
-from duetime.domain.commands.nodes import BeatWorkers, EndNodes, JoinWorker, Prune, Seal, StartNode, StopNode
+from duetime.domain.commands.nodes import (
+    BeatWorkers,
+    EndNodes,
+    EndWorkers,
+    JoinWorker,
+    Prune,
+    Seal,
+    StartNode,
+    StopNode,
+)
 from duetime.domain.commands.runs import (
     AddRun,
     CancelExecution,
@@ -60,6 +69,7 @@ __all__ = [
     "CountEnds",
     "CreateJobs",
     "EndNodes",
+    "EndWorkers",
     "Finish",
     "Fire",
     "Fired",

@@ -46,6 +46,16 @@ class EndNodes(Command, frozen=True):
     nodes: tuple[int, ...]
 
 
+class EndWorkers(Command, frozen=True):
+    """End those of these (worker, beats) whose beats are still that many, as EndNodes does. Answers their ids.
+
+    Whoever found a worker silent judged by a reading that is old by now: a worker that has beaten since lives on.
+    """
+
+    now: int
+    workers: tuple[tuple[int, int], ...]
+
+
 class Seal(Command, frozen=True):
     """`node` owns these (shard, epoch) from here on: no Fire of an earlier epoch is committed after this. Answers None.
 

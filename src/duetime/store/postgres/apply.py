@@ -66,6 +66,7 @@ class Applier:
             c.StartNode: nodes.start_node,
             c.StopNode: nodes.stop_node,
             c.EndNodes: nodes.end_nodes,
+            c.EndWorkers: nodes.end_workers,
             c.Seal: nodes.seal,
             c.JoinWorker: nodes.join_worker,
             c.BeatWorkers: nodes.beat_workers,

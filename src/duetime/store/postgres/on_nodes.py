@@ -24,6 +24,11 @@ class NodeCommands:
     async def end_nodes(self, command: c.EndNodes) -> None:
         await self._db.run("end_nodes", nodes=command.nodes, now=command.now)
 
+    async def end_workers(self, command: c.EndWorkers) -> list[int]:
+        beats = dict(command.workers)
+        rows = await self._db.rows("end_workers", workers=list(beats), beats=list(beats.values()), now=command.now)
+        return sorted(row[0] for row in rows)
+
     async def join_worker(self, command: c.JoinWorker) -> int:
         return int(
             await self._db.value(

@@ -26,6 +26,11 @@ class NodeCommands:
         self._db.run("end_nodes", nodes=page(command.nodes), now=command.now)
         self._db.run("end_workers", nodes=page(command.nodes))
 
+    def end_workers(self, command: c.EndWorkers) -> list[int]:
+        ended = sorted(row[0] for row in self._db.rows("end_silent_workers", workers=page(command.workers)))
+        self._db.run("end_nodes", nodes=page(ended), now=command.now)
+        return ended
+
     def join_worker(self, command: c.JoinWorker) -> int:
         row = self._db.row("start_node", name=command.name, now=command.now)
         assert row is not None

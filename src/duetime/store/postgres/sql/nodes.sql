@@ -12,6 +12,20 @@ WITH locked AS MATERIALIZED (
 workers AS (DELETE FROM workers AS w USING locked AS l WHERE w.node = l.id)
 UPDATE nodes AS n SET ended_at = :now::bigint FROM locked AS l WHERE n.id = l.id AND n.ended_at IS NULL;
 
+-- name: end_workers
+-- A beat that is under way holds the worker's row: it is waited for, and then the number of beats is another one.
+WITH locked AS MATERIALIZED (
+    SELECT id FROM nodes WHERE id = ANY (:workers::integer[]) AND ended_at IS NULL ORDER BY id FOR NO KEY UPDATE
+),
+silent AS (
+    DELETE FROM workers AS w
+    USING locked AS l, unnest(:workers::integer[], :beats::bigint[]) AS p (node, beats)
+    WHERE w.node = l.id AND p.node = l.id AND w.beats = p.beats
+    RETURNING w.node
+)
+UPDATE nodes AS n SET ended_at = :now::bigint FROM silent AS s WHERE n.id = s.node AND n.ended_at IS NULL
+RETURNING n.id;
+
 -- name: join_worker
 WITH joined AS (INSERT INTO nodes (name, started_at) VALUES (:name::text, :now::bigint) RETURNING id)
 INSERT INTO workers (node, tenant, user_id, name, functions, slots, started_at, seen_at)

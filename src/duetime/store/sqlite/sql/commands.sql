@@ -408,6 +408,9 @@ UPDATE nodes SET ended_at = :now WHERE id IN (SELECT value FROM json_each(:nodes
 -- name: end_workers
 DELETE FROM workers WHERE node IN (SELECT value FROM json_each(:nodes));
 
+-- name: end_silent_workers
+DELETE FROM workers WHERE (node, beats) IN (SELECT value ->> 0, value ->> 1 FROM json_each(:workers)) RETURNING node;
+
 -- name: add_worker
 INSERT INTO workers (node, tenant, user_id, name, functions, slots, started_at, seen_at)
 VALUES (:node, :tenant, :user_id, :name, :functions, :slots, :now, :now);
