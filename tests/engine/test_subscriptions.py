@@ -41,6 +41,15 @@ async def test_whoever_subscribed_to_it_is_told(stage: Stage, executor: Scripted
     assert told(executor) == [(HOOK, "execution.completed"), (OTHER, "execution.failed")]
 
 
+async def test_whoever_subscribed_in_an_earlier_term_is_told_from_the_first_end_on(
+    stage: Stage, executor: ScriptedExecutor
+):
+    await stage.apply(c.AddSubscription(NOW, TENANT, new_id(), HOOK, ("execution.completed",), "ann"))
+    await stage.join()  # and no service has had a turn
+    await run(stage, executor, Outcome(http_status=200))
+    assert told(executor) == [(HOOK, "execution.completed")]
+
+
 async def test_what_tells_of_an_event_makes_no_event(stage: Stage, executor: ScriptedExecutor):
     await stage.join()
     await subscribe(stage, "execution.completed")

@@ -121,7 +121,9 @@ class Engine:
         if self._lost.is_set():
             raise StaleWrite(f"a newer node is named {settings.node_name} too: give each its own NODE_NAME")
         fenced = not math.isinf(self._registry.ttl_seconds)
-        self.subscribers = Subscribers(self._store, self._clock, alone=not fenced)
+        subscribers = Subscribers(self._store, self._clock, alone=not fenced)
+        await subscribers.run_once()  # before the first end of this term: nobody tells of it later
+        self.subscribers = subscribers
         follow_ups = FollowUps(self._events, self._entropy)
         follow_ups.subscriptions = self.subscribers.of
         follow_ups.due_hint = self.due_hint

@@ -75,10 +75,12 @@ class SqliteStore:
         connection = open_checked(self._folder)
         try:
             migrate(connection)
-            if not self._was_open:  # a node that was told to stop, and is marked, still has to write its ends
+            if not self._was_open:
+                # Later, after a failure, it is this very process that opens it again. A node that was told to stop, and
+                # is marked as promoted, still has to write its ends; and the node that lives is its own.
                 refuse_promoted(connection, self._folder)
+                void_nodes(connection)
             self._was_open = True
-            void_nodes(connection)
         except BaseException:
             connection.close()
             raise

@@ -1,0 +1,66 @@
+"""A writer whose connection broke opens another: the same process goes on, and so does its node."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from duetime.domain.commands import CreateJobs, StartNode
+from duetime.domain.errors import Overloaded
+from duetime.store.sqlite import SqliteStore
+from samples import NOW, TENANT, add_job, add_run, claim, job_of, new_job, one, spec
+
+
+class Broken:
+    """A connection that can no longer commit, nor undo."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def execute(self, sql: str) -> object:
+        if sql in ("COMMIT", "ROLLBACK"):
+            raise apsw.IOError("disk I/O error")
+        return self._connection.execute(sql)
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    made = SqliteStore(tmp_path)
+    await made.start()
+    yield made
+    await made.stop()
+
+
+async def break_writer(store: SqliteStore) -> str:
+    """Answers the job whose write failed."""
+    store._writer._connection = Broken(store._writer._connection)  # type: ignore[assignment]
+    job = new_job(spec())
+    with pytest.raises(Overloaded, match="nothing was changed"):
+        await store.apply([CreateJobs(NOW, (job,))])
+    return job.job_id
+
+
+async def test_what_the_broken_connection_had_not_committed_is_not_there(store: SqliteStore):
+    kept = await add_job(store, spec())
+    lost = await break_writer(store)
+    assert await store.get_job(TENANT, lost) is None
+    assert (await job_of(store, kept)).job_id == kept
+
+
+async def test_the_node_goes_on_and_keeps_what_it_runs(store: SqliteStore):
+    node = await one(store, StartNode(NOW, "node-1"))
+    first, second = await add_job(store, spec()), await add_job(store, spec())
+    await add_run(store, first)
+    (run,) = await claim(store, node, NOW)
+    await break_writer(store)
+    await add_run(store, second)
+    assert await store.list_lapsed_runs(node, 10) == []
+    assert [claimed.job_id for claimed in await claim(store, node, NOW)] == [second]
+    assert run.job_id == first
