@@ -34,9 +34,11 @@ from duetime.bus.postgres import PostgresBus
 from duetime.domain.breaker import Rules
 from duetime.domain.capacity import Capacity
 from duetime.domain.endpoints import SCRIPTS
+from duetime.domain.errors import Overloaded
 from duetime.domain.identity import Tier
 from duetime.domain.instants import SECOND
 from duetime.domain.job import JobType
+from duetime.domain.lease import ClockState, explain_clock
 from duetime.domain.limits import TierLimits
 from duetime.domain.payloads import HttpRequest, Script, SqlQuery
 from duetime.domain.secrets import connection_place
@@ -86,8 +88,6 @@ class Node:
         self._vault = open_vault(value("ENCRYPTION_KEYS"), None if value("DATABASE_URL") else Path(value("DATA")))
         self._limits = _limits(value)
         self._tokens = _tokens(value)
-        self._keyring = Keyring(self._store, self._clock)
-        self._limiter = Limiter(self._store, self._clock, self._limits)
         self._logs = open_logs(value("LOGS_URL"), Path(value("DATA")) / "logs", value("LOG_SIZE_LIMIT"), self._clock)
         self._executor = ByType(_executors(value, self._find_connection))
         self._engine = Engine(
@@ -119,6 +119,8 @@ class Node:
             vault=self._vault,
             logs=self._logs,
         )
+        self._keyring = Keyring(self._store, self._engine.clock)
+        self._limiter = Limiter(self._store, self._engine.clock, self._limits)
 
     async def _find_connection(self, tenant: str, name: str) -> str | None:
         """The URL of a connection, in plain."""
@@ -205,12 +207,22 @@ class Node:
 
     def _cluster(self) -> ClusterState:
         own = self._engine.membership  # of the term that is under way
-        return ClusterState(own.node, self._settings("NODE_NAME"), own.standing, own.owned, own.view)
+        return ClusterState(
+            own.node, self._settings("NODE_NAME"), own.standing, own.owned, own.view, own.clock_state, own.clock_offset
+        )
+
+    def _refusal(self) -> Overloaded | None:
+        """Why no changes are taken: what is created, or asked for, carries the time."""
+        own = self._engine.membership
+        if own.clock_state is not ClockState.WRONG:
+            return None
+        what = explain_clock(own.clock_offset or 0)
+        return Overloaded(f"{what}, so it takes no changes; ask another node, or set its clock (NTP)", retry_after=10)
 
     def _context(self) -> ApiContext:
         return ApiContext(
             self._store,
-            self._clock,
+            self._engine.clock,
             self._events,
             rising(os.urandom),
             self._engine.due_hint,
@@ -235,7 +247,8 @@ class Node:
         """What every request passes through."""
         prefix = os.urandom(6).hex()  # of request ids: no two processes give the same
         origins = self._settings("CORS_ORIGINS")
-        return Gate(app, self._tokens, self._keyring, self._limiter, self._clock, origins, prefix)
+        clock = self._engine.clock
+        return Gate(app, self._tokens, self._keyring, self._limiter, clock, origins, prefix, self._refusal)
 
     def _http_config(self, app: ASGIApp) -> uvicorn.Config:
         return uvicorn.Config(

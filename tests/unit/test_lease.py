@@ -8,15 +8,19 @@ import pytest
 
 from duetime.domain.ids import SHARDS
 from duetime.domain.lease import (
+    ClockState,
     Holding,
     Member,
     Moves,
+    Reckoning,
     Silence,
     Standing,
     Trust,
     View,
     believed,
     empty_view,
+    explain_clock,
+    judge_clock,
     listen,
     next_look_in,
     quotas_of,
@@ -157,3 +161,37 @@ def test_silence_grows_by_each_look_that_finds_the_same_beats_and_ends_with_a_be
 )
 def test_what_a_node_could_not_hear_is_no_silence(apart: float, within: float, lease: float, expected: float):
     assert listen(Silence(7, 3.0), 7, apart, within, lease).seconds == expected
+
+
+def test_the_registrys_time_is_that_of_the_middle_of_the_round_trip_and_goes_on_with_the_monotonic_clock():
+    reckoning = Reckoning.of(at=1_000_000, asked_at=10.0, answered_at=10.5)
+    assert reckoning == Reckoning(1_000_000, 10.25, 251.0)
+    assert reckoning.now(10.25) == 1_000_000
+    assert reckoning.now(15.25) == 1_005_000
+    assert reckoning.offset(1_005_300, 15.25) == 300
+    assert reckoning.offset(1_004_700, 15.25) == -300
+
+
+@pytest.mark.parametrize(
+    ("offset", "unsure", "was_wrong", "expected"),
+    [
+        (1000, 1, False, ClockState.RIGHT),
+        (-1002, 1, False, ClockState.OFF),
+        (1900, 1000, False, ClockState.RIGHT),  # it may well be right: the answer took two seconds
+        (5000, 1, False, ClockState.OFF),
+        (5002, 1, False, ClockState.WRONG),
+        (-5002, 1, False, ClockState.WRONG),
+        (6000, 1001, False, ClockState.OFF),
+        (2499, 1, True, ClockState.OFF),  # right again, but not about the limit
+        (2600, 1, True, ClockState.WRONG),
+        (0, 2600, True, ClockState.WRONG),  # not for certain
+        (0, 1, True, ClockState.RIGHT),
+    ],
+)
+def test_a_clock_is_judged_by_what_is_certain(offset: int, unsure: float, was_wrong: bool, expected: ClockState):
+    assert judge_clock(offset, unsure, 5.0, was_wrong) is expected
+
+
+def test_a_clock_that_is_off_is_told_of_in_seconds():
+    assert explain_clock(1250) == "this node's clock is 1.2 s ahead of the database's"
+    assert explain_clock(-3_456_000_000) == "this node's clock is 3,456,000.0 s behind the database's"

@@ -13,7 +13,7 @@ from duetime.domain.commands import Command, Sequel
 from duetime.domain.errors import DuetimeError, InsufficientStorage
 from duetime.domain.identity import Caller
 from duetime.domain.job import JobType
-from duetime.domain.lease import Standing, View
+from duetime.domain.lease import ClockState, Standing, View
 from duetime.domain.limits import Quota, TierLimits
 from duetime.ports.clock import Clock
 from duetime.ports.desk import Desk
@@ -32,6 +32,8 @@ class ClusterState(msgspec.Struct, frozen=True):
     standing: Standing
     owned: Collection[int]
     view: View | None
+    clock: ClockState = ClockState.RIGHT
+    clock_offset: int | None = None  # ms ahead of the database's; None: there is no other clock
 
 
 class ApiContext(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ what is left of the limit, and what keeps browsers from doing more with an answe
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
 
@@ -24,6 +24,7 @@ from duetime.domain.errors import DuetimeError, Forbidden, RateLimited, Unauthor
 from duetime.domain.identity import LOCAL, Caller, Right
 from duetime.ports.clock import Clock
 
+READS = frozenset({"GET", "HEAD", "OPTIONS"})
 PUBLIC = frozenset({"/health", "/openapi.json", "/docs"})
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
@@ -51,11 +52,14 @@ WORKERS = "/api/v1/workers/"
 
 
 class Gate:
-    """`tokens` None: there is no identity, and whoever is on this machine is its admin."""
+    """`tokens` None: there is no identity, and whoever is on this machine is its admin.
+
+    `refusal`: why this node takes no changes now, if so.
+    """
 
     def __init__(
         self, app: ASGIApp, tokens: Tokens | None, keyring: Keyring, limiter: Limiter, clock: Clock,
-        origins: Sequence[str], id_prefix: str,
+        origins: Sequence[str], id_prefix: str, refusal: Callable[[], DuetimeError | None] = lambda: None,
     ) -> None:  # fmt: skip
         self._app = app
         self._tokens = tokens
@@ -64,6 +68,7 @@ class Gate:
         self._clock = clock
         self._origins = frozenset(origin.encode() for origin in origins)
         self._id_prefix = id_prefix.encode()
+        self._refusal = refusal
         self._numbers = count(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -93,6 +98,7 @@ class Gate:
                 caller = await self._identify(given, request_id.decode())
                 scope["user"] = caller
                 scope["auth"] = partial(self._identify, given, caller.request_id)  # for answers that last
+                self._check_changes(scope["method"], scope["path"])
                 if not (scope["path"].startswith(WORKERS) and Right.WORK in caller.rights):
                     added += await self._limiter.take(caller)
         except DuetimeError as error:
@@ -105,6 +111,11 @@ class Gate:
             await send_problem(send_with_headers, problem_of_defect(error, scope["path"]))
             return
         await self._app(scope, receive, send_with_headers)
+
+    def _check_changes(self, method: str, path: str) -> None:
+        """Workers bring what is done already; what they ask for, the engine refuses by itself."""
+        if method not in READS and not path.startswith(WORKERS) and (refusal := self._refusal()) is not None:
+            raise refusal
 
     async def _identify(self, given: dict[bytes, bytes], request_id: str) -> Caller:
         key, authorization = given.get(b"x-api-key"), given.get(b"authorization")

@@ -9,9 +9,10 @@ from typing import Any
 from litestar import Response, get
 
 from duetime.api.access import ANYONE
-from duetime.api.context import ApiContext
+from duetime.api.context import ApiContext, ClusterState
 from duetime.api.views import Health, JobsHealth, MemoryHealth, encode
 from duetime.domain.capacity import DEGRADED_PERCENT, Capacity, Load
+from duetime.domain.lease import ClockState, explain_clock
 
 
 @get("/health", tags=["health"], summary="ok, or degraded with what is wrong (verbose=true)", right=ANYONE)
@@ -21,15 +22,26 @@ async def get_health(context: ApiContext, verbose: bool = False) -> Response[Any
     components = {"database": f"unhealthy: {trouble}" if trouble else "healthy"}
     for name, failure in context.engine_health().items():
         components[name] = failure if failure == "healthy" else f"unhealthy: {failure}"
-    works = all(state == "healthy" for state in components.values())
+    components["clock"] = _clock(context.cluster())
+    works = not any(state.startswith("unhealthy") for state in components.values())
     used = context.capacity.utilization_percent(load)
     is_full = used >= DEGRADED_PERCENT
     components["capacity"] = f"degraded: {used:.1f} % of the room is taken" if is_full else "healthy"
-    health = Health("ok" if works and not is_full else "degraded")
+    is_ok = all(state == "healthy" for state in components.values())
+    health = Health("ok" if is_ok else "degraded")
     if verbose:
         health = Health(health.status, components, _memory(context.capacity, load), _jobs(context.capacity, load))
     # Full is no reason to send people elsewhere: every node is, and here they make room.
     return Response(encode(health), status_code=200 if works else 503, media_type="application/json")
+
+
+def _clock(cluster: ClusterState) -> str:
+    if cluster.clock is ClockState.RIGHT:
+        return "healthy"
+    what = explain_clock(cluster.clock_offset or 0)
+    if cluster.clock is ClockState.OFF:
+        return f"degraded: {what}; let NTP keep both"
+    return f"unhealthy: {what}; until it is right, nothing runs here and no changes are taken"
 
 
 def _memory(capacity: Capacity, load: Load) -> MemoryHealth:

@@ -15,7 +15,9 @@ def create_metrics_app(context: ApiContext) -> ASGIApp:
         status, kind, body = 404, b"text/plain", b"the metrics are at /metrics\n"
         if scope["type"] == ScopeType.HTTP and scope["path"] == "/metrics":
             try:
-                body = context.metrics.render(await context.store.get_load(), context.capacity)
+                body = context.metrics.render(
+                    await context.store.get_load(), context.capacity, context.cluster().clock_offset
+                )
                 status, kind = 200, CONTENT_TYPE_LATEST.encode()
             except DuetimeError as error:
                 status, body = 503, f"{error.message}\n".encode()

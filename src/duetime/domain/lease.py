@@ -22,11 +22,13 @@ from enum import StrEnum
 import msgspec
 
 from duetime.domain.ids import SHARDS
+from duetime.domain.instants import SECOND
 
 NODE_LEASE_SECONDS = 5.0
 MARGIN_SHARE = 0.2  # of the ttl
 TIMER = "timer"  # the role that owns shards
 CHORES_SHARD = 0
+CLOCK_OFF = SECOND  # from the registry's clock: somebody should know
 MOST_COUNTED_SECONDS = 1.5  # of silence for one look at workers, which are a second apart
 AFTER_LAPSE = 10  # ms: instants in a view are rounded
 
@@ -50,7 +52,7 @@ class Holding(msgspec.Struct, frozen=True, array_like=True):
 class View(msgspec.Struct, frozen=True, array_like=True):
     """The cluster as of one instant: living nodes in order of their ids, and what holds each shard, by its number."""
 
-    now: int  # ms on the registry's clock
+    now: int  # ms on the registry's clock, since 1970: nodes compare theirs with it. 0 where there is no such clock
     members: tuple[Member, ...]
     shards: tuple[Holding, ...]
     # Nodes whose lease has lapsed or ended, remembered for about a day: what they left in the store is to be taken
@@ -179,6 +181,58 @@ def standing(trust: Trust | None, refused: bool, monotonic: float) -> Standing:
     if trust is None:
         return Standing.JOINED
     return Standing.TRUSTED if trust.holds(monotonic) else Standing.DOUBTFUL
+
+
+class ClockState(StrEnum):
+    """RIGHT, or OFF by more than a second, or WRONG by more than a lease: such a node decides nothing by its clock."""
+
+    RIGHT = "right"
+    OFF = "off"
+    WRONG = "wrong"
+
+
+class Reckoning(msgspec.Struct, frozen=True):
+    """The registry's time: what its clock read when it answered, and when that was on the node's own monotonic clock.
+
+    The registry read its clock between the question and the answer. The middle of the two is off by half the round trip
+    at most.
+    """
+
+    at: int
+    monotonic: float
+    unsure: float  # ms, either way
+
+    @staticmethod
+    def of(at: int, asked_at: float, answered_at: float) -> Reckoning:
+        half = (answered_at - asked_at) / 2
+        return Reckoning(at, asked_at + half, half * SECOND + 1)  # instants in a view are rounded
+
+    def now(self, monotonic: float) -> int:
+        """What the registry's clock reads at that instant."""
+        return self.at + round((monotonic - self.monotonic) * SECOND)
+
+    def offset(self, now: int, monotonic: float) -> int:
+        """By how many ms a clock that reads `now` at that instant is ahead of the registry's; behind is negative."""
+        return now - self.now(monotonic)
+
+
+def judge_clock(offset: float, unsure: float, lease_seconds: float, was_wrong: bool = False) -> ClockState:
+    """What a node is to think of its clock, by its offset from the registry's (ms), which is known to within `unsure`.
+
+    A clock is judged by what is certain. One that was wrong has to be right for certain, and to within half a lease:
+    a clock that drifts about the limit must not make shards move at each heartbeat.
+    """
+    lease = lease_seconds * SECOND
+    certain = abs(offset) - unsure
+    if certain > lease or (was_wrong and abs(offset) + unsure > lease / 2):
+        return ClockState.WRONG
+    return ClockState.OFF if certain > CLOCK_OFF else ClockState.RIGHT
+
+
+def explain_clock(offset: float) -> str:
+    """A sentence for people."""
+    way = "ahead of" if offset > 0 else "behind"
+    return f"this node's clock is {abs(offset) / SECOND:,.1f} s {way} the database's"
 
 
 class Silence(msgspec.Struct, frozen=True):

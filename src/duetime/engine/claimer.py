@@ -6,12 +6,15 @@ that holds its share of this node's memory already is passed by.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from duetime.domain.commands import Claim, Release
 from duetime.domain.errors import DuetimeError
 from duetime.domain.instants import SECOND
 from duetime.engine.dispatcher import Dispatcher
 from duetime.engine.service import Service
 from duetime.ports.clock import Clock
+from duetime.ports.executor import always
 from duetime.ports.store import Store
 
 PAGE = 500
@@ -28,6 +31,7 @@ class Claimer(Service):
         self._next_at = 0
         self._last_tenant = ""  # that had its turn in this round; none: a round begins
         self._has_claimed = False  # in this round
+        self.is_clock_right: Callable[[], bool] = always
 
     def hint(self, due_at: int) -> None:
         """An execution may be claimed at that instant."""
@@ -58,8 +62,10 @@ class Claimer(Service):
         full = self._dispatcher.full_tenants()
         if tenants := tuple(tenant for tenant in waiting if tenant not in full):
             full_endpoints = self._dispatcher.full_endpoints()
-            # By the clock as it is now: it may have been set back while the store was asked.
+            # By the clock as it is now: it may have been set while the store was asked.
             claim = Claim(self._node, self._clock.now(), limit, tenants, full_endpoints)
+            if not self.is_clock_right():
+                return False
             (claimed,) = await self._store.apply([claim])
             if isinstance(claimed, DuetimeError):
                 raise claimed

@@ -42,6 +42,7 @@ from duetime.engine.polls import Polls
 from duetime.engine.recorder import Recorder, Result
 from duetime.engine.turn_gate import TurnGate
 from duetime.ports.clock import Clock
+from duetime.ports.executor import always
 from duetime.ports.logs import LogStore, LogWriter
 from duetime.ports.store import Store, WorkerRecord
 from duetime.ports.vault import SealBroken, Vault
@@ -96,7 +97,8 @@ class Desk:
         self._handed: OrderedDict[str, _Handed] = OrderedDict()
         self._workers: dict[int, _Known] = {}
         self._reads = TurnGate(READS_AT_ONCE)
-        self._polls = Polls(store, clock, self._reads)
+        self.is_clock_right: Callable[[], bool] = always
+        self._polls = Polls(store, clock, self._reads, lambda: self.is_clock_right())
         self._releases = Pages(RELEASE_PAGE)
         self._saves = Pages(PROGRESS_PAGE)
 

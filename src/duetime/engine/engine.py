@@ -33,6 +33,7 @@ from duetime.engine.reconciler import Reconciler
 from duetime.engine.recorder import Recorder
 from duetime.engine.retention import Retention
 from duetime.engine.service import Service
+from duetime.engine.steady import SteadyClock
 from duetime.engine.stopper import Stopper
 from duetime.engine.subscribers import Subscribers
 from duetime.engine.timer import Timer
@@ -85,7 +86,8 @@ class Engine:
         self._registry = registry
         self._bus = bus
         self._executor = executor
-        self._clock = clock
+        self._machine_clock = clock
+        self._clock = clock if math.isinf(registry.ttl_seconds) else SteadyClock(clock)
         self._events = events
         self._settings = settings
         self._chance = chance
@@ -115,9 +117,11 @@ class Engine:
         (node,) = await self._store.apply([StartNode(self._clock.now(), settings.node_name)])
         self.node = int(node)
         self._lost.clear()
-        self.membership = Membership(self._registry, self._clock, self.node, settings.node_name, roles)
+        self.membership = Membership(self._registry, self._machine_clock, self.node, settings.node_name, roles)
         self.membership.on_ended = self._lost.set
         await self.membership.run_once()
+        if isinstance(self._clock, SteadyClock):
+            self._clock.correct = self.membership.correct
         if self._lost.is_set():
             raise StaleWrite(f"a newer node is named {settings.node_name} too: give each its own NODE_NAME")
         fenced = not math.isinf(self._registry.ttl_seconds)
@@ -157,10 +161,13 @@ class Engine:
             self.reconciler.look_now,
         )  # fmt: skip
         self.reconciler.on_ended = self.desk.forget
+        self.desk.is_clock_right = self.membership.is_clock_right
+        self.reconciler.is_clock_right = self.claimer.is_clock_right = self.membership.is_clock_right
         self.retention = Retention(
             self._store, self._clock, settings.history_seconds, settings.history_most, self._runs_chores, self._logs,
             settings.logs_most_bytes,
         )  # fmt: skip
+        self.retention.is_clock_right = self.membership.is_clock_right
         recorder.breaker = self.breaker
         recorder.recorded = self.dispatcher.recorded
         recorder.is_busy = lambda: self.dispatcher.running() > 0
@@ -249,6 +256,11 @@ class Engine:
             log.error("a step failed", step=getattr(step, "__qualname__", ""), error=f"{type(error).__name__}: {error}")
             return False
         return True
+
+    @property
+    def clock(self) -> Clock:
+        """Of all that is written down."""
+        return self._clock
 
     # What the API tells: to the parts of the term that is under way.
 

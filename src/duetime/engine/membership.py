@@ -17,11 +17,15 @@ from duetime.domain.instants import LATEST, SECOND
 from duetime.domain.lease import (
     MARGIN_SHARE,
     TIMER,
+    ClockState,
     Moves,
+    Reckoning,
     Standing,
     Trust,
     View,
     believed,
+    explain_clock,
+    judge_clock,
     next_look_in,
     spread,
     standing,
@@ -69,6 +73,10 @@ class Membership(Service):
         self._trust: Trust | None = None
         self._held: dict[int, int] = {}  # as of the last answer: worth nothing without trust
         self._given_up: dict[int, int] = {}  # the last epoch at which each shard was given up
+        self._told: frozenset[str] = frozenset()  # the roles that the registry knows of
+        self._reckoning: Reckoning | None = None  # the registry's time, as of the last answer
+        self._agreed: Reckoning | None = None  # the last at which the node's own clock was not wrong, by that clock
+        self._clock_state = ClockState.RIGHT  # as of the last answer
         self._over = False  # refused, or left: this id will never own anything again
 
     # The health page reads `failure`. A heartbeat that failed is not a turn that failed, after which a service pauses
@@ -97,7 +105,56 @@ class Membership(Service):
 
     def owned_now(self, monotonic: float) -> Mapping[int, int]:
         """What this node may act on at that instant of its clock: nothing, from the moment that trust ends."""
-        return self._held if standing(self._trust, self._over, monotonic) is Standing.TRUSTED else {}
+        is_trusted = standing(self._trust, self._over, monotonic) is Standing.TRUSTED
+        return self._held if is_trusted and self.is_clock_right() else {}
+
+    # The node's clock beside the registry's. Between two answers the monotonic clock carries the registry's time on:
+    # a clock that is set shows at the next look, and not only at the next heartbeat.
+
+    @property
+    def clock_state(self) -> ClockState:
+        return self._judge(self._clock.now(), self._clock.monotonic())
+
+    @property
+    def clock_offset(self) -> int | None:
+        """By how many ms this node's clock is ahead of the registry's; None if there is nothing to compare it with."""
+        reckoning = self._reckoning
+        return None if reckoning is None else reckoning.offset(self._clock.now(), self._clock.monotonic())
+
+    def is_clock_right(self) -> bool:
+        """May anything be decided by this node's clock? Not before it was compared, where there is another one."""
+        if self._reckoning is None:
+            return math.isinf(self._registry.ttl_seconds)
+        return self.clock_state is not ClockState.WRONG
+
+    def correct(self, now: int, monotonic: float) -> int:
+        """The time to write down. Where the two clocks contradict each other nobody knows which of them is wrong: it is
+        the time that they last agreed on, and what has passed since; or the registry's, if they never did."""
+        if self._reckoning is None or self._judge(now, monotonic) is not ClockState.WRONG:
+            return now
+        return (self._agreed or self._reckoning).now(monotonic)
+
+    def _judge(self, now: int, monotonic: float) -> ClockState:
+        if self._reckoning is None:
+            return ClockState.RIGHT
+        offset, was_wrong = self._reckoning.offset(now, monotonic), self._clock_state is ClockState.WRONG
+        return judge_clock(offset, self._reckoning.unsure, self._registry.ttl_seconds, was_wrong)
+
+    def _compare_clocks(self, reckoning: Reckoning) -> None:
+        now, monotonic = self._clock.now(), self._clock.monotonic()
+        self._reckoning, before = reckoning, self._clock_state
+        self._clock_state = state = self._judge(now, monotonic)
+        if state is not ClockState.WRONG:
+            self._agreed = Reckoning(now, monotonic, 0)
+        if state is before:
+            return
+        what = explain_clock(reckoning.offset(now, monotonic))
+        if state is ClockState.WRONG:
+            log.error(f"{what}: it owns no shard, claims nothing and takes no writes until it is right", node=self.node)
+        elif state is ClockState.OFF:
+            log.warning(f"{what}: let NTP (chrony, timesyncd) keep both", node=self.node)
+        else:
+            log.info("this node's clock is right again", node=self.node)
 
     def gone(self) -> Collection[int]:
         """Nodes that the latest view says are no more."""
@@ -109,6 +166,8 @@ class Membership(Service):
             return LATEST
         try:
             view = await self._renew()
+            if self._told != self._wanted_roles():
+                view = await self._renew()  # the others are not to leave shards to a node that takes none
             got_all = self._over or await self._spread(view)
         except StaleWrite as error:
             self.lose(error)
@@ -136,6 +195,7 @@ class Membership(Service):
         self._become({})
         if not self._over and self._trust is not None:
             await self._registry.join(self.node, self._name, self._roles)
+            self._told = self._roles
             await self._registry.release(self.node, held)
 
     async def leave(self) -> None:
@@ -151,10 +211,14 @@ class Membership(Service):
 
     async def _renew(self) -> View:
         before, sent_at = self._trust, self._clock.monotonic()
-        if before is None:
-            view = await self._registry.join(self.node, self._name, self._roles)
+        roles = self._wanted_roles()
+        if before is None or self._told != roles:
+            view = await self._registry.join(self.node, self._name, roles)
+            self._told = roles
         else:
             view = await self._registry.renew(self.node)
+        if not math.isinf(self._registry.ttl_seconds):
+            self._compare_clocks(Reckoning.of(view.now, sent_at, self._clock.monotonic()))
         was_trusted = before is not None and before.holds(self._clock.monotonic())
         if not was_trusted:
             self._become({})  # whoever looked meanwhile saw nothing, and dropped what it had: it is gained anew
@@ -169,7 +233,8 @@ class Membership(Service):
         """Answers whether it got all that it wanted: what another one took meanwhile is decided anew, soon."""
         # What was given up and is still there: the release was lost on the way.
         again = {shard: epoch for shard, epoch in view.held_by(self.node).items() if shard not in self._held}
-        moves = spread(view.without(self.node, again), self.node) if TIMER in self._roles else Moves(self._held, ())
+        is_timer = TIMER in self._wanted_roles()
+        moves = spread(view.without(self.node, again), self.node) if is_timer else Moves(self._held, ())
         if give_up := again | moves.give_up:
             self._given_up |= give_up
             self._become({shard: epoch for shard, epoch in self._held.items() if shard not in give_up})
@@ -180,6 +245,9 @@ class Membership(Service):
         if self.standing is Standing.TRUSTED:  # else the next view tells whether it came in time
             self._become(self._held | taken)
         return len(taken) == len(moves.take)
+
+    def _wanted_roles(self) -> frozenset[str]:
+        return self._roles - {TIMER} if self._clock_state is ClockState.WRONG else self._roles
 
     def _become(self, held: dict[int, int]) -> None:
         held = {} if self._over else held  # an answer that was under way when it ended

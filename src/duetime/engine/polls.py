@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 
@@ -21,6 +21,7 @@ from duetime.domain.execution import Run
 from duetime.domain.round_robin import RoundRobin
 from duetime.engine.turn_gate import TurnGate
 from duetime.ports.clock import Clock
+from duetime.ports.executor import always
 from duetime.ports.store import Store
 
 LOOK_SECONDS = 1.0  # how often a poll looks by itself: a hint may be lost
@@ -71,12 +72,15 @@ class _Group:
 
 
 class Polls:
-    """`reads`: what every read waits for."""
+    """`reads`: what every read waits for. `is_clock_right`: while it is not, nothing is claimed."""
 
-    def __init__(self, store: Store, clock: Clock, reads: TurnGate) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, reads: TurnGate, is_clock_right: Callable[[], bool] = always
+    ) -> None:
         self._store = store
         self._clock = clock
         self._reads = reads
+        self._is_clock_right = is_clock_right
         self._groups: dict[tuple[str, tuple[int, ...]], _Group] = {}
         self._places = Counter[str]()  # open polls by tenant
         self._robin = RoundRobin[_Group]()
@@ -223,6 +227,8 @@ class Polls:
                 return False
         polls = _first(group)
         now = self._clock.now()
+        if not self._is_clock_right():
+            return False
         for poll in polls:
             poll.is_claiming = True
         try:

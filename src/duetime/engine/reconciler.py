@@ -14,6 +14,7 @@ from duetime.engine.follow_ups import FollowUps
 from duetime.engine.pages import Pages
 from duetime.engine.service import Service
 from duetime.ports.clock import Clock
+from duetime.ports.executor import always
 from duetime.ports.store import Store
 
 log = structlog.get_logger()
@@ -42,6 +43,7 @@ class Reconciler(Service):
         self._is_asked = False
         self._ended: frozenset[int] = frozenset()  # nodes that were found gone and are told so
         self.waiting_hint: Callable[[int], None] = lambda due_at: None
+        self.is_clock_right: Callable[[], bool] = always
         self.silent_workers: Callable[[], Mapping[int, int]] = dict  # and their beats, as of the last look at them
         self.on_ended: Callable[[Collection[int]], Awaitable[None]] = _ignore
 
@@ -52,6 +54,8 @@ class Reconciler(Service):
 
     async def run_once(self) -> int:
         now = self._clock.now()
+        if not self.is_clock_right():
+            return now + SECOND
         is_first = self._next_at == 0
         if self._next_at > now + self._interval:  # the clock was set back
             self._next_at = now

@@ -9,6 +9,7 @@ from duetime.domain.errors import DuetimeError
 from duetime.domain.instants import DAY, HOUR, MINUTE, SECOND
 from duetime.engine.service import Service
 from duetime.ports.clock import Clock
+from duetime.ports.executor import always
 from duetime.ports.logs import LogStore
 from duetime.ports.store import Store
 
@@ -39,9 +40,12 @@ class Retention(Service):
         self._logs_pruned_at = 0
         self._swept_up_to = FIRST_ID
         self._sweep_at = 0
+        self.is_clock_right: Callable[[], bool] = always
 
     async def run_once(self) -> int:
         now = self._clock.now()
+        if not self.is_clock_right():  # what is pruned by a clock that is ahead, nobody brings back
+            return now + MINUTE
         if self._logs is not None and abs(now - self._logs_pruned_at) >= MINUTE:  # each node has its own, or all share
             self._logs_pruned_at = now
             await self._logs.prune(now - self._age, self._most_log_bytes)

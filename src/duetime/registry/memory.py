@@ -20,6 +20,7 @@ class MemoryRegistry:
     def __init__(self, clock: Clock, ttl_seconds: float = NODE_LEASE_SECONDS) -> None:
         self.ttl_seconds = ttl_seconds
         self._clock = clock
+        self._began_at = clock.now() - round(clock.monotonic() * SECOND)
         self._leases: dict[str, Member] = {}  # the latest of each name; it may have ended
         self._ended: set[int] = set()
         self._shards = [Holding(None, 0)] * SHARDS
@@ -75,7 +76,8 @@ class MemoryRegistry:
         return View(self._now(), alive, tuple(self._shards), gone)
 
     def _now(self) -> int:
-        return round(self._clock.monotonic() * SECOND)  # a wall clock may jump; a registry's time may not
+        # A wall clock may jump; a registry's time may not.
+        return self._began_at + round(self._clock.monotonic() * SECOND)
 
     def _lapses_at(self) -> int:
         return self._now() + round(self.ttl_seconds * SECOND)

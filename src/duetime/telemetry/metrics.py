@@ -5,6 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from duetime.domain.capacity import Capacity, Load
+from duetime.domain.instants import SECOND
 
 
 class Metrics:
@@ -21,13 +22,20 @@ class Metrics:
         self._percent = gauge("memory_utilization_percent", "usage of the limit")
         self._jobs = gauge("job_count", "jobs, of all tenants")
         self._most_jobs = gauge("job_limit", "jobs that there may be; +Inf: no limit")
+        self._clock_offset = Gauge(
+            "duetime_clock_offset_seconds",
+            "how far this node's clock is ahead of the database's; NaN: there is no other clock",
+            registry=registry,
+        )
         self.rejections = Counter(
             "duetime_job_rejections", "jobs that were refused for want of room", ["reason"], registry=registry
         )
         for reason in ("memory", "job_count"):
             self.rejections.labels(reason)
 
-    def render(self, load: Load, capacity: Capacity) -> bytes:
+    def render(self, load: Load, capacity: Capacity, clock_offset: int | None = None) -> bytes:
+        """`clock_offset` in ms."""
+        self._clock_offset.set(float("nan") if clock_offset is None else clock_offset / SECOND)
         most_bytes, most_jobs = capacity.most_bytes, capacity.most_jobs
         self._bytes.set(load.bytes)
         self._most_bytes.set(float("inf") if most_bytes is None else most_bytes)

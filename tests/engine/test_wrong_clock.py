@@ -1,0 +1,256 @@
+"""A node whose clock is wrong, beside one whose clock is right: nothing early, pruned or missed, and an alarm."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+from structlog.testing import capture_logs
+
+from duetime.domain import commands as c
+from duetime.domain.execution import ErrorType, Outcome
+from duetime.domain.ids import SHARDS, shard_of
+from duetime.domain.instants import DAY, HOUR, SECOND, format_instant
+from duetime.domain.job import PythonJob, RetryPolicy
+from duetime.domain.lease import ClockState
+from duetime.domain.payloads import PythonCall
+from duetime.domain.states import State
+from duetime.domain.work import Joining, Polling
+from duetime.ports.store import Store
+from duetime.registry.memory import MemoryRegistry
+from duetime.testing import SUCCESS, HandClock, ScriptedExecutor
+from engine.stage import Stage
+from samples import NOW, TENANT, add_job, add_run, claim, ended, executions_of, one, spec
+
+TTL = 5
+FAILURE = Outcome(ErrorType.HTTP_ERROR, "the target answered 500", 500)
+WRONG = pytest.mark.parametrize("offset", [40 * DAY, -40 * DAY, 6 * SECOND, -6 * SECOND])
+
+
+class OffClock:
+    """The common clock as a node sees it whose own is off by some ms."""
+
+    def __init__(self, clock: HandClock, offset: int = 0) -> None:
+        self._clock = clock
+        self.offset = offset
+        self.monotonic = clock.monotonic
+
+    def now(self) -> int:
+        return self._clock.now() + self.offset
+
+    async def wait(self, event: asyncio.Event, until: int) -> bool:
+        return await self._clock.wait(event, until - self.offset)
+
+
+class Shelf:
+    """Logs, as far as retention is concerned."""
+
+    def __init__(self) -> None:
+        self.pruned: list[int] = []
+
+    async def prune(self, before: int, most_bytes: int) -> None:
+        self.pruned.append(before)
+
+
+class Cluster:
+    """Node a, whose clock is right, and node b, whose clock is not its own affair."""
+
+    def __init__(self, store: Store, clock: HandClock) -> None:
+        self.store = store
+        self.clock = clock
+        self.registry = MemoryRegistry(clock, TTL)
+        self.b_clock = OffClock(clock)
+        self.a = self._stage(clock)
+        self.b = self._stage(self.b_clock)
+        self.shelf = Shelf()
+
+    def _stage(self, clock: Any) -> Stage:
+        stage = Stage(self.store, clock, ScriptedExecutor())
+        stage.registry = self.registry
+        return stage
+
+    async def join(self, offset: int, *, with_a: bool = True) -> None:
+        self.b_clock.offset = offset
+        if with_a:
+            await self.a.join(node_name="a")
+        await self.b.join(node_name="b")
+        self.b.engine.retention._logs = self.shelf  # type: ignore[assignment]
+        for _ in range(3):
+            await self.beat()
+
+    async def beat(self, seconds: float = 1) -> None:
+        self.clock.advance(seconds)
+        for stage in (self.a, self.b):
+            if hasattr(stage, "engine"):
+                await stage.engine.membership.run_once()
+
+    async def turn_b(self) -> None:
+        """Everything that node b does by itself, and more than once."""
+        engine = self.b.engine
+        for _ in range(3):
+            await engine.watch.run_once()
+            await engine.reconciler.run_once()
+            await engine.retention.run_once()
+            await self.b.tick()
+
+    def began(self, stage: Stage) -> set[str]:
+        return {task.job_id for task in stage.executor.tasks}
+
+
+@pytest.fixture
+def cluster(store: Store, clock: HandClock) -> Cluster:
+    return Cluster(store, clock)
+
+
+async def old_history(store: Store, days: int = 20) -> str:
+    """A job with an execution that ended some days ago."""
+    at = NOW - days * DAY
+    node = await one(store, c.StartNode(at, "long-gone"))
+    job_id = await add_job(store, spec("every 1000d"), now=at)
+    await add_run(store, job_id, at)
+    (run,) = await claim(store, node, at)
+    assert await one(store, c.Finish(node, at, (ended(run, now=at),))) == []
+    return job_id
+
+
+async def lost_run(store: Store) -> str:
+    """A job with an execution whose node is gone."""
+    node = await one(store, c.StartNode(NOW, "gone"))
+    job_id = await add_job(store, spec("every 1000d"))
+    await add_run(store, job_id, NOW - DAY)
+    assert [run.job_id for run in await claim(store, node, NOW - DAY)] == [job_id]
+    await one(store, c.EndNodes(NOW, (node,)))
+    return job_id
+
+
+@WRONG
+async def test_a_node_that_starts_with_a_wrong_clock_owns_nothing_and_the_other_owns_all(cluster: Cluster, offset: int):
+    await cluster.join(offset)
+    assert dict(cluster.b.engine.membership.owned) == {}
+    assert len(cluster.a.engine.membership.owned) == SHARDS
+    assert cluster.b.engine.membership.clock_state is ClockState.WRONG
+
+
+@WRONG
+async def test_it_fires_nothing_claims_nothing_and_prunes_nothing(cluster: Cluster, store: Store, offset: int):
+    old = await old_history(store)
+    later = [await add_job(store, spec(format_instant(NOW + HOUR + n * DAY))) for n in range(39)]
+    waiting = await add_job(store, spec("every 1000d"))
+    await add_run(store, waiting, NOW)
+    await add_run(store, waiting, NOW + 30 * SECOND)
+    lost = await lost_run(store)
+    await cluster.join(offset)
+    await cluster.turn_b()
+    assert cluster.began(cluster.b) == set()
+    assert [await executions_of(store, job_id) for job_id in later] == [[]] * 39
+    assert [e.state for e in await executions_of(store, old)] == [State.COMPLETED]
+    assert [e.state for e in await executions_of(store, waiting)] == [State.QUEUED] * 2
+    assert [e.state for e in await executions_of(store, lost)] == [State.RUNNING]
+    assert cluster.shelf.pruned == []
+
+
+@WRONG
+async def test_what_is_due_the_other_fires_at_its_instant(cluster: Cluster, store: Store, offset: int):
+    jobs = {await add_job(store, spec(format_instant(NOW + 10 * SECOND))) for _ in range(40)}
+    await cluster.join(offset)
+    for _ in range(5):
+        await cluster.beat()
+        await cluster.turn_b()
+        await cluster.a.tick()
+    assert cluster.began(cluster.a) == set()
+    await cluster.beat(2)
+    await cluster.turn_b()
+    await cluster.a.tick()
+    assert (cluster.began(cluster.a), cluster.began(cluster.b)) == (jobs, set())
+
+
+async def test_alone_it_fires_nothing_either_until_its_clock_is_right(cluster: Cluster, store: Store):
+    job_id = await add_job(store, spec(format_instant(NOW + 2 * SECOND)))
+    await cluster.join(40 * DAY, with_a=False)
+    await cluster.turn_b()
+    assert cluster.began(cluster.b) == set()
+    cluster.b_clock.offset = 0
+    await cluster.beat()
+    await cluster.beat()
+    await cluster.turn_b()
+    assert cluster.began(cluster.b) == {job_id}
+    assert len(cluster.b.engine.membership.owned) == SHARDS
+
+
+@WRONG
+async def test_a_clock_that_is_set_is_noticed_before_the_next_heartbeat(cluster: Cluster, store: Store, offset: int):
+    await old_history(store)
+    due_later = [await add_job(store, spec(format_instant(NOW + HOUR + n * DAY))) for n in range(39)]
+    await cluster.join(0)
+    await cluster.turn_b()
+    assert any(shard_of(job_id) in cluster.b.engine.membership.owned for job_id in due_later)
+    cluster.b_clock.offset = offset
+    assert dict(cluster.b.engine.membership.owned) == {}
+    await cluster.turn_b()
+    assert cluster.began(cluster.b) == set()
+    assert await store.count_history() == 1
+    await cluster.beat()
+    await cluster.beat()
+    assert len(cluster.a.engine.membership.owned) == SHARDS
+
+
+@pytest.mark.parametrize("whose", ["the node's", "the registry's"])
+@WRONG
+async def test_what_it_held_ends_by_the_time_that_both_agreed_on(
+    cluster: Cluster, store: Store, offset: int, whose: str
+):
+    """Whichever of the two clocks was set."""
+    await cluster.join(0, with_a=False)
+    cluster.b.executor.hold()
+    cluster.b.executor.answer(FAILURE)
+    job_id = await add_job(store, spec(format_instant(NOW + SECOND), retry_policy=RetryPolicy(max_retries=3)))
+    await cluster.b.tick()
+    assert cluster.began(cluster.b) == {job_id}
+    if whose == "the node's":
+        cluster.b_clock.offset = offset
+    else:
+        cluster.registry._began_at += offset
+        for name, lease in cluster.registry._leases.items():  # or the lease would lapse, and all would begin anew
+            changed = msgspec.structs.replace(lease, lapses_at=lease.lapses_at + offset)
+            cluster.registry._leases[name] = changed
+    await cluster.beat()
+    cluster.b.executor.let_go()
+    await cluster.b.settle()
+    (execution,) = await executions_of(store, job_id)
+    assert execution.state is State.RETRYING
+    waiting_at = await store.next_waiting_at()
+    assert waiting_at is not None
+    assert 0 < waiting_at - cluster.clock.now() <= HOUR
+    cluster.b.executor.answer(SUCCESS)
+    await cluster.b.engine.stop()  # and what it gives back, others may have at once
+    assert await store.next_waiting_at() == waiting_at
+
+
+async def test_a_clock_that_is_a_little_off_is_told_of_and_the_node_goes_on(cluster: Cluster):
+    with capture_logs() as logs:
+        await cluster.join(1500, with_a=False)
+    membership = cluster.b.engine.membership
+    assert (membership.clock_state, membership.clock_offset) == (ClockState.OFF, 1500)
+    assert len(membership.owned) == SHARDS
+    told = [line for line in logs if "this node's clock is 1.5 s ahead of the database's" in line["event"]]
+    assert [line["log_level"] for line in told] == ["warning"]  # once, and not at each heartbeat
+
+
+async def test_a_clock_that_is_wrong_is_an_error_in_the_log_once(cluster: Cluster):
+    with capture_logs() as logs:
+        await cluster.join(-40 * DAY)
+    told = [line for line in logs if "3,456,000.0 s behind the database's" in line["event"]]
+    assert [line["log_level"] for line in told] == ["error"]
+
+
+async def test_a_worker_gets_nothing_from_a_node_with_a_wrong_clock(cluster: Cluster, store: Store):
+    job_id = await add_job(store, PythonJob("sum", "every 1000d", payload=PythonCall("shop.add")))
+    await add_run(store, job_id, NOW)
+    await cluster.join(40 * DAY)
+    for stage, count in ((cluster.b, 0), (cluster.a, 1)):
+        desk = stage.engine.desk
+        joined = await desk.join(TENANT, "ann", Joining("host:1", ("shop.add",), 10))
+        polled = await desk.poll(TENANT, Polling(joined.worker_id, 10, 0))
+        assert len(polled.assignments) == count
