@@ -328,7 +328,8 @@ def _storage(value: Callable[[str], Any], capacity: Capacity) -> tuple[Store, Re
         )  # fmt: skip
         plain = Address(url).url  # without what only the store understands
         return store, PostgresRegistry(plain, value("NODE_LEASE_SECONDS")), PostgresBus(plain)
-    return SqliteStore(Path(value("DATA")), capacity), EmbeddedRegistry(), LocalBus()
+    store_here = SqliteStore(Path(value("DATA")), capacity, value("DB_OP_TIMEOUT"))
+    return store_here, EmbeddedRegistry(), LocalBus()
 
 
 def tune_the_interpreter() -> None:

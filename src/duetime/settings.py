@@ -232,7 +232,11 @@ SETTINGS: dict[str, tuple[str, Any, str]] = {
     "PORT": ("8080", _port, "port to listen on"),
     "DATA": ("duetime-data", _text, "folder of the database, where there is no DATABASE_URL"),
     "DATABASE_URL": ("", _database_url, "postgresql://…: several nodes share it; empty: SQLite in DATA"),
-    "DB_OP_TIMEOUT": ("5s", _period, "how long anything waits for PostgreSQL"),
+    "DB_OP_TIMEOUT": (
+        "5s",
+        _period,
+        "how long anything waits for PostgreSQL, and people for what they read from SQLite",
+    ),
     "DB_MAX_OPEN_CONNS": ("25", _connections, "connections to PostgreSQL at most, beside the heartbeat's"),
     "ROLES": ("api,timer,worker,alerts", _roles, "what this node does; the default is all of it"),
     "NODE_LEASE_SECONDS": ("5s", _period, "how long a silent node keeps its shards and runs"),

@@ -17,7 +17,7 @@ from duetime.domain import audit
 from duetime.domain.breaker import Circuit, CircuitChanges
 from duetime.domain.capacity import UNBOUNDED, Capacity, Load
 from duetime.domain.commands import Command, Finish, PauseJob
-from duetime.domain.errors import Conflict
+from duetime.domain.errors import Conflict, Overloaded
 from duetime.domain.execution import Run
 from duetime.domain.job import JobSpec
 from duetime.domain.plan import DueTimer, Place
@@ -47,12 +47,18 @@ from duetime.store.sqlite.writer import Writer
 
 T = TypeVar("T")
 
+READ_SECONDS = 5.0  # what people read may take so long
+# Of SQLite's virtual machine, some 12 ms: how often a read looks at the clock, for which it needs Python's lock.
+STEPS = 1_000_000
 PAGE_BYTES = 4 * 1024 * 1024  # of job definitions, in a page of due timers
 
 
 class SqliteStore:
-    def __init__(self, folder: Path, capacity: Capacity = UNBOUNDED) -> None:
+    def __init__(
+        self, folder: Path, capacity: Capacity = UNBOUNDED, read_seconds: float = READ_SECONDS
+    ) -> None:  # fmt: skip
         self._folder = folder
+        self._read_seconds = read_seconds
         self._lock: IO[str] | None = None
         self._was_open = False
         self._writer = Writer(self._open_writer, capacity)
@@ -297,7 +303,7 @@ class SqliteStore:
             return f"the last write failed: {self._writer.last_error}"
         try:
             await self._ask(self._sql["check"], int, {})
-        except apsw.Error as error:
+        except (apsw.Error, Overloaded) as error:
             return f"the database can't be read: {error}"
         return None
 
@@ -308,14 +314,41 @@ class SqliteStore:
         return decode(row, await self._text(pool, sql, values))
 
     async def _text(self, pool: ThreadPoolExecutor, sql: str, values: dict[str, Any]) -> str | None:
-        return await asyncio.get_running_loop().run_in_executor(pool, self._fetch, sql, values)
+        loop = asyncio.get_running_loop()
+        if pool is self._engine_reads:
+            return await loop.run_in_executor(pool, self._fetch, sql, values)
+        until = time.monotonic() + self._read_seconds  # from here on: others may be read first
+        return await loop.run_in_executor(pool, self._fetch_in_time, sql, values, until)
 
-    def _fetch(self, sql: str, values: dict[str, Any]) -> str | None:
-        """All rows as one JSON text: Python's lock is taken once, whatever the number of rows."""
-        connection = getattr(self._local, "connection", None)
+    def _fetch_in_time(self, sql: str, values: dict[str, Any], until: float) -> str | None:
+        """Raises Overloaded when it takes longer than that."""
+        is_late = lambda: time.monotonic() > until  # noqa: E731
+        connection = self._reader()
+        connection.set_progress_handler(is_late, STEPS)
+        try:
+            if is_late():
+                raise apsw.InterruptError
+            return self._fetch(sql, values)
+        except apsw.InterruptError:
+            raise Overloaded(
+                f"reading this took longer than {self._read_seconds:g} s and was given up; ask for less (a narrower "
+                "filter, a smaller page), or raise DB_OP_TIMEOUT",
+                retry_after=2,
+            ) from None
+        finally:
+            connection.set_progress_handler(None)
+
+    def _reader(self) -> apsw.Connection:
+        """This thread's own."""
+        connection: apsw.Connection | None = getattr(self._local, "connection", None)
         if connection is None:
             connection = self._local.connection = open_connection(self._folder, writer=False)
             self._connections.append(connection)
+        return connection
+
+    def _fetch(self, sql: str, values: dict[str, Any]) -> str | None:
+        """All rows as one JSON text: Python's lock is taken once, whatever the number of rows."""
+        connection = self._reader()
         for (text,) in connection.execute(f"SELECT '[' || group_concat(row) || ']' FROM ({sql})", values):
             return None if text is None else str(text)
         return None

@@ -1,0 +1,72 @@
+"""What people read has a time limit; what the engine reads has none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from duetime.domain.errors import Overloaded
+from duetime.ports.store import ExecutionQuery, JobQuery
+from duetime.store.sqlite import SqliteStore
+from samples import NOW, TENANT, add_job, spec
+
+ENDLESS = "WITH RECURSIVE n (row) AS (SELECT 1 UNION ALL SELECT row FROM n) SELECT row FROM n"
+LONG = "WITH RECURSIVE n (row) AS (SELECT 1 UNION ALL SELECT row + 1 FROM n LIMIT 500000) SELECT max(row) AS row FROM n"
+
+
+async def opened(folder: Path, read_seconds: float) -> SqliteStore:
+    store = SqliteStore(folder, read_seconds=read_seconds)
+    await store.start()
+    return store
+
+
+async def test_a_read_that_does_not_end_is_ended_with_a_sentence_and_the_next_one_is_answered(tmp_path: Path):
+    store = await opened(tmp_path, read_seconds=0.2)
+    try:
+        for _ in range(3):  # more than there are threads for it
+            with pytest.raises(Overloaded, match=r"took longer than 0\.2 s.*DB_OP_TIMEOUT"):
+                await store._ask(ENDLESS, int, {})
+    finally:
+        await store.stop()
+    store = await opened(tmp_path, read_seconds=60)
+    try:
+        job_id = await add_job(store, spec())
+        assert [job.job_id for job in await store.list_jobs(JobQuery(TENANT))] == [job_id]
+    finally:
+        await store.stop()
+
+
+async def test_the_limit_is_each_reads_own(tmp_path: Path):
+    """One that was ended does not end those that come after it on the same connection."""
+    store = await opened(tmp_path, read_seconds=60)
+    try:
+        assert await store._ask(LONG, int, {}) == [500_000]
+        store._read_seconds = 0.0
+        with pytest.raises(Overloaded):
+            await store._ask(LONG, int, {})
+        store._read_seconds = 60
+        for _ in range(4):
+            assert await store._ask(LONG, int, {}) == [500_000]
+    finally:
+        await store.stop()
+
+
+async def test_the_engine_reads_for_as_long_as_it_takes(tmp_path: Path):
+    store = await opened(tmp_path, read_seconds=0.0)
+    try:
+        job_id = await add_job(store, spec())
+        with pytest.raises(Overloaded):
+            await store.list_executions(ExecutionQuery(TENANT))
+        assert await store._read(store._engine_reads, LONG, int, {}) == [500_000]
+        assert [timer.job_id for timer in await store.list_due_timers(NOW + 10**9, 10)] == [job_id]
+    finally:
+        await store.stop()
+
+
+async def test_health_says_that_the_database_can_not_be_read_in_time(tmp_path: Path):
+    store = await opened(tmp_path, read_seconds=0.0)
+    try:
+        assert "took longer than" in str(await store.check())
+    finally:
+        await store.stop()
