@@ -22,7 +22,7 @@ from enum import StrEnum
 import msgspec
 
 from duetime.domain.ids import SHARDS
-from duetime.domain.instants import SECOND
+from duetime.domain.instants import DAY, SECOND, format_instant
 
 NODE_LEASE_SECONDS = 5.0
 MARGIN_SHARE = 0.2  # of the ttl
@@ -233,6 +233,26 @@ def explain_clock(offset: float) -> str:
     """A sentence for people."""
     way = "ahead of" if offset > 0 else "behind"
     return f"this node's clock is {abs(offset) / SECOND:,.1f} s {way} the database's"
+
+
+def doubt_clock(newest_at: int | None, now: int) -> str | None:
+    """What a node that is alone with its ledger has to say of its clock as it starts; None if there is nothing to say.
+
+    There is no other clock to compare it with, but what the ledger has seen has happened.
+    """
+    if newest_at is None:
+        return None
+    newest = format_instant(newest_at)
+    if newest_at > now + CLOCK_OFF:
+        return f"the clock reads {format_instant(now)}, but the ledger has seen {newest}: was the clock set back?"
+    if is_long_after(newest_at, now):
+        return f"the ledger has seen nothing since {newest}: was this node off for so long, or is its clock ahead?"
+    return None
+
+
+def is_long_after(newest_at: int | None, now: int) -> bool:
+    """May the clock be so far ahead that it would prune what is not old?"""
+    return newest_at is not None and now - newest_at > DAY
 
 
 class Silence(msgspec.Struct, frozen=True):

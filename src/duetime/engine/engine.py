@@ -19,7 +19,7 @@ from duetime.domain.errors import StaleWrite, TimedOut
 from duetime.domain.execution import Run
 from duetime.domain.hint import Hint
 from duetime.domain.instants import LATEST, SECOND
-from duetime.domain.lease import TIMER, runs_chores
+from duetime.domain.lease import TIMER, doubt_clock, is_long_after, runs_chores
 from duetime.engine.breaker import Breaker
 from duetime.engine.claimer import Claimer
 from duetime.engine.desk import Desk
@@ -50,6 +50,7 @@ from duetime.telemetry.events import EventHub
 
 WORKER = "worker"
 REJOIN_SECONDS = 1.0
+REST_IN_DOUBT_SECONDS = 3600.0  # of retention, after a start that nothing had been seen before for long
 HINTED_AHEAD = 2 * SECOND  # what is due later, its owner finds by itself
 RELEASE_PAGE = 2048
 MOST_TIMEOUTS = 3  # while a node stops: what could not be given back by then, others take over
@@ -94,6 +95,7 @@ class Engine:
         self._entropy = entropy
         self._vault: Vault = NoVault() if vault is None else vault
         self._logs = logs
+        self._prunes_from = -math.inf
         self.services: list[Service] = []
         self.node = 0
         self._lost = asyncio.Event()  # this term's lease is gone
@@ -114,6 +116,8 @@ class Engine:
     async def join(self) -> None:
         """All of `start` but the loops: tests turn them by hand."""
         settings, roles = self._settings, self._settings.roles
+        if self.node == 0 and math.isinf(self._registry.ttl_seconds):
+            await self._doubt_clock()
         (node,) = await self._store.apply([StartNode(self._clock.now(), settings.node_name)])
         self.node = int(node)
         self._lost.clear()
@@ -168,6 +172,7 @@ class Engine:
             settings.logs_most_bytes,
         )  # fmt: skip
         self.retention.is_clock_right = self.membership.is_clock_right
+        self.retention.rests_until = self._prunes_from
         recorder.breaker = self.breaker
         recorder.recorded = self.dispatcher.recorded
         recorder.is_busy = lambda: self.dispatcher.running() > 0
@@ -184,6 +189,14 @@ class Engine:
         if fenced:  # else this node is alone, and whoever took its place is another process on the same files
             for service in self.services:
                 service.on_void = self.membership.lose
+
+    async def _doubt_clock(self) -> None:
+        """Where there is no other clock, the ledger is the only witness."""
+        now, newest_at = self._clock.now(), await self._store.newest_at()
+        if doubt := doubt_clock(newest_at, now):
+            log.warning(doubt)
+        if is_long_after(newest_at, now):
+            self._prunes_from = self._clock.monotonic() + REST_IN_DOUBT_SECONDS
 
     def _runs_chores(self) -> bool:
         return runs_chores(self.membership.owned)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from duetime.domain.commands import Prune, SweepJobs
@@ -41,10 +42,12 @@ class Retention(Service):
         self._swept_up_to = FIRST_ID
         self._sweep_at = 0
         self.is_clock_right: Callable[[], bool] = always
+        self.rests_until = -math.inf  # on the monotonic clock: somebody may want to set the other one first
 
     async def run_once(self) -> int:
         now = self._clock.now()
-        if not self.is_clock_right():  # what is pruned by a clock that is ahead, nobody brings back
+        # What is pruned by a clock that is ahead, nobody brings back.
+        if self._clock.monotonic() < self.rests_until or not self.is_clock_right():
             return now + MINUTE
         if self._logs is not None and abs(now - self._logs_pruned_at) >= MINUTE:  # each node has its own, or all share
             self._logs_pruned_at = now

@@ -298,6 +298,9 @@ class Store(Protocol):
     async def count_history(self) -> int:
         """All executions there are, of all tenants."""
 
+    async def newest_at(self) -> int | None:
+        """The newest instant that the ledger has seen: of a node's start, or of an execution. None if there is none."""
+
     # What people ask.
     async def get_job(self, tenant: str, job_id: str) -> JobRecord | None:
         """Raises Conflict if its definition can't be read by this version."""

@@ -126,3 +126,16 @@ async def test_a_store_without_anything_in_it_answers_every_question(store: Stor
         },
     }
     assert await store.count_history() == 0
+
+
+async def test_the_newest_instant_is_of_a_nodes_start_or_of_an_execution(store: Store):
+    assert await store.newest_at() is None
+    await one(store, c.StartNode(NOW, "node-1"))
+    assert await store.newest_at() == NOW
+    job_id = await add_job(store)
+    await add_run(store, job_id, NOW - 5)
+    assert await store.newest_at() == NOW
+    await add_run(store, job_id, NOW + 5)
+    assert await store.newest_at() == NOW + 5
+    await one(store, c.StopNode(NOW + 9, 1))
+    assert await store.newest_at() == NOW + 5

@@ -181,6 +181,9 @@ class PostgresStore:
         found: list[int] = await self._read(self._engine_reads, self._sql["count_history"], int, {})
         return found[0]
 
+    async def newest_at(self) -> int | None:
+        return _only(await self._read(self._engine_reads, self._sql["newest_at"], int | None, {}))
+
     async def get_job(self, tenant: str, job_id: str) -> JobRecord | None:
         if not is_id(job_id):
             return None

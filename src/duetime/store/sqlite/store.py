@@ -195,6 +195,9 @@ class SqliteStore:
         found: list[int] = await self._read(self._engine_reads, self._sql["count_history"], int, {})
         return found[0]
 
+    async def newest_at(self) -> int | None:
+        return _only(await self._read(self._engine_reads, self._sql["newest_at"], int | None, {}))
+
     async def get_job(self, tenant: str, job_id: str) -> JobRecord | None:
         sql = f"{filters.JOB_ROW} WHERE j.id = unhex(:job, '-') AND j.tenant = :tenant"
         return await self._ask_job(sql, {"job": job_id, "tenant": tenant})
@@ -322,21 +325,27 @@ class SqliteStore:
 
     def _fetch_in_time(self, sql: str, values: dict[str, Any], until: float) -> str | None:
         """Raises Overloaded when it takes longer than that."""
-        is_late = lambda: time.monotonic() > until  # noqa: E731
+
+        def is_late() -> bool:
+            return time.monotonic() > until
+
         connection = self._reader()
         connection.set_progress_handler(is_late, STEPS)
         try:
             if is_late():
-                raise apsw.InterruptError
+                raise self._too_slow()
             return self._fetch(sql, values)
         except apsw.InterruptError:
-            raise Overloaded(
-                f"reading this took longer than {self._read_seconds:g} s and was given up; ask for less (a narrower "
-                "filter, a smaller page), or raise DB_OP_TIMEOUT",
-                retry_after=2,
-            ) from None
+            raise self._too_slow() from None
         finally:
             connection.set_progress_handler(None)
+
+    def _too_slow(self) -> Overloaded:
+        return Overloaded(
+            f"reading this took longer than {self._read_seconds:g} s and was given up; ask for less (a narrower "
+            "filter, a smaller page), or raise DB_OP_TIMEOUT",
+            retry_after=2,
+        )
 
     def _reader(self) -> apsw.Connection:
         """This thread's own."""

@@ -153,6 +153,10 @@ LIMIT :limit::bigint;
 -- name: count_history
 SELECT coalesce(sum(value), 0)::text AS row FROM counters WHERE tenant <> '' AND name <> 'jobs';
 
+-- name: newest_at
+SELECT coalesce(greatest((SELECT max(started_at) FROM nodes), (SELECT max(scheduled_at) FROM executions))::text,
+                'null') AS row;
+
 -- name: list_attempts
 SELECT json_build_array(a.attempt, n.name, a.started_at, a.ended_at, a.error_type, a.error_message, a.http_status,
                         a.exit_code, a.response)::text AS row

@@ -131,6 +131,12 @@ LIMIT :limit;
 -- name: count_history
 SELECT coalesce(sum(value), 0) AS row FROM counters WHERE tenant <> '' AND name <> 'jobs';
 
+-- name: newest_at
+-- (When a node ended is no witness: whoever opens the file writes it down for those that were killed.)
+SELECT coalesce(max(at), 'null') AS row FROM (
+    SELECT max(started_at) AS at FROM nodes
+    UNION ALL SELECT (SELECT scheduled_at FROM executions ORDER BY id DESC LIMIT 1));
+
 -- name: list_attempts
 SELECT json_array(a.attempt, n.name, a.started_at, a.ended_at, a.error_type, a.error_message, a.http_status, a.exit_code,
                   a.response) AS row

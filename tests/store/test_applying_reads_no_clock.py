@@ -1,0 +1,54 @@
+"""A command carries its time and its chance: applying it reads no clock and no random source, on either store."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import duetime.store
+
+STORES = Path(duetime.store.__file__).parent
+CLOCKS = re.compile(
+    r"\bnow\s*\(|current_(timestamp|time|date)|local(timestamp|time)\b|clock_timestamp|(statement|transaction)_timestamp"
+    r"|timeofday|unixepoch|strftime|julianday|\b(date|time|datetime)\s*\(|\brandom|gen_random|uuidv7\s*\(|uuid_generate",
+    re.IGNORECASE,
+)
+LOOKS_ONLY = {"checkup.sql"}  # what `duetime doctor` reads, and nobody writes by
+# By what became of a commit, a writer in doubt goes. It is no part of the ledger, and no command writes it.
+OF_COMMITS = {"prune_commits", "end_batch", "get_last_batch", "end_batch_of_people"}
+
+FILES = sorted(path for path in STORES.glob("*/sql/*.sql") if path.name not in LOOKS_ONLY)
+MODULES = sorted(path for kind in ("apply", "on_*") for path in STORES.glob(f"*/{kind}.py"))
+
+
+def blocks(path: Path) -> dict[str, str]:
+    _, *parts = re.split(r"^-- name: (\w+)$", path.read_text(), flags=re.MULTILINE)
+    return {name: re.sub(r"--.*", "", sql) for name, sql in zip(parts[::2], parts[1::2], strict=True)}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parts[-3]}-{path.stem}")
+def test_no_statement_does(path: Path):
+    reading = {name for name, sql in blocks(path).items() if CLOCKS.search(sql)}
+    assert reading <= OF_COMMITS
+    assert all("commits" in blocks(path)[name] for name in reading)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: f"{path.parts[-2]}-{path.stem}")
+def test_no_code_that_applies_does(path: Path):
+    imported = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            imported |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imported.add(str(node.module))
+    assert imported.isdisjoint({"time", "datetime", "random", "secrets", "uuid", "os"})
+
+
+def test_the_search_finds_what_it_looks_for():
+    assert len(FILES) >= 8
+    assert len(MODULES) >= 15
+    found = {name for path in FILES for name, sql in blocks(path).items() if CLOCKS.search(sql)}
+    assert {"prune_commits", "end_batch"} <= found
