@@ -18,6 +18,7 @@ from duetime.domain.lease import (
     Trust,
     View,
     believed,
+    better_reckoning,
     empty_view,
     explain_clock,
     judge_clock,
@@ -195,3 +196,22 @@ def test_a_clock_is_judged_by_what_is_certain(offset: int, unsure: float, was_wr
 def test_a_clock_that_is_off_is_told_of_in_seconds():
     assert explain_clock(1250) == "this node's clock is 1.2 s ahead of the database's"
     assert explain_clock(-3_456_000_000) == "this node's clock is 3,456,000.0 s behind the database's"
+
+
+@pytest.mark.parametrize(
+    ("seconds_later", "unsure", "is_better"),
+    [
+        (1.0, 2.0, True),  # as sure as the older one, which has lost a ms of its worth
+        (1.0, 2.1, False),
+        (1.0, 800.0, False),
+        (2000.0, 800.0, True),
+        (9000.0, 2600.0, False),  # more than half a lease: it says nothing, however old the other is
+    ],
+)
+def test_the_registrys_time_is_taken_from_the_answer_that_says_most(
+    seconds_later: float, unsure: float, is_better: bool
+):
+    known = Reckoning(1_000_000, 10.0, 1.0)
+    new = Reckoning(1_000_000 + round(seconds_later * 1000), 10.0 + seconds_later, unsure)
+    assert better_reckoning(known, new, 5.0) is (new if is_better else known)
+    assert better_reckoning(None, new, 5.0) is (None if unsure > 2500 else new)

@@ -28,6 +28,7 @@ NODE_LEASE_SECONDS = 5.0
 MARGIN_SHARE = 0.2  # of the ttl
 TIMER = "timer"  # the role that owns shards
 CHORES_SHARD = 0
+DRIFT = 0.001  # how much faster or slower one clock runs than another, at worst
 CLOCK_OFF = SECOND  # from the registry's clock: somebody should know
 MOST_COUNTED_SECONDS = 1.5  # of silence for one look at workers, which are a second apart
 AFTER_LAPSE = 10  # ms: instants in a view are rounded
@@ -214,6 +215,17 @@ class Reckoning(msgspec.Struct, frozen=True):
     def offset(self, now: int, monotonic: float) -> int:
         """By how many ms a clock that reads `now` at that instant is ahead of the registry's; behind is negative."""
         return now - self.now(monotonic)
+
+
+def better_reckoning(known: Reckoning | None, new: Reckoning, lease_seconds: float) -> Reckoning | None:
+    """The one to go by. An answer that was long under way says little, and less than an older one that came at once.
+
+    One that is unsure by half a lease or more says nothing. The older one loses a thousandth of its age: no two clocks
+    run at the same rate, and the registry's may have been set.
+    """
+    if known is not None and new.unsure > known.unsure + (new.monotonic - known.monotonic) * SECOND * DRIFT:
+        return known
+    return new if new.unsure < lease_seconds * SECOND / 2 else known
 
 
 def judge_clock(offset: float, unsure: float, lease_seconds: float, was_wrong: bool = False) -> ClockState:

@@ -24,6 +24,7 @@ from duetime.domain.lease import (
     Trust,
     View,
     believed,
+    better_reckoning,
     explain_clock,
     judge_clock,
     next_look_in,
@@ -140,7 +141,10 @@ class Membership(Service):
         offset, was_wrong = self._reckoning.offset(now, monotonic), self._clock_state is ClockState.WRONG
         return judge_clock(offset, self._reckoning.unsure, self._registry.ttl_seconds, was_wrong)
 
-    def _compare_clocks(self, reckoning: Reckoning) -> None:
+    def _compare_clocks(self, answered: Reckoning) -> None:
+        reckoning = better_reckoning(self._reckoning, answered, self._registry.ttl_seconds)
+        if reckoning is None:
+            return
         now, monotonic = self._clock.now(), self._clock.monotonic()
         self._reckoning, before = reckoning, self._clock_state
         self._clock_state = state = self._judge(now, monotonic)
