@@ -1,0 +1,35 @@
+"""What the health page and the metrics say of a node's clock."""
+
+from __future__ import annotations
+
+import pytest
+
+from duetime.api.context import ClusterState
+from duetime.api.health import _clock
+from duetime.domain.capacity import UNBOUNDED, Load
+from duetime.domain.lease import ClockState, Standing
+from duetime.telemetry.metrics import Metrics
+
+
+@pytest.mark.parametrize(
+    ("state", "offset", "expected"),
+    [
+        (ClockState.RIGHT, None, "healthy"),
+        (ClockState.RIGHT, 999, "healthy"),
+        (ClockState.OFF, -1500, "degraded: this node's clock is 1.5 s behind the database's; let NTP keep both"),
+        (
+            ClockState.WRONG,
+            3_456_000_000,
+            "unhealthy: this node's clock is 3,456,000.0 s ahead of the database's; until it is right, nothing runs "
+            "here and no changes are taken",
+        ),
+    ],
+)
+def test_the_health_page_says_how_far_the_clock_is_off(state: ClockState, offset: int | None, expected: str):
+    assert _clock(ClusterState(1, "a", Standing.TRUSTED, (), None, state, offset)) == expected
+
+
+@pytest.mark.parametrize(("offset", "expected"), [(None, b"NaN"), (-1500, b"-1.5"), (0, b"0.0")])
+def test_the_metrics_have_it_in_seconds(offset: int | None, expected: bytes):
+    rendered = Metrics().render(Load(), UNBOUNDED, offset)
+    assert b"\nduetime_clock_offset_seconds " + expected + b"\n" in rendered
