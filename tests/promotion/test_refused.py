@@ -87,7 +87,8 @@ def make_older(folder: Path) -> int:
     """As an earlier version left it. Answers that version."""
     number = load_migrations()[-1][0] - 1
     connection = apsw.Connection(str(folder / FILE_NAME))
-    connection.execute(f"DROP TABLE subscriptions; PRAGMA user_version = {number}").fetchall()
+    newest = "DROP INDEX nodes_ended; DROP INDEX api_keys_over; DROP TABLE audit_checkpoints"
+    connection.execute(f"{newest}; PRAGMA user_version = {number}").fetchall()
     connection.close()
     return number
 
@@ -186,6 +187,22 @@ async def test_undo_is_refused_once_a_node_has_run_on_the_target(source: Path, t
     with pytest.raises(StoreUnusable, match=r"the node new has run on .* since the promotion"):
         await promotion(source, target).undo()
     assert "was promoted to" in serve(source).stderr
+
+
+@pytest.mark.slow
+async def test_undo_is_refused_even_when_the_row_of_that_node_was_pruned(source: Path, target: str):
+    from duetime.domain.commands import Prune, StartNode, StopNode
+    from samples import one
+
+    await promotion(source, target).run()
+    store = PostgresStore(target)
+    await store.start()
+    node = await one(store, StartNode(2**42, "new"))
+    await one(store, StopNode(2**42 + 1, node))
+    await one(store, Prune(0, 0, 0, 100, nodes_before=2**43))
+    await store.stop()
+    with pytest.raises(StoreUnusable, match=r"the node whose name is no longer kept has run on .* since the promotion"):
+        await promotion(source, target).undo()
 
 
 @pytest.mark.slow

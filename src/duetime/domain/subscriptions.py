@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from typing import Any, Literal, get_args
 
-from duetime.domain.audit import own_entry
 from duetime.domain.commands import CreateJobs, NewJob
 from duetime.domain.errors import Conflict
 from duetime.domain.ids import make_id, shard_of
 from duetime.domain.instants import format_instant
 from duetime.domain.job import HttpJob, JobSpec
 from duetime.domain.payloads import HttpRequest
-from duetime.domain.secrets import hide_spec
 
 EVENT_TAG = "duetime.event"
 EventName = Literal["execution.completed", "execution.failed", "job.paused", "job.resumed", "job.cancelled"]
@@ -44,8 +42,7 @@ def word(
     )
     job_id = make_id(now, entropy)
     job = NewJob(job_id, tenant, None, spec.name, spec.type, owner, shard_of(job_id), False, now, spec)
-    noted = own_entry(now, tenant, "job.create", job_id, hide_spec(spec))
-    return CreateJobs(now, (job,), audit=(noted,))
+    return CreateJobs(now, (job,))
 
 
 def about_job(event: str, job_id: str, name: str, key: str | None, by: str, now: int) -> dict[str, Any]:

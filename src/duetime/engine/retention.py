@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
-from duetime.domain.commands import Prune, SweepJobs
+from duetime.domain.commands import Command, Prune, SweepCounters, SweepJobs, SweepLimits
 from duetime.domain.errors import DuetimeError
 from duetime.domain.instants import DAY, HOUR, MINUTE, SECOND
 from duetime.engine.service import Service
@@ -22,6 +23,10 @@ SWEEP_REST = HOUR
 FIRST_ID = "00000000-0000-0000-0000-000000000000"  # comes before every job's
 IDEMPOTENCY_KEYS_KEPT = DAY
 CIRCUITS_KEPT = DAY  # that nobody calls any more
+DELIVERED_KEPT = DAY  # notifications, unless history is kept for less
+LIMITS_KEPT = HOUR  # after their bucket is full again: clocks may differ
+NODES_KEPT = DAY  # beyond the history that names them: a store may keep that for the rest of its day
+FIRST: dict[str, Any] = {"jobs": FIRST_ID, "limits": ("", "", ""), "counters": ("", "", 0)}  # where sweeps begin
 
 
 class Retention(Service):
@@ -39,7 +44,7 @@ class Retention(Service):
         self._logs = logs
         self._most_log_bytes = most_log_bytes
         self._logs_pruned_at = 0
-        self._swept_up_to = FIRST_ID
+        self._swept_up_to = dict(FIRST)  # what was looked at last, of the sweeps that are not through
         self._sweep_at = 0
         self.is_clock_right: Callable[[], bool] = always
         self.rests_until = -math.inf  # on the monotonic clock: somebody may want to set the other one first
@@ -58,21 +63,39 @@ class Retention(Service):
         # Over the size cap, the oldest go whatever their age; a day's work is a few pages a second.
         before = now if too_many > 0 else now - self._age
         limit = min(PAGE, too_many) if too_many > 0 else PAGE
-        prune = Prune(before, now - self._age, now - IDEMPOTENCY_KEYS_KEPT, limit, now - CIRCUITS_KEPT)
+        over = now - self._age
+        prune = Prune(
+            before, over, now - IDEMPOTENCY_KEYS_KEPT, limit, now - CIRCUITS_KEPT,
+            nodes_before=over - NODES_KEPT, revoked_before=over,
+        )  # fmt: skip
         (pruned,) = await self._store.apply([prune])
         if isinstance(pruned, DuetimeError):
             raise pruned
         return now + PAUSE_BETWEEN_PAGES if pruned >= limit else await self._sweep(now)
 
     async def _sweep(self, now: int) -> int:
-        """Jobs of one run that is long over go too: a page of all jobs a turn, and a rest when all were looked at."""
+        """What has no index by age: a page of each table a turn, and a rest when all were looked at."""
         if now < self._sweep_at <= now + SWEEP_REST:  # further ahead: the clock was set back
             return now + MINUTE
-        (swept,) = await self._store.apply([SweepJobs(now, now - self._age, self._swept_up_to, SWEEP_PAGE)])
-        if isinstance(swept, DuetimeError):
-            raise swept
-        if swept.last_job_id is not None:
-            self._swept_up_to = swept.last_job_id
+        commands = self._sweeps(now)
+        for table, swept in zip(commands, await self._store.apply(list(commands.values())), strict=True):
+            if isinstance(swept, DuetimeError):
+                raise swept
+            last = swept.last_job_id if table == "jobs" else swept.last
+            if last is None:
+                del self._swept_up_to[table]
+            else:
+                self._swept_up_to[table] = last
+        if self._swept_up_to:
             return now + SWEEP_PAUSE
-        self._swept_up_to, self._sweep_at = FIRST_ID, now + SWEEP_REST
+        self._swept_up_to, self._sweep_at = dict(FIRST), now + SWEEP_REST
         return now + MINUTE
+
+    def _sweeps(self, now: int) -> dict[str, Command]:
+        over, delivered = now - self._age, now - min(self._age, DELIVERED_KEPT)
+        make: dict[str, Callable[[Any], Command]] = {
+            "jobs": lambda after: SweepJobs(now, over, after, SWEEP_PAGE, delivered),
+            "limits": lambda after: SweepLimits(now - LIMITS_KEPT, after, SWEEP_PAGE),
+            "counters": lambda after: SweepCounters(over - DAY, after, SWEEP_PAGE),
+        }
+        return {table: make[table](after) for table, after in self._swept_up_to.items()}

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from contract.store.conftest import Raw
 from duetime.domain import commands as c
 from duetime.domain.capacity import Load
+from duetime.domain.errors import StaleWrite
 from duetime.domain.instants import DAY, HOUR, MINUTE
 from duetime.domain.plan import Skipped, TimerMove
 from duetime.domain.states import State
-from duetime.ports.store import Store
-from samples import NOW, TENANT, add_job, add_run, claim, ended, execution, executions_of, finish, new_job, one
+from duetime.ports.store import ExecutionQuery, ExecutionRecord, Store
+from samples import (
+    NOW,
+    TENANT,
+    add_job,
+    add_run,
+    claim,
+    ended,
+    execution,
+    executions_of,
+    finish,
+    new_job,
+    new_key,
+    one,
+)
 from snapshot import recount, snapshot, totals
 
 
@@ -20,6 +35,10 @@ async def ended_runs(store: Store, node: int, count: int, at: int = NOW, tenant:
     runs = await claim(store, node, at + DAY, limit=count)
     assert await finish(store, node, at + DAY, *map(ended, runs)) == []
     return [run.execution_id for run in runs]
+
+
+async def executions_left(store: Store) -> list[ExecutionRecord]:
+    return await store.list_executions(ExecutionQuery(TENANT))
 
 
 async def test_only_what_was_scheduled_before_is_pruned(store: Store, node: int):
@@ -93,6 +112,59 @@ async def test_old_entries_of_the_ledger_are_dropped(store: Store, node: int):
         await one(store, c.Fire(node, at, True, (move,), (), (skip,)))
     await one(store, c.Prune(due_at + 2 * HOUR, due_at + 2 * HOUR, 0, 100))
     assert [skip.first_at for skip in await store.list_skipped(job_id, 10)] == [due_at + 2 * HOUR]
+
+
+async def test_nodes_that_ended_long_ago_are_dropped_and_those_that_live_stay(store: Store, node: int, raw: Raw):
+    ended, lately = [await one(store, c.StartNode(NOW, name)) for name in ("ended", "lately")]
+    worker = await one(store, c.JoinWorker(NOW, TENANT, "ann", "worker", ("report",), 4))
+    await one(store, c.EndNodes(NOW + HOUR, (ended, worker)))
+    await one(store, c.StopNode(NOW + 2 * HOUR, lately))
+    prune = c.Prune(0, 0, 0, 1, nodes_before=NOW + 2 * HOUR)
+    assert [await one(store, prune) for _ in range(3)] == [1, 1, 0]
+    assert await raw("SELECT id FROM nodes ORDER BY id") == [(node,), (lately,)]
+    assert await one(store, c.StartNode(NOW + DAY, "next")) > worker, "an id is never given again"
+
+
+async def test_a_nodes_row_stays_as_long_as_history_that_goes_may_name_it(store: Store, node: int):
+    (execution_id, *_) = await ended_runs(store, node, 3)
+    await one(store, c.StopNode(NOW + DAY, node))
+    assert (await execution(store, execution_id)).worker_id == "node-1"
+    prune = c.Prune(NOW + 2 * DAY, 0, 0, 2, nodes_before=NOW + 2 * DAY)
+    answers = [await one(store, prune)]
+    assert [left.worker_id for left in await executions_left(store)] == ["node-1"]
+    answers += [await one(store, prune), await one(store, prune)]
+    assert answers == [2, 1, 0]
+
+
+async def test_what_a_node_ran_whose_row_was_dropped_is_taken_over_all_the_same(store: Store, node: int):
+    """A row that is gone says what an ended one says: nothing of this node counts any more."""
+    lost = await one(store, c.StartNode(NOW, "lost"))
+    await add_run(store, await add_job(store), NOW)
+    (run,) = await claim(store, lost, NOW, limit=1)
+    await one(store, c.EndNodes(NOW, (lost,)))
+    assert await one(store, c.Prune(0, 0, 0, 100, nodes_before=NOW + DAY)) == 1
+    assert [found.execution_id for found in await store.list_lapsed_runs(node, 10)] == [run.execution_id]
+    assert isinstance(await one(store, c.Claim(lost, NOW, 1)), StaleWrite)
+
+
+async def test_api_keys_that_are_revoked_or_expired_for_long_are_dropped(store: Store):
+    ends = {"revoked": None, "expired": NOW + HOUR, "both": NOW + 9 * DAY, "soon": NOW + 5 * DAY, "for ever": None}
+    for name, expires_at in ends.items():
+        await one(store, c.AddKey(NOW, new_key(name, expires_at=expires_at)))
+    for name in ("revoked", "both"):
+        await one(store, c.RevokeKey(NOW + HOUR, TENANT, name))
+    assert await one(store, c.Prune(0, 0, 0, 100, revoked_before=NOW + HOUR)) == 0
+    prune = c.Prune(0, 0, 0, 2, revoked_before=NOW + HOUR + 1)
+    assert [await one(store, prune) for _ in range(3)] == [2, 1, 0]
+    assert {key.key_id for key in await store.list_keys(TENANT, 10)} == {"soon", "for ever"}
+
+
+async def test_a_full_page_of_anything_says_that_there_may_be_more(store: Store):
+    """Else what comes faster than a page a minute would grow for ever."""
+    for n in range(5):
+        record = c.IdempotencyRecord(TENANT, f"k{n}", "f", "answer")
+        await one(store, c.CreateJobs(NOW, (new_job(),), record))
+    assert [await one(store, c.Prune(0, 0, NOW + 1, 2)) for _ in range(4)] == [2, 2, 1, 0]
 
 
 async def test_pruning_nothing_changes_nothing(store: Store, node: int):

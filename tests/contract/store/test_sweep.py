@@ -1,25 +1,52 @@
-"""Jobs of one run that is long over go, when nothing is left of their history."""
+"""What no index finds by its age: jobs that are long over, limits that are full again, totals of nothing."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
 from contract.store.conftest import Raw
 from duetime.domain import commands as c
-from duetime.domain.instants import DAY, SECOND
-from duetime.domain.job import JobSpec, JobStatus
+from duetime.domain.execution import Outcome
+from duetime.domain.instants import DAY, HOUR, MINUTE, SECOND
+from duetime.domain.job import JobSpec, JobStatus, RetryPolicy
+from duetime.domain.limits import MICRO, Limit, Quota
 from duetime.domain.plan import Skipped
+from duetime.domain.states import ErrorType
+from duetime.domain.subscriptions import EVENT_TAG
 from duetime.ports.store import JobQuery, Store
-from samples import NOW, TENANT, add_job, add_run, ended, finish, fire, job_of, one, spec, verified
-from snapshot import totals
+from duetime.testing import SUCCESS
+from samples import (
+    NOW,
+    TENANT,
+    add_job,
+    add_run,
+    claim,
+    ended,
+    executions_of,
+    finish,
+    fire,
+    job_of,
+    new_job,
+    one,
+    spec,
+    verified,
+)
+from snapshot import recount, totals
 
 FIRST = "00000000-0000-0000-0000-000000000000"
+FIRST_LIMIT, FIRST_TOTAL = ("", "", ""), ("", "", 0)
 LATER = NOW + 40 * DAY
 BEFORE = LATER - 30 * DAY
 
 
 def sweep(after: str = FIRST, limit: int = 100, before: int = BEFORE) -> c.SweepJobs:
     return c.SweepJobs(LATER, before, after, limit)
+
+
+def delivered_sweep(before: int) -> c.SweepJobs:
+    return c.SweepJobs(LATER, 0, FIRST, 100, before)
 
 
 async def prune(store: Store) -> None:
@@ -78,13 +105,149 @@ async def test_one_that_has_a_key_or_may_run_again_stays(store: Store, node: int
     assert await left(store) == {job_id}
 
 
-async def test_one_that_is_paused_cancelled_or_waits_stays(store: Store):
+async def test_one_that_is_paused_or_waits_stays(store: Store):
     waits = await add_job(store, spec("immediate"))
-    paused, cancelled = await add_job(store, spec("immediate")), await add_job(store, spec("immediate"))
+    paused = await add_job(store, spec("immediate"))
     await one(store, c.PauseJob(NOW, TENANT, paused, "ann", "x"))
-    await one(store, c.CancelJob(NOW, TENANT, cancelled))
     assert await one(store, sweep()) == c.Swept(0, None)
-    assert await left(store) == {waits, paused, cancelled}
+    assert await left(store) == {waits, paused}
+
+
+@pytest.mark.parametrize("schedule", ["immediate", "2030-01-01T00:00:00Z", "every 1m", "on_demand"])
+async def test_one_that_was_cancelled_long_ago_is_removed_and_nothing_of_it_ever_ran(store: Store, schedule: str):
+    job_id = await add_job(store, spec(schedule))
+    await one(store, c.CancelJob(BEFORE - 1, TENANT, job_id))
+    assert await one(store, sweep(before=BEFORE - 1)) == c.Swept(0, None)
+    assert await one(store, sweep()) == c.Swept(1, None)
+    assert await left(store) == set()
+
+
+async def test_one_that_was_cancelled_lately_stays_however_old_it_is(store: Store):
+    """Whoever cancelled it will look for it."""
+    job_id = await add_job(store, spec("2030-01-01T00:00:00Z"))
+    await one(store, c.CancelJob(BEFORE, TENANT, job_id))
+    assert (await job_of(store, job_id)).updated_at == BEFORE
+    assert await one(store, sweep()) == c.Swept(0, None)
+    await one(store, c.CancelJob(BEFORE + DAY, TENANT, job_id))
+    assert (await job_of(store, job_id)).updated_at == BEFORE, "to cancel it again changes nothing"
+
+
+async def test_one_that_was_cancelled_stays_as_long_as_its_history_and_with_a_key_for_ever(store: Store, node: int):
+    cancelled = await ran(store, node, spec("every 1s"))
+    keyed = await add_job(store, spec("every 1m", key="k"))
+    for job_id in (cancelled, keyed):
+        await one(store, c.CancelJob(NOW + 2 * SECOND, TENANT, job_id))
+    assert await one(store, sweep()) == c.Swept(0, None)
+    await prune(store)
+    assert await one(store, sweep()) == c.Swept(1, None)
+    assert await left(store) == {keyed}
+
+
+# Notifications
+
+
+async def notification(store: Store, node: int, outcome: Outcome = SUCCESS, **fields: Any) -> str:
+    retry = RetryPolicy(max_retries=0)
+    job = spec("immediate", tags={EVENT_TAG: "execution.failed"}, retry_policy=retry, **fields)
+    job_id = await add_job(store, job)
+    _, runs = await fire(store, node, NOW + SECOND, job_id)
+    await finish(store, node, NOW + SECOND, *(ended(run, outcome, now=NOW + SECOND) for run in runs))
+    return job_id
+
+
+async def test_notifications_that_were_delivered_go_soon_and_with_their_history(store: Store, node: int, raw: Raw):
+    other = await ran(store, node, spec("immediate"))
+    before = await store.get_load()
+    delivered = [await notification(store, node) for _ in range(3)]
+    assert await one(store, delivered_sweep(NOW + SECOND)) == c.Swept(0, None)
+    assert await one(store, delivered_sweep(NOW + SECOND + 1)) == c.Swept(3, None)
+    assert await left(store) == {other}
+    assert await store.get_load() == before
+    assert [await executions_of(store, job_id) for job_id in delivered] == [[], [], []]
+    assert await raw("SELECT count(*) FROM attempts") == [(1,)]
+    assert await totals(store) == await recount(store)
+
+
+async def test_a_notification_that_was_not_delivered_stays_as_long_as_other_jobs(store: Store, node: int):
+    failed = await notification(store, node, Outcome(ErrorType.BLOCKED_TARGET))
+    again = await notification(store, node)
+    await add_run(store, again, NOW + MINUTE)
+    keyed = await notification(store, node, key="k")
+    assert await one(store, delivered_sweep(LATER)) == c.Swept(0, None)
+    assert await left(store) == {failed, again, keyed}
+    (run,) = await claim(store, node, NOW + MINUTE)
+    await finish(store, node, NOW + MINUTE, ended(run, now=NOW + MINUTE))
+    assert await one(store, delivered_sweep(LATER)) == c.Swept(0, None), "somebody ran it again: that is to be seen"
+    await prune(store)
+    assert await one(store, sweep()) == c.Swept(2, None)
+    assert await left(store) == {keyed}
+
+
+async def test_the_audit_does_not_say_that_notifications_went(store: Store, node: int):
+    await notification(store, node)
+    await one(store, delivered_sweep(LATER))
+    await notification(store, node, Outcome(ErrorType.BLOCKED_TARGET))
+    await prune(store)
+    assert await one(store, sweep()) == c.Swept(1, None)
+    assert await store.list_audit_pages((-(2**15), 0), 10) == []
+
+
+# Limits and totals
+
+
+async def take(store: Store, tenant: str, user: str, now: int = NOW) -> int:
+    """Answers when the bucket is full again, in ms."""
+    quota = Quota(tenant, user, Limit("requests", 60, HOUR))
+    _, full_at = await one(store, c.TakeRequests(now, quota, 1))
+    return int(full_at) // MICRO
+
+
+async def test_limits_that_are_full_again_are_removed_page_by_page(store: Store, raw: Raw):
+    for tenant in ("a", "b"):
+        for n in range(5):
+            assert await take(store, tenant, f"user-{n}") == NOW + MINUTE
+    kept = [("a", "late"), ("b", "late")]
+    for tenant, user in kept:
+        assert await take(store, tenant, user, NOW + 1) == NOW + MINUTE + 1
+    assert await one(store, c.SweepLimits(NOW + MINUTE, FIRST_LIMIT, 100)) == c.SweptRows(0, None)
+    removed, after = [], FIRST_LIMIT
+    while after is not None:
+        swept = await one(store, c.SweepLimits(NOW + MINUTE + 1, after, 5))
+        removed.append(swept.removed)
+        after = swept.last
+    assert removed == [4, 4, 2]
+    assert await raw("SELECT tenant, user_id FROM limits ORDER BY 1, 2") == kept
+
+
+async def test_a_limit_that_was_removed_is_a_full_bucket(store: Store):
+    full_at = await take(store, TENANT, "ann")
+    assert await one(store, c.SweepLimits(full_at + 1, FIRST_LIMIT, 100)) == c.SweptRows(1, None)
+    assert await take(store, TENANT, "ann", NOW + HOUR) == NOW + HOUR + MINUTE
+    quota = Quota(TENANT, "ann", Limit("requests", 60, HOUR))
+    creates = [c.CreateJobs(NOW + HOUR, (new_job(),), quota=quota) for _ in range(3)]
+    assert await store.apply(creates) == [None] * 3
+
+
+async def test_totals_of_tenants_that_have_nothing_are_removed_and_no_total_is_another(
+    store: Store, node: int, raw: Raw
+):
+    for tenant in ("a", "b", "c"):
+        job_id = await add_job(store, spec("every 1s", key="k"), tenant=tenant)
+        _, runs = await fire(store, node, NOW + SECOND, job_id)
+        await finish(store, node, NOW + SECOND, *(ended(run, now=NOW + SECOND) for run in runs))
+        if tenant != "b":
+            await one(store, c.PurgeJob(tenant, job_id))
+    await prune(store)
+    load = await store.get_load()
+    after: tuple[str, str, int] | None = FIRST_TOTAL
+    while after is not None:
+        after = (await one(store, c.SweepCounters(LATER, after, 3))).last
+    assert {tenant for (tenant,) in await raw("SELECT tenant FROM counters")} == {"", "b"}
+    assert await store.get_load() == load
+    for tenant in ("a", "b", "c"):
+        assert await totals(store, tenant) == await recount(store, tenant)
+    await add_job(store, tenant="a")
+    assert (await totals(store, "a"))["jobs"] == 1
 
 
 async def test_one_with_history_or_a_run_that_is_not_long_over_stays(store: Store, node: int):

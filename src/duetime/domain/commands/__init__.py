@@ -7,6 +7,7 @@ Rows are `array_like` structs: they go to the store's SQL as one JSON page, in t
 
 from duetime.domain.commands.base import Command
 from duetime.domain.commands.circuits import CloseCircuit, CountEnds, TakeProbe
+from duetime.domain.commands.housekeeping import SweepCounters, SweepLimits, SweptRows
 from duetime.domain.commands.jobs import (
     CancelJob,
     ChangeJob,
@@ -95,8 +96,11 @@ __all__ = [
     "Sequel",
     "StartNode",
     "StopNode",
+    "SweepCounters",
     "SweepJobs",
+    "SweepLimits",
     "Swept",
+    "SweptRows",
     "TakeProbe",
     "TakeRequests",
     "TouchKeys",

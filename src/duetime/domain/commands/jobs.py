@@ -141,16 +141,20 @@ class Reseal(Command, frozen=True):
 
 
 class SweepJobs(Command, frozen=True):
-    """Remove jobs of one run that is long over, among the `limit` jobs after `after_job_id`. Answers `Swept`.
+    """Remove jobs that are long over, among the `limit` jobs after `after_job_id`. Answers `Swept`.
 
-    One is removed if it does not recur, has no key and is COMPLETED, if its last run ended before `before`, and if
-    nothing is left of its history.
+    One is removed if it has no key, is CANCELLED, or COMPLETED and does not recur, if its last run ended and it was
+    last changed before `before`, and if nothing is left of its history.
+    A notification that was delivered with its only run, before `delivered_before`, goes sooner and with its history:
+    one that was not is a dead letter, and stays as long as others. The audit says which jobs went, but not of
+    notifications: it does not say that they came.
     """
 
     now: int
     before: int
     after_job_id: str
     limit: int
+    delivered_before: int = 0
 
 
 class Swept(msgspec.Struct, frozen=True):

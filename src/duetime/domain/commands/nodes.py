@@ -68,10 +68,12 @@ class Seal(Command, frozen=True):
 
 
 class Prune(Command, frozen=True):
-    """Remove up to `limit` terminal executions (and their attempts) scheduled before `before`. Answers how many.
+    """Remove up to `limit` terminal executions (and their attempts) scheduled before `before`.
 
-    Also drops ledger entries that ended before `skips_before`, idempotency keys of before `keys_before`, and circuits
-    of which nothing was heard since `circuits_before`.
+    Also drops, up to `limit` of each: ledger entries that ended before `skips_before`, idempotency keys of before
+    `keys_before`, circuits of which nothing was heard since `circuits_before`, nodes that ended before `nodes_before`
+    (once history is pruned: until then it may name them), and API keys that were revoked or expired before
+    `revoked_before`. Answers how many rows went, of the kind that most went of: at `limit`, there may be more.
     `skips_before` is where the age that history may reach ends. A store that keeps each day apart may remove a whole
     day that lies before it at once, whatever the limit, and may leave the day that it lies in until that has passed.
     """
@@ -81,3 +83,5 @@ class Prune(Command, frozen=True):
     keys_before: int
     limit: int
     circuits_before: int = 0
+    nodes_before: int = 0
+    revoked_before: int = 0

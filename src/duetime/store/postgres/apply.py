@@ -34,6 +34,7 @@ class Applier:
         jobs, due = JobCommands(self.statements), DueCommands(self.statements)
         runs, nodes = RunCommands(self.statements), NodeCommands(self.statements)
         identity, circuits = IdentityCommands(self.statements), CircuitCommands(self.statements)
+        sweep = SweepCommands(self.statements)
         self._create_page = jobs.create_together
         self._apply: dict[type[c.Command], Callable[[Any], Awaitable[Any]]] = {
             c.CreateJobs: jobs.create_jobs,
@@ -73,7 +74,9 @@ class Applier:
             c.SaveProgress: runs.save_progress,
             c.Prune: nodes.prune,
             c.Sequel: self._sequel,
-            c.SweepJobs: SweepCommands(self.statements).sweep_jobs,
+            c.SweepJobs: sweep.sweep_jobs,
+            c.SweepLimits: sweep.sweep_limits,
+            c.SweepCounters: sweep.sweep_counters,
         }
 
     async def apply(

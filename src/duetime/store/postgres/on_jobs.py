@@ -152,6 +152,7 @@ class JobCommands:
         if running:
             await self._db.run("request_cancel", jobs=[command.job_id] * len(running), ids=running)
         if status != JobStatus.CANCELLED:
+            await self._db.run("touch_job", job=command.job_id, now=command.now)
             self._db.note(command.audit, {"status": status}, {"status": JobStatus.CANCELLED})
         return running
 

@@ -54,11 +54,16 @@ class NodeCommands:
         count = await drop_day(self._db, by_age)
         if not count:
             count = await self._prune_page(await self._row_by_row_before(command.before, by_age), command.limit)
-        await self._db.run("prune_skips", before=command.skips_before, limit=command.limit)
-        await self._db.run("prune_idempotency_keys", before=command.keys_before, limit=command.limit)
-        await self._db.run("prune_circuits", before=command.circuits_before, limit=command.limit)
+        others = {
+            "prune_skips": command.skips_before,
+            "prune_idempotency_keys": command.keys_before,
+            "prune_circuits": command.circuits_before,
+            "prune_nodes": command.nodes_before if count < command.limit else 0,
+            "prune_api_keys": command.revoked_before,
+        }
+        removed = [await self._db.remove(block, before=at, limit=command.limit) for block, at in others.items()]
         await self._db.run("prune_commits", limit=command.limit)
-        return count
+        return max(count, *removed)
 
     async def _row_by_row_before(self, before: int, by_age: int) -> int:
         """What to remove row by row, oldest first: all but a day that is soon dropped whole for its age."""

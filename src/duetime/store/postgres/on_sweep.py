@@ -1,4 +1,4 @@
-"""Sweeping: jobs whose one run is long over, and of whose history nothing is left."""
+"""Sweeping: what no index finds by its age. Jobs that are long over, limits that are full again, totals of nothing."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import asyncpg
 
 from duetime.domain import commands as c
 from duetime.domain.audit import own_entry
+from duetime.domain.instants import DAY
+from duetime.domain.limits import MICRO
+from duetime.domain.subscriptions import EVENT_TAG
 from duetime.store.postgres.statements import Statements
 
 
@@ -18,20 +21,47 @@ class SweepCommands:
 
     async def sweep_jobs(self, command: c.SweepJobs) -> c.Swept:
         page = await self._db.row(
-            "lock_to_sweep", after=command.after_job_id, limit=command.limit, before=command.before
-        )
+            "lock_to_sweep", after=command.after_job_id, limit=command.limit, before=command.before,
+            delivered_before=command.delivered_before, tag=EVENT_TAG,
+        )  # fmt: skip
         assert page is not None
-        rows = await self._db.rows("sweep_jobs", jobs=page["jobs"]) if page["jobs"] else []
+        delivered, over = page["delivered"] or [], page["jobs"] or []
+        if delivered:
+            for tenant, state, day, count in await self._db.rows("sweep_history", jobs=delivered):
+                self._db.moved[tenant, state, day] -= count
+        jobs = sorted({*delivered, *over})
+        rows = await self._db.rows("sweep_jobs", jobs=jobs, tag=EVENT_TAG) if jobs else []
         if rows:
             tenants = Counter(row["tenant"] for row in rows)
             self._db.make_room({tenant: -count for tenant, count in tenants.items()}, -sum(row["size"] for row in rows))
-            self._note(rows, command.now)
+            self._note([row for row in rows if not row["is_notification"]], command.now)
         return c.Swept(len(rows), page["last"] if page["number"] == command.limit else None)
 
     def _note(self, removed: Sequence[asyncpg.Record], now: int) -> None:
         """One entry of the audit for all that a tenant loses."""
         by_tenant = defaultdict[str, list[str]](list)
-        for job_id, tenant, _ in removed:
-            by_tenant[tenant].append(job_id)
+        for row in removed:
+            by_tenant[row["tenant"]].append(row["id"])
         for tenant, jobs in by_tenant.items():
             self._db.note(own_entry(now, tenant, "job.sweep", "", {"count": len(jobs), "jobs": jobs}))
+
+    async def sweep_limits(self, command: c.SweepLimits) -> c.SweptRows:
+        tenant, user_id, name = command.after
+        row = await self._db.row(
+            "sweep_limits", tenant=tenant, user_id=user_id, name=name, before=command.before * MICRO,
+            limit=command.limit,
+        )  # fmt: skip
+        if row is None:
+            return c.SweptRows(0, None)
+        last = (row["tenant"], row["user_id"], row["name"])
+        return c.SweptRows(row["removed"], last if row["number"] == command.limit else None)
+
+    async def sweep_counters(self, command: c.SweepCounters) -> c.SweptRows:
+        tenant, name, day = command.after
+        row = await self._db.row(
+            "sweep_counters", tenant=tenant, name=name, day=day, before=command.before // DAY, limit=command.limit
+        )
+        if row is None:
+            return c.SweptRows(0, None)
+        last = (row["tenant"], row["name"], row["day"])
+        return c.SweptRows(row["removed"], last if row["number"] == command.limit else None)

@@ -98,6 +98,12 @@ class Statements:
     async def run(self, block: str, **values: Any) -> None:
         await self.rows(block, **values)
 
+    async def remove(self, block: str, **values: Any) -> int:
+        """How many rows a DELETE removed."""
+        sql = self._sql[block]
+        status: str = await self.connection.execute(sql.sql, *sql.arguments(values))
+        return int(status.rpartition(" ")[2])
+
     async def row(self, block: str, **values: Any) -> asyncpg.Record | None:
         rows = await self.rows(block, **values)
         return rows[0] if rows else None
@@ -136,7 +142,7 @@ class Statements:
         wanted = sorted(set(keys))
         columns = {name: [key[place] for key in wanted] for place, name in enumerate(("tenants", "user_ids", "names"))}
         rows = await self.rows("lock_limits", **columns)
-        if len(rows) < len(wanted):  # the first time
+        while len(rows) < len(wanted):  # the first time; or it was just swept
             await self.run("add_limits", **columns)
             rows = await self.rows("lock_limits", **columns)
         self.taken = {(tenant, user_id, name): full_at for tenant, user_id, name, full_at in rows}

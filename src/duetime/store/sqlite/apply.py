@@ -28,6 +28,7 @@ class Applier:
         self._jobs = JobCommands(statements)
         identity, circuits = IdentityCommands(statements), CircuitCommands(statements)
         due, runs, nodes = DueCommands(statements), RunCommands(statements), NodeCommands(statements)
+        sweep = SweepCommands(statements)
         self._apply: dict[type[c.Command], Callable[[Any], Any]] = {
             c.CreateJobs: self._jobs.create_jobs,
             c.ChangeJob: self._jobs.change_job,
@@ -66,7 +67,9 @@ class Applier:
             c.SaveProgress: runs.save_progress,
             c.Prune: nodes.prune,
             c.Sequel: self._sequel,
-            c.SweepJobs: SweepCommands(statements).sweep_jobs,
+            c.SweepJobs: sweep.sweep_jobs,
+            c.SweepLimits: sweep.sweep_limits,
+            c.SweepCounters: sweep.sweep_counters,
         }
 
     def apply(self, command: c.Command) -> Any:

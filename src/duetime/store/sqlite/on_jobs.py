@@ -156,6 +156,7 @@ class JobCommands:
         self._write_off(command.skipped, resume_at if status == JobStatus.PAUSED else due_at, command.now)
         self._db.run("request_cancel_of_running", job=command.job_id)
         if status != JobStatus.CANCELLED:
+            self._db.run("touch_job", job=command.job_id, now=command.now)
             self._db.note(command.audit, {"status": status}, {"status": JobStatus.CANCELLED})
         return [row[0] for row in self._db.rows("list_running_of_job", job=command.job_id)]
 

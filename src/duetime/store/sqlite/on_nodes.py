@@ -56,7 +56,15 @@ class NodeCommands:
         count = 0
         if row is not None and row[0] is not None:
             count = self._db.remove_executions(row[0])
-        self._db.run("prune_skips", before=command.skips_before, limit=command.limit)
-        self._db.run("prune_idempotency_keys", before=command.keys_before, limit=command.limit)
-        self._db.run("prune_circuits", before=command.circuits_before, limit=command.limit)
-        return count
+        others = {
+            "prune_skips": command.skips_before,
+            "prune_idempotency_keys": command.keys_before,
+            "prune_circuits": command.circuits_before,
+            "prune_nodes": command.nodes_before if count < command.limit else 0,
+            "prune_api_keys": command.revoked_before,
+        }
+        return max(count, *(self._remove(block, before, command.limit) for block, before in others.items()))
+
+    def _remove(self, block: str, before: int, limit: int) -> int:
+        self._db.run(block, before=before, limit=limit)
+        return self._db.connection.changes()

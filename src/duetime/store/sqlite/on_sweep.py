@@ -1,11 +1,15 @@
-"""Sweeping: jobs whose one run is long over, and of whose history nothing is left."""
+"""Sweeping: what no index finds by its age. Jobs that are long over, limits that are full again, totals of nothing."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Any
 
 from duetime.domain import commands as c
 from duetime.domain.audit import own_entry
+from duetime.domain.limits import MICRO
+from duetime.domain.subscriptions import EVENT_TAG
 from duetime.store.sqlite.statements import Statements, page
 
 
@@ -19,15 +23,25 @@ class SweepCommands:
         last, number = seen
         if not number:
             return c.Swept(0, None)
-        rows = self._db.rows("list_to_sweep", after=command.after_job_id, last=last, before=command.before)
+        here = {"after": command.after_job_id, "last": last, "tag": EVENT_TAG}
+        delivered = self._db.rows("list_delivered", before=command.delivered_before, **here)
+        if delivered:
+            history = self._db.row("list_history", jobs=page([row[0] for row in delivered]))
+            if history is not None and history[0] is not None:
+                self._db.remove_executions(history[0])
+        over = self._db.rows("list_to_sweep", before=command.before, **here)
+        rows = list({row[0]: row for row in delivered + over}.values())
         if rows:
-            ids = page([job_id for job_id, _, _ in rows])
-            for name in ("sweep_links", "sweep_timers", "sweep_jobs"):
-                self._db.run(name, jobs=ids)
-            tenants = Counter(tenant for _, tenant, _ in rows)
-            self._db.make_room({tenant: -count for tenant, count in tenants.items()}, -sum(row[2] for row in rows))
-            self._note([(job_id, tenant) for job_id, tenant, _ in rows], command.now)
+            self._remove(rows, command.now)
         return c.Swept(len(rows), last if number == command.limit else None)
+
+    def _remove(self, rows: Sequence[tuple[Any, ...]], now: int) -> None:
+        ids = page([row[0] for row in rows])
+        for name in ("sweep_links", "sweep_timers", "sweep_jobs"):
+            self._db.run(name, jobs=ids)
+        tenants = Counter(row[1] for row in rows)
+        self._db.make_room({tenant: -count for tenant, count in tenants.items()}, -sum(row[2] for row in rows))
+        self._note([(job_id, tenant) for job_id, tenant, _, is_notification in rows if not is_notification], now)
 
     def _note(self, removed: list[tuple[str, str]], now: int) -> None:
         """One entry of the audit for all that a tenant loses."""
@@ -36,3 +50,26 @@ class SweepCommands:
             by_tenant[tenant].append(job_id)
         for tenant, jobs in by_tenant.items():
             self._db.note(own_entry(now, tenant, "job.sweep", "", {"count": len(jobs), "jobs": jobs}))
+
+    def sweep_limits(self, command: c.SweepLimits) -> c.SweptRows:
+        tenant, user_id, name = command.after
+        here = {"tenant": tenant, "user_id": user_id, "name": name}
+        row = self._db.row("get_last_limit", limit=command.limit, **here)
+        if row is None:
+            return c.SweptRows(0, None)
+        *last, number = row
+        until = dict(zip(("last_tenant", "last_user", "last_name"), last, strict=True))
+        self._db.run("sweep_limits", before=command.before * MICRO, **here, **until)
+        removed = self._db.connection.changes()
+        return c.SweptRows(removed, (last[0], last[1], last[2]) if number == command.limit else None)
+
+    def sweep_counters(self, command: c.SweepCounters) -> c.SweptRows:
+        """(There is one total a name here, and not one a day.)"""
+        tenant, name, _ = command.after
+        row = self._db.row("get_last_counter", tenant=tenant, name=name, limit=command.limit)
+        if row is None:
+            return c.SweptRows(0, None)
+        *last, number = row
+        self._db.run("sweep_counters", tenant=tenant, name=name, last_tenant=last[0], last_name=last[1])
+        removed = self._db.connection.changes()
+        return c.SweptRows(removed, (last[0], last[1], 0) if number == command.limit else None)

@@ -76,15 +76,44 @@ LIMIT :most::bigint;
 
 -- name: lock_to_sweep
 -- A page of jobs, and those of them that may be removed. Whoever is about to run one of these again goes first.
+-- (`delivered`: notifications that were sent with their only run; their history goes with them.)
 WITH page AS MATERIALIZED (
-    SELECT id, key, updated_at FROM jobs WHERE id > :after::uuid ORDER BY id LIMIT :limit::bigint
+    SELECT id, key, updated_at, tags FROM jobs WHERE id > :after::uuid ORDER BY id LIMIT :limit::bigint
 )
 SELECT (SELECT count(*) FROM page) AS number, (SELECT id::text FROM page ORDER BY id DESC LIMIT 1) AS last, (
     SELECT array_agg(job::text) FROM (
         SELECT t.job FROM page AS p JOIN timers AS t ON t.job = p.id
-        WHERE p.key IS NULL AND NOT t.recurs AND t.status = 'COMPLETED'
-          AND coalesce(t.last_run_at, p.updated_at) < :before::bigint
-        ORDER BY t.job FOR NO KEY UPDATE OF t SKIP LOCKED) AS locked) AS jobs;
+        WHERE p.key IS NULL AND (t.status = 'CANCELLED' OR t.status = 'COMPLETED' AND NOT t.recurs)
+          AND p.updated_at < :before::bigint AND coalesce(t.last_run_at, 0) < :before::bigint
+        ORDER BY t.job FOR NO KEY UPDATE OF t SKIP LOCKED) AS locked) AS jobs, (
+    SELECT array_agg(job::text) FROM (
+        SELECT t.job FROM page AS p JOIN timers AS t ON t.job = p.id
+        WHERE p.key IS NULL AND t.status = 'COMPLETED' AND NOT t.recurs AND t.last_state = 'COMPLETED' AND t.runs = 1
+          AND p.updated_at < :delivered_before::bigint AND t.last_run_at < :delivered_before::bigint
+          AND p.tags ? :tag::text
+        ORDER BY t.job FOR NO KEY UPDATE OF t SKIP LOCKED) AS locked) AS delivered;
+
+-- name: sweep_history
+-- Of notifications that were delivered, now that their timers are locked. Each has one execution, or few: what is left of
+-- a job that has more goes by its age. (From its creation on: so the days before need not be looked into.)
+WITH page AS MATERIALIZED (
+    SELECT e.scheduled_at, e.id
+    FROM jobs AS j CROSS JOIN LATERAL (
+        SELECT x.scheduled_at, x.id FROM executions AS x
+        WHERE x.job = j.id AND x.scheduled_at >= j.created_at AND x.state IS NOT NULL LIMIT 10) AS e
+    WHERE j.id = ANY (:jobs::uuid[]) AND NOT EXISTS (SELECT 1 FROM open_runs AS o WHERE o.job = j.id)
+),
+tried AS (
+    DELETE FROM attempts AS a USING page AS p WHERE a.scheduled_at = p.scheduled_at AND a.execution = p.id
+),
+said AS (
+    DELETE FROM progress AS s USING page AS p WHERE s.scheduled_at = p.scheduled_at AND s.execution = p.id
+),
+gone AS (
+    DELETE FROM executions AS e USING page AS p WHERE e.scheduled_at = p.scheduled_at AND e.id = p.id
+    RETURNING e.tenant, e.state, e.scheduled_at
+)
+SELECT tenant, state, (scheduled_at / 86400000)::integer AS day, count(*) FROM gone GROUP BY 1, 2, 3;
 
 -- name: sweep_jobs
 -- In a statement of its own: only now that the timers are locked nothing can be added to these jobs.
@@ -97,7 +126,52 @@ WITH gone AS MATERIALIZED (
 linked AS (DELETE FROM chains AS c USING gone AS g WHERE c.job = g.job),
 timed AS (DELETE FROM timers AS t USING gone AS g WHERE t.job = g.job)
 DELETE FROM jobs AS j USING gone AS g WHERE j.id = g.job
-RETURNING j.id::text, j.tenant, j.size;
+RETURNING j.id::text, j.tenant, j.size, coalesce(j.tags ? :tag::text, false) AS is_notification;
+
+-- name: sweep_limits
+-- Whoever takes of a limit just now keeps it.
+WITH page AS MATERIALIZED (
+    SELECT tenant, user_id, name FROM limits
+    WHERE (tenant, user_id, name) > (:tenant::text, :user_id::text, :name::text)
+    ORDER BY tenant, user_id, name LIMIT :limit::bigint
+),
+full_again AS MATERIALIZED (
+    SELECT l.tenant, l.user_id, l.name
+    FROM page AS p JOIN limits AS l ON l.tenant = p.tenant AND l.user_id = p.user_id AND l.name = p.name
+    WHERE l.full_at < :before::bigint FOR UPDATE OF l SKIP LOCKED
+),
+gone AS (
+    DELETE FROM limits AS l USING full_again AS f
+    WHERE l.tenant = f.tenant AND l.user_id = f.user_id AND l.name = f.name
+    RETURNING 1
+)
+SELECT tenant, user_id, name, (SELECT count(*) FROM page) AS number, (SELECT count(*) FROM gone) AS removed
+FROM page ORDER BY tenant DESC, user_id DESC, name DESC LIMIT 1;
+
+-- name: sweep_counters
+-- Rows of one total that come to 0 together may go whatever the others are, and whatever is added meanwhile: the total
+-- stays as it is. Totals of recent days, and the few of all tenants, are written all the time and stay.
+WITH page AS MATERIALIZED (
+    SELECT tenant, name, day, sum(value) AS total FROM counters
+    WHERE (tenant, name, day) > (:tenant::text, :name::text, :day::integer)
+    GROUP BY tenant, name, day ORDER BY tenant, name, day LIMIT :limit::bigint
+),
+locked AS MATERIALIZED (
+    SELECT c.tenant, c.name, c.day, c.slot, c.value
+    FROM page AS p JOIN counters AS c ON c.tenant = p.tenant AND c.name = p.name AND c.day = p.day
+    WHERE p.total = 0 AND p.tenant <> '' AND p.day < :before::integer
+    FOR UPDATE OF c SKIP LOCKED
+),
+nothing AS (
+    SELECT tenant, name, day FROM locked GROUP BY tenant, name, day HAVING sum(value) = 0
+),
+gone AS (
+    DELETE FROM counters AS c USING locked AS l JOIN nothing AS n USING (tenant, name, day)
+    WHERE c.tenant = l.tenant AND c.name = l.name AND c.day = l.day AND c.slot = l.slot
+    RETURNING 1
+)
+SELECT tenant, name, day, (SELECT count(*) FROM page) AS number, (SELECT count(*) FROM gone) AS removed
+FROM page ORDER BY tenant DESC, name DESC, day DESC LIMIT 1;
 
 -- name: list_owners
 SELECT id::text, owner FROM jobs WHERE id = ANY (:jobs::uuid[]);

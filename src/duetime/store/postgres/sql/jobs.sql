@@ -69,6 +69,9 @@ UPDATE timers
 SET status = :status::text, version = version + 1, due_at = :due_at::bigint, resume_at = :resume_at::bigint
 WHERE job = :job::uuid;
 
+-- name: touch_job
+UPDATE jobs SET updated_at = :now::bigint WHERE id = :job::uuid;
+
 -- name: set_pause
 UPDATE jobs
 SET paused_by = :by::text, paused_at = :at::bigint, pause_reason = :reason::text, updated_at = :now::bigint

@@ -75,6 +75,16 @@ DELETE FROM idempotency_keys WHERE (tenant, key) IN (
     SELECT tenant, key FROM idempotency_keys WHERE created_at < :before::bigint ORDER BY created_at LIMIT :limit::bigint
     FOR UPDATE SKIP LOCKED);
 
+-- name: prune_nodes
+DELETE FROM nodes WHERE id IN (
+    SELECT id FROM nodes WHERE ended_at < :before::bigint ORDER BY ended_at LIMIT :limit::bigint FOR UPDATE SKIP LOCKED);
+
+-- name: prune_api_keys
+DELETE FROM api_keys WHERE id IN (
+    SELECT id FROM api_keys
+    WHERE (revoked_at IS NOT NULL OR expires_at IS NOT NULL) AND least(revoked_at, expires_at) < :before::bigint
+    ORDER BY least(revoked_at, expires_at) LIMIT :limit::bigint FOR UPDATE SKIP LOCKED);
+
 -- name: prune_commits
 -- A writer that has been gone for a day is in doubt about nothing.
 DELETE FROM commits WHERE writer IN (

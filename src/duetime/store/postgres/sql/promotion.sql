@@ -36,12 +36,17 @@ SELECT (SELECT count(*) FROM jobs) AS jobs,
 SELECT nextval(pg_get_serial_sequence('nodes', 'id'))::integer FROM generate_series(1, :count::integer);
 
 -- name: get_later_node
--- A node that has lived here since: it may have run what was promoted.
-SELECT name FROM nodes
-WHERE id <> ALL (:nodes::integer[])
-  AND (ended_at IS NULL OR ended_at >= :at::bigint
-       OR id > (SELECT coalesce(max(promoted), 0) FROM unnest(:nodes::integer[]) AS n (promoted)))
-ORDER BY id DESC LIMIT 1;
+-- A node that has lived here since: it may have run what was promoted. Its row may be pruned by now, but then those that
+-- were promoted are too, which ended before it; and only a node prunes.
+(SELECT name FROM nodes
+ WHERE id <> ALL (:nodes::integer[])
+   AND (ended_at IS NULL OR ended_at >= :at::bigint
+        OR id > (SELECT coalesce(max(promoted), 0) FROM unnest(:nodes::integer[]) AS n (promoted)))
+ ORDER BY id DESC LIMIT 1)
+UNION ALL
+SELECT 'whose name is no longer kept'
+WHERE (SELECT count(*) FROM nodes WHERE id = ANY (:nodes::integer[])) < cardinality(:nodes::integer[])
+LIMIT 1;
 
 -- name: empty
 TRUNCATE jobs, timers, executions, open_runs, attempts, progress, chains, skips, counters, idempotency_keys, api_keys, subscriptions, connections, limits;

@@ -64,12 +64,29 @@ SELECT uuid_text(last), number FROM (
     FROM (SELECT id FROM jobs WHERE id > unhex(:after, '-') ORDER BY id LIMIT :limit));
 
 -- name: list_to_sweep
-SELECT uuid_text(j.id), j.tenant, j.size
+SELECT uuid_text(j.id), j.tenant, j.size, json_type(j.spec, '$.tags."' || :tag || '"') IS NOT NULL
 FROM jobs AS j CROSS JOIN timers AS t ON t.job = j.id
 WHERE j.id > unhex(:after, '-') AND j.id <= unhex(:last, '-')
-  AND j.key IS NULL AND t.recurs = 0 AND t.status = 'COMPLETED' AND coalesce(t.last_run_at, j.updated_at) < :before
+  AND j.key IS NULL AND (t.status = 'CANCELLED' OR t.status = 'COMPLETED' AND t.recurs = 0)
+  AND j.updated_at < :before AND coalesce(t.last_run_at, 0) < :before
   AND NOT EXISTS (SELECT 1 FROM executions AS e WHERE e.job = j.id)
   AND NOT EXISTS (SELECT 1 FROM skips AS s WHERE s.job = j.id);
+
+-- name: list_delivered
+-- Notifications that were sent with their only run: their history goes with them.
+SELECT uuid_text(j.id), j.tenant, j.size, 1
+FROM jobs AS j CROSS JOIN timers AS t ON t.job = j.id
+WHERE j.id > unhex(:after, '-') AND j.id <= unhex(:last, '-')
+  AND j.key IS NULL AND t.status = 'COMPLETED' AND t.recurs = 0 AND t.last_state = 'COMPLETED' AND t.runs = 1
+  AND j.updated_at < :before AND t.last_run_at < :before
+  AND json_type(j.spec, '$.tags."' || :tag || '"') IS NOT NULL
+  AND NOT EXISTS (SELECT 1 FROM executions AS o WHERE o.job = j.id AND o.state IN ('QUEUED', 'RUNNING', 'RETRYING'))
+  AND (SELECT count(*) FROM (SELECT 1 FROM executions AS e WHERE e.job = j.id LIMIT 11)) <= 10
+  AND NOT EXISTS (SELECT 1 FROM skips AS s WHERE s.job = j.id);
+
+-- name: list_history
+SELECT '[' || group_concat('"' || uuid_text(e.id) || '"') || ']'
+FROM json_each(:jobs) AS j CROSS JOIN executions AS e ON e.job = unhex(j.value, '-');
 
 -- name: sweep_links
 DELETE FROM chains WHERE job IN (SELECT unhex(value, '-') FROM json_each(:jobs));
@@ -82,3 +99,25 @@ DELETE FROM jobs WHERE id IN (SELECT unhex(value, '-') FROM json_each(:jobs));
 
 -- name: list_owners
 SELECT uuid_text(id), owner FROM jobs WHERE id IN (SELECT unhex(value, '-') FROM json_each(:jobs));
+
+-- name: get_last_limit
+SELECT tenant, user_id, name, number FROM (
+    SELECT tenant, user_id, name, count(*) OVER () AS number FROM (
+        SELECT tenant, user_id, name FROM limits WHERE (tenant, user_id, name) > (:tenant, :user_id, :name)
+        ORDER BY tenant, user_id, name LIMIT :limit))
+ORDER BY tenant DESC, user_id DESC, name DESC LIMIT 1;
+
+-- name: sweep_limits
+DELETE FROM limits
+WHERE (tenant, user_id, name) > (:tenant, :user_id, :name) AND (tenant, user_id, name) <= (:last_tenant, :last_user, :last_name)
+  AND full_at < :before;
+
+-- name: get_last_counter
+SELECT tenant, name, number FROM (
+    SELECT tenant, name, count(*) OVER () AS number FROM (
+        SELECT tenant, name FROM counters WHERE (tenant, name) > (:tenant, :name) ORDER BY tenant, name LIMIT :limit))
+ORDER BY tenant DESC, name DESC LIMIT 1;
+
+-- name: sweep_counters
+DELETE FROM counters
+WHERE (tenant, name) > (:tenant, :name) AND (tenant, name) <= (:last_tenant, :last_name) AND value = 0 AND tenant <> '';

@@ -50,6 +50,9 @@ UPDATE timers SET version = version + 1 WHERE job = unhex(:job, '-');
 UPDATE timers SET status = :status, version = version + 1, due_at = :due_at, resume_at = :resume_at
 WHERE job = unhex(:job, '-');
 
+-- name: touch_job
+UPDATE jobs SET updated_at = :now WHERE id = unhex(:job, '-');
+
 -- name: set_pause
 UPDATE jobs SET paused_by = :by, paused_at = :at, pause_reason = :reason, updated_at = :now WHERE id = unhex(:job, '-');
 
@@ -452,6 +455,16 @@ DELETE FROM executions WHERE id IN (SELECT unhex(value, '-') FROM json_each(:ids
 
 -- name: prune_skips
 DELETE FROM skips WHERE (job, first_at) IN (SELECT job, first_at FROM skips WHERE until_at < :before LIMIT :limit);
+
+-- name: prune_nodes
+DELETE FROM nodes WHERE id IN (SELECT id FROM nodes WHERE ended_at < :before ORDER BY ended_at LIMIT :limit);
+
+-- name: prune_api_keys
+DELETE FROM api_keys WHERE id IN (
+    SELECT id FROM api_keys INDEXED BY api_keys_over
+    WHERE (revoked_at IS NOT NULL OR expires_at IS NOT NULL)
+      AND coalesce(min(revoked_at, expires_at), revoked_at, expires_at) < :before
+    LIMIT :limit);
 
 -- name: prune_idempotency_keys
 DELETE FROM idempotency_keys

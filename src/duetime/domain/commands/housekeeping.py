@@ -1,0 +1,38 @@
+"""Housekeeping that walks a whole table, page by page: for rows that no index finds by their age.
+
+(An index on what changes with each request would cost every request more than the walk costs anybody.)
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from duetime.domain.commands.base import Command
+
+
+class SweepLimits(Command, frozen=True):
+    """Remove limits whose bucket is full again since before `before`, among the `limit` rows after `after`.
+
+    `after` is (tenant, user, name of the limit). Answers `SweptRows`. A user without a row has a full bucket.
+    """
+
+    before: int
+    after: tuple[str, str, str]
+    limit: int
+
+
+class SweepCounters(Command, frozen=True):
+    """Remove totals of nothing, among the `limit` totals after `after`: of tenants that have no jobs and no history.
+
+    `after` is (tenant, name of the total, day). Answers `SweptRows`. What has no total counts as 0. A store that keeps
+    totals by the day leaves those of the days from `before` on, which are being written.
+    """
+
+    before: int
+    after: tuple[str, str, int]
+    limit: int
+
+
+class SweptRows(msgspec.Struct, frozen=True):
+    removed: int
+    last: tuple[str, str, str] | tuple[str, str, int] | None  # of those that were looked at; None: there are no more
