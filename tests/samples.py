@@ -161,7 +161,8 @@ def change_of(job_id: str, job: JobSpec, version: int = 1, *, now: int = NOW, **
 
 async def verified(store: Store, earlier: Mapping[int, Head] | None = None, page: int = 7) -> Verifier:
     """All that the store has of the audit, worked out anew."""
-    verifier, after = Verifier(earlier), BEFORE_ALL
+    checkpoints = {it.chain: (it.link, it.hash) for it in await store.list_audit_checkpoints()}
+    verifier, after = Verifier(earlier, checkpoints), BEFORE_ALL
     while pages := await store.list_audit_pages(after, page):
         for found in pages:
             verifier.add(found.chain, found.link, found.hash, found.rows)

@@ -29,6 +29,7 @@ from duetime.api.limiter import Limiter
 from duetime.api.metrics import create_metrics_app
 from duetime.api.protocol import BoundedProtocol
 from duetime.api.tokens import Tokens
+from duetime.audit_files import AuditFolder
 from duetime.bus.local import LocalBus
 from duetime.bus.postgres import PostgresBus
 from duetime.domain.breaker import Rules
@@ -113,11 +114,13 @@ class Node:
                 history_seconds=value("EXECUTION_HISTORY_RETENTION"),
                 history_most=value("EXECUTION_HISTORY_LIMIT"),
                 logs_most_bytes=value("LOGS_TOTAL_LIMIT"),
+                audit_seconds=value("AUDIT_RETENTION"),
                 worker_lease_seconds=value("WORKER_LEASE_SECONDS"),
                 breaker=Rules(value("CIRCUIT_BREAKER_THRESHOLD"), int(value("CIRCUIT_BREAKER_COOLDOWN") * SECOND)),
             ),
             vault=self._vault,
             logs=self._logs,
+            archive=AuditFolder(Path(value("AUDIT_EXPORT_FOLDER") or Path(value("DATA")) / "audit")),
         )
         self._keyring = Keyring(self._store, self._engine.clock)
         self._limiter = Limiter(self._store, self._engine.clock, self._limits)

@@ -253,6 +253,8 @@ SETTINGS: dict[str, tuple[str, Any, str]] = {
     "CIRCUIT_BREAKER_COOLDOWN": ("2m", _period, "how long an open circuit waits before one run tries its target"),
     "EXECUTION_HISTORY_RETENTION": ("30d", parse_duration, "how long executions are kept"),
     "EXECUTION_HISTORY_LIMIT": ("10000000", _count, "how many executions are kept at most"),
+    "AUDIT_RETENTION": ("365d", parse_duration, "how long entries of the audit stay in the database; 0: for ever"),
+    "AUDIT_EXPORT_FOLDER": ("", _text, "where entries are written before they are removed; empty: audit in DATA"),
     "WORKER_LEASE_SECONDS": ("5s", _period, "how long a silent worker keeps the functions that it runs"),
     "LOGS_URL": ("", _text, "s3://bucket/prefix and the like: where logs are kept; empty: in DATA, on this machine"),
     "LOG_SIZE_LIMIT": ("1MB", _size, "how much of the log of one attempt is kept"),

@@ -12,6 +12,7 @@ from duetime.domain.instants import SECOND
 from duetime.domain.job import JobSpec
 from duetime.engine.dispatcher import Limits
 from duetime.engine.engine import Engine, EngineSettings
+from duetime.ports.archive import AuditArchive
 from duetime.ports.bus import Bus
 from duetime.ports.registry import Registry
 from duetime.ports.store import ExecutionRecord, JobRecord, Store
@@ -41,12 +42,14 @@ class Stage:
         self.registry: Registry = EmbeddedRegistry()
         self.bus: Bus = LocalBus()
         self.vault: Vault | None = None
+        self.archive: AuditArchive | None = None
         self.engine: Engine
 
     def make_engine(self, limits: Limits | None = None, store: Store | None = None, **settings: Any) -> Engine:
         self.engine = Engine(
             store or self.store, self.registry, self.bus, self.executor, self.clock, self.events,
             EngineSettings(limits=limits or Limits(), **settings), chance=lambda: 1.0, vault=self.vault,
+            archive=self.archive,
         )  # fmt: skip
         return self.engine
 

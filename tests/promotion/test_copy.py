@@ -6,7 +6,8 @@ import asyncio
 from pathlib import Path
 
 from duetime.bus.local import LocalBus
-from duetime.domain.commands import StartNode
+from duetime.domain.audit import BEFORE_ALL
+from duetime.domain.commands import AddKey, PruneAudit, StartNode
 from duetime.domain.ids import SHARDS
 from duetime.domain.instants import DAY
 from duetime.domain.states import State
@@ -21,7 +22,7 @@ from duetime.store.sqlite import SqliteStore
 from duetime.telemetry.events import EventHub
 from duetime.testing import HandClock, ScriptedExecutor
 from promotion.source import OTHER, Silent, promotion, rows_of
-from samples import NOW, TENANT, one
+from samples import NOW, TENANT, entry_of, new_key, one, verified
 from snapshot import recount, snapshot, totals
 from store.postgres_server import connected
 
@@ -45,6 +46,25 @@ async def test_all_that_the_port_shows_is_equal(source: Path, target: str):
         assert await snapshot(store, TENANT, OTHER) == before
         for tenant in (TENANT, OTHER):
             assert await totals(store, tenant) == await recount(store, tenant)
+    finally:
+        await store.stop()
+
+
+async def test_an_audit_that_was_pruned_is_verified_from_its_checkpoint_on_there_too(source: Path, target: str):
+    before = SqliteStore(source)
+    await before.start()
+    await one(before, AddKey(NOW, new_key("last"), entry_of("key.create", "last")))
+    pages = await before.list_audit_pages(BEFORE_ALL, 100)
+    await one(before, PruneAudit(NOW, pages[-2].chain, pages[-2].link, pages[-2].hash))
+    heads = (await verified(before)).heads
+    await before.stop()
+    await promotion(source, target).run()
+    store = PostgresStore(target)
+    await store.start()
+    try:
+        found = await verified(store, heads)
+        assert (found.broken, found.heads) == (None, heads)
+        assert [page.link for page in await store.list_audit_pages(BEFORE_ALL, 100)] == [pages[-1].link]
     finally:
         await store.stop()
 

@@ -80,6 +80,7 @@ _TABLES = (
     "api_keys",
     "audit",
     "audit_links",
+    "audit_checkpoints",
     "audit_heads",
     "circuits",
     "workers",

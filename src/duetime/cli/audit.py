@@ -51,20 +51,32 @@ def verify(
     data: Data = None,
     save: Annotated[Path | None, typer.Option(help="Write the chains' heads to this file, to keep elsewhere.")] = None,
     against: Annotated[Path | None, typer.Option(help="A file of heads of before: each must still be there.")] = None,
+    file: Annotated[
+        list[Path] | None, typer.Option("--file", help="Verify this export, or folder of exports, and no database.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Work out every link of the audit's chains anew: an entry that was altered or removed shows. Nodes may be running.
 
     A chain that was cut off at its end, or written anew as a whole, is whole in itself: that shows against the heads of
     an earlier time, which somebody keeps where whoever can alter the database can't. Exit code 1 if it is not whole.
+    What was pruned is not missing: a chain goes on from its checkpoint. What was pruned is in files, which --file
+    verifies by themselves; their heads, with --save, are what the database is then verified against.
 
     \b
     duetime audit verify
     duetime audit verify --against heads.json --save heads.json
+    duetime audit verify --file duetime-data/audit
     """
     from duetime.cli.output import print_failure, print_json, print_line
 
-    done = _verify(storage_settings(database_url, data), None if against is None else _read_heads(against))
+    if file:
+        if database_url or data or against:
+            raise BadUsage("--file verifies files alone: leave out --database-url, --data and --against")
+        done = _verify_files(file)
+    else:
+        earlier = None if against is None else _read_heads(against)
+        done = _run("verify", storage_settings(database_url, data), earlier)
     heads = {str(chain): {"link": link, "hash": hash} for chain, (link, hash) in sorted(done.heads.items())}
     if as_json:
         print_json({"entries": done.entries, "whole": done.broken is None, "broken": done.broken, "heads": heads})
@@ -72,27 +84,68 @@ def verify(
         print_line(f"The audit is whole: {_count(done.entries, 'entry', 'entries')} in {_count(len(heads), 'chain')}.")
     if done.broken is not None:
         if not as_json:
-            print_failure(f"the audit was altered. {done.broken[:1].upper()}{done.broken[1:]}", ())
+            sentence = f"{done.broken[:1].upper()}{done.broken[1:]}"
+            print_failure(
+                f"the export was altered. In {done.broken}" if file else f"the audit was altered. {sentence}", ()
+            )
         raise typer.Exit(1)
     if save is not None:
         _write_heads(save, heads)
+
+
+@app.command()
+def export(
+    path: Annotated[Path, typer.Argument(help="The file to write; it must not be there yet.")],
+    database_url: DatabaseUrl = None,
+    data: Data = None,
+    as_json: Json = False,
+) -> None:
+    """Write all that the database has of the audit to a file of JSON lines, one a link. Nodes may be running.
+
+    `duetime audit verify --file` verifies it, without the database.
+
+    \b
+    duetime audit export audit.jsonl
+    duetime audit verify --file audit.jsonl
+    """
+    from duetime.cli.output import print_json, print_line
+
+    if path.exists():
+        raise CommandFailed(f"{path} is there already; name another file, or remove it first")
+    done = _run("export", storage_settings(database_url, data), path)
+    if as_json:
+        print_json({"entries": done.entries, "file": str(path)})
+    else:
+        print_line(f"Exported {_count(done.entries, 'entry', 'entries')} to {path}.")
 
 
 def _count(count: int, one: str, many: str = "") -> str:
     return f"1 {one}" if count == 1 else f"{count:,} {many or one + 's'}"
 
 
-def _verify(settings: Any, earlier: Any) -> Any:
+def _verify_files(paths: list[Path]) -> Any:
+    from duetime.verification import files_of, verify_files
+
+    files = [found for path in paths for found in files_of(path)]
+    if not files:
+        raise CommandFailed(f"{paths[0]} holds no exports of the audit (*.jsonl)")
+    try:
+        return verify_files(files)
+    except OSError as error:
+        raise CommandFailed(f"{error.filename} can't be read: {error.strerror}") from None
+
+
+def _run(what: str, settings: Any, argument: Any) -> Any:
     import asyncio
 
+    from duetime import verification
     from duetime.cli.progress import Progress
     from duetime.domain.errors import DuetimeError
     from duetime.verification import StoreUnusable
-    from duetime.verification import verify as verify_audit
 
     with Progress("entries") as progress:
         try:
-            return asyncio.run(verify_audit(settings, earlier, progress.tell))
+            return asyncio.run(getattr(verification, what)(settings, argument, progress.tell))
         except (StoreUnusable, OSError) as error:
             raise CommandFailed(str(error)) from None
         except DuetimeError as error:

@@ -87,13 +87,20 @@ class Verifier:
 
     `earlier` are the heads of a verification before: each must still be in its chain. Only so it shows when a chain was
     cut off at its end, or was written anew from some place on.
+    `checkpoints` are the links up to which chains were pruned: a chain that has one goes on from there, and one that
+    has none begins with its first link. So what was removed without a checkpoint is missing.
     """
 
-    def __init__(self, earlier: Mapping[int, Head] | None = None) -> None:
+    def __init__(
+        self, earlier: Mapping[int, Head] | None = None, checkpoints: Mapping[int, Head] | None = None
+    ) -> None:
         self.entries = 0
-        self.heads: dict[int, Head] = {}  # of what was seen so far
+        self.heads: dict[int, Head] = dict(checkpoints or {})  # of what was seen so far
         self.broken: str | None = None  # a sentence
         self._earlier = dict(earlier or {})
+        for chain, (number, hash_hex) in sorted(self.heads.items()):
+            if self.broken is None and self._was_another(chain, number, hash_hex):
+                self.broken = f"chain {chain}, link {number}: {_ANOTHER}"
 
     def add(self, chain: int, number: int, hash_hex: str, rows: Sequence[tuple[str, str, str]]) -> None:
         """The next page of a chain: its link's number and hash, and its entries as (tenant, resource, text)."""
@@ -117,10 +124,21 @@ class Verifier:
             return "there are entries, but no link over them"
         if link(bytes.fromhex(before), digest([text for _, _, text in rows])).hex() != hash_hex:
             return "its entries, or the link before it, are not those that were written"
-        known = self._earlier.get(chain)
-        if known is not None and known[0] == number and known[1] != hash_hex:
-            return "its hash was another one before: the chain was written anew"
+        if self._was_another(chain, number, hash_hex):
+            return _ANOTHER
         return next((what for row in rows if (what := _differing(*row)) is not None), None)
+
+    def _was_another(self, chain: int, number: int, hash_hex: str) -> bool:
+        known = self._earlier.get(chain)
+        return known is not None and known[0] == number and known[1] != hash_hex
+
+
+def is_older(texts: Sequence[str], before: int) -> bool:
+    """Whether all entries of a page were made before that instant. One that can't be read is of no age."""
+    try:
+        return all(_decode(text).at < before for text in texts)
+    except msgspec.MsgspecError:
+        return False
 
 
 def _differing(tenant: str, resource: str, text: str) -> str | None:
@@ -135,5 +153,6 @@ def _differing(tenant: str, resource: str, text: str) -> str | None:
     return None
 
 
+_ANOTHER = "its hash was another one before: the chain was written anew"
 _NO_HEAD: Head = (0, FIRST_LINK.hex())
 _decode = msgspec.json.Decoder(Entry).decode

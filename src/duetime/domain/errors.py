@@ -95,6 +95,10 @@ class Conflict(DuetimeError):
     status = 409
 
 
+def no_audit_link(chain: int, link: int) -> Conflict:
+    return Conflict(f"chain {chain} of the audit has no such link {link}: nothing was removed; verify the audit")
+
+
 class PreconditionFailed(DuetimeError):
     code = "PRECONDITION_FAILED"
     status = 412

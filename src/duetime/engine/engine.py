@@ -20,6 +20,7 @@ from duetime.domain.execution import Run
 from duetime.domain.hint import Hint
 from duetime.domain.instants import LATEST, SECOND
 from duetime.domain.lease import TIMER, doubt_clock, is_long_after, runs_chores
+from duetime.engine.audit_retention import AuditRetention
 from duetime.engine.breaker import Breaker
 from duetime.engine.claimer import Claimer
 from duetime.engine.desk import Desk
@@ -39,6 +40,7 @@ from duetime.engine.subscribers import Subscribers
 from duetime.engine.timer import Timer
 from duetime.engine.watch import WorkerWatch
 from duetime.engine.worker import Worker
+from duetime.ports.archive import AuditArchive
 from duetime.ports.bus import Bus
 from duetime.ports.clock import Clock
 from duetime.ports.executor import Executor
@@ -68,6 +70,7 @@ class EngineSettings(msgspec.Struct, frozen=True):
     history_seconds: float = 30 * 86_400.0
     history_most: int = 10_000_000
     logs_most_bytes: int = 10 * 1024**3
+    audit_seconds: float = 0.0  # 0: for ever
     worker_lease_seconds: float = 5.0
     breaker: Rules = Rules()
 
@@ -82,6 +85,7 @@ class Engine:
         entropy: Callable[[int], bytes] = os.urandom,
         vault: Vault | None = None,
         logs: LogStore | None = None,
+        archive: AuditArchive | None = None,
     ) -> None:  # fmt: skip
         self._store = store
         self._registry = registry
@@ -96,6 +100,7 @@ class Engine:
         self._vault: Vault = NoVault() if vault is None else vault
         self._logs = logs
         self._prunes_from = -math.inf
+        self._archive = archive
         self.services: list[Service] = []
         self.node = 0
         self._lost = asyncio.Event()  # this term's lease is gone
@@ -169,7 +174,7 @@ class Engine:
         self.reconciler.is_clock_right = self.claimer.is_clock_right = self.membership.is_clock_right
         self.retention = Retention(
             self._store, self._clock, settings.history_seconds, settings.history_most, self._runs_chores, self._logs,
-            settings.logs_most_bytes,
+            settings.logs_most_bytes, self._audit_retention(),
         )  # fmt: skip
         self.retention.is_clock_right = self.membership.is_clock_right
         self.retention.rests_until = self._prunes_from
@@ -197,6 +202,12 @@ class Engine:
             log.warning(doubt)
         if is_long_after(newest_at, now):
             self._prunes_from = self._clock.monotonic() + REST_IN_DOUBT_SECONDS
+
+    def _audit_retention(self) -> AuditRetention | None:
+        """None: the audit is kept for ever. So it is where it could be exported to nowhere."""
+        if self._archive is None or not self._settings.audit_seconds:
+            return None
+        return AuditRetention(self._store, self._archive, self._settings.audit_seconds)
 
     def _runs_chores(self) -> bool:
         return runs_chores(self.membership.owned)

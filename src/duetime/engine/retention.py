@@ -9,6 +9,7 @@ from typing import Any
 from duetime.domain.commands import Command, Prune, SweepCounters, SweepJobs, SweepLimits
 from duetime.domain.errors import DuetimeError
 from duetime.domain.instants import DAY, HOUR, MINUTE, SECOND
+from duetime.engine.audit_retention import AuditRetention
 from duetime.engine.service import Service
 from duetime.ports.clock import Clock
 from duetime.ports.executor import always
@@ -34,7 +35,7 @@ class Retention(Service):
 
     def __init__(
         self, store: Store, clock: Clock, age_seconds: float, most_executions: int, runs_chores: Callable[[], bool],
-        logs: LogStore | None = None, most_log_bytes: int = 0,
+        logs: LogStore | None = None, most_log_bytes: int = 0, audit: AuditRetention | None = None,
     ) -> None:  # fmt: skip
         super().__init__("retention", clock)
         self._runs_chores = runs_chores
@@ -44,6 +45,7 @@ class Retention(Service):
         self._logs = logs
         self._most_log_bytes = most_log_bytes
         self._logs_pruned_at = 0
+        self._audit = audit
         self._swept_up_to = dict(FIRST)  # what was looked at last, of the sweeps that are not through
         self._sweep_at = 0
         self.is_clock_right: Callable[[], bool] = always
@@ -71,7 +73,11 @@ class Retention(Service):
         (pruned,) = await self._store.apply([prune])
         if isinstance(pruned, DuetimeError):
             raise pruned
-        return now + PAUSE_BETWEEN_PAGES if pruned >= limit else await self._sweep(now)
+        if pruned >= limit:
+            return now + PAUSE_BETWEEN_PAGES
+        next_at = await self._sweep(now)
+        is_more = self._audit is not None and await self._audit.prune(now)
+        return now + PAUSE_BETWEEN_PAGES if is_more else next_at
 
     async def _sweep(self, now: int) -> int:
         """What has no index by age: a page of each table a turn, and a rest when all were looked at."""

@@ -172,6 +172,15 @@ class AuditPage(msgspec.Struct, frozen=True, array_like=True):
     rows: list[tuple[str, str, str]]  # tenant, resource, entry
 
 
+class AuditCheckpoint(msgspec.Struct, frozen=True, array_like=True):
+    """Up to which link a chain was pruned, with that link's hash (hex), and when."""
+
+    chain: int
+    link: int
+    hash: str
+    at: int
+
+
 class AuditQuery(msgspec.Struct, frozen=True):
     """Latest first."""
 
@@ -358,6 +367,9 @@ class Store(Protocol):
 
     async def list_audit_pages(self, after: tuple[int, int], limit: int) -> list[AuditPage]:
         """Of all chains, in order of (chain, link), `after` one; to verify them."""
+
+    async def list_audit_checkpoints(self) -> list[AuditCheckpoint]:
+        """Of the chains that were pruned: what is left of one begins with the link after."""
 
     async def list_specs(self, after: str, limit: int) -> list[tuple[str, str, int, JobSpec]]:
         """(job id, tenant, version, definition) of all jobs, in the order of their ids, from the one after `after` on.

@@ -7,7 +7,7 @@ Rows are `array_like` structs: they go to the store's SQL as one JSON page, in t
 
 from duetime.domain.commands.base import Command
 from duetime.domain.commands.circuits import CloseCircuit, CountEnds, TakeProbe
-from duetime.domain.commands.housekeeping import SweepCounters, SweepLimits, SweptRows
+from duetime.domain.commands.housekeeping import PruneAudit, SweepCounters, SweepLimits, SweptRows
 from duetime.domain.commands.jobs import (
     CancelJob,
     ChangeJob,
@@ -81,6 +81,7 @@ __all__ = [
     "NewKey",
     "PauseJob",
     "Prune",
+    "PruneAudit",
     "PurgeJob",
     "PutConnection",
     "Redrive",

@@ -1,6 +1,7 @@
-"""Housekeeping that walks a whole table, page by page: for rows that no index finds by their age.
+"""Housekeeping: what is removed that is not found by its age.
 
-(An index on what changes with each request would cost every request more than the walk costs anybody.)
+Sweeps walk a whole table, page by page: an index on what changes with each request would cost every request more than
+the walk costs anybody. The audit is cut chain by chain, from its oldest link on.
 """
 
 from __future__ import annotations
@@ -36,3 +37,17 @@ class SweepCounters(Command, frozen=True):
 class SweptRows(msgspec.Struct, frozen=True):
     removed: int
     last: tuple[str, str, str] | tuple[str, str, int] | None  # of those that were looked at; None: there are no more
+
+
+class PruneAudit(Command, frozen=True):
+    """Remove a chain of the audit up to `link`, whose hash is `hash`, and keep those two as the chain's checkpoint.
+
+    Whoever asks has verified the pages up to there, has written them elsewhere, and bounds how many they are. Answers
+    how many entries went; a chain that was pruned up to there before is left as it is, and 0 the answer.
+    Refused: Conflict if the chain has no such link.
+    """
+
+    now: int
+    chain: int
+    link: int
+    hash: str  # hex

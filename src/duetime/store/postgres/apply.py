@@ -77,6 +77,7 @@ class Applier:
             c.SweepJobs: sweep.sweep_jobs,
             c.SweepLimits: sweep.sweep_limits,
             c.SweepCounters: sweep.sweep_counters,
+            c.PruneAudit: sweep.prune_audit,
         }
 
     async def apply(

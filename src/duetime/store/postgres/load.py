@@ -59,6 +59,7 @@ WANTED: dict[str, tuple[str, ...]] = {
     "limits": ("full_at", "tenant", "user_id", "name"),
     "audit": ("number", "tenant", "resource", "entry"),
     "audit_links": ("link", "hash"),
+    "audit_checkpoints": ("chain", "link", "hash", "at"),
 }  # fmt: skip
 NODES = ("id", "name", "started_at", "ended_at")
 _EXECUTIONS = ("scheduled_at", "id", "job", "endpoint", "due_at", "started_at", "ended_at", "extra", "attempt", "token",

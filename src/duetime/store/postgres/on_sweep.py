@@ -1,4 +1,5 @@
-"""Sweeping: what no index finds by its age. Jobs that are long over, limits that are full again, totals of nothing."""
+"""What is removed that no index finds by its age: jobs that are long over, limits that are full again, totals of
+nothing; and the oldest links of the audit's chains."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import asyncpg
 
 from duetime.domain import commands as c
 from duetime.domain.audit import own_entry
+from duetime.domain.errors import no_audit_link
 from duetime.domain.instants import DAY
 from duetime.domain.limits import MICRO
 from duetime.domain.subscriptions import EVENT_TAG
@@ -65,3 +67,14 @@ class SweepCommands:
             return c.SweptRows(0, None)
         last = (row["tenant"], row["name"], row["day"])
         return c.SweptRows(row["removed"], last if row["number"] == command.limit else None)
+
+    async def prune_audit(self, command: c.PruneAudit) -> int:
+        found = await self._db.value("lock_audit_link", chain=command.chain, link=command.link)
+        if found != command.hash:
+            pruned = await self._db.value("get_audit_checkpoint", chain=command.chain)
+            if found is None and pruned is not None and pruned >= command.link:
+                return 0
+            raise no_audit_link(command.chain, command.link)
+        return await self._db.remove(
+            "prune_audit", chain=command.chain, link=command.link, hash=command.hash, now=command.now
+        )

@@ -19,6 +19,7 @@ from duetime.domain.job import JobSpec
 from duetime.domain.plan import DueTimer, Place
 from duetime.ports.store import (
     AttemptRecord,
+    AuditCheckpoint,
     AuditPage,
     AuditQuery,
     AuditRecord,
@@ -281,6 +282,9 @@ class PostgresStore:
     async def list_audit_pages(self, after: tuple[int, int], limit: int) -> list[AuditPage]:
         values = {"chain": after[0], "link": after[1], "limit": limit}
         return await self._read(self._people_reads, self._sql["list_audit_pages"], AuditPage, values)
+
+    async def list_audit_checkpoints(self) -> list[AuditCheckpoint]:
+        return await self._read(self._people_reads, self._sql["list_audit_checkpoints"], AuditCheckpoint, {})
 
     async def list_specs(self, after: str, limit: int) -> list[tuple[str, str, int, JobSpec]]:
         sql = self._sql["list_specs"]

@@ -70,6 +70,7 @@ class Applier:
             c.SweepJobs: sweep.sweep_jobs,
             c.SweepLimits: sweep.sweep_limits,
             c.SweepCounters: sweep.sweep_counters,
+            c.PruneAudit: sweep.prune_audit,
         }
 
     def apply(self, command: c.Command) -> Any:

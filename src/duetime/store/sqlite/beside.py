@@ -18,7 +18,7 @@ from duetime.domain import audit
 from duetime.domain.capacity import UNBOUNDED
 from duetime.domain.commands import Command
 from duetime.domain.job import JobSpec
-from duetime.ports.store import AuditPage, ConnectionRecord
+from duetime.ports.store import AuditCheckpoint, AuditPage, ConnectionRecord
 from duetime.store import StoreUnusable
 from duetime.store.decoding import decode, read_specs
 from duetime.store.sqlite.apply import Applier
@@ -80,6 +80,10 @@ class SqliteBeside:
         """As `ports.store.Store` says."""
         values = {"after": after[1] if after[0] >= audit.PROMOTED else -(2**40), "limit": limit}
         return await self._do(lambda: decode(AuditPage, self._text("list_audit_pages", values)))
+
+    async def list_audit_checkpoints(self) -> list[AuditCheckpoint]:
+        """As `ports.store.Store` says."""
+        return await self._do(lambda: decode(AuditCheckpoint, self._text("list_audit_checkpoints", {})))
 
     def _text(self, block: str, values: dict[str, Any]) -> str | None:
         assert self._connection is not None

@@ -1,4 +1,5 @@
-"""Sweeping: what no index finds by its age. Jobs that are long over, limits that are full again, totals of nothing."""
+"""What is removed that no index finds by its age: jobs that are long over, limits that are full again, totals of
+nothing; and the oldest links of the audit's chains."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from duetime.domain import commands as c
-from duetime.domain.audit import own_entry
+from duetime.domain.audit import PROMOTED, own_entry
+from duetime.domain.errors import no_audit_link
 from duetime.domain.limits import MICRO
 from duetime.domain.subscriptions import EVENT_TAG
 from duetime.store.sqlite.statements import Statements, page
@@ -73,3 +75,15 @@ class SweepCommands:
         self._db.run("sweep_counters", tenant=tenant, name=name, last_tenant=last[0], last_name=last[1])
         removed = self._db.connection.changes()
         return c.SweptRows(removed, (last[0], last[1], 0) if number == command.limit else None)
+
+    def prune_audit(self, command: c.PruneAudit) -> int:
+        row = self._db.row("get_audit_link", link=command.link) if command.chain == PROMOTED else None
+        if row is None or row[0] != command.hash:
+            pruned = self._db.row("get_audit_checkpoint", chain=command.chain)
+            if row is None and pruned is not None and pruned[0] >= command.link:
+                return 0
+            raise no_audit_link(command.chain, command.link)
+        self._db.run("set_audit_checkpoint", chain=command.chain, link=command.link, hash=command.hash, now=command.now)
+        self._db.run("prune_audit_links", link=command.link)
+        self._db.run("prune_audit", link=command.link)
+        return self._db.connection.changes()

@@ -23,6 +23,7 @@ from duetime.domain.job import JobSpec
 from duetime.domain.plan import DueTimer, Place
 from duetime.ports.store import (
     AttemptRecord,
+    AuditCheckpoint,
     AuditPage,
     AuditQuery,
     AuditRecord,
@@ -294,6 +295,9 @@ class SqliteStore:
         chain, link = after  # there is one chain here, with the number that it keeps when it is promoted
         values = {"after": link if chain >= audit.PROMOTED else -(2**40), "limit": limit}
         return await self._ask(self._sql["list_audit_pages"], AuditPage, values)
+
+    async def list_audit_checkpoints(self) -> list[AuditCheckpoint]:
+        return await self._ask(self._sql["list_audit_checkpoints"], AuditCheckpoint, {})
 
     async def list_specs(self, after: str, limit: int) -> list[tuple[str, str, int, JobSpec]]:
         sql = self._sql["list_specs"]

@@ -87,6 +87,23 @@ RETURNING (SELECT count(*) FROM taken),
           (SELECT coalesce(sum(value) FILTER (WHERE name = 'jobs'), 0)::bigint FROM counters WHERE tenant = '' AND day = 0),
           (SELECT coalesce(sum(value) FILTER (WHERE name = 'bytes'), 0)::bigint FROM counters WHERE tenant = '' AND day = 0);
 
+-- name: lock_audit_link
+SELECT encode(hash, 'hex') FROM audit_links WHERE chain = :chain::smallint AND link = :link::bigint FOR UPDATE;
+
+-- name: get_audit_checkpoint
+SELECT link FROM audit_checkpoints WHERE chain = :chain::smallint;
+
+-- name: prune_audit
+WITH linked AS (
+    DELETE FROM audit_links WHERE chain = :chain::smallint AND link <= :link::bigint
+),
+kept AS (
+    INSERT INTO audit_checkpoints (chain, link, hash, at)
+    VALUES (:chain::smallint, :link::bigint, decode(:hash::text, 'hex'), :now::bigint)
+    ON CONFLICT (chain) DO UPDATE SET link = excluded.link, hash = excluded.hash, at = excluded.at
+)
+DELETE FROM audit WHERE chain = :chain::smallint AND link <= :link::bigint;
+
 -- name: put_connection
 INSERT INTO connections (tenant, name, url, shown, created_at, created_by)
 VALUES (:tenant::text, :name::text, :url::text, :shown::text, :now::bigint, :created_by::text)

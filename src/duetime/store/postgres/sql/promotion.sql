@@ -30,7 +30,8 @@ SELECT (SELECT count(*) FROM jobs) AS jobs,
        OR EXISTS (SELECT 1 FROM attempts) OR EXISTS (SELECT 1 FROM skips) OR EXISTS (SELECT 1 FROM idempotency_keys)
        OR EXISTS (SELECT 1 FROM api_keys) OR EXISTS (SELECT 1 FROM subscriptions) OR EXISTS (SELECT 1 FROM connections)
        OR EXISTS (SELECT 1 FROM limits)
-       OR EXISTS (SELECT 1 FROM audit_links WHERE chain = -1) AS has_history;
+       OR EXISTS (SELECT 1 FROM audit_links WHERE chain = -1)
+       OR EXISTS (SELECT 1 FROM audit_checkpoints WHERE chain = -1) AS has_history;
 
 -- name: list_new_node_ids
 SELECT nextval(pg_get_serial_sequence('nodes', 'id'))::integer FROM generate_series(1, :count::integer);
@@ -53,7 +54,8 @@ TRUNCATE jobs, timers, executions, open_runs, attempts, progress, chains, skips,
 
 -- name: empty_audit
 -- Of what came with the promotion: what was done here is not taken back.
-WITH linked AS (DELETE FROM audit_links WHERE chain = -1)
+WITH linked AS (DELETE FROM audit_links WHERE chain = -1),
+     kept AS (DELETE FROM audit_checkpoints WHERE chain = -1)
 DELETE FROM audit WHERE chain = -1;
 
 -- name: list_facts
@@ -79,6 +81,7 @@ UNION ALL SELECT 'connections', count(*) FROM connections
 UNION ALL SELECT 'limits', count(*) FROM limits
 UNION ALL SELECT 'audit entries', count(*) FROM audit WHERE chain = -1
 UNION ALL SELECT 'audit links', count(*) FROM audit_links WHERE chain = -1
+UNION ALL SELECT 'audit checkpoints', count(*) FROM audit_checkpoints WHERE chain = -1
 UNION ALL SELECT CASE WHEN tenant = '' THEN 'total of ' ELSE 'counter ' END || name, sum(value)::bigint
 FROM counters GROUP BY 1 HAVING sum(value) <> 0;
 
@@ -119,7 +122,9 @@ SELECT sum(('x' || encode(substr(sha256(convert_to(line, 'UTF8')), 1, 7), 'hex')
 SELECT sum(('x' || encode(substr(sha256(convert_to(line, 'UTF8')), 1, 7), 'hex'))::bit(56)::bigint) FROM (
     SELECT concat(link, '|', position, '|', tenant, '|', resource, '|', entry) AS line FROM audit WHERE chain = -1
     UNION ALL
-    SELECT concat(link, '|', encode(hash, 'hex')) FROM audit_links WHERE chain = -1) AS lines;
+    SELECT concat(link, '|', encode(hash, 'hex')) FROM audit_links WHERE chain = -1
+    UNION ALL
+    SELECT concat(link, '|', encode(hash, 'hex'), '|', at) FROM audit_checkpoints WHERE chain = -1) AS lines;
 
 -- name: sum_keys
 SELECT sum(('x' || encode(substr(sha256(convert_to(line, 'UTF8')), 1, 7), 'hex'))::bit(56)::bigint) FROM (

@@ -238,6 +238,9 @@ FROM (
 LEFT JOIN audit_links AS l ON l.chain = p.chain AND l.link = p.link
 ORDER BY p.chain, p.link;
 
+-- name: list_audit_checkpoints
+SELECT json_build_array(chain, link, encode(hash, 'hex'), at)::text AS row FROM audit_checkpoints ORDER BY chain;
+
 -- name: list_specs
 SELECT rtrim(json_build_array(j.id, j.tenant, t.version)::text, ']') || ',' || j.spec || ']' AS row
 FROM jobs AS j JOIN timers AS t ON t.job = j.id WHERE j.id > :after::uuid ORDER BY j.id LIMIT :limit::bigint;

@@ -520,7 +520,27 @@ DELETE FROM connections WHERE tenant = :tenant AND name = :name RETURNING shown;
 UPDATE connections SET url = :new WHERE tenant = :tenant AND name = :name AND url = :old RETURNING name;
 
 -- name: get_last_link
-SELECT link, hash FROM audit_links ORDER BY link DESC LIMIT 1;
+-- (Of a chain that was pruned as a whole, the checkpoint.)
+SELECT link, hash FROM (
+    SELECT * FROM (SELECT link, hash FROM audit_links ORDER BY link DESC LIMIT 1)
+    UNION ALL SELECT link, hash FROM audit_checkpoints WHERE chain = -1)
+ORDER BY link DESC LIMIT 1;
+
+-- name: get_audit_link
+SELECT lower(hex(hash)) FROM audit_links WHERE link = :link;
+
+-- name: get_audit_checkpoint
+SELECT link FROM audit_checkpoints WHERE chain = :chain;
+
+-- name: prune_audit_links
+DELETE FROM audit_links WHERE link <= :link;
+
+-- name: prune_audit
+DELETE FROM audit WHERE number < (:link + 1) << 20;
+
+-- name: set_audit_checkpoint
+INSERT INTO audit_checkpoints (chain, link, hash, at) VALUES (:chain, :link, unhex(:hash), :now)
+ON CONFLICT DO UPDATE SET link = excluded.link, hash = excluded.hash, at = excluded.at;
 
 -- name: add_audit_link
 INSERT INTO audit_links (link, hash) VALUES (:link, :hash);

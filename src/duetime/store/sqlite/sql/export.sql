@@ -4,7 +4,7 @@
 SELECT (SELECT count(*) FROM jobs) + (SELECT count(*) FROM timers) + (SELECT count(*) FROM executions)
      + (SELECT count(*) FROM attempts) + (SELECT count(*) FROM progress) + (SELECT count(*) FROM skips) + (SELECT count(*) FROM chains) + (SELECT count(*) FROM idempotency_keys)
      + (SELECT count(*) FROM api_keys) + (SELECT count(*) FROM connections) + (SELECT count(*) FROM subscriptions) + (SELECT count(*) FROM limits) + (SELECT count(*) FROM audit)
-     + (SELECT count(*) FROM audit_links);
+     + (SELECT count(*) FROM audit_links) + (SELECT count(*) FROM audit_checkpoints);
 
 -- name: get_first_from
 -- Ids begin with their instant: the days of history are found without reading all of it.
@@ -32,6 +32,7 @@ UNION ALL SELECT 'connections', count(*) FROM connections
 UNION ALL SELECT 'limits', count(*) FROM limits
 UNION ALL SELECT 'audit entries', count(*) FROM audit
 UNION ALL SELECT 'audit links', count(*) FROM audit_links
+UNION ALL SELECT 'audit checkpoints', count(*) FROM audit_checkpoints
 UNION ALL SELECT 'total of jobs', count(*) FROM jobs HAVING count(*) > 0
 UNION ALL SELECT 'total of bytes', sum(size) FROM jobs HAVING count(*) > 0
 UNION ALL SELECT 'counter jobs', count(*) FROM jobs HAVING count(*) > 0
@@ -60,7 +61,8 @@ FROM attempts;
 
 -- name: sum_audit
 SELECT (number >> 20) || '|' || ((number & 1048575) + 1) || '|' || tenant || '|' || resource || '|' || entry FROM audit
-UNION ALL SELECT link || '|' || lower(hex(hash)) FROM audit_links;
+UNION ALL SELECT link || '|' || lower(hex(hash)) FROM audit_links
+UNION ALL SELECT link || '|' || lower(hex(hash)) || '|' || at FROM audit_checkpoints;
 
 -- name: sum_keys
 SELECT id || '|' || tenant || '|' || user_id || '|' || role || '|' || tier || '|' || scopes || '|' || secret_hash || '|'

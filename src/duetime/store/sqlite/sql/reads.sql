@@ -218,6 +218,9 @@ SELECT json_array(-1, p.link, coalesce(lower(hex(l.hash)), ''), json((
                SELECT * FROM audit WHERE number >= p.link << 20 AND number < (p.link + 1) << 20 ORDER BY number) AS a))) AS row
 FROM pages AS p LEFT JOIN audit_links AS l ON l.link = p.link WHERE p.link IS NOT NULL ORDER BY p.link;
 
+-- name: list_audit_checkpoints
+SELECT json_array(chain, link, lower(hex(hash)), at) AS row FROM audit_checkpoints ORDER BY chain;
+
 -- name: list_specs
 SELECT rtrim(json_array(uuid_text(j.id), j.tenant, t.version), ']') || ',' || j.spec || ']' AS row
 FROM jobs AS j JOIN timers AS t ON t.job = j.id WHERE j.id > unhex(:after, '-') ORDER BY j.id LIMIT :limit;
