@@ -145,11 +145,13 @@ def test_a_target_that_is_down_is_left_alone(monkeypatch: pytest.MonkeyPatch, re
 
 def test_the_audit_is_read(terminal: Terminal) -> None:
     said = [terminal.type(block) for block in blocks(ROOT / "docs/how-to/read-the-audit.md", "bash run")]
-    listed, verified, against = said
+    listed, verified, against, exported, fits = said
     assert "job.create" in listed
     assert '"after": {' in listed
     assert verified == "The audit is whole: 2 entries in 1 chain.\n"
     assert against == 2 * verified
+    assert exported == f"Exported 2 entries to audit.jsonl.\n{verified}"
+    assert fits == 2 * verified
 
 
 def test_dead_letters_are_found_and_run_again(terminal: Terminal) -> None:

@@ -13,7 +13,7 @@ import pytest
 from duetime.domain import commands as c
 from duetime.domain.errors import StaleEpoch, StaleWrite
 from duetime.domain.ids import shard_of
-from duetime.domain.instants import HOUR, MINUTE
+from duetime.domain.instants import DAY, HOUR, MINUTE
 from duetime.domain.job import JobStatus
 from duetime.domain.states import State
 from duetime.store.postgres import PostgresStore
@@ -258,3 +258,25 @@ async def test_totals_are_exact_however_many_writers_count(store: PostgresStore,
     for tenant in tenants:
         assert await totals(other, tenant) == await recount(store, tenant)
     assert [(await totals(store, tenant))["jobs"] for tenant in tenants] == [90, 80]
+
+
+async def test_a_total_is_the_same_after_a_sweep_while_some_of_its_rows_are_being_written(
+    store: PostgresStore, session: asyncpg.Connection
+):
+    """Its rows come to 0 together, and not without the one that somebody else holds: then none may go."""
+    await session.execute("INSERT INTO counters VALUES ('gone', 'jobs', 0, 1, 5), ('gone', 'jobs', 0, 2, -5)")
+    sweep = c.SweepCounters(NOW + 40 * DAY, ("", "", 0), 100)
+    async with session.transaction():
+        await session.execute("UPDATE counters SET value = value + 1 WHERE tenant = 'gone' AND slot = 2")
+        assert await one(store, sweep) == c.SweptRows(0, None)
+    assert await session.fetchval("SELECT sum(value) FROM counters WHERE tenant = 'gone'") == 1
+    await session.execute("UPDATE counters SET value = value - 1 WHERE tenant = 'gone' AND slot = 2")
+    assert await one(store, sweep) == c.SweptRows(2, None)
+
+
+async def test_a_limit_that_somebody_takes_of_just_now_is_not_swept(store: PostgresStore, session: asyncpg.Connection):
+    await session.execute("INSERT INTO limits VALUES ('acme', 'ann', 'requests', 0), ('acme', 'bob', 'requests', 0)")
+    async with session.transaction():
+        await session.execute("UPDATE limits SET full_at = 2 ^ 60 WHERE user_id = 'ann'")
+        assert await one(store, c.SweepLimits(NOW, ("", "", ""), 100)) == c.SweptRows(1, None)
+    assert await session.fetch("SELECT user_id FROM limits") == [("ann",)]

@@ -457,7 +457,8 @@ DELETE FROM executions WHERE id IN (SELECT unhex(value, '-') FROM json_each(:ids
 DELETE FROM skips WHERE (job, first_at) IN (SELECT job, first_at FROM skips WHERE until_at < :before LIMIT :limit);
 
 -- name: prune_nodes
-DELETE FROM nodes WHERE id IN (SELECT id FROM nodes WHERE ended_at < :before ORDER BY ended_at LIMIT :limit);
+DELETE FROM nodes WHERE id IN (
+    SELECT id FROM nodes INDEXED BY nodes_ended WHERE ended_at < :before ORDER BY ended_at LIMIT :limit);
 
 -- name: prune_api_keys
 DELETE FROM api_keys WHERE id IN (
