@@ -397,3 +397,19 @@ async def test_what_waits_for_a_later_instant_is_not_handed_out_before(stage: St
     assert await hand.poll() == []
     await stage.pass_time(1)
     assert [one.scheduled_at for one in await hand.poll()] == [NOW + 10 * SECOND]
+
+
+async def test_workers_that_ended_elsewhere_are_not_remembered_for_ever(stage: Stage):
+    """Another node may be the one that ends them, and this one hears nothing of it."""
+    engine = await stage.join()
+    polling = [await hire(stage) for _ in range(2)]
+    for _ in range(5):
+        gone = await hire(stage)
+        await stage.apply(c.EndNodes(stage.clock.now(), (gone.worker_id,)))
+    for _ in range(10):
+        stage.clock.advance(30)
+        await polling[0].poll()
+    await hire(stage)
+    assert len(engine.desk._workers) == 2
+    assert await polling[1].poll() == [], "one that was only silent is still a worker"
+    assert len(engine.desk._workers) == 3

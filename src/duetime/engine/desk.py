@@ -51,6 +51,7 @@ log = structlog.get_logger()
 
 MOST_REMEMBERED = 50_000  # runs that were handed out here
 MOST_BYTES = 4 * 1024 * 1024  # of arguments in one answer
+SILENT_SECONDS = 120.0  # beyond its lease: a worker that was not heard for so long is read anew if it comes back
 READS_AT_ONCE = 1  # of polls and reports: the node reads through the same few connections
 RELEASE_PAGE = 2048
 PROGRESS_PAGE = 200  # each is a command of its own
@@ -115,6 +116,7 @@ class Desk:
         now = self._clock.now()
         command = JoinWorker(now, tenant, user_id, joining.name, joining.functions, joining.slots)
         worker_id = await self._apply(command)
+        await self._forget_silent()
         self._remember(
             WorkerRecord(worker_id, tenant, user_id, joining.name, joining.functions, joining.slots, now, now, 0)
         )
@@ -318,6 +320,7 @@ class Desk:
             record = await self._store.get_worker(worker_id)
             if record is None:
                 raise _unknown(worker_id)
+            await self._forget_silent()
             known = self._remember(record)
         if known.record.tenant != tenant:
             raise _unknown(worker_id)
@@ -335,6 +338,12 @@ class Desk:
             self._workers.pop(worker_id, None)
         for execution_id in [id for id, handed in self._handed.items() if handed.worker_id in worker_ids]:
             await _close_log(self._handed.pop(execution_id))
+
+    async def _forget_silent(self) -> None:
+        """Another node may have ended them, or have them now: nobody tells this one."""
+        before = self._clock.monotonic() - self._lease - SILENT_SECONDS
+        if silent := [id for id, known in self._workers.items() if known.beaten_at < before]:
+            await self.forget(silent)
 
     async def _beat(self, known: _Known) -> None:
         """A sign of life; several in a quarter of the lease are one."""
