@@ -9,6 +9,7 @@ import pytest
 from cluster.checker import Objectives
 from cluster.cluster import Cluster
 from cluster.processes import now_ms, wait_until
+from cluster.test_planted_faults import faulty
 
 pytestmark = pytest.mark.slow
 
@@ -51,17 +52,27 @@ def test_ten_thousand_jobs_over_a_minute_with_a_kill_every_ten_seconds(soak_clus
     kill_again_and_again(soak_cluster, lease=5, jobs=10_000, seconds=60, every=10)
 
 
-def test_after_a_graceful_stop_the_other_owns_all_within_a_second_and_nothing_is_later(cluster: Cluster) -> None:
-    cluster.start("a", "b")
+# With half of the shards it looks at the cluster once an hour: what it learns sooner, somebody told it.
+LOOKS_SELDOM = """
+from duetime.engine import membership
+whole = membership.next_look_in
+membership.next_look_in = lambda view, node, beat: whole(view, node, beat if len(view.held_by(node)) != 32 else 3600000)
+"""
+
+
+def test_after_a_graceful_stop_the_other_is_told_and_owns_all_before_its_next_heartbeat(cluster: Cluster) -> None:
+    for name in ("a", "b"):
+        cluster.add(name, NODE_LEASE_SECONDS="1h")  # nothing lapses: that would wake it, too
+    cluster.nodes["a"].start(faulty(cluster.nodes["a"], LOOKS_SELDOM))
+    cluster.start("b")
     begin = now_ms() + 1500
     cluster.create_spread(600, begin, begin + 3500, "/slow/0.3")
-    wait_until(lambda: now_ms() > begin + 1000, 10, "the load has begun", 0.005)
+    wait_until(lambda: cluster.receiver.count() > 100, 20, "the load has begun", 0.005)
     cluster.terminate("b")
-    took = cluster.seconds_until_owned("a", seconds=10)
-    assert cluster.nodes["b"].wait(20) == 0, cluster.errors()
-    assert took < 1.0, f"the shards of the one that left were owned after {took:.2f} s"
-    cluster.wait_for_quiet()
-    report = cluster.assert_green(Objectives(most_repeated=0, lateness_most_ms=1000))
+    cluster.wait_for_shares("a", seconds=60)
+    assert cluster.nodes["b"].wait(60) == 0, cluster.errors()
+    cluster.wait_for_quiet(60)
+    report = cluster.assert_green(Objectives(most_repeated=0))
     assert report.counts["requests"] == 600
 
 

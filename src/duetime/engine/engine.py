@@ -128,6 +128,7 @@ class Engine:
         self._lost.clear()
         self.membership = Membership(self._registry, self._machine_clock, self.node, settings.node_name, roles)
         self.membership.on_ended = self._lost.set
+        self.membership.on_released = lambda: self._bus.send(Hint(shards_free=True))
         await self.membership.run_once()
         if isinstance(self._clock, SteadyClock):
             self._clock.correct = self.membership.correct
@@ -231,10 +232,10 @@ class Engine:
         if self._watch is not None:
             self._watch.cancel()
             await asyncio.gather(self._watch, return_exceptions=True)
-        await self._try(self._bus.stop())
         await self.timer.stop()
         await self._try(self.membership.retire())  # others fire from here on, while what runs here has time to end
         await self._wind_down(self._settings.drain_seconds)
+        await self._try(self._bus.stop())  # not before: it tells the others what they may take
         await self._try(self._executor.stop())
         await self._try(self._store.apply([StopNode(self._clock.now(), self.node)]))
         await self._try(self.membership.leave())
@@ -272,6 +273,7 @@ class Engine:
                     raise
                 continue
             left = left[len(page) :]
+            self._bus.send(Hint(waiting_at=min(by_instant)))
 
     async def _try(self, step: Coroutine[Any, Any, object]) -> bool:
         try:
@@ -321,6 +323,8 @@ class Engine:
             self.timer.hint(hint.due_until)
         if hint.waiting_at != LATEST:
             self._hint_own(hint.waiting_at)
+        if hint.shards_free:
+            self.membership.wake()
         for execution_id in hint.cancel:
             self.dispatcher.cancel(execution_id)
 

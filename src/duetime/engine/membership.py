@@ -48,6 +48,7 @@ def _ignore(*_: object) -> None:
 class Membership(Service):
     """`on_gained(shards)` and `on_lost(shards)` get shard: epoch; `on_ended()` says that this node id is done for.
     `on_trusted()`: a doubt came to nothing. It has its own word: a node that owns no shard gains none by it.
+    `on_released()`: the registry has shards that this node gave up, and another may take them.
 
     They are called inside a turn, after `owned` has changed, and must neither wait nor raise.
     """
@@ -62,6 +63,7 @@ class Membership(Service):
         self.on_lost: Callable[[Mapping[int, int]], None] = _ignore
         self.on_ended: Callable[[], None] = _ignore
         self.on_trusted: Callable[[], None] = _ignore
+        self.on_released: Callable[[], None] = _ignore
         self.view: View | None = None  # the latest; for the health page, and for what asks who else lives
         self.node = node
         self._registry = registry
@@ -200,7 +202,7 @@ class Membership(Service):
         if not self._over and self._trust is not None:
             await self._registry.join(self.node, self._name, self._roles)
             self._told = self._roles
-            await self._registry.release(self.node, held)
+            await self._release(held)
 
     async def leave(self) -> None:
         """A graceful stop: own nothing from here on, and let the others know. What can't be said now, lapses."""
@@ -242,7 +244,7 @@ class Membership(Service):
         if give_up := again | moves.give_up:
             self._given_up |= give_up
             self._become({shard: epoch for shard, epoch in self._held.items() if shard not in give_up})
-            await self._registry.release(self.node, give_up)
+            await self._release(give_up)
         if not moves.take:
             return True
         taken = await self._registry.take(self.node, moves.take)
@@ -252,6 +254,11 @@ class Membership(Service):
 
     def _wanted_roles(self) -> frozenset[str]:
         return self._roles - {TIMER} if self._clock_state is ClockState.WRONG else self._roles
+
+    async def _release(self, shards: Mapping[int, int]) -> None:
+        await self._registry.release(self.node, shards)
+        if shards:
+            self.on_released()
 
     def _become(self, held: dict[int, int]) -> None:
         held = {} if self._over else held  # an answer that was under way when it ended
