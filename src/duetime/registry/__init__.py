@@ -36,10 +36,10 @@ same, and why two who take at once can't both get it.
 
 **Spreading** has no leader. Each node applies the same pure rule (`domain.lease.spread`) to the view that came with its
 renewal: above its quota it gives up, below it takes what is free. Whoever gives up says so on the bus, and the others
-look at once: a node that leaves is replaced within a round trip, and a node that joins has its share after one heartbeat
-of the others. A hint that is lost costs one heartbeat more. A node that dies is replaced when its lease lapses (the view
-says when, so the others look then). Shards that were given up for a node which then hangs wait until its lease has
-lapsed, too.
+look at once: a node that leaves is replaced within a round trip, and a node that joins has its share after one
+heartbeat of the others. A hint that is lost costs one heartbeat more. A node that dies is replaced when its lease
+lapses (the view says when, so the others look then). Shards that were given up for a node which then hangs wait until
+its lease has lapsed, too.
 
 **When something fails.**
 A renewal that is slow or unanswered is sent again; what it did, the next view tells. What a call whose answer was lost

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 
 import asyncpg
+import pytest
 
 from duetime.domain import commands as c
 from duetime.domain.instants import DAY, HOUR
 from duetime.store.postgres import PostgresStore
-from duetime.store.postgres.partitions import list_days, partition_of
+from duetime.store.postgres.partitions import drop_day, list_days, partition_of
 from duetime.store.postgres.schema import LOCK
+from duetime.store.postgres.statements import Statements
 from samples import NOW, TENANT, add_job, add_run, claim, ended, execution, finish, fire, one, spec
 from snapshot import recount, totals
+from store.postgres_server import connected
 
 FAR = NOW + 100 * DAY  # where the tests' database has no partition yet
 TODAY = FAR // DAY
@@ -179,6 +182,26 @@ async def test_a_day_that_somebody_reads_is_dropped_the_next_time_and_nobody_wai
     await one(store, c.Prune(FAR + DAY, FAR + DAY, 0, 0))
     assert TODAY not in await list_days(session)
     assert await totals(store) == await recount(store)
+
+
+@pytest.mark.parametrize(
+    "what", ["a day goes", "a day has something open", "a day is read by somebody", "no day is old"]
+)
+async def test_what_follows_a_prune_in_its_transaction_waits_for_locks_as_long_as_ever(
+    store: PostgresStore, node: int, session: asyncpg.Connection, url: str, what: str
+):
+    await drop_far(session)
+    await ended_run(store, node, FAR)
+    if what == "a day has something open":
+        await add_run(store, await add_job(store), FAR + 1)
+    async with connected(url) as other, session.transaction():
+        if what == "a day is read by somebody":
+            await session.fetch(f"SELECT count(*) FROM {partition_of('executions', TODAY)}")
+        await other.execute("BEGIN; SET LOCAL lock_timeout = '7s'")
+        dropped = await drop_day(Statements(other), 0 if what == "no day is old" else FAR + DAY)
+        assert dropped == (1 if what == "a day goes" else 0)
+        assert await other.fetchval("SHOW lock_timeout") == "7s"
+        await other.execute("ROLLBACK")
 
 
 async def test_an_execution_that_ends_stays_in_its_page(url: str, session: asyncpg.Connection):
