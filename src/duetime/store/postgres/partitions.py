@@ -97,7 +97,7 @@ async def drop_day(db: Statements, before: int) -> int:
     """Drop the oldest day that lies before `before` and has nothing open. Answers how many executions went with it.
 
     In the transaction of whoever prunes: the totals go in the same moment. One at a time, for until the commit nobody
-    else can use the table. The short wait for its lock is the drop's own: what follows in the transaction waits as ever.
+    else can use the table. The short wait for its lock is the drop's own: what follows waits for locks as ever.
     """
     dropped, usual_wait = 0, await db.connection.fetchval("SELECT current_setting('lock_timeout')")
     for day in [day for day in await list_days(db.connection) if (day + 1) * DAY <= before]:
