@@ -7,10 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import asyncpg
-
 from duetime.domain.checkup import reason
-from duetime.postgres import TROUBLE
+from duetime.postgres import TROUBLE, Servers
 from duetime.settings import Setting
 from duetime.store import StoreUnusable
 from duetime.store.postgres import PostgresStore
@@ -41,7 +39,7 @@ async def open_beside(settings: Mapping[str, Setting]) -> AsyncIterator[Postgres
 async def _check_schema(address: Address) -> None:
     """A store migrates when it starts. Nodes of an older version may be running: that is not for this to do."""
     try:
-        connection = await asyncpg.connect(address.url, timeout=CONNECT_SECONDS, statement_cache_size=0)
+        connection = await Servers(address.url).connect(CONNECT_SECONDS, statement_cache_size=0)
         try:
             found, newest = await get_versions(connection)
         finally:

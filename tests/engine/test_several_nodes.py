@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
 from duetime.domain import commands as c
-from duetime.domain.errors import StaleEpoch
+from duetime.domain.errors import Overloaded, StaleEpoch
 from duetime.domain.hint import Hint
 from duetime.domain.ids import SHARDS, execution_id, shard_of
 from duetime.domain.instants import SECOND
-from duetime.domain.lease import View
+from duetime.domain.lease import View, Writes
 from duetime.domain.states import State, Trigger
 from duetime.engine.dispatcher import Limits
 from duetime.ports.store import ExecutionQuery, Store
 from duetime.registry.memory import MemoryRegistry
 from duetime.testing import HandClock, ScriptedExecutor
+from engine.flaky import FlakyStore
 from engine.stage import Stage, until
 from samples import NOW, TENANT, executions_of, new_job, spec
 
@@ -423,3 +425,100 @@ async def test_what_waits_while_the_lease_is_in_doubt_goes_on_when_it_is_renewed
     await stage.engine.membership.run_once()
     await stage.let_run()
     assert (len(stage.executor.finished), stage.engine.dispatcher.waiting()) == (2, 0)
+
+
+class Unwritable(FlakyStore):
+    """A store that reads, and takes no writes while `failure` says why."""
+
+    failure: str | None = None
+    committed = 0
+
+    def writes(self) -> Writes:
+        return Writes(self.committed, self.failure)
+
+    async def apply(self, commands: Sequence[c.Command]) -> list[Any]:
+        if self.failure is not None:
+            raise Overloaded(self.failure)
+        self.committed += 1
+        return await super().apply(commands)
+
+
+@pytest.fixture
+async def beside_unwritable(store: Store, clock: HandClock) -> tuple[Stage, Stage, Unwritable]:
+    """Two nodes, of which the first has a store of its own that can be made to take no writes."""
+    registry, flaky = MemoryRegistry(clock, TTL), Unwritable(store)
+    a, b = Stage(store, clock, ScriptedExecutor()), Stage(store, clock, ScriptedExecutor())
+    a.registry = b.registry = registry
+    await a.join(node_name="a", store=flaky)  # type: ignore[arg-type]
+    await b.join(node_name="b")
+    await spread(a, b)
+    return a, b, flaky
+
+
+async def test_a_node_that_cannot_write_for_a_leases_time_gives_its_shards_to_one_that_can(
+    beside_unwritable: tuple[Stage, Stage, Unwritable], store: Store
+):
+    a, b, flaky = beside_unwritable
+    jobs = await add_jobs(store)
+    flaky.failure = "the server takes no writes"
+    await beat(a.clock, TTL, a, b)
+    assert len(a.engine.membership.owned) == SHARDS // 2  # it may be over in a moment
+    assert a.engine.membership.failure is None
+    await beat(a.clock, 2, a, b)
+    assert dict(a.engine.membership.owned) == {}
+    assert len(b.engine.membership.owned) == SHARDS
+    assert "the server takes no writes" in str(a.engine.membership.failure)
+    await b.tick()
+    assert began(b) == jobs
+    view = await a.registry.view()
+    assert {member.name for member in view.members} == {"a", "b"}  # its lease lives on for what it runs
+
+
+async def test_it_takes_its_share_again_when_a_probe_has_been_written(
+    beside_unwritable: tuple[Stage, Stage, Unwritable],
+):
+    a, b, flaky = beside_unwritable
+    flaky.failure = "the server takes no writes"
+    await beat(a.clock, TTL + 2, a, b)
+    with pytest.raises(Overloaded):
+        await a.engine.write_probe.run_once()
+    flaky.failure = None
+    committed = flaky.committed
+    a.engine.membership._wake.clear()
+    await a.engine.write_probe.run_once()  # nothing has failed: nothing is probed
+    assert flaky.committed == committed
+    assert not a.engine.membership._wake.is_set()
+    await spread(a, b)
+    assert len(a.engine.membership.owned) == len(b.engine.membership.owned) == SHARDS // 2
+    assert a.engine.membership.failure is None
+
+
+async def test_a_probe_is_a_commit_and_wakes_the_heartbeat(
+    beside_unwritable: tuple[Stage, Stage, Unwritable], monkeypatch: pytest.MonkeyPatch
+):
+    a, _, flaky = beside_unwritable
+    before = flaky.committed
+    a.engine.membership._wake.clear()
+    monkeypatch.setattr(flaky, "writes", lambda: Writes(before, "a write failed a moment ago"))
+    await a.engine.write_probe.run_once()
+    assert flaky.committed == before + 1
+    assert a.engine.membership._wake.is_set()
+
+
+async def test_a_heartbeat_that_fails_too_is_no_reason_to_give_up_what_a_lease_still_covers(
+    beside_unwritable: tuple[Stage, Stage, Unwritable], monkeypatch: pytest.MonkeyPatch
+):
+    """The database was away for a while: the first write after it goes through, and nothing need have moved."""
+    a, b, flaky = beside_unwritable
+    flaky.failure = "the database is away"
+
+    async def away(node: int) -> View:
+        raise ConnectionError("the database is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(a.registry, "renew", away)
+        await beat(a.clock, TTL - 2, a)
+    await beat(a.clock, 1, a, b)
+    flaky.failure = None
+    await beat(a.clock, TTL, a, b)
+    assert len(a.engine.membership.owned) == SHARDS // 2

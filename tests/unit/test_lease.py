@@ -17,6 +17,8 @@ from duetime.domain.lease import (
     Standing,
     Trust,
     View,
+    Writes,
+    Writing,
     believed,
     better_reckoning,
     empty_view,
@@ -215,3 +217,22 @@ def test_the_registrys_time_is_taken_from_the_answer_that_says_most(
     new = Reckoning(1_000_000 + round(seconds_later * 1000), 10.0 + seconds_later, unsure)
     assert better_reckoning(known, new, 5.0) is (new if is_better else known)
     assert better_reckoning(None, new, 5.0) is (None if unsure > 2500 else new)
+
+
+class TestANodeThatCannotWrite:
+    def test_owns_for_as_long_as_a_lease_lives_and_no_longer(self) -> None:
+        writing = Writing().seen(Writes(7), 10.0).seen(Writes(7, "read-only"), 11.0).seen(Writes(7, "read-only"), 14.0)
+        assert writing.may_own(5.0, 15.9)
+        assert not writing.may_own(5.0, 16.0)
+
+    def test_begins_anew_with_each_write_that_went_through(self) -> None:
+        writing = Writing().seen(Writes(7, "read-only"), 11.0).seen(Writes(8, "read-only"), 15.0)
+        assert writing.may_own(5.0, 19.9)
+        assert not writing.may_own(5.0, 20.0)
+
+    def test_owns_again_after_a_write(self) -> None:
+        writing = Writing().seen(Writes(7, "read-only"), 11.0).seen(Writes(8), 50.0)
+        assert writing.may_own(5.0, 1000.0)
+
+    def test_owns_all_where_nothing_lapses(self) -> None:
+        assert Writing().seen(Writes(7, "the disk is full"), 11.0).may_own(math.inf, 1e9)

@@ -3,6 +3,9 @@
 NOTIFY takes a lock that all notifying transactions of the server share, and holds it until the commit is on disk. So no
 write carries one: hints go out after the commit, merged, on this connection. Behind PgBouncer in transaction mode
 LISTEN does not work; there, nodes find everything by looking once a second.
+
+After a failover the connection may still be open to a server that nobody else listens on any more. So the server is
+asked with each hint, and now and then without one, whether it takes writes; if not, another is looked for.
 """
 
 from __future__ import annotations
@@ -13,24 +16,26 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-import asyncpg
 import msgspec
 import structlog
 
 from duetime.domain.hint import Hint
-from duetime.postgres import TROUBLE
+from duetime.postgres import TROUBLE, Servers
 
 CHANNEL = "duetime_hints"
 PAUSE_SECONDS = 0.02  # between two hints: what comes meanwhile goes with the next
 CALL_SECONDS = 2.0
+CONNECT_SHARE = 0.8  # of CALL_SECONDS
 RECONNECT_SECONDS = 1.0
+CHECK_SECONDS = 5.0
+IS_READ_ONLY = "current_setting('transaction_read_only') = 'on'"
 
 log = structlog.get_logger()
 
 
 class PostgresBus:
     def __init__(self, url: str) -> None:
-        self._url = url
+        self._servers = Servers(url)
         self._sender = os.urandom(8).hex()  # whose own hints come back, and are passed over
         self._receive: Callable[[Hint], None] = lambda hint: None
         self._waiting: Hint | None = None
@@ -63,7 +68,7 @@ class PostgresBus:
             connection: Any = None
             try:
                 async with asyncio.timeout(CALL_SECONDS):
-                    connection = await asyncpg.connect(self._url, statement_cache_size=0)
+                    connection = await self._servers.connect(CALL_SECONDS * CONNECT_SHARE, statement_cache_size=0)
                     await connection.add_listener(CHANNEL, self._hear)
                 trouble = ""
                 await self._serve(connection)
@@ -85,18 +90,28 @@ class PostgresBus:
 
         connection.add_termination_listener(end)
         while True:
-            await self._wake.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CHECK_SECONDS):
+                    await self._wake.wait()
             self._wake.clear()
             if lost.is_set():
                 raise ConnectionError("the connection was lost")
             hint, self._waiting = self._waiting, None
-            if hint is not None:
-                payload = msgspec.json.encode((self._sender, hint)).decode()
-                async with asyncio.timeout(CALL_SECONDS):
-                    await connection.fetch("SELECT pg_notify($1, $2)", CHANNEL, payload)
+            async with asyncio.timeout(CALL_SECONDS):
+                await self._tell(connection, hint)
             if self._stopping and self._waiting is None:
                 return
             await self._pause(PAUSE_SECONDS)
+
+    async def _tell(self, connection: Any, hint: Hint | None) -> None:
+        if hint is None:
+            is_read_only = await connection.fetchval(f"SELECT {IS_READ_ONLY}")
+        else:
+            payload = msgspec.json.encode((self._sender, hint)).decode()
+            sql = f"SELECT {IS_READ_ONLY}, pg_notify($1, $2)"
+            is_read_only = await connection.fetchval(sql, CHANNEL, payload)
+        if is_read_only:
+            raise ConnectionError("the server takes no writes: it is no longer the primary")
 
     async def _pause(self, seconds: float) -> None:
         if not self._stopping:

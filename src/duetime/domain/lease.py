@@ -168,6 +168,39 @@ class Trust(msgspec.Struct, frozen=True):
         return monotonic < self.until
 
 
+class Writes(msgspec.Struct, frozen=True):
+    """What a store says of its writes: how many commits there were, and why the last write failed, if it did."""
+
+    committed: int = 0
+    failure: str | None = None
+
+
+class Writing(msgspec.Struct, frozen=True):
+    """Since when a node has not been able to write, by its own monotonic clock, as seen at its heartbeats.
+
+    Only heartbeats that were answered count: while the registry is away, too, trust ends by itself.
+    """
+
+    committed: int = 0
+    failing_since: float | None = None
+
+    def seen(self, writes: Writes, monotonic: float) -> Writing:
+        """As of a heartbeat at which the store said this of its writes."""
+        if writes.failure is None:
+            return Writing(writes.committed)
+        if self.failing_since is None or writes.committed != self.committed:
+            return Writing(writes.committed, monotonic)
+        return self
+
+    def may_own(self, ttl: float, monotonic: float) -> bool:
+        """A node that could not write for as long as a lease lives owns no shards.
+
+        Its heartbeat and its writes take different connections. A node whose heartbeat alone gets through would keep
+        its shards, and nothing of them would fire; another node may be able to write.
+        """
+        return self.failing_since is None or monotonic - self.failing_since < ttl
+
+
 class Standing(StrEnum):
     JOINED = "joined"
     TRUSTED = "trusted"

@@ -40,6 +40,7 @@ from duetime.engine.subscribers import Subscribers
 from duetime.engine.timer import Timer
 from duetime.engine.watch import WorkerWatch
 from duetime.engine.worker import Worker
+from duetime.engine.write_probe import WriteProbe
 from duetime.ports.archive import AuditArchive
 from duetime.ports.bus import Bus
 from duetime.ports.clock import Clock
@@ -128,6 +129,7 @@ class Engine:
         self._lost.clear()
         self.membership = Membership(self._registry, self._machine_clock, self.node, settings.node_name, roles)
         self.membership.on_ended = self._lost.set
+        self.membership.writes = self._store.writes
         self.membership.on_released = lambda: self._bus.send(Hint(shards_free=True))
         await self.membership.run_once()
         if isinstance(self._clock, SteadyClock):
@@ -191,6 +193,8 @@ class Engine:
         self.services += [self.breaker] if self.breaker.is_on else []
         self.services += [self.claimer, self.ledger_check] if WORKER in roles else []
         self.services += [self.stopper] if WORKER in roles and fenced else []
+        self.write_probe = WriteProbe(self._store, self._clock, self.node, self.membership.wake)
+        self.services += [self.write_probe] if fenced else []
         self.services += [self.timer, self.retention] if TIMER in roles else []
         if fenced:  # else this node is alone, and whoever took its place is another process on the same files
             for service in self.services:
@@ -242,8 +246,11 @@ class Engine:
 
     async def _wind_down(self, drain_seconds: float) -> None:
         self.desk.close()
-        own = (self.timer, self.watch, self.reconciler, self.claimer, self.stopper, self.retention, self.subscribers)
-        for service in (*own, self.ledger_check):
+        own = (
+            self.timer, self.watch, self.reconciler, self.claimer, self.stopper, self.retention, self.subscribers,
+            self.ledger_check, self.write_probe,
+        )  # fmt: skip
+        for service in own:
             await service.stop()
         never_started, lanes = await self.dispatcher.drain(drain_seconds)
         for lane in lanes:

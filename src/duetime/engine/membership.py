@@ -23,6 +23,8 @@ from duetime.domain.lease import (
     Standing,
     Trust,
     View,
+    Writes,
+    Writing,
     believed,
     better_reckoning,
     explain_clock,
@@ -81,16 +83,25 @@ class Membership(Service):
         self._agreed: Reckoning | None = None  # the last at which the node's own clock was not wrong, by that clock
         self._clock_state = ClockState.RIGHT  # as of the last answer
         self._over = False  # refused, or left: this id will never own anything again
+        self.writes: Callable[[], Writes] = Writes  # how the store's last writes went
+        self._writing = Writing()
+        self._may_own = True  # not while this node can't write
 
     # The health page reads `failure`. A heartbeat that failed is not a turn that failed, after which a service pauses
     # for longer and longer: leases have no time for that.
     @property
     def failure(self) -> str | None:
-        return self._trouble or self._failed
+        return self._trouble or self._withheld or self._failed
 
     @failure.setter
     def failure(self, failure: str | None) -> None:
         self._failed = failure
+
+    @property
+    def _withheld(self) -> str | None:
+        if self._may_own:
+            return None
+        return f"this node owns no shards, for the store has taken no write of it for long: {self.writes().failure}"
 
     @property
     def standing(self) -> Standing:
@@ -172,7 +183,8 @@ class Membership(Service):
             return LATEST
         try:
             view = await self._renew()
-            if self._told != self._wanted_roles():
+            self._look_at_writes()
+            if self._told != self._wanted_roles() and not self._over:
                 view = await self._renew()  # the others are not to leave shards to a node that takes none
             got_all = self._over or await self._spread(view)
         except StaleWrite as error:
@@ -235,6 +247,17 @@ class Membership(Service):
             self.on_trusted()
         return view
 
+    def _look_at_writes(self) -> None:
+        """Be no timer while the store takes no writes of this node: then the others count its shards as theirs."""
+        now, may_own = self._clock.monotonic(), self._may_own
+        self._writing = self._writing.seen(self.writes(), now)
+        self._may_own = self._writing.may_own(self._registry.ttl_seconds, now)
+        if self._may_own is not may_own and TIMER in self._roles and not self._over:
+            log.warning(
+                "the store takes writes again" if self._may_own else "the store takes no writes: shards are given up",
+                node=self.node, failure=self.writes().failure,
+            )  # fmt: skip
+
     async def _spread(self, view: View) -> bool:
         """Answers whether it got all that it wanted: what another one took meanwhile is decided anew, soon."""
         # What was given up and is still there: the release was lost on the way.
@@ -253,7 +276,8 @@ class Membership(Service):
         return len(taken) == len(moves.take)
 
     def _wanted_roles(self) -> frozenset[str]:
-        return self._roles - {TIMER} if self._clock_state is ClockState.WRONG else self._roles
+        is_timer = self._may_own and self._clock_state is not ClockState.WRONG
+        return self._roles if is_timer else self._roles - {TIMER}
 
     async def _release(self, shards: Mapping[int, int]) -> None:
         await self._registry.release(self.node, shards)

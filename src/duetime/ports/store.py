@@ -20,6 +20,7 @@ from duetime.domain.commands import Command
 from duetime.domain.execution import Run
 from duetime.domain.identity import Role, Tier
 from duetime.domain.job import JobSpec, JobStatus
+from duetime.domain.lease import Writes
 from duetime.domain.plan import DueTimer, Place
 from duetime.domain.states import ErrorType, State, Trigger
 
@@ -379,3 +380,6 @@ class Store(Protocol):
 
     async def check(self) -> str | None:
         """None if a read and the last write went well; else what is wrong, in a sentence."""
+
+    def writes(self) -> Writes:
+        """How the last writes went, from memory: a node that can't write gives up its shards."""

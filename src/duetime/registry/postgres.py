@@ -14,13 +14,12 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from importlib.resources import files
 from typing import Any
 
-import asyncpg
 import msgspec
 
 from duetime.domain.errors import StaleWrite
 from duetime.domain.ids import SHARDS
 from duetime.domain.lease import NODE_LEASE_SECONDS, View
-from duetime.postgres import TROUBLE
+from duetime.postgres import TROUBLE, Servers
 
 __all__ = ["PostgresRegistry"]
 
@@ -37,7 +36,7 @@ SQL = {name: sql.strip() for name, sql in zip(_parts[::2], _parts[1::2], strict=
 class PostgresRegistry:
     def __init__(self, url: str, ttl_seconds: float = NODE_LEASE_SECONDS, call_seconds: float | None = None) -> None:
         self.ttl_seconds = ttl_seconds
-        self._url = url
+        self._servers = Servers(url)
         self._call_seconds = ttl_seconds * CALL_SHARE if call_seconds is None else call_seconds
         self._connection: Any = None
         self._one_at_a_time = asyncio.Lock()
@@ -118,19 +117,19 @@ class PostgresRegistry:
         self._connection, self._trouble = None, None
         try:
             async with asyncio.timeout_at(deadline):
-                self._connection = await self._connect()
+                self._connection = await self._connect(seconds)
         except TimeoutError:
             why = f": {self._trouble}" if self._trouble else ""
             raise TimeoutError(f"no connection to the registry's database within {seconds:g} s{why}") from None
         return self._connection
 
-    async def _connect(self) -> Any:
+    async def _connect(self, seconds: float) -> Any:
         """Tries until it works, or whoever waits has had enough."""
         pause = FIRST_PAUSE_SECONDS
         while True:
             try:
                 # No statement is kept: behind PgBouncer the next call may meet another server connection.
-                return await asyncpg.connect(self._url, statement_cache_size=0)
+                return await self._servers.connect(seconds, statement_cache_size=0)
             except TROUBLE as error:
                 self._trouble = error
             await asyncio.sleep(random.uniform(pause / 2, pause))  # all nodes come back at once

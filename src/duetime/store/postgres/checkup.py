@@ -16,7 +16,7 @@ from duetime.domain import checkup
 from duetime.domain.checkup import COUNTED, Check
 from duetime.domain.ids import SHARDS
 from duetime.domain.instants import DAY
-from duetime.postgres import TROUBLE
+from duetime.postgres import TROUBLE, Servers
 from duetime.store.postgres import verdicts
 from duetime.store.postgres.blocks import load_blocks
 from duetime.store.postgres.connections import Address, close
@@ -153,8 +153,8 @@ class PostgresCheckup:
             raise ConnectionError("there is no connection to the database")
         if self._connection is None or self._connection.is_closed():
             try:
-                self._connection = await asyncpg.connect(
-                    self._address.url, timeout=self._seconds * CONNECT_SHARE, statement_cache_size=0
+                self._connection = await Servers(self._address.url).connect(
+                    self._seconds * CONNECT_SHARE, statement_cache_size=0
                 )
             except Exception:
                 self._is_gone = True

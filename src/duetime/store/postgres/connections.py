@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import asyncpg
 
 from duetime.domain.errors import Overloaded
-from duetime.postgres import TROUBLE
+from duetime.postgres import TROUBLE, Servers
 
 # One plan a statement, kept, that probes an index for each row of a page. Planning takes longer than writing a small
 # page; and a planner without figures of a new table, or told how long the arrays are, would rather read all of it.
@@ -39,7 +39,7 @@ class Connector:
     """Opens connections with the same settings, however they are reached."""
 
     def __init__(self, address: Address, timeout_seconds: float, settings: Mapping[str, str]) -> None:
-        self._address = address
+        self._servers = Servers(address.url)
         self._timeout = timeout_seconds
         limit = f"{max(1, int(timeout_seconds * 1000))}ms"
         # A server that hears nothing more of a transaction ends it and lets go of its locks, soon enough for whoever
@@ -58,9 +58,8 @@ class Connector:
 
     async def open(self) -> asyncpg.Connection:
         settings = {"application_name": "duetime"} | ({} if self.is_pooled else self._settings)
-        return await asyncpg.connect(
-            self._address.url,
-            timeout=self._timeout,
+        return await self._servers.connect(
+            self._timeout,
             statement_cache_size=0 if self.is_pooled else 300,
             max_cacheable_statement_size=64 * 1024,
             server_settings={} if self.is_pooled else settings,
@@ -76,6 +75,7 @@ class Connections:
         self._limit = limit
         self._timeout = timeout_seconds
         self._idle: list[asyncpg.Connection] = []
+        self._drops = 0
 
     async def fetch(self, sql: str, arguments: list[object]) -> list[asyncpg.Record]:
         """The rows of one statement, within the time that an operation may take."""
@@ -97,19 +97,23 @@ class Connections:
             except TimeoutError:
                 raise Overloaded(f"all {self._limit} connections to the database are busy; try again") from None
             try:
+                drops = self._drops
                 connection = self._idle.pop() if self._idle else await self._connector.open()
                 try:
                     yield connection
                 except BaseException:
                     connection.terminate()  # what it still holds or sends is unknown
                     raise
-                if not connection.is_closed():
+                if drops != self._drops:
+                    connection.terminate()
+                elif not connection.is_closed():
                     self._idle.append(connection)
             finally:
                 self._room.release()
 
     def drop_idle(self) -> None:
-        """One was found broken: the others were opened to the same server."""
+        """One was found broken: the others were opened to the same server. Those in use go when they come back."""
+        self._drops += 1
         while self._idle:
             self._idle.pop().terminate()
 

@@ -21,7 +21,8 @@ AWAY = (
 )
 LOST = (OSError, EOFError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.InternalClientError,
         asyncpg.AdminShutdownError, asyncpg.CrashShutdownError,
-        asyncpg.IdleInTransactionSessionTimeoutError)  # fmt: skip
+        asyncpg.IdleInTransactionSessionTimeoutError,
+        asyncpg.ReadOnlySQLTransactionError)  # fmt: skip
 AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 REFUSED = (
     asyncpg.IntegrityConstraintViolationError,
@@ -41,7 +42,7 @@ def is_away(error: BaseException) -> bool:
 
 
 def is_lost(error: BaseException) -> bool:
-    """The connection is of no use any more; another one may be."""
+    """The connection is of no use any more; another one may be. (It may lead to a server that was the primary.)"""
     return isinstance(error, LOST) and not is_refusal(error) and not isinstance(error, TimeoutError)
 
 

@@ -58,6 +58,7 @@ class Lane:
         self._capacity = capacity
         self._is_near = capacity != UNBOUNDED  # a limit, as far as is known
         self._report = report  # told how the last write went: None, or what was wrong
+        self.on_read_only: Callable[[], None] = lambda: None  # the server is a standby, or has become one
         self.is_stopping = False
 
     async def open(self) -> None:
@@ -67,7 +68,7 @@ class Lane:
                 await self._connect()
         except Exception as error:  # noqa: BLE001 (no lane dies of it, and whoever writes is told)
             self._discard()
-            self._report(f"{type(error).__name__}: {error}")
+            self._note(error)
 
     async def close(self) -> None:
         if self._connection is not None:
@@ -83,7 +84,7 @@ class Lane:
                 async with asyncio.timeout(self._timeout):
                     await self._transact([command for commands, _ in batches for command in commands])
             except Exception as error:  # noqa: BLE001 (answered to every caller, or tried again)
-                self._report(f"{type(error).__name__}: {error}")
+                self._note(error)
                 if self._is_committing and await self._was_committed(batches):
                     self._answer(batches)
                     return
@@ -188,7 +189,7 @@ class Lane:
                     return await self._last_batch() == self._batch
             except Exception as error:  # noqa: BLE001 (the database is still away)
                 self._discard()
-                self._report(f"{type(error).__name__}: {error}")
+                self._note(error)
             doubt = Overloaded("the database went away while this was written; it may be there, so look and try again")
             waiting = [batch for batch in batches if not batch[1].done()]
             people = [batch for batch in waiting if self.is_stopping or not isinstance(batch[0][0], ENGINE)]
@@ -225,6 +226,11 @@ class Lane:
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None
+
+    def _note(self, error: Exception) -> None:
+        self._report(f"{type(error).__name__}: {error}")
+        if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
+            self.on_read_only()
 
     def _answer(self, batches: Sequence[Batch]) -> None:
         self._report(None)

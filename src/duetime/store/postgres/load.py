@@ -19,7 +19,7 @@ from asyncpg.pgproto.pgproto import UUID
 from duetime.domain.audit import PROMOTED
 from duetime.domain.instants import DAY, format_instant
 from duetime.domain.states import State
-from duetime.postgres import TROUBLE
+from duetime.postgres import TROUBLE, Servers
 from duetime.store import StoreUnusable
 from duetime.store.postgres.blocks import load_blocks
 from duetime.store.postgres.connections import Address, close
@@ -107,8 +107,8 @@ class Load:
         """Brings the schema up to date; raises StoreUnusable if it is newer than ours, or nobody answers."""
         try:
             await migrate(self._address)
-            self._connection = await asyncpg.connect(
-                self._address.url, timeout=CONNECT_SECONDS, statement_cache_size=0,
+            self._connection = await Servers(self._address.url).connect(
+                CONNECT_SECONDS, statement_cache_size=0,
                 server_settings={} if self._address.is_pooled else {"application_name": "duetime promote"},
             )  # fmt: skip
         except (*TROUBLE, ValueError) as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncpg
 
+from duetime.postgres import Servers
 from duetime.store import StoreUnusable
 from duetime.store.postgres.blocks import load_migrations
 from duetime.store.postgres.connections import Address
@@ -29,7 +30,7 @@ async def get_versions(connection: asyncpg.Connection) -> tuple[int, int]:
 async def migrate(address: Address) -> tuple[int, int]:
     """Bring the schema up to date. Answers the version that was there and the one that is there now."""
     # A connection of its own: none of the limits of daily work hold for a migration.
-    connection = await asyncpg.connect(address.url, timeout=10, statement_cache_size=0)
+    connection = await Servers(address.url).connect(10, statement_cache_size=0)
     try:
         found, newest = await get_versions(connection)
         if found != newest:

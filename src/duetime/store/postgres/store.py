@@ -16,6 +16,7 @@ from duetime.domain.errors import Conflict, Overloaded
 from duetime.domain.execution import Run
 from duetime.domain.ids import SHARDS, instant_of, is_id
 from duetime.domain.job import JobSpec
+from duetime.domain.lease import Writes
 from duetime.domain.plan import DueTimer, Place
 from duetime.ports.store import (
     AttemptRecord,
@@ -66,6 +67,7 @@ class PostgresStore:
         readers = Connector(self._address, op_timeout_seconds, {"jit": "off"})
         self._people_reads = Connections(readers, people, op_timeout_seconds)
         self._sql = load_blocks("reads.sql")
+        self._writer.on_read_only(self._leave_readers)
 
     async def start(self) -> None:
         try:
@@ -291,6 +293,14 @@ class PostgresStore:
         return await read_specs(
             lambda last: self._text(self._people_reads, sql, {"after": last, "limit": limit}), after
         )
+
+    def writes(self) -> Writes:
+        return Writes(self._writer.committed, self._writer.last_error)
+
+    def _leave_readers(self) -> None:
+        """The server is not the primary (any more): what could be read there is old, though it would be answered."""
+        self._engine_reads.drop_idle()
+        self._people_reads.drop_idle()
 
     async def check(self) -> str | None:
         if (error := self._writer.last_error) is not None:

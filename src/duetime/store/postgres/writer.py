@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from duetime.domain import commands as c
@@ -37,6 +37,7 @@ class Writer:
         days = Days()
         self._lanes = [Lane(connector, days, timeout_seconds, slot, self._note, capacity) for slot in slots]
         self.last_error: str | None = None
+        self.committed = 0
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -50,8 +51,14 @@ class Writer:
             self._ready.notify_all()
         await asyncio.gather(*self._tasks)
 
+    def on_read_only(self, call: Callable[[], None]) -> None:
+        """`call` is made when a server is found to take no writes (any more)."""
+        for lane in self._lanes:
+            lane.on_read_only = call
+
     def _note(self, error: str | None) -> None:
         self.last_error = error
+        self.committed += error is None
 
     async def submit(self, commands: Sequence[c.Command]) -> list[Any]:
         if self._is_stopping or not self._tasks:

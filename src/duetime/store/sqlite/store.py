@@ -20,6 +20,7 @@ from duetime.domain.commands import Command, Finish, PauseJob
 from duetime.domain.errors import Conflict, Overloaded
 from duetime.domain.execution import Run
 from duetime.domain.job import JobSpec
+from duetime.domain.lease import Writes
 from duetime.domain.plan import DueTimer, Place
 from duetime.ports.store import (
     AttemptRecord,
@@ -304,6 +305,9 @@ class SqliteStore:
         return await read_specs(
             lambda last: self._text(self._people_reads, sql, {"after": last, "limit": limit}), after
         )
+
+    def writes(self) -> Writes:
+        return Writes(self._writer.committed, self._writer.last_error)
 
     async def check(self) -> str | None:
         if self._writer.last_error is not None:

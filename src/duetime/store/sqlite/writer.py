@@ -36,6 +36,7 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="duetime-writer", daemon=True)
         self._opened: asyncio.Future[None] | None = None
         self.last_error: str | None = None
+        self.committed = 0
 
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -107,6 +108,7 @@ class Writer:
             self._roll_back()
             return [(future, _unwritten(error)) for _, future in batches]
         self.last_error = None
+        self.committed += 1
         answers: list[Answer] = []
         position = 0
         for commands, future in batches:

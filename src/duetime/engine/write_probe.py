@@ -1,0 +1,33 @@
+"""The write probe: while the last write has failed, tries one each second, so that it is known when writes go again.
+
+A node that can't write gives up its shards, and may then have nothing else to write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from duetime.domain.commands import Seal
+from duetime.domain.errors import DuetimeError
+from duetime.domain.instants import SECOND
+from duetime.engine.service import Service
+from duetime.ports.clock import Clock
+from duetime.ports.store import Store
+
+
+class WriteProbe(Service):
+    """`on_written()`: a write has gone through after some that did not."""
+
+    def __init__(self, store: Store, clock: Clock, node: int, on_written: Callable[[], None]) -> None:
+        super().__init__("write probe", clock)
+        self._store = store
+        self._node = node
+        self._on_written = on_written
+
+    async def run_once(self) -> int:
+        if self._store.writes().failure is not None:
+            (refused,) = await self._store.apply([Seal(self._node, ())])  # a commit that changes nothing
+            if isinstance(refused, DuetimeError):
+                raise refused
+            self._on_written()
+        return self._clock.now() + SECOND
