@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import zoneinfo
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ from duetime.domain.payloads import HttpRequest, Script, SqlQuery
 from duetime.domain.secrets import connection_place
 from duetime.engine.dispatcher import Limits
 from duetime.engine.engine import Engine, EngineSettings
+from duetime.engine.stop_limit import StopLimit
 from duetime.executors.by_type import ByType
 from duetime.executors.http import HttpExecutor
 from duetime.executors.script.executor import ScriptExecutor
@@ -67,6 +68,7 @@ from duetime.telemetry.clock import SystemClock
 from duetime.telemetry.events import EventHub
 from duetime.telemetry.memory import memory_limit
 from duetime.telemetry.metrics import Metrics
+from duetime.telemetry.watchdog import GRACE_SECONDS, Watchdog
 from duetime.vault.aes import open_vault
 
 log = structlog.get_logger()
@@ -74,6 +76,8 @@ log = structlog.get_logger()
 # Threads that wait for Python's lock (the writer, the HTTP client's) get it after this long. The default of 5 ms is
 # longer than a commit takes: with it, a busy loop makes every write wait.
 SWITCH_INTERVAL_SECONDS = 0.0005
+SHORTEST_STOP_SECONDS = 2.0  # beside the drain, however short HTTP_SHUTDOWN_TIMEOUT is: results are to be written
+CLOSE_SECONDS = 0.5  # for each of logs, registry and store to close, even if a stop has used up its time
 MOST_CONNECTIONS = 4096  # beyond, a client is told to come back; jobs need descriptors too
 
 
@@ -91,6 +95,9 @@ class Node:
         self._tokens = _tokens(value)
         self._logs = open_logs(value("LOGS_URL"), Path(value("DATA")) / "logs", value("LOG_SIZE_LIMIT"), self._clock)
         self._executor = ByType(_executors(value, self._find_connection))
+        stop_seconds = max(value("HTTP_SHUTDOWN_TIMEOUT"), SHORTEST_STOP_SECONDS)
+        self._limit = StopLimit(value("DISPATCHER_DRAIN_TIMEOUT") + stop_seconds)
+        self._watchdog = Watchdog()
         self._engine = Engine(
             self._store,
             self._registry,
@@ -109,6 +116,7 @@ class Node:
                     special={SCRIPTS: value("SCRIPT_CONCURRENCY")},
                 ),
                 drain_seconds=value("DISPATCHER_DRAIN_TIMEOUT"),
+                stop_seconds=stop_seconds,
                 reconcile_interval_seconds=value("RECONCILE_INTERVAL"),
                 reconcile_batch=value("RECONCILE_BATCH_SIZE"),
                 history_seconds=value("EXECUTION_HISTORY_RETENTION"),
@@ -131,7 +139,10 @@ class Node:
         return None if record is None else self._vault.unseal(tenant, connection_place(name), record.url)
 
     async def serve(self, ready: Callable[[str], None]) -> None:
-        """Run until SIGINT or SIGTERM, then stop in the order that loses nothing. A second signal cuts that short."""
+        """Run until SIGINT or SIGTERM, then stop in the order that loses nothing. A second signal ends it at once.
+
+        Whatever hangs, the process ends in the time that a stop has.
+        """
         tune_the_interpreter()
         # The port first: a node that can't be reached should not run jobs either.
         with self._listen() as listener:
@@ -154,12 +165,19 @@ class Node:
             try:
                 yield self._context()
             finally:
-                await self._engine.stop()
-                await self._close_api()
+                await self._engine.stop(self._limit)
+                await self._close(self._close_api())
         finally:
-            await self._logs.stop()
-            await self._registry.stop()
-            await self._store.stop()
+            await self._close(self._logs.stop())
+            await self._close(self._registry.stop())
+            await self._close(self._store.stop())
+
+    async def _close(self, step: Coroutine[Any, Any, None]) -> None:
+        name = getattr(step, "__qualname__", "")
+        try:
+            await self._limit.within(step, self._limit.seconds, CLOSE_SECONDS)
+        except TimeoutError as error:
+            log.error("a step failed", step=name, error=str(error))
 
     def _listen(self) -> socket.socket:
         host, port = self._settings("HOST"), self._settings("PORT")
@@ -273,7 +291,10 @@ class Node:
 
         def ask() -> None:
             if asked.is_set():
+                self._limit.hurry()
                 self._engine.stop_waiting()
+            self._limit.begin()
+            self._watchdog.end_in(self._limit.left() + GRACE_SECONDS)
             asked.set()
 
         loop = asyncio.get_running_loop()

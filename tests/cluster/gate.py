@@ -118,14 +118,16 @@ class Gate:
         # A line that is slow is not narrow: pieces follow each other closely, each with its own delay, in their order.
         under_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
         sender = asyncio.ensure_future(self._send(under_way, writer))
-        with suppress(OSError):
-            while data := await reader.read(65_536):
-                if passes():
-                    under_way.put_nowait((self._arrives_at(), data))
-        if passes():  # else nobody is told that it has ended
-            under_way.put_nowait((self._arrives_at(), b""))
-            await sender
-        sender.cancel()
+        try:
+            with suppress(OSError):
+                while data := await reader.read(65_536):
+                    if passes():
+                        under_way.put_nowait((self._arrives_at(), data))
+            if passes():  # else nobody is told that it has ended
+                under_way.put_nowait((self._arrives_at(), b""))
+                await sender
+        finally:
+            sender.cancel()
 
     def _arrives_at(self) -> float:
         return self._loop.time() + (self._seconds if self._mode == "slow" else 0)

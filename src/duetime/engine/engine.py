@@ -7,7 +7,7 @@ import math
 import os
 import random
 from collections import defaultdict
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from typing import Any
 
 import msgspec
@@ -35,6 +35,7 @@ from duetime.engine.recorder import Recorder
 from duetime.engine.retention import Retention
 from duetime.engine.service import Service
 from duetime.engine.steady import SteadyClock
+from duetime.engine.stop_limit import StopLimit
 from duetime.engine.stopper import Stopper
 from duetime.engine.subscribers import Subscribers
 from duetime.engine.timer import Timer
@@ -54,6 +55,7 @@ from duetime.telemetry.events import EventHub
 WORKER = "worker"
 REJOIN_SECONDS = 1.0
 REST_IN_DOUBT_SECONDS = 3600.0  # of retention, after a start that nothing had been seen before for long
+STEP_SHARE = 0.5  # of the time that a stop may take beside the drain: for one step of it
 HINTED_AHEAD = 2 * SECOND  # what is due later, its owner finds by itself
 RELEASE_PAGE = 2048
 MOST_TIMEOUTS = 3  # while a node stops: what could not be given back by then, others take over
@@ -66,6 +68,7 @@ class EngineSettings(msgspec.Struct, frozen=True):
     roles: frozenset[str] = frozenset({TIMER, WORKER})
     limits: Limits = Limits()
     drain_seconds: float = 30.0
+    stop_seconds: float = 10.0  # what a stop may take beside the drain
     reconcile_interval_seconds: float = 300.0
     reconcile_batch: int = 100
     history_seconds: float = 30 * 86_400.0
@@ -106,9 +109,11 @@ class Engine:
         self.node = 0
         self._lost = asyncio.Event()  # this term's lease is gone
         self._watch: asyncio.Task[None] | None = None
+        self._limit: StopLimit | None = None  # of the stop that is under way
 
     async def start(self) -> None:
         """Join, take over what an earlier self left, then let time run."""
+        self._limit = None
         await self._executor.start()
         await self._begin()
         await self._bus.start(self._hear)
@@ -227,22 +232,25 @@ class Engine:
             while not await self._try(self._begin()):  # noqa: ASYNC110 (no event says that the database is back)
                 await asyncio.sleep(REJOIN_SECONDS)
 
-    async def stop(self) -> None:
+    async def stop(self, limit: StopLimit | None = None) -> None:
         """Stop timers, stop the reconciler, drain; what is not drained is released, not lost.
 
-        A step that fails (a full disk, say) is logged, and the next one taken: what it could not write is taken over
-        at the next start.
+        A step that fails (a full disk, say) or takes too long (a database that does not answer) is logged, and the
+        next one taken: what it could not write is taken over at the next start.
         """
+        settings = self._settings
+        self._limit = limit = limit or StopLimit(settings.drain_seconds + settings.stop_seconds)
+        limit.begin()
         if self._watch is not None:
             self._watch.cancel()
-            await asyncio.gather(self._watch, return_exceptions=True)
-        await self.timer.stop()
-        await self._try(self.membership.retire())  # others fire from here on, while what runs here has time to end
-        await self._wind_down(self._settings.drain_seconds)
-        await self._try(self._bus.stop())  # not before: it tells the others what they may take
-        await self._try(self._executor.stop())
-        await self._try(self._store.apply([StopNode(self._clock.now(), self.node)]))
-        await self._try(self.membership.leave())
+            await self._step(_settled([self._watch]))
+        await self._step(self.timer.stop())
+        await self._step(self.membership.retire())  # others fire from here on, while what runs here has time to end
+        await self._wind_down(settings.drain_seconds)
+        await self._step(self._bus.stop())  # not before: it tells the others what they may take
+        await self._step(self._executor.stop())
+        await self._step(self._store.apply([StopNode(self._clock.now(), self.node)]))
+        await self._step(self.membership.leave())
 
     async def _wind_down(self, drain_seconds: float) -> None:
         self.desk.close()
@@ -250,17 +258,23 @@ class Engine:
             self.timer, self.watch, self.reconciler, self.claimer, self.stopper, self.retention, self.subscribers,
             self.ledger_check, self.write_probe,
         )  # fmt: skip
-        for service in own:
-            await service.stop()
+        await self._step(_settled([service.stop() for service in own]))
         never_started, lanes = await self.dispatcher.drain(drain_seconds)
         for lane in lanes:
             lane.cancel()
-        await asyncio.gather(*lanes, return_exceptions=True)
+        await self._step(_settled(lanes))
         if never_started:
             log.warning("runs were given back unstarted", count=len(never_started))
-            await self._try(self._give_back(never_started))
-        await self._try(self.recorder.stop())
-        await self.breaker.stop()
+            await self._step(self._give_back(never_started))
+        await self._step(self.recorder.stop())
+        await self._step(self.breaker.stop())
+
+    async def _step(self, step: Coroutine[Any, Any, object]) -> bool:
+        """A step of a stop, within its limit. (One of joining anew has none: without its database no node goes on.)"""
+        if self._limit is None:
+            return await self._try(step)
+        name = getattr(step, "__qualname__", "")
+        return await self._try(self._limit.within(step, self._settings.stop_seconds * STEP_SHARE), name)
 
     async def _give_back(self, runs: Collection[Run]) -> None:
         """The clock may have been set back since they were claimed: by now, the instant of some may be yet to come."""
@@ -282,11 +296,12 @@ class Engine:
             left = left[len(page) :]
             self._bus.send(Hint(waiting_at=min(by_instant)))
 
-    async def _try(self, step: Coroutine[Any, Any, object]) -> bool:
+    async def _try(self, step: Coroutine[Any, Any, object], name: str = "") -> bool:
         try:
             await step
         except Exception as error:  # noqa: BLE001 (the steps that follow matter more)
-            log.error("a step failed", step=getattr(step, "__qualname__", ""), error=f"{type(error).__name__}: {error}")
+            name = name or getattr(step, "__qualname__", "")
+            log.error("a step failed", step=name, error=f"{type(error).__name__}: {error}")
             return False
         return True
 
@@ -336,9 +351,18 @@ class Engine:
             self.dispatcher.cancel(execution_id)
 
     def stop_waiting(self) -> None:
-        """Cut a drain short: somebody is in a hurry."""
+        """Cut a drain short, and whatever else a stop waits for: somebody is in a hurry."""
         self.dispatcher.stop_waiting()
+        if self._limit is not None:
+            self._limit.hurry()
 
     def health(self) -> dict[str, str]:
         """Each service: healthy, or what went wrong in its last turn."""
         return {service.name: service.failure or "healthy" for service in self.services}
+
+
+async def _settled(parts: Collection[Awaitable[object]]) -> None:
+    """All of them have ended, well or not."""
+    for outcome in await asyncio.gather(*parts, return_exceptions=True):
+        if isinstance(outcome, Exception):
+            raise outcome

@@ -1,0 +1,34 @@
+"""The watchdog of a stop: ends the process when its time is over, whatever hangs.
+
+What it is for: a thread that waits for a disk or a name server, and that Python would wait for as it exits; a step that
+can't be cancelled. What was acknowledged is on disk by then, and the rest is taken over as after a crash.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import structlog
+
+GRACE_SECONDS = 2.0  # beyond the limit of a stop, for what follows its last step
+EXIT_CODE = 1
+
+log = structlog.get_logger()
+
+
+class Watchdog:
+    def __init__(self) -> None:
+        self._timer: threading.Timer | None = None
+
+    def end_in(self, seconds: float) -> None:
+        """A later call replaces an earlier one."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = threading.Timer(seconds, self._end)
+        self._timer.daemon = True  # a process that ends in time does not wait for it
+        self._timer.start()
+
+    def _end(self) -> None:
+        log.error("the stop took longer than it may: the process ends now, and what it held is taken over")
+        os._exit(EXIT_CODE)
