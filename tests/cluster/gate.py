@@ -24,6 +24,7 @@ class Gate:
         self._parts = urlsplit(url)
         self._mode = "open"
         self._seconds = 0.0
+        self._at_commit = ""  # the mode that the next COMMIT brings about
         self._writers: set[asyncio.StreamWriter] = set()
         self._pumps: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
@@ -59,12 +60,29 @@ class Gate:
     def shut(self) -> None:
         self._set("shut", cut=True)
 
+    def lose_at_commit(self, mode: str) -> None:
+        """The next COMMIT arrives, and its answer does not: from then on the gate is `deaf`, `half_open` or `shut`."""
+        self._at_commit = mode
+
+    def is_lost(self) -> bool:
+        """That COMMIT has come."""
+        return not self._at_commit
+
+    def _look(self, data: bytes) -> None:
+        if self._at_commit and b"COMMIT\0" in data:
+            self._mode, self._at_commit = self._at_commit, ""
+            if self._mode == "shut":
+                self._loop.call_later(0.05, self._cut)  # by then it has arrived
+
+    def _cut(self) -> None:
+        for writer in list(self._writers):
+            writer.transport.abort()
+
     def _set(self, mode: str, cut: bool = False) -> None:
         async def change() -> None:
             self._mode = mode
             if cut:
-                for writer in list(self._writers):
-                    writer.transport.abort()
+                self._cut()
 
         self._do(change())
 
@@ -105,16 +123,17 @@ class Gate:
         back: asyncio.StreamWriter,
     ) -> None:  # fmt: skip
         pumps = {
-            asyncio.ensure_future(self._pump(reader, back, lambda: self._mode != "deaf")),
-            asyncio.ensure_future(self._pump(there, writer, lambda: self._mode not in ("deaf", "half_open"))),
+            asyncio.ensure_future(self._pump(reader, back, lambda: self._mode != "deaf", self._look)),
+            asyncio.ensure_future(self._pump(there, writer, lambda: self._mode in ("open", "slow"))),
         }
         self._pumps |= pumps
         await asyncio.wait(pumps)
         self._pumps -= pumps
 
     async def _pump(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, passes: Callable[[], bool]
-    ) -> None:
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, passes: Callable[[], bool],
+        look: Callable[[bytes], None] = lambda data: None,
+    ) -> None:  # fmt: skip
         # A line that is slow is not narrow: pieces follow each other closely, each with its own delay, in their order.
         under_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
         sender = asyncio.ensure_future(self._send(under_way, writer))
@@ -123,6 +142,7 @@ class Gate:
                 while data := await reader.read(65_536):
                     if passes():
                         under_way.put_nowait((self._arrives_at(), data))
+                    look(data)
             if passes():  # else nobody is told that it has ended
                 under_way.put_nowait((self._arrives_at(), b""))
                 await sender
