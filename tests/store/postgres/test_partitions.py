@@ -9,7 +9,7 @@ import pytest
 
 from duetime.domain import commands as c
 from duetime.domain.instants import DAY, HOUR
-from duetime.store.postgres import PostgresStore
+from duetime.store.postgres import PostgresStore, partitions
 from duetime.store.postgres.partitions import drop_day, list_days, partition_of
 from duetime.store.postgres.schema import LOCK
 from duetime.store.postgres.statements import Statements
@@ -182,6 +182,43 @@ async def test_a_day_that_somebody_reads_is_dropped_the_next_time_and_nobody_wai
     await one(store, c.Prune(FAR + DAY, FAR + DAY, 0, 0))
     assert TODAY not in await list_days(session)
     assert await totals(store) == await recount(store)
+
+
+PROOFS = "SELECT count(*) FROM pg_constraint WHERE conname LIKE 'without_%'"
+UNREAD = "is implied by existing constraints"  # what PostgreSQL says of a table that it need not read
+
+
+async def test_a_large_rest_is_not_read_while_a_day_is_attached(
+    store: PostgresStore, node: int, session: asyncpg.Connection, url: str, monkeypatch: pytest.MonkeyPatch
+):
+    await drop_far(session)
+    await ended_run(store, node, FAR)
+    monkeypatch.setattr(partitions, "SCANNED_BYTES", -1)
+    async with connected(url) as other:
+        said: list[str] = []
+        other.add_log_listener(lambda connection, message: said.append(message.message))
+        await other.execute("SET client_min_messages = debug1")
+        assert await partitions.make_day(other, "BEGIN", TODAY + 2, is_ahead=True)
+        await other.execute("SET client_min_messages = notice")
+    for table in ("executions_rest", "attempts_rest"):
+        assert any(table in line and UNREAD in line for line in said), said
+    assert TODAY + 2 in await list_days(session)
+    assert await session.fetchval(PROOFS) == 0
+
+
+async def test_a_large_rest_that_has_rows_of_the_day_keeps_them_and_takes_more(
+    store: PostgresStore, session: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+):
+    await drop_far(session)
+    job_id = await add_job(store)
+    async with session.transaction():
+        await session.fetch("SELECT count(*) FROM executions_rest")
+        await add_run(store, job_id, FAR)
+    monkeypatch.setattr(partitions, "SCANNED_BYTES", -1)
+    assert not await partitions.make_day(session, "BEGIN", TODAY, is_ahead=True)
+    assert await session.fetchval(PROOFS) == 0
+    await add_run(store, job_id, FAR + 1)
+    assert await in_rest(session) == 2
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,10 @@
 What is scheduled for a day that has none (an instant missed long ago, a clock far off) goes to the partition `rest`.
 A partition is made as a table beside its parent and then attached, which lets everyone else go on; CREATE TABLE …
 PARTITION OF would lock the parent.
+
+To attach a day, PostgreSQL makes sure that `rest` has no row of it: it reads all of it, while nobody else can use it.
+Where `rest` is large, a constraint that says so is made and checked before, while everybody goes on; then nothing is
+read under the lock. Meanwhile a row of that day would be refused, so this is for days that have not begun.
 """
 
 from __future__ import annotations
@@ -22,6 +26,8 @@ AHEAD = 1  # days that have a partition before they begin
 BEHIND = 1  # days back for which one is made by need
 LONGEST_WAIT = "100ms"  # for the lock that making and dropping take: better the next time than to hold everyone up
 SECONDS_BETWEEN_TRIES = 5.0
+LONGEST_CHECK = "2s"  # of a large `rest`, without its lock: whoever waits for this write waits for it, too
+SCANNED_BYTES = 32 * 1024 * 1024  # of `rest`: so much is read under the lock, in some milliseconds
 # Each execution is written a second time when it ends: the room for that is beside it (HOT), and not at the end.
 _PARENTS = {"executions": "fillfactor = 42", "attempts": "fillfactor = 100"}
 
@@ -58,15 +64,22 @@ class Days:
             return
         self._not_before = clock() + SECONDS_BETWEEN_TRIES
         for day in sorted(missing):
-            await make_day(connection, begin, day)
+            await make_day(connection, begin, day, is_ahead=all(command_day(command) < day for command in commands))
             self._known.add(day)
         self._not_before = 0.0
 
 
-async def make_day(connection: asyncpg.Connection, begin: str, day: int) -> bool:
-    """False if `rest` has rows of that day already: then they stay together there."""
+def command_day(command: c.Command) -> int:
+    """The day on which a command was given; the earliest there is for one that does not say."""
+    return int(getattr(command, "now", 0)) // DAY
+
+
+async def make_day(connection: asyncpg.Connection, begin: str, day: int, *, is_ahead: bool = False) -> bool:
+    """False if `rest` has rows of that day already: then they stay together there. `is_ahead`: it has not begun."""
     if await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", partition_of("attempts", day)):
         return True
+    if is_ahead and await _is_rest_large(connection) and not await _prove_absent(connection, begin, day):
+        return False
     await connection.execute(begin)
     try:
         await connection.execute(f"SELECT pg_advisory_xact_lock({LOCK}); SET LOCAL lock_timeout = '{LONGEST_WAIT}'")
@@ -76,12 +89,45 @@ async def make_day(connection: asyncpg.Connection, begin: str, day: int) -> bool
                 continue
             await connection.execute(
                 f"CREATE TABLE {name} (LIKE {parent} INCLUDING DEFAULTS) WITH ({storage});"
-                f"ALTER TABLE {parent} ATTACH PARTITION {name} FOR VALUES FROM ({day * DAY}) TO ({(day + 1) * DAY})"
+                f"ALTER TABLE {parent} ATTACH PARTITION {name} FOR VALUES FROM ({day * DAY}) TO ({(day + 1) * DAY});"
+                f"ALTER TABLE {parent}_rest DROP CONSTRAINT IF EXISTS {_proof_of(day)}"
             )
         await connection.execute("COMMIT")
     except asyncpg.CheckViolationError:
         await connection.execute("ROLLBACK")
         return False
+    return True
+
+
+def _proof_of(day: int) -> str:
+    return partition_of("without", day)
+
+
+async def _is_rest_large(connection: asyncpg.Connection) -> bool:
+    sizes = " + ".join(f"pg_relation_size('{parent}_rest')" for parent in _PARENTS)
+    return bool(await connection.fetchval(f"SELECT {sizes} > $1", SCANNED_BYTES))
+
+
+async def _prove_absent(connection: asyncpg.Connection, begin: str, day: int) -> bool:
+    """Let `rest` have a checked constraint that it has no row of that day. False if it has some."""
+    wait, proof = f"SET LOCAL lock_timeout = '{LONGEST_WAIT}'", _proof_of(day)
+    tables = [f"{parent}_rest" for parent in _PARENTS]
+    drops = ";".join(f"ALTER TABLE {table} DROP CONSTRAINT IF EXISTS {proof}" for table in tables)
+    absent = f"CHECK (scheduled_at < {day * DAY} OR scheduled_at >= {(day + 1) * DAY})"
+    adds = ";".join(f"ALTER TABLE {table} ADD CONSTRAINT {proof} {absent} NOT VALID" for table in tables)
+    await connection.execute(f"{begin};{wait};{drops};{adds};COMMIT")
+    try:
+        for table in tables:
+            await connection.execute(
+                f"{begin};{wait};SET LOCAL statement_timeout = '{LONGEST_CHECK}';"
+                f"ALTER TABLE {table} VALIDATE CONSTRAINT {proof};COMMIT"
+            )
+    except asyncpg.PostgresError as error:
+        await connection.execute("ROLLBACK")
+        await connection.execute(f"{begin};{wait};{drops};COMMIT")
+        if isinstance(error, asyncpg.CheckViolationError):
+            return False
+        raise
     return True
 
 
