@@ -4,18 +4,12 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 ARGS   ?=
+SEED   ?=
 
-# First what may run side by side, then clusters, then the rest one by one. (5: nothing of that kind was asked for.)
-define pytest
-$(BIN)/python -m pytest -n 2 --dist loadfile -m '$(1) and not alone and not cluster' $(ARGS) || [ $$? -eq 5 ]
-$(BIN)/python -m pytest -n 2 --dist worksteal -m '$(1) and cluster' $(ARGS) || [ $$? -eq 5 ]
-$(BIN)/python -m pytest -m '$(1) and alone' $(ARGS) || [ $$? -eq 5 ]
-endef
-
-.PHONY: help setup run test check soak bench lock clean
+.PHONY: help setup run test check hard-test soak bench lock clean
 
 help:            ## Show this list
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
 
 setup: $(STAMP)  ## Install Duetime and its tools into .venv
 
@@ -30,18 +24,13 @@ run: setup       ## Serve on http://127.0.0.1:8080 (ARGS="--port 9000" adds flag
 	$(BIN)/duetime serve $(ARGS)
 
 test: setup      ## Everything that must hold: style, types, layers, and all tests
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
-	$(call pytest,not soak)
+	$(BIN)/python tests/run.py test $(ARGS)
 
 check: setup     ## The same without the slow tests: a few minutes
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
-	$(call pytest,not slow)
+	$(BIN)/python tests/run.py check $(ARGS)
+
+hard-test: setup ## All tests in random order on a machine kept busy (SEED=123 repeats an order)
+	$(BIN)/python tests/run.py hard $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 soak: setup      ## The long runs: many faults, for minutes (ARGS="-k kill" picks some)
 	$(BIN)/python -m pytest -m soak $(ARGS)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -28,7 +30,25 @@ HERE = Path(__file__).parent
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.relative_to(HERE).as_posix().startswith(ALONE):
+        if os.path.relpath(item.path, HERE).startswith(ALONE):
             item.add_marker(pytest.mark.alone)
         elif item.path.parent.name == "cluster":
             item.add_marker(pytest.mark.cluster)
+    if seed := os.environ.get("DUETIME_TEST_SEED"):
+        shuffle(items, random.Random(seed))
+
+
+def shuffle(items: list[pytest.Item], order: random.Random) -> None:
+    """Files in another order, and the tests within each: those of a file stay together, and share what it sets up."""
+    files = [list(tests) for _, tests in groupby(items, key=lambda item: item.path)]
+    order.shuffle(files)
+    for tests in files:
+        order.shuffle(tests)
+    items[:] = [item for tests in files for item in tests]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Tells tests/run.py what failed, for its summary."""
+    if path := os.environ.get("DUETIME_TEST_FAILED"):
+        reports = [*terminalreporter.stats.get("failed", ()), *terminalreporter.stats.get("error", ())]
+        Path(path).write_text("".join(f"{report.nodeid}\n" for report in reports))

@@ -15,9 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cluster.processes import Answer, Client, Server
+from seeds import IS_STEADY
 
 FUZZ = settings(
-    max_examples=300, derandomize=True, deadline=None, database=None,
+    max_examples=300, derandomize=IS_STEADY, deadline=None, database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )  # fmt: skip
 

@@ -20,8 +20,9 @@ from duetime.domain.cron.days import days_of_month
 from duetime.domain.errors import InvalidSchedule
 from duetime.domain.job import Dst
 from property import cron_samples as samples
+from seeds import IS_STEADY
 
-STEADY = settings(deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+STEADY = settings(deadline=None, derandomize=IS_STEADY, database=None, suppress_health_check=list(HealthCheck))
 MINUTE = timedelta(minutes=1)
 
 Test = Callable[[date], bool]

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from duetime.domain.cron import never_fires, next_after, parse
 from duetime.domain.job import Dst
 from property import cron_samples as samples
+from seeds import IS_STEADY
 
 HOUR = 3_600_000
-STEADY = settings(deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+STEADY = settings(deadline=None, derandomize=IS_STEADY, database=None, suppress_health_check=list(HealthCheck))
 COUNT = 20
 
 

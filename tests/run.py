@@ -1,0 +1,177 @@
+"""Runs the checks and the tests part by part. A part that fails stops no other; the summary at the end names what failed.
+
+python tests/run.py test|check|hard [--seed NUMBER] [what pytest is to know besides]
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NoReturn
+
+BIN = Path(sys.executable).parent
+NO_TESTS = 5  # pytest's exit code when nothing of that kind was asked for
+INTERRUPTED = 130
+MARKED = {"test": "not soak", "check": "not slow", "hard": "not soak"}
+
+# Hogs and the writer end with their parent, also when it is killed. They are told who that is: it may be gone before they ask.
+HOG = """
+import os, sys
+while os.getppid() == int(sys.argv[1]):
+    sum(range(100_000))
+"""
+WRITER = """
+import os, sys
+page, place = os.urandom(1 << 20), 0
+with open(sys.argv[2], "wb", buffering=0) as file:
+    while os.getppid() == int(sys.argv[1]):
+        file.seek(place % 64 << 20)
+        file.write(page)
+        os.fsync(file.fileno())
+        place += 1
+"""
+
+
+@dataclass
+class Part:
+    """One command. `codes` are the exit codes with which it has passed."""
+
+    name: str
+    command: list[str]
+    codes: tuple[int, ...] = (0,)
+    code: int | None = None
+    seconds: float = 0.0
+    failed: list[str] = field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        return self.code in self.codes
+
+
+def checks() -> list[Part]:
+    return [
+        Part("style", [str(BIN / "ruff"), "check", "."]),
+        Part("format", [str(BIN / "ruff"), "format", "--check", "."]),
+        Part("types", [str(BIN / "mypy")]),
+        Part("layers", [str(BIN / "lint-imports")]),
+    ]
+
+
+def tests(marked: str, arguments: Sequence[str]) -> list[Part]:
+    """First what may run side by side, then clusters, then the rest one by one (tests/conftest.py says which is which)."""
+
+    def part(name: str, marks: str, *options: str) -> Part:
+        command = [sys.executable, "-m", "pytest", *options, "-m", f"({marked}) and {marks}", *arguments]
+        return Part(name, command, (0, NO_TESTS))
+
+    return [
+        part("side by side", "not alone and not cluster", "-n", "2", "--dist", "loadfile"),
+        part("clusters", "cluster", "-n", "2", "--dist", "worksteal"),
+        part("alone", "alone"),
+    ]
+
+
+def run(part: Part, environment: dict[str, str]) -> None:
+    say(f"\n== {part.name}: {' '.join(part.command)}")
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        failed = Path(folder, "failed")
+        process = subprocess.Popen(part.command, env={**environment, "DUETIME_TEST_FAILED": str(failed)})
+        try:
+            part.code = process.wait()
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+        finally:
+            part.seconds = time.monotonic() - begun
+            part.failed = failed.read_text().splitlines() if failed.exists() else []
+
+
+def summary(parts: Sequence[Part]) -> str:
+    lines = ["", "== summary"]
+    for part in parts:
+        minutes, seconds = divmod(round(part.seconds), 60)
+        end = "ok" if part.passed else "not run" if part.code is None else f"FAILED (exit code {part.code})"
+        lines.append(f"{part.name:<14}{minutes:>3}:{seconds:02}  {end}")
+        lines += [f"    {name}" for name in part.failed]
+    return "\n".join(lines)
+
+
+@contextmanager
+def busy_machine() -> Iterator[None]:
+    """A hog for each core, and a writer that keeps the disk of the temporary files syncing."""
+    with tempfile.TemporaryDirectory() as folder:
+        parent = str(os.getpid())
+        commands = [[sys.executable, "-c", HOG, parent]] * (os.cpu_count() or 1)
+        commands.append([sys.executable, "-c", WRITER, parent, str(Path(folder, "written"))])
+        processes: list[subprocess.Popen[bytes]] = []
+        try:
+            processes += [subprocess.Popen(command) for command in commands]
+            yield
+            ended = [process.args for process in processes if process.poll() is not None]
+            if ended:
+                raise SystemExit(f"the machine was not kept busy to the end: {ended} ended by itself")
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def end(signum: int, _: object) -> NoReturn:
+    raise SystemExit(128 + signum)
+
+
+def run_all(parts: Sequence[Part], environment: dict[str, str]) -> int:
+    try:
+        for part in parts:
+            run(part, environment)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    finally:
+        say(summary(parts))
+    return 0 if all(part.passed for part in parts) else 1
+
+
+def run_hard(arguments: list[str], environment: dict[str, str]) -> int:
+    """All tests on a busy machine, in an order and with examples that the seed chooses."""
+    seed = random.randrange(2**32)
+    if arguments[:1] == ["--seed"]:
+        seed, arguments = int(arguments[1]), arguments[2:]
+    say(f"seed {seed}; the same again: make hard-test SEED={seed}")
+    parts = tests(MARKED["hard"], [f"--hypothesis-seed={seed}", *arguments])
+    try:
+        with busy_machine():
+            return run_all(parts, {**environment, "DUETIME_TEST_SEED": str(seed)})
+    finally:
+        say(f"seed {seed}")
+
+
+def main(arguments: Sequence[str]) -> int:
+    what, *others = arguments or [""]
+    if what not in MARKED:
+        say(str(__doc__))
+        return 2
+    signal.signal(signal.SIGTERM, end)
+    environment = dict(os.environ)
+    if what == "hard":
+        return run_hard(others, environment)
+    return run_all([*checks(), *tests(MARKED[what], others)], environment)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
