@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from patience import PATIENCE_SECONDS
+
 PATH = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
 
 
@@ -30,5 +32,5 @@ def child(module: Path, *arguments: str, **environment: str) -> Iterator[subproc
 def output_of(module: Path, *arguments: str, **environment: str) -> list[str]:
     """All that a child says until it ends by itself."""
     with child(module, *arguments, **environment) as process:
-        said, _ = process.communicate(timeout=30)
+        said, _ = process.communicate(timeout=PATIENCE_SECONDS)
         return said.splitlines()

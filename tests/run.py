@@ -1,4 +1,4 @@
-"""Runs the checks and the tests part by part. A part that fails stops no other; the summary at the end names what failed.
+"""Runs the checks and the tests part by part. A part that fails stops no other; the summary names what failed.
 
 python tests/run.py test|check|hard [--seed NUMBER] [what pytest is to know besides]
 """
@@ -23,7 +23,8 @@ NO_TESTS = 5  # pytest's exit code when nothing of that kind was asked for
 INTERRUPTED = 130
 MARKED = {"test": "not soak", "check": "not slow", "hard": "not soak"}
 
-# Hogs and the writer end with their parent, also when it is killed. They are told who that is: it may be gone before they ask.
+# Hogs and the writer end with their parent, also when it is killed. They are told who that is: when they ask, it may
+# be gone.
 HOG = """
 import os, sys
 while os.getppid() == int(sys.argv[1]):
@@ -67,7 +68,7 @@ def checks() -> list[Part]:
 
 
 def tests(marked: str, arguments: Sequence[str]) -> list[Part]:
-    """First what may run side by side, then clusters, then the rest one by one (tests/conftest.py says which is which)."""
+    """First what may run side by side, then clusters, then the rest alone. tests/conftest.py says which is which."""
 
     def part(name: str, marks: str, *options: str) -> Part:
         command = [sys.executable, "-m", "pytest", *options, "-m", f"({marked}) and {marks}", *arguments]

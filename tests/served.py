@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from patience import PATIENCE_SECONDS
+
 
 @contextmanager
 def served(folder: Path, database_url: str | None = None) -> Iterator[str]:
@@ -35,7 +37,7 @@ def served(folder: Path, database_url: str | None = None) -> Iterator[str]:
             yield json.loads(process.stdout.readline())["url"]
         finally:
             process.terminate()
-            code = process.wait(timeout=20)
+            code = process.wait(timeout=PATIENCE_SECONDS)
     assert code == 0
 
 

@@ -24,6 +24,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from api.person import FAR, Person
+from patience import PATIENCE_SECONDS
 
 HEADERS: dict[str, str] = {}  # of every request: who asks
 CONFIG = {
@@ -154,7 +155,7 @@ class Asker:
             case.body = harmless
         if case.path == "/api/v1/workers/poll" and isinstance(case.body, dict) and _is_wait(case.body):
             case.body = {**case.body, "wait_seconds": 0}  # whoever asks for less than there is waits for nothing
-        answer = case.call(self._url, self._session, HEADERS, timeout=10)
+        answer = case.call(self._url, self._session, HEADERS, timeout=PATIENCE_SECONDS)
         self.answers[f"{case.method} {case.path}", answer.status_code] += 1
         self._check(case, answer)
         is_json = answer.headers.get("content-type") == ["application/json"]

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 from api.person import FAR, OPEN
 from cluster.processes import Answer, Client, Receiver, Server, now_ms, wait_until
 from duetime.api.tokens import sign
+from patience import PATIENCE_SECONDS
 from store.postgres_server import fresh_database
 
 ORIGIN = "https://app.example.com"
@@ -87,7 +88,7 @@ class Known(Client):
     def following(self, path: str = "/events", last: str | None = None) -> Iterator[Iterator[Frame]]:
         """The frames of a stream. Inside the block the server is known to listen."""
         resume = {} if last is None else {"Last-Event-ID": last}
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS)
         connection.request("GET", f"/api/v1{path}", headers={**self.headers, "Accept": "text/event-stream", **resume})
         response = connection.getresponse()
         assert response.status == 200, response.read()

@@ -18,6 +18,7 @@ import pytest
 from api.people import FREE_ON_POSTGRESQL, FREE_ON_SQLITE, ORIGIN, Known, People
 from api.person import FAR, refused
 from cluster.processes import Answer, Client, Receiver, Server, wait_until
+from patience import PATIENCE_SECONDS
 
 JOB: dict[str, Any] = {"name": "a job", "schedule": FAR, "payload": {"url": "http://127.0.0.1:9/nobody"}}
 NO_ID = "0198c0de-1234-7abc-8def-0123456789ab"
@@ -70,7 +71,7 @@ def lacking(answer: Answer) -> dict[str, Any]:
 
 def head_of(client: Known, path: str, **headers: str) -> Answer:
     """Of an answer that does not end."""
-    connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=PATIENCE_SECONDS)
     connection.request("GET", f"/api/v1{path}", headers={**client.headers, **headers})
     response = connection.getresponse()
     answer = Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, b"")
@@ -353,7 +354,7 @@ class TestLimits:
         """Until no node holds any: the store then says that as many are taken as were used."""
         connection = await asyncpg.connect(server._settings["DATABASE_URL"])
         try:
-            deadline = time.monotonic() + 5
+            deadline = time.monotonic() + PATIENCE_SECONDS
             while True:
                 full_at = await connection.fetchval(
                     "SELECT full_at FROM limits WHERE (tenant, user_id, name) = ($1, $2, 'requests')", tenant, user_id

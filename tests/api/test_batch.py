@@ -9,6 +9,7 @@ import pytest
 
 from api.person import Person, refused
 from cluster.processes import Answer, wait_until
+from patience import PATIENCE_SECONDS
 
 NDJSON = "application/x-ndjson"
 
@@ -141,7 +142,7 @@ def test_lines_are_taken_as_they_come(person: Person) -> None:
     import http.client
 
     one = json.dumps(person.body()).encode() + b"\n"
-    connection = http.client.HTTPConnection("127.0.0.1", person.client.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", person.client.port, timeout=PATIENCE_SECONDS)
     connection.putrequest("POST", "/api/v1/jobs:batch")
     connection.putheader("Content-Type", NDJSON)
     connection.putheader("Transfer-Encoding", "chunked")

@@ -13,6 +13,7 @@ import pytest
 from api.person import Person, refused
 from cluster.processes import Client, wait_until
 from duetime.api.streams import MOST_FOLLOWERS
+from patience import PATIENCE_SECONDS
 
 
 class Event(NamedTuple):
@@ -24,7 +25,7 @@ class Event(NamedTuple):
 @contextmanager
 def following(client: Client, last: str | None = None) -> Iterator[Iterator[Event]]:
     """The events from now on, or after `last`. Inside the block the server is known to listen."""
-    connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=PATIENCE_SECONDS)
     connection.request("GET", "/api/v1/events", headers={} if last is None else {"Last-Event-ID": last})
     response = connection.getresponse()
     assert response.status == 200
@@ -92,7 +93,7 @@ def test_a_number_from_before_a_restart_says_that_some_were_lost(client: Client)
 
 def test_followers_are_bounded_and_make_room_when_they_go(client: Client) -> None:
     def status() -> int:
-        connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=PATIENCE_SECONDS)
         connection.request("GET", "/api/v1/events")
         opened.append(connection)
         return connection.getresponse().status

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cluster.processes import Answer, Client, Server
+from patience import PATIENCE_SECONDS
 from seeds import IS_STEADY
 
 FUZZ = settings(
@@ -318,7 +319,7 @@ def send_framed(client: Client, route: str, job: str, header: bytes, content: by
     """The answer, or None if there was none. `end`: hang up, once all is written."""
     method, path, _ = ROUTES[route]
     head = f"{method} /api/v1{path.replace('{job}', job)} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
-    with socket.create_connection(("127.0.0.1", client.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", client.port), timeout=PATIENCE_SECONDS) as connection:
         connection.sendall(head.encode() + header + b"\r\n\r\n" + content)
         if end:
             connection.shutdown(socket.SHUT_WR)

@@ -16,6 +16,7 @@ from duetime.domain.identity import EVERY_RIGHT, Caller, Right, Role, Tier
 from duetime.domain.keys import KEY_BYTES, hash_secret, make_key
 from duetime.ports.store import KeyRecord
 from duetime.testing import HandClock
+from patience import PATIENCE_SECONDS
 
 KEY_ID, SECRET, TOKEN = make_key(bytes(range(KEY_BYTES)))
 RECORD = KeyRecord(
@@ -289,7 +290,7 @@ async def test_a_use_that_was_refused_is_not_noted(keyring: Keyring, store: Fake
 async def test_noting_delays_nobody(keyring: Keyring, store: FakeStore) -> None:
     await keyring._record(KEY_ID)
     store.open.clear()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         assert await keyring.find(TOKEN)
     store.open.set()
     await keyring.stop()

@@ -8,13 +8,14 @@ import pytest
 
 from api.person import Person, refused
 from cluster.processes import Client
+from patience import PATIENCE_SECONDS
 
 SSE = "text/event-stream"
 END_OF_FIRST = (1 << 32) + 0xFFFFFFFF  # the number of what is said of the first attempt's end
 
 
 def follow(client: Client, execution_id: str, last: str | None = None) -> http.client.HTTPResponse:
-    connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=PATIENCE_SECONDS)
     headers = {"Accept": SSE} | ({} if last is None else {"Last-Event-ID": last})
     connection.request("GET", f"/api/v1/executions/{execution_id}/logs", headers=headers)
     response = connection.getresponse()

@@ -14,6 +14,7 @@ import uvicorn
 
 from duetime.api import protocol
 from duetime.api.protocol import BoundedProtocol
+from patience import PATIENCE_SECONDS
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 PIECE = b"x" * protocol.BODY_BYTES
@@ -80,7 +81,7 @@ async def streams(server: Server) -> AsyncIterator[Streams]:
 
 async def ended(reader: asyncio.StreamReader) -> bytes:
     """What came until the server closed the connection."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         try:
             return await reader.read()
         except ConnectionResetError:
@@ -159,7 +160,7 @@ async def test_an_answer_that_nobody_reads_is_not_waited_for(server: Server, pat
         await loop.sock_connect(client, ("127.0.0.1", server.port))
         await loop.sock_sendall(client, f"GET {path} HTTP/1.1\r\nHost: a\r\nConnection: {connection}\r\n\r\n".encode())
         assert await loop.sock_recv(client, 12) == b"HTTP/1.1 200"
-        await asyncio.wait_for(server.lost.wait(), 5)
+        await asyncio.wait_for(server.lost.wait(), PATIENCE_SECONDS)
 
 
 async def test_an_answer_that_is_read_slowly_is(streams: Streams) -> None:
@@ -202,7 +203,7 @@ async def test_an_answer_may_take_its_time_and_the_connection_is_kept(streams: S
     reader, writer = streams
     for _ in range(2):
         writer.write(b"POST /slow HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nok")
-        assert (await asyncio.wait_for(reader.readuntil(b"\r\n\r\nok"), 5)).startswith(b"HTTP/1.1 200")
+        assert (await asyncio.wait_for(reader.readuntil(b"\r\n\r\nok"), PATIENCE_SECONDS)).startswith(b"HTTP/1.1 200")
 
 
 @pytest.mark.parametrize("piece", [b"X-A: 1\r\n", b"X-A-very-long-value"])
@@ -217,4 +218,4 @@ async def test_many_requests_on_one_connection_are_not_one_large_head(streams: S
     reader, writer = streams
     for _ in range(30):
         writer.write(b"GET / HTTP/1.1\r\nHost: a\r\nX-A: %b\r\n\r\n" % (b"x" * 4000))
-        assert (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)).startswith(b"HTTP/1.1 200")
+        assert (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE_SECONDS)).startswith(b"HTTP/1.1 200")

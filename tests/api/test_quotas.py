@@ -16,6 +16,7 @@ import pytest
 from api.people import SETTINGS, Known, database, on_postgresql, token
 from api.person import FAR
 from cluster.processes import Server
+from patience import PATIENCE_SECONDS
 
 JOB = {"name": "a job", "schedule": FAR, "payload": {"url": "http://127.0.0.1:9/nobody"}}
 EMISSION = 864  # seconds a job, at a hundred a day
@@ -114,7 +115,7 @@ class TestRoom:
 
 
 def metrics(port: str) -> dict[str, float]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_SECONDS) as answer:
         lines = answer.read().decode().splitlines()
     return {name: float(value) for name, value in re.findall(r"^([^# ]+) ([0-9.e+]+)$", "\n".join(lines), re.MULTILINE)}
 

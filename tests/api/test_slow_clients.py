@@ -13,6 +13,7 @@ import pytest
 from api.person import FAR
 from cluster.processes import Client, Server
 from duetime.api import protocol
+from patience import PATIENCE_SECONDS
 
 _POST = (
     b"POST /api/v1/%b HTTP/1.1\r\nHost: 127.0.0.1\r\n"
@@ -27,7 +28,7 @@ SILENT_BODY = (_POST % b"jobs" + b'{"name"', b"")
 BATCH = (_POST % b"jobs:batch" + b'{"name"', b" ")
 NOWHERE = (_POST % b"nowhere", b"x")  # answered before its body has come
 CROWD = [HEAD] * 100 + [LINES] * 40 + [SILENT] * 20 + [BODY] * 40 + [SILENT_BODY] * 40 + [BATCH] * 40 + [NOWHERE] * 20
-PATIENCE_SECONDS = 2.0  # of the server: see hasty/sitecustomize.py
+PUT_UP_SECONDS = 2.0  # of the server: see hasty/sitecustomize.py
 DRIP_SECONDS = 0.3
 
 
@@ -75,12 +76,12 @@ async def ask_until(ended: asyncio.Event, client: Client) -> list[float]:
 async def test_a_crowd_that_drips_delays_nobody_and_is_let_go(hasty: Server) -> None:
     ended = asyncio.Event()
     asking = asyncio.create_task(ask_until(ended, hasty.client))
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         lasted = await asyncio.gather(*(dawdle(hasty.client.port, first, drop) for first, drop in CROWD))
     ended.set()
     took = await asking
-    assert max(lasted) < PATIENCE_SECONDS + 3
-    assert min(lasted) > PATIENCE_SECONDS / 2
+    assert max(lasted) < PUT_UP_SECONDS + 3
+    assert min(lasted) > PUT_UP_SECONDS / 2
     assert len(took) > 50
     assert took[len(took) // 2] < 0.05
     assert took[-1] < 1

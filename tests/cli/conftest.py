@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from duetime.cli.main import app
+from patience import PATIENCE_SECONDS
 from served import served, target
 
 _names = count(1)
@@ -58,7 +59,7 @@ class Duetime:
 
 def until(read: Callable[[], Any], reached: Callable[[Any], bool]) -> Any:
     """Reads again and again until it is so; a real server is elsewhere, and has no signal to wait on."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not reached(value := read()):
         assert time.monotonic() < deadline, value
         time.sleep(0.01)

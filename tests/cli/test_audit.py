@@ -12,6 +12,7 @@ from typing import Any
 import apsw
 import pytest
 
+from patience import PATIENCE_SECONDS
 from served import served
 from store.postgres_server import connected, fresh_database
 
@@ -19,7 +20,7 @@ DUETIME = [sys.executable, "-m", "duetime.cli.main"]
 
 
 def duetime(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*DUETIME, *arguments], capture_output=True, text=True, cwd=folder, timeout=60)
+    return subprocess.run([*DUETIME, *arguments], capture_output=True, text=True, cwd=folder, timeout=PATIENCE_SECONDS)
 
 
 def say(*arguments: str, folder: Path) -> Any:

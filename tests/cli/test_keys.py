@@ -21,6 +21,7 @@ from duetime.store.sqlite import SqliteStore
 from duetime.vault.aes import AesVault
 from duetime.vault.key_file import KeyFile
 from duetime.vault.keys import Key, make_key, parse_keys
+from patience import PATIENCE_SECONDS
 from samples import NOW, URL, new_job, spec
 from served import served
 from store.postgres_server import fresh_database
@@ -171,7 +172,7 @@ def test_a_node_does_not_start_on_keys_that_cannot_be_used(tmp_path: Path) -> No
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "encryption.keys").write_text("k1:s3cret")
     command = [sys.executable, "-m", "duetime.cli.main", "serve", "--port", "0", "--data", "data"]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False)
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     assert ended.returncode == 1
     assert "duetime: data/encryption.keys can't be used: " in ended.stderr
     assert "Traceback" not in ended.stderr

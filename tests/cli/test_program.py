@@ -20,6 +20,7 @@ import pytest
 from typer.main import get_command
 
 from duetime.cli.main import app
+from patience import PATIENCE_SECONDS
 from store.postgres_server import fresh_database
 
 PEM = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEA\n-----END PUBLIC KEY-----\n"
@@ -163,7 +164,7 @@ def test_serve_says_where_it_is_and_how_to_create_a_first_job(tmp_path: Path) ->
             check=False,
         )
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=PATIENCE_SECONDS) == 0
     text = "".join(said)
     url = text.split()[2]
     assert url.startswith("http://127.0.0.1:")
@@ -198,7 +199,7 @@ def test_serve_says_whether_one_must_prove_who_one_is(
             first = process.stdout.readline()
             process.send_signal(signal.SIGTERM)
             rest = process.stdout.read()
-            assert process.wait(timeout=20) == 0
+            assert process.wait(timeout=PATIENCE_SECONDS) == 0
         if flags:
             assert json.loads(first)["identity"] == identity
         else:
@@ -225,6 +226,6 @@ def test_a_node_that_is_asked_to_stop_as_soon_as_it_says_that_it_serves_stops_in
         assert process.stdout is not None
         process.stdout.readline()
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=20)
+        _, said = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0
     assert '"stopped"' in said

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from cli.conftest import Duetime, until
+from patience import PATIENCE_SECONDS
 from served import served
 
 JOBS = """
@@ -85,7 +86,7 @@ class TestWorker:
             assert scripting.run_until(job_id, "COMPLETED")["response"] == "42"
             assert "yearly" in scripting.ok("job", "list", "--name", "yearly")
             worker.terminate()
-            _, said = worker.communicate(timeout=20)
+            _, said = worker.communicate(timeout=PATIENCE_SECONDS)
             assert (worker.returncode, "warning" in said, "error" in said) == (0, False, False), said
         assert _get(scripting, "/workers") == {"workers": []}
 

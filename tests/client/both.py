@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Any
 
 from duetime.client import AsyncClient, AsyncListing, Client
+from patience import PATIENCE_SECONDS
 
 
 class Driven:
@@ -85,7 +86,7 @@ class Maker:
 
 def until(read: Callable[[], Any], reached: Callable[[Any], bool]) -> Any:
     """Reads again and again until it is so; a real server is elsewhere, and has no signal to wait on."""
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not reached(value := read()):
         assert time.monotonic() < deadline, value
         time.sleep(0.02)

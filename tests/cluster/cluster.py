@@ -13,6 +13,7 @@ from cluster.checker import AcknowledgedJob, History, Objectives, Report
 from cluster.database import Database
 from cluster.processes import Answer, Receiver, Server, now_ms, wait_until
 from cluster.scenario import Body, Scenario
+from patience import PATIENCE_SECONDS
 
 SHARDS = 64
 BATCH = 1000
@@ -95,7 +96,7 @@ class Cluster(Scenario):
 
     def insist(self, path: str, body: Body, key: str) -> Answer:
         """Ask one node after the other, with the same key, until one has done it."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < deadline:
             for name in list(self.nodes):
                 try:

@@ -15,9 +15,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from patience import PATIENCE_SECONDS
+
 T = TypeVar("T")
 
-START_SECONDS = 30.0
 _ROOTS = ("/health", "/docs", "/openapi", "/_")
 _SERVES = re.compile(r"http://127\.0\.0\.1:(\d+)")
 
@@ -32,7 +33,11 @@ def end_with_tests() -> None:
 
 
 def wait_until(condition: Callable[[], T], seconds: float, what: str, pause: float = 0.02) -> T:
-    """The first truthy answer of `condition`; AssertionError with `what` when it does not come in time."""
+    """The first truthy answer of `condition`; AssertionError with `what` when it never comes.
+
+    `seconds` is what an idle machine needs at most. It bounds a hang and asserts no speed: a busy machine gets more.
+    """
+    seconds = max(seconds, PATIENCE_SECONDS)
     deadline = time.monotonic() + seconds
     while True:
         found = condition()
@@ -59,7 +64,7 @@ class Answer(NamedTuple):
 class Client:
     """One connection a request: a kept one could be closed under us by a server that is meant to live."""
 
-    def __init__(self, port: int = 0, timeout: float = 15.0) -> None:
+    def __init__(self, port: int = 0, timeout: float = PATIENCE_SECONDS) -> None:
         self.port = port
         self.timeout = timeout
 
@@ -143,7 +148,7 @@ class Server:
 
     def start(self, environment: Mapping[str, str] | None = None, **settings: str) -> Server:
         self.launch(environment, **settings)
-        self.client.port = int(wait_until(self._serves, START_SECONDS, "the server serves", 0.005)[1])
+        self.client.port = int(wait_until(self._serves, PATIENCE_SECONDS, "the server serves", 0.005)[1])
         return self
 
     def _serves(self) -> re.Match[str] | None:
@@ -162,14 +167,15 @@ class Server:
         return self.process.poll()
 
     def wait(self, seconds: float) -> int:
+        """Its exit code. `seconds` bounds a hang, as those of `wait_until` do."""
         assert self.process is not None
-        return self.process.wait(seconds)
+        return self.process.wait(max(seconds, PATIENCE_SECONDS))
 
     def kill(self) -> None:
         """kill -9."""
         assert self.process is not None
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(PATIENCE_SECONDS)
 
     def signal(self, number: signal.Signals) -> None:
         assert self.process is not None
@@ -202,6 +208,6 @@ class Receiver:
 
     def close(self) -> None:
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(PATIENCE_SECONDS)
         if self.process.stdout is not None:
             self.process.stdout.close()

@@ -14,6 +14,7 @@ import pytest
 from cluster.checker import Objectives
 from cluster.processes import Server, now_ms, wait_until
 from cluster.scenario import LOST_ATTEMPTS, Scenario
+from patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.slow
 
@@ -103,7 +104,7 @@ def test_a_crash_at_a_named_point_loses_nothing(scenario: Scenario, crash_at: st
 def test_creates_that_a_kill_cuts_off_are_repeated_with_their_key_and_made_once(scenario: Scenario) -> None:
     server, clients, each = scenario.server.start(), 6, 80
     answers: dict[str, str] = {}
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_SECONDS
 
     def create(client: int) -> None:
         for number in range(each):
@@ -184,7 +185,7 @@ class TestSigterm:
 
     def test_a_follower_of_events_does_not_keep_it(self, server: Server) -> None:
         server.start(HTTP_SHUTDOWN_TIMEOUT="1s")
-        with socket.create_connection(("127.0.0.1", server.client.port), timeout=10) as follower:
+        with socket.create_connection(("127.0.0.1", server.client.port), timeout=PATIENCE_SECONDS) as follower:
             follower.sendall(b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
             answer = b""
             while b": following" not in answer:

@@ -13,6 +13,7 @@ import pytest
 from cluster.checker import Objectives, instant
 from cluster.processes import Answer, Receiver, Server, now_ms, wait_until
 from cluster.scenario import Scenario, acknowledged
+from patience import PATIENCE_SECONDS
 
 FAR = "2099-01-01T00:00:00Z"
 KILOBYTE = 1024
@@ -195,7 +196,9 @@ class TestTwoServers:
         second = Server(first.folder.parent / "second")
         command = [*first.process.args, "--port", str(first.client.port)]  # type: ignore[union-attr, misc]
         command[command.index(str(first.data))] = str(second.data)
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False, cwd=second.folder)
+        ended = subprocess.run(
+            command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False, cwd=second.folder
+        )
         assert ended.returncode == 1
         assert "duetime:" in ended.stderr
         assert "Traceback" not in ended.stderr

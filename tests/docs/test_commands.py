@@ -17,6 +17,7 @@ import pytest
 
 from cluster.processes import wait_until
 from docs.pages import ROOT, blocks
+from patience import PATIENCE_SECONDS
 from served import served, target
 
 
@@ -57,7 +58,7 @@ class Terminal:
             block = block.replace(written, real)
         ended = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", block], cwd=self._folder, env=self._environment, capture_output=True,
-            text=True, timeout=60, check=False,
+            text=True, timeout=PATIENCE_SECONDS, check=False,
         )  # fmt: skip
         assert ended.returncode == 0, f"{block}\n{ended.stdout}{ended.stderr}"
         return ended.stdout

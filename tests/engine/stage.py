@@ -20,6 +20,7 @@ from duetime.ports.vault import Vault
 from duetime.registry.embedded import EmbeddedRegistry
 from duetime.telemetry.events import EventHub
 from duetime.testing import HandClock, ScriptedExecutor
+from patience import PATIENCE_SECONDS
 from samples import TENANT, executions_of, job_of, new_job, one
 
 TURNS = 8  # of the event loop: more than any chain of callbacks between two waits of the engine
@@ -28,7 +29,7 @@ MOST_PAGES = 500  # more than any test has at one instant: a timer that goes on 
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for a fact, turning the event loop. Fails loudly if it never comes true."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not condition():  # noqa: ASYNC110 (the facts are of many kinds; no event stands for them all)
             await asyncio.sleep(0)
 

@@ -12,6 +12,7 @@ from duetime.domain.retry import LOST_ATTEMPTS
 from duetime.domain.states import ErrorType, State, Trigger
 from duetime.testing import ScriptedExecutor
 from engine.stage import Stage
+from patience import PATIENCE_SECONDS
 from samples import NOW, TENANT, add_run, spec
 
 FAILURE = Outcome(ErrorType.HTTP_ERROR, "404", 404)
@@ -68,7 +69,7 @@ async def test_the_next_one_starts_without_a_look_at_the_clock(stage: Stage, exe
         await stage.add_job(chained("b", "a"))
         await stage.add_job(chained("c", "b"))
         await run(stage, first)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await executor.until_started(3)
         assert began(executor) == ["a", "b", "c"]
         assert stage.clock.now() == NOW

@@ -16,6 +16,7 @@ from duetime.domain.payloads import PythonCall
 from duetime.domain.states import ErrorType, State
 from duetime.domain.work import Assignment, Ended, Joining, Note, Polling, Reported, Reporting, WorkClaim
 from engine.stage import Stage, until
+from patience import PATIENCE_SECONDS
 from samples import NOW, TENANT, spec
 
 ADD = "shop.add"
@@ -119,7 +120,7 @@ async def test_a_poll_that_waits_is_answered_as_soon_as_there_is_something(stage
     await until(lambda: bool(stage.engine.desk._polls.waiting()))
     await stage.add_job(call(ADD))
     await stage.turn_timer()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         assert len(await waiting) == 1
 
 

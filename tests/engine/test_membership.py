@@ -18,6 +18,7 @@ from duetime.registry.embedded import EmbeddedRegistry
 from duetime.registry.memory import MemoryRegistry
 from duetime.testing import HandClock
 from engine.stage import until
+from patience import PATIENCE_SECONDS
 
 TTL, MARGIN = 5.0, 1.0
 
@@ -402,7 +403,7 @@ async def test_it_beats_by_itself_and_a_leave_ends_the_loop(line: Line, clock: H
     assert line.calls == ["join", "take", "renew", "renew", "renew"]
     node.wake()  # a hint
     await until(lambda: len(line.calls) == 6)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await node.leave()
     assert line.calls[-1] == "leave"
     with pytest.raises(StaleWrite):

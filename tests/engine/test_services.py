@@ -16,6 +16,7 @@ from duetime.ports.store import ExecutionQuery, Store
 from duetime.telemetry.clock import SystemClock
 from duetime.testing import HandClock, ScriptedExecutor
 from engine.stage import Stage, until
+from patience import PATIENCE_SECONDS
 from samples import NOW, TENANT, add_job, add_run, spec
 
 
@@ -38,7 +39,7 @@ def service(clock: HandClock) -> Counting:
 
 
 async def in_time(deed: object) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await deed  # type: ignore[misc]
 
 

@@ -25,6 +25,7 @@ from duetime.ports.store import Store
 from duetime.testing import HandClock, ScriptedExecutor
 from engine.flaky import FlakyStore
 from engine.stage import Stage, until
+from patience import PATIENCE_SECONDS
 from samples import NOW, TENANT, new_job, spec
 
 
@@ -264,7 +265,7 @@ async def run_at_least(stage: Stage, count: int) -> None:
 async def turn_until(stage: Stage, condition: Callable[[], bool]) -> asyncio.Task[int]:
     """Turn the timer until this holds; answers the turn that is under way then."""
     turn = asyncio.ensure_future(stage.engine.timer.run_once())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not condition():
             if turn.done():
                 turn = asyncio.ensure_future(stage.engine.timer.run_once())

@@ -12,6 +12,7 @@ from duetime.domain.payloads import HttpRequest
 from duetime.executors.http import HttpExecutor
 from duetime.ports.executor import Task
 from executors.hostile import Hostile
+from patience import PATIENCE_SECONDS
 
 LOOPBACK = (ip_network("127.0.0.0/8"),)
 
@@ -62,7 +63,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         "-addext subjectAltName=DNS:hook.example -keyout key.pem -out certificate.pem"
     )
     try:
-        subprocess.run(command.split(), cwd=folder, check=True, capture_output=True, timeout=10)
+        subprocess.run(command.split(), cwd=folder, check=True, capture_output=True, timeout=PATIENCE_SECONDS)
     except FileNotFoundError:
         pytest.skip("openssl is not installed: TLS errors are not tested")
     return folder / "certificate.pem", folder / "key.pem"

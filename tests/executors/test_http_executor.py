@@ -19,6 +19,7 @@ from duetime.executors.pool import ConnectionPool
 from duetime.ports.executor import NotSent, Outcome, Task
 from executors.conftest import LOOPBACK
 from executors.hostile import Hostile
+from patience import PATIENCE_SECONDS
 
 MakeTask = Callable[..., Task]
 
@@ -104,7 +105,7 @@ async def test_nothing_is_sent_once_the_lease_is_in_doubt(
     assert len(connected) == 1
     while target.connections_open:
         target.gone.clear()
-        await asyncio.wait_for(target.gone.wait(), 2)
+        await asyncio.wait_for(target.gone.wait(), PATIENCE_SECONDS)
     assert (target.connections, len(target.received)) == (1, is_kept)
 
 
@@ -190,7 +191,7 @@ async def test_a_target_that_takes_too_long_times_out_and_is_cut_off(
     assert 0.15 < time.monotonic() - started < 1.5
     assert outcome.error_type is ErrorType.TIMEOUT
     assert outcome.error_message == "127.0.0.1 did not answer in full within 0.2 s."
-    await asyncio.wait_for(target.gone.wait(), 2)
+    await asyncio.wait_for(target.gone.wait(), PATIENCE_SECONDS)
 
 
 async def test_cancelling_an_attempt_cuts_its_connection(executor: HttpExecutor, target: Hostile, task: MakeTask):
@@ -199,7 +200,7 @@ async def test_cancelling_an_attempt_cuts_its_connection(executor: HttpExecutor,
     attempt.cancel()
     with pytest.raises(asyncio.CancelledError):
         await attempt
-    await asyncio.wait_for(target.gone.wait(), 2)
+    await asyncio.wait_for(target.gone.wait(), PATIENCE_SECONDS)
 
 
 async def test_an_endless_answer_is_read_up_to_its_bound_and_cut_off(
@@ -207,7 +208,7 @@ async def test_an_endless_answer_is_read_up_to_its_bound_and_cut_off(
 ):
     outcome = await executor.execute(task(target.url("/endless")))
     assert (outcome.http_status, outcome.response) == (200, "x" * 1000)
-    await asyncio.wait_for(target.gone.wait(), 2)
+    await asyncio.wait_for(target.gone.wait(), PATIENCE_SECONDS)
 
 
 async def test_a_gzip_bomb_is_not_inflated(executor: HttpExecutor, target: Hostile, task: MakeTask):
@@ -227,7 +228,7 @@ async def test_giant_headers_end_the_exchange(executor: HttpExecutor, target: Ho
         error_type=ErrorType.CONNECTION_ERROR,
         error_message="127.0.0.1 sent more than 64 kB of headers.",
     )
-    await asyncio.wait_for(target.gone.wait(), 2)
+    await asyncio.wait_for(target.gone.wait(), PATIENCE_SECONDS)
 
 
 @pytest.mark.parametrize("kind", ["garbage", "short", "chunk", "upgrade", "reset"])
@@ -312,7 +313,7 @@ async def test_a_tls_handshake_that_hangs_times_out(executor: HttpExecutor, task
     async with Hostile() as target:
         outcome = await executor.execute(task(f"https://127.0.0.1:{target.port}/", timeout_seconds=0.2))
         assert outcome.error_type is ErrorType.TIMEOUT
-        await asyncio.wait_for(target.gone.wait(), 2)
+        await asyncio.wait_for(target.gone.wait(), PATIENCE_SECONDS)
 
 
 async def test_idle_connections_are_bounded_in_number_and_age(target: Hostile):
@@ -326,7 +327,7 @@ async def test_idle_connections_are_bounded_in_number_and_age(target: Hostile):
     assert [connection.open for connection in opened] == [True, True, False]
     while target.connections_open:
         target.gone.clear()
-        await asyncio.wait_for(target.gone.wait(), 2)
+        await asyncio.wait_for(target.gone.wait(), PATIENCE_SECONDS)
     assert pool.take(place, ["127.0.0.1"]) is None
     pool.close()
 

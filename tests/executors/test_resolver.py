@@ -11,6 +11,7 @@ import pytest
 
 from duetime.executors.guard import BlockedTarget, Guard
 from duetime.executors.resolver import DnsError, Resolver, SystemLookup
+from patience import PATIENCE_SECONDS
 
 
 class Clock:
@@ -124,13 +125,13 @@ class TestSystemLookup:
 
         def slow(host: str, *_: object, **__: object) -> list[tuple[object, ...]]:
             begun.put(host)
-            gate.wait(10)
+            gate.wait(PATIENCE_SECONDS)
             return [(None, None, None, None, (f"192.0.2.{host}", 0))]
 
         monkeypatch.setattr(socket, "getaddrinfo", slow)
         lookup = SystemLookup(threads=2)
         asked = [asyncio.create_task(lookup(str(number))) for number in range(5)]
-        first = [await asyncio.to_thread(begun.get, timeout=10) for _ in range(2)]
+        first = [await asyncio.to_thread(begun.get, timeout=PATIENCE_SECONDS) for _ in range(2)]
         assert (first, begun.empty()) == (["0", "1"], True)
         asked[2].cancel()
         gate.set()
@@ -142,7 +143,7 @@ class TestSystemLookup:
         script = (
             "import asyncio, socket, threading\n"
             "from duetime.executors.resolver import SystemLookup\n"
-            "socket.getaddrinfo = lambda *_, **__: threading.Event().wait(60)\n"
+            "socket.getaddrinfo = lambda *_, **__: threading.Event().wait(600)\n"
             "async def main():\n"
             "    lookup = SystemLookup()\n"
             "    try:\n"
@@ -151,4 +152,4 @@ class TestSystemLookup:
             "        lookup.close()\n"
             "asyncio.run(main())\n"
         )
-        subprocess.run([sys.executable, "-c", script], check=True, timeout=15)
+        subprocess.run([sys.executable, "-c", script], check=True, timeout=PATIENCE_SECONDS)

@@ -29,6 +29,7 @@ from duetime.ports.executor import Task
 from executors.canary import EVERYWHERE, Canary
 from executors.name_server import NameServer
 from executors.ssrf_corpus import ALIASES, LOW_PORTS, NAMES, OWN_NAMES, End, Entry, corpus, same
+from patience import PATIENCE_SECONDS
 
 OWN_MACHINE = "DUETIME_TESTS_OWN_MACHINE" in os.environ
 LOOPBACKS = ("127.0.0.1", "127.0.0.2", "127.0.0.3", "127.1.2.3", "127.255.255.254", "::1")
@@ -186,7 +187,7 @@ def test_the_same_holds_on_a_machine_where_every_address_is_listened_on(tmp_path
     command = [*_own_machine(tmp_path), sys.executable, "-m", "pytest", "-p", "no:cacheprovider", __file__]
     result = subprocess.run(
         command, env={**os.environ, "DUETIME_TESTS_OWN_MACHINE": "1"}, cwd=Path(__file__).parents[2],
-        capture_output=True, text=True, timeout=120,
+        capture_output=True, text=True, timeout=PATIENCE_SECONDS,
     )  # fmt: skip
     assert result.returncode == 0, result.stdout + result.stderr
     assert "2 passed" in result.stdout

@@ -15,6 +15,7 @@ from duetime.executors.http import HttpExecutor
 from duetime.ports.executor import Outcome, Task
 from executors.conftest import LOOPBACK
 from executors.hostile import Hostile
+from patience import PATIENCE_SECONDS
 
 MakeTask = Callable[..., Task]
 
@@ -45,7 +46,7 @@ def test_a_hostile_target_has_the_same_outcome_on_uvloop(
             executor = HttpExecutor(allow=LOOPBACK)
             outcome = await executor.execute(task(target.url(path), timeout_seconds=0.3))
             await executor.stop()
-            await asyncio.wait_for(target.gone.wait(), 2)
+            await asyncio.wait_for(target.gone.wait(), PATIENCE_SECONDS)
             return outcome
 
     outcome = uvloop.run(scenario())
@@ -61,7 +62,7 @@ def test_cancelling_cuts_the_connection_on_uvloop(task: MakeTask):
             attempt.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await attempt
-            await asyncio.wait_for(target.gone.wait(), 2)
+            await asyncio.wait_for(target.gone.wait(), PATIENCE_SECONDS)
             await executor.stop()
 
     uvloop.run(scenario())

@@ -27,9 +27,9 @@ from duetime.domain.work import (
 from duetime.functions.registry import Registry
 from duetime.functions.source import SourceAway, SourceRefused, UnknownWorker
 from duetime.functions.worker import Worker
+from patience import PATIENCE_SECONDS
 
 NOW = 1_795_000_000_000
-PATIENCE_SECONDS = 20
 
 
 class Held(msgspec.Struct):

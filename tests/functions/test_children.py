@@ -13,7 +13,8 @@ from time import monotonic, sleep
 import pytest
 
 from functions.jobs import APP, app
-from functions.stage import PATIENCE_SECONDS, Stage, working
+from functions.stage import Stage, working
+from patience import PATIENCE_SECONDS
 from processes import child
 
 PROGRAM = Path(__file__).parent / "program.py"

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from duetime.ports.logs import Line, LogStore
+from patience import PATIENCE_SECONDS
 
 
 async def read_all(logs: LogStore, execution_id: str, after: int = 0, limit: int = 1000) -> list[Line]:
@@ -18,7 +19,7 @@ async def read_all(logs: LogStore, execution_id: str, after: int = 0, limit: int
 async def follow(logs: LogStore, execution_id: str, count: int, after: int = 0) -> list[Line]:
     """Wait and read until there are so many."""
     found: list[Line] = []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while len(found) < count:
             last = found[-1].number if found else after
             if await logs.wait(execution_id, last, 10):
@@ -28,7 +29,7 @@ async def follow(logs: LogStore, execution_id: str, count: int, after: int = 0) 
 
 async def until(condition: Callable[[], bool]) -> None:
     """For what another thread or server does, and nobody is told of."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not condition():  # noqa: ASYNC110 (there is no event)
             await asyncio.sleep(0.01)
 

@@ -11,6 +11,8 @@ from urllib.request import Request, urlopen
 
 from moto.server import ThreadedMotoServer
 
+from patience import PATIENCE_SECONDS
+
 
 class S3Server:
     def __init__(self) -> None:
@@ -35,7 +37,7 @@ class S3Server:
     def make_bucket(self) -> str:
         name = f"logs-{uuid.uuid4().hex}"
         request = Request(f"http://{self._host}:{self._port}/{name}", method="PUT")
-        with urlopen(request, timeout=20) as answer:
+        with urlopen(request, timeout=PATIENCE_SECONDS) as answer:
             assert answer.status == 200
         return name
 

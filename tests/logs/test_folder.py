@@ -21,6 +21,7 @@ from duetime.logs.folder import FolderLogs
 from duetime.ports.logs import Line, LogsUnusable
 from duetime.testing import HandClock
 from logs.reading import follow, read_all, texts, until
+from patience import PATIENCE_SECONDS
 from samples import NOW, new_id
 
 FIRST = 1 << 32
@@ -278,7 +279,7 @@ async def test_stopping_twice_or_before_the_start_does_nothing(folder: Path, clo
     await logs.stop()
     writer = logs.open(new_id(), 1)
     writer.write("stdout", "too late\n")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await writer.close()
 
 
@@ -290,7 +291,7 @@ async def test_a_disk_that_hangs_holds_up_no_run(folder: Path, clock: HandClock,
     released = threading.Event()
     busy = asyncio.get_running_loop().run_in_executor(logs._appender, released.wait)
     with capture_logs() as entries:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await written(logs, new_id(), "lost\n")
         released.set()
         await busy

@@ -20,6 +20,7 @@ from duetime.ports.logs import Line, LogsUnusable
 from duetime.testing import HandClock
 from logs.reading import follow, read_all, texts, until
 from logs.s3_server import S3Server
+from patience import PATIENCE_SECONDS
 from samples import NOW, new_id
 
 FIRST = 1 << 32
@@ -165,7 +166,7 @@ async def test_a_close_does_not_wait_for_a_store_that_is_away_and_the_log_comes_
         with s3_server.away():
             writer = logs.open(execution, 1)
             writer.write("stdout", "one\nand a half")
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 await writer.close()
         await until_said(entries, BACK)
     assert texts(await read_all(logs, execution)) == ["one", "and a half"]
@@ -179,7 +180,7 @@ async def test_what_a_stop_could_not_keep_is_counted(s3_server: S3Server, monkey
     await logs.start()
     with capture_logs() as entries, s3_server.away():
         logs.open(new_id(), 1).write("stdout", "one\ntwo\n")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await logs.stop()
     assert entries[0]["event"] == AWAY
     assert entries[-1] == {
@@ -239,5 +240,5 @@ def test_a_process_that_stops_its_logs_ends_well(tmp_path: Path):
     for _ in range(3):
         execution = new_id()
         command = [sys.executable, "-c", CHILD, f"file://{tmp_path}", execution]
-        assert subprocess.run(command, timeout=60, check=False).returncode == 0
+        assert subprocess.run(command, timeout=PATIENCE_SECONDS, check=False).returncode == 0
         assert names(tmp_path, execution) == ["00001-0000000001-0000000001-4.jsonl"]

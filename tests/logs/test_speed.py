@@ -12,6 +12,7 @@ from pathlib import Path
 from duetime.logs.folder import FolderLogs
 from duetime.telemetry.clock import SystemClock
 from logs.reading import read_all
+from patience import PATIENCE_SECONDS
 from samples import new_id
 
 LIMIT = 1024 * 1024
@@ -61,7 +62,7 @@ async def test_a_line_is_seen_here_within_50_ms_at_the_median(tmp_path: Path):
     for _ in range(50):
         writer.write("stdout", f"{time.perf_counter()}\n")
         await asyncio.sleep(0.005)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await reading
     await writer.close()
     await logs.stop()
@@ -91,7 +92,7 @@ async def test_a_hundred_attempts_of_a_hundred_lines_cost_little(tmp_path: Path)
 
 def test_a_flood_of_100_mb_costs_neither_time_nor_memory(tmp_path: Path):
     command = [sys.executable, "-c", FLOOD, str(tmp_path), new_id()]
-    answer = subprocess.run(command, timeout=120, check=True, capture_output=True, text=True).stdout
+    answer = subprocess.run(command, timeout=PATIENCE_SECONDS, check=True, capture_output=True, text=True).stdout
     seconds, growth = (float(part) for part in answer.split())
     growth *= 1 if sys.platform == "darwin" else 1024
     assert seconds < 1.0  # 0.04 s here

@@ -21,6 +21,7 @@ from duetime.store.postgres.partitions import list_days
 from duetime.store.sqlite import SqliteStore
 from duetime.telemetry.events import EventHub
 from duetime.testing import HandClock, ScriptedExecutor
+from patience import PATIENCE_SECONDS
 from promotion.source import OTHER, Silent, promotion, rows_of
 from samples import NOW, TENANT, entry_of, new_key, one, verified
 from snapshot import recount, snapshot, totals
@@ -179,7 +180,7 @@ async def test_unfinished_executions_run_once_and_what_ran_at_the_crash_is_taken
     assert len(opened) == unfinished
     await engine.start()
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not all([await _is_done(store, id) for id in opened]):
                 clock.advance(0.2)
                 await asyncio.sleep(0.02)

@@ -8,6 +8,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from patience import PATIENCE_SECONDS
+
 DUETIME = str(Path(sys.executable).with_name("duetime"))
 
 
@@ -18,8 +20,8 @@ def environment(**settings: str) -> dict[str, str]:
 
 def duetime(*arguments: str, cwd: Path, **settings: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [DUETIME, *arguments], env=environment(**settings), cwd=cwd, capture_output=True, text=True, timeout=120,
-        check=False, stdin=subprocess.DEVNULL,
+        [DUETIME, *arguments], env=environment(**settings), cwd=cwd, capture_output=True, text=True,
+        timeout=PATIENCE_SECONDS, check=False, stdin=subprocess.DEVNULL,
     )  # fmt: skip
 
 

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from patience import PATIENCE_SECONDS
+
 CODE = """
 import sys
 sys.stderr.isatty = lambda: {terminal}
@@ -24,7 +26,9 @@ except ValueError:
 @pytest.mark.parametrize("terminal", [True, False])
 def test_local_variables_are_not_shown(terminal: bool):
     code = CODE.format(terminal=terminal)
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True).stderr
+    shown = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True
+    ).stderr
     assert "a step failed" in shown
     assert "ValueError: went wrong" in shown
     assert "s3cret-of-ann" not in shown

@@ -21,6 +21,7 @@ import pytest
 
 from cluster.processes import Server
 from executors.script.watching import on_linux, python
+from patience import PATIENCE_SECONDS
 from work.workers import Asker
 
 pytestmark = [pytest.mark.slow, on_linux]
@@ -45,7 +46,7 @@ def fifo() -> Iterator[Path]:
 
 def events(server: Server, execution_id: str) -> Iterator[str]:
     """The stream of the log, as a browser reads it."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.client.port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", server.client.port, timeout=PATIENCE_SECONDS)
     connection.request("GET", f"/api/v1/executions/{execution_id}/logs", headers={"Accept": "text/event-stream"})
     for raw in connection.getresponse():
         if raw.startswith(b"data: "):
@@ -89,13 +90,13 @@ def self_paced(lines: Iterable[str], fifo: Path) -> None:
 
     thread = threading.Thread(target=read, daemon=True)
     thread.start()
-    assert seen.get(timeout=30)[0] == "ready"
+    assert seen.get(timeout=PATIENCE_SECONDS)[0] == "ready"
     waits = []
     with fifo.open("w", buffering=1) as script:
         for number in range(LINES):
             written_at = time.monotonic()
             script.write(f"line {number}\n")
-            line, seen_at = seen.get(timeout=10)
+            line, seen_at = seen.get(timeout=PATIENCE_SECONDS)
             assert line == f"line {number}"
             waits.append(seen_at - written_at)
     thread.join(30)

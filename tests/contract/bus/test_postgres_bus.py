@@ -11,6 +11,7 @@ import pytest
 from duetime.bus.local import LocalBus
 from duetime.bus.postgres import CHANNEL, PostgresBus
 from duetime.domain.hint import MOST_CANCELS, Hint
+from patience import PATIENCE_SECONDS
 from samples import NOW
 from store.postgres_server import connected, server_url
 from store.proxy import Proxy
@@ -27,7 +28,7 @@ class Listener:
         self._news.set()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not condition():
                 self._news.clear()
                 await self._news.wait()
@@ -55,7 +56,7 @@ async def two() -> AsyncIterator[tuple[Listener, Listener]]:
 async def _acquaint(one: Listener, other: Listener) -> None:
     """Hints are lost until both listen: say hello until it is heard."""
     for speaker, listener in ((one, other), (other, one)):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not listener.heard:
                 speaker.bus.send(Hint(waiting_at=0))
                 await asyncio.sleep(0.01)
@@ -121,7 +122,7 @@ async def test_what_is_no_hint_is_passed_over(two: tuple[Listener, Listener]):
 
 async def test_a_bus_that_cannot_be_reached_holds_up_neither_start_nor_stop():
     bus = PostgresBus("postgresql://nobody@127.0.0.1:9/nowhere")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await bus.start(lambda hint: None)
         bus.send(Hint(waiting_at=0))
         await bus.stop()

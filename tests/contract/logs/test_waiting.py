@@ -6,6 +6,7 @@ import asyncio
 
 from duetime.ports.logs import LogStore
 from logs.reading import follow, read_all, texts
+from patience import PATIENCE_SECONDS
 from samples import new_id
 
 FIRST = 1 << 32
@@ -16,7 +17,7 @@ async def test_a_wait_ends_at_once_if_there_are_lines(logs: LogStore, other: Log
     writer = logs.open(execution, 1)
     writer.write("stdout", "one\n")
     await writer.close()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         assert await logs.wait(execution, 0, 60)
         assert await other.wait(execution, 0, 60)
         assert await other.wait(execution, 0, 60)
@@ -40,7 +41,7 @@ async def test_a_line_written_here_ends_a_wait_here(logs: LogStore):
     waiting = asyncio.create_task(logs.wait(execution, 0, 60))
     await asyncio.sleep(0)
     writer.write("stdout", "one\n")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         assert await waiting
     assert texts(await follow(logs, execution, 1)) == ["one"]
 

@@ -17,6 +17,7 @@ from duetime.domain.ids import SHARDS
 from duetime.domain.lease import Holding
 from duetime.ports.registry import Registry
 from duetime.registry.postgres import SQL
+from patience import PATIENCE_SECONDS
 
 ALL = tuple(range(SHARDS))
 TIMER = ("timer",)
@@ -35,7 +36,7 @@ async def gate(world: PostgresWorld, registry: Registry) -> AsyncIterator[Any]:
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not await condition():  # noqa: ASYNC110 (the facts are the server's; it sends no event)
             await asyncio.sleep(0.005)  # between two looks, not instead of one
 

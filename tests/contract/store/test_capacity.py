@@ -18,6 +18,7 @@ from duetime.ports.store import AuditQuery, JobQuery, Store
 from duetime.store.sqlite import SqliteStore
 from duetime.store.sqlite.blocks import load_migrations
 from duetime.store.sqlite.connection import FILE_NAME
+from patience import PATIENCE_SECONDS
 from processes import child
 from samples import NOW, TENANT, add_job, add_run, change_of, new_id, new_job, one, spec, verified
 
@@ -249,7 +250,7 @@ async def test_a_crash_around_a_commit_leaves_load_jobs_and_audit_as_one(
     make_store: MakeStore, raw: Raw, backend: str, tmp_path: Path, point: str
 ):
     with child(CHILD, backend, str(tmp_path), "storm", DUETIME_CRASH_AT=f"{point}:15") as process:
-        process.communicate(timeout=30)
+        process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == -9
     store = make_store()
     await store.start()

@@ -12,6 +12,7 @@ from duetime.domain import commands as c
 from duetime.domain.errors import Overloaded
 from duetime.domain.instants import MINUTE
 from duetime.ports.store import JobQuery
+from patience import PATIENCE_SECONDS
 from processes import child
 from samples import NOW, TENANT, add_job, add_run, ended, finish, fire, job_of, new_job, one, spec
 from snapshot import recount, snapshot, totals
@@ -92,7 +93,7 @@ async def test_a_crash_around_a_commit_leaves_all_of_it_or_nothing(
     make_store: MakeStore, backend: str, tmp_path: Path, point: str
 ):
     with child(CHILD, backend, str(tmp_path), "create", DUETIME_CRASH_AT=f"{point}:5") as process:
-        said, _ = process.communicate(timeout=30)
+        said, _ = process.communicate(timeout=PATIENCE_SECONDS)
     acknowledged = said[: said.rfind("\n") + 1].split()[1:]
     assert process.returncode == -9
 

@@ -21,6 +21,7 @@ from duetime.ports.store import JobQuery
 from duetime.store.sqlite import SqliteStore, StoreUnusable
 from duetime.store.sqlite.blocks import load_blocks, load_migrations
 from duetime.store.sqlite.connection import FILE_NAME, migrate, open_connection
+from patience import PATIENCE_SECONDS
 from processes import child, output_of
 from samples import (
     NOW,
@@ -239,7 +240,9 @@ async def test_a_kill_during_a_migration_is_carried_on_at_the_next_start(tmp_pat
     folder.mkdir()
     command = [sys.executable, "-c", KILLED_WHILE_MIGRATING, str(folder), str(statement)]
     ended = await asyncio.create_subprocess_exec(*command)
-    assert await asyncio.wait_for(ended.wait(), 30) == -9, "the migration has fewer statements than this test thinks"
+    assert await asyncio.wait_for(ended.wait(), PATIENCE_SECONDS) == -9, (
+        "the migration has fewer statements than this test thinks"
+    )
     store = SqliteStore(folder)
     await store.start()
     await add_job(store)

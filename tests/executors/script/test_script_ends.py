@@ -114,7 +114,7 @@ async def test_kill_9_of_the_node_leaves_no_orphan(folder: Path):
     finally:
         node.kill()
         node.wait()
-    await until(lambda: alive(seconds, str(folder)) == [], seconds=2)
+    await until(lambda: alive(seconds, str(folder)) == [])
     assert os.listdir(folder) == []
 
 
@@ -128,7 +128,7 @@ async def test_kill_9_of_node_and_keeper_together_leaves_no_orphan(folder: Path)
     finally:
         node.kill()
         node.wait()
-    await until(lambda: alive(seconds, str(folder)) == [], seconds=2)
+    await until(lambda: alive(seconds, str(folder)) == [])
     assert os.listdir(folder) == []
 
 
@@ -185,7 +185,7 @@ async def test_a_script_that_loses_its_warden_fails_and_leaves_nothing(
     outcome = await running
     assert outcome.error_type is ErrorType.INTERNAL_ERROR
     assert "watched over the script" in (outcome.error_message or "")
-    await until(lambda: alive(seconds, one.execution_id) == [], seconds=2)
+    await until(lambda: alive(seconds, one.execution_id) == [])
     assert (await other).exit_code == 0
 
 
@@ -199,7 +199,7 @@ async def test_a_script_that_loses_keeper_and_warden_does_not_outlive_them(
     os.kill(keeper, signal.SIGKILL)
     os.kill(int(log.text().split()[1]), signal.SIGKILL)
     assert (await running).error_type is ErrorType.INTERNAL_ERROR
-    await until(lambda: alive(one.execution_id) == [], seconds=2)
+    await until(lambda: alive(one.execution_id) == [])
 
 
 async def test_a_keeper_that_does_not_answer_is_replaced(

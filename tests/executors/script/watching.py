@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from duetime.ports.logs import Stream
+from patience import PATIENCE_SECONDS
 
 on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc and sub-reapers")
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a script a user of its own")
@@ -71,10 +72,10 @@ def exists(pid: int | None) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
-async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
+async def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
-        assert time.monotonic() < deadline, "it did not come to that in time"
+        assert time.monotonic() < deadline, "it never came to that"
         await asyncio.sleep(0.005)
 
 

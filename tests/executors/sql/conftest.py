@@ -18,6 +18,7 @@ from duetime.domain.execution import ErrorType, Outcome, Trigger
 from duetime.domain.payloads import SqlQuery
 from duetime.executors.sql import OwnDatabase, SqlExecutor, SqlLimits
 from duetime.ports.executor import Task
+from patience import PATIENCE_SECONDS
 from store.postgres_server import connected, server_url, url_of
 from store.proxy import Proxy
 
@@ -68,8 +69,8 @@ def sentence_of(outcome: Outcome, error_type: ErrorType) -> str:
     return outcome.error_message
 
 
-async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 10.0) -> None:
-    async with asyncio.timeout(seconds):
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not await condition():  # noqa: ASYNC110 (the server tells nobody)
             await asyncio.sleep(0.01)
 

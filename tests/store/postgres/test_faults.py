@@ -18,6 +18,7 @@ from duetime.domain.states import State
 from duetime.ports.store import JobQuery, Store
 from duetime.store.postgres import PostgresStore, StoreUnusable
 from duetime.store.postgres.writer import LANES, MOST_COMMANDS_A_COMMIT
+from patience import PATIENCE_SECONDS
 from samples import NOW, TENANT, add_job, add_run, claim, decide, executions_of, fire, job_of, new_job, one, spec
 from snapshot import recount, totals
 from store.proxy import Proxy
@@ -127,7 +128,7 @@ async def test_a_backend_that_ends_in_the_middle_of_a_write_leaves_nothing_and_i
 async def waiting_for(session: asyncpg.Connection, but: int = 0) -> int:
     """The backend that waits for a lock of this session."""
     query = "SELECT pid FROM pg_stat_activity WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid)) AND pid <> $1"
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while (pid := await session.fetchval(query, but)) is None:
             await session.execute("SELECT pg_stat_clear_snapshot()")  # a transaction sees the same until then
     return int(pid)

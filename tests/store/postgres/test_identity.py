@@ -19,6 +19,7 @@ from duetime.ports.store import AuditQuery, ExecutionQuery, JobQuery
 from duetime.store.postgres import PostgresStore
 from duetime.store.postgres.blocks import load_migrations, statement
 from duetime.store.postgres.filters import list_executions, list_jobs
+from patience import PATIENCE_SECONDS
 from samples import NOW, TENANT, add_job, change_of, entry_of, new_job, new_key, one, spec, verified
 from store.postgres_server import connected, fresh_database
 
@@ -50,7 +51,7 @@ async def test_a_create_waits_for_another_of_its_user_that_is_under_way_and_sees
     async with session.transaction():
         await session.execute("UPDATE limits SET full_at = $1", full_at)
         create = asyncio.ensure_future(one(store, c.CreateJobs(NOW, (new_job(),), quota=QUOTA)))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not await session.fetchval("SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted)"):
                 assert not create.done(), "it did not wait"
     assert isinstance(await create, QuotaExceeded)
@@ -170,7 +171,7 @@ async def test_those_who_add_wait_near_a_limit_and_others_do_not(limited: Any, s
     async with session.transaction():
         await session.execute("SELECT pg_advisory_xact_lock(hashtextextended('duetime room', 0))")
         create = asyncio.ensure_future(one(node, c.CreateJobs(NOW, (new_job(),))))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not await session.fetchval("SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted)"):
                 assert not create.done(), "it did not take its turn"
         assert await one(node, c.PauseJob(NOW, TENANT, job_id, "ann", "")) == "PAUSED"
@@ -189,7 +190,7 @@ async def test_two_reseals_of_a_job_at_once_leave_the_load_right(
             asyncio.ensure_future(one(node, c.Reseal(((job_id, 1, spec(description="x" * size)),))))
             for node, size in ((store, 100), (other, 1000))
         ]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while await session.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted") < 2:
                 assert not any(one.done() for one in sealing)
     assert await asyncio.gather(*sealing) == [1, 1]

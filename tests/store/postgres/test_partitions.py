@@ -13,6 +13,7 @@ from duetime.store.postgres import PostgresStore, partitions
 from duetime.store.postgres.partitions import drop_day, list_days, partition_of
 from duetime.store.postgres.schema import LOCK
 from duetime.store.postgres.statements import Statements
+from patience import PATIENCE_SECONDS
 from samples import NOW, TENANT, add_job, add_run, claim, ended, execution, finish, fire, one, spec
 from snapshot import recount, totals
 from store.postgres_server import connected
@@ -76,7 +77,7 @@ async def test_one_that_needs_a_day_waits_for_whoever_is_making_it(store: Postgr
         await session.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
         adding = asyncio.ensure_future(add_run(store, job_id, FAR))
         waiting = "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)"
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not adding.done() and not await session.fetchval(waiting):
                 pass
         assert not adding.done()
@@ -89,7 +90,7 @@ async def test_a_day_that_cannot_be_made_now_holds_nobody_up(store: PostgresStor
     job_id = await add_job(store)
     async with session.transaction():
         await session.fetch("SELECT count(*) FROM executions_rest")
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             made = await add_run(store, job_id, FAR)
             await add_run(store, job_id, FAR)
     assert await in_rest(session) == 2
@@ -254,7 +255,7 @@ async def test_an_execution_that_ends_stays_in_its_page(url: str, session: async
     _, runs = await fire(store, node, NOW)
     await finish(store, node, NOW, *map(ended, runs))
     await store.stop()  # a backend that ends hands in its figures
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while (after := await session.fetchrow(figures))[0] < before[0] + 40:
             pass
     assert after[1] - before[1] >= 38, "at most a row or two at the end of a page may have had to move"

@@ -17,6 +17,7 @@ from duetime.domain.instants import DAY, HOUR, MINUTE
 from duetime.domain.job import JobStatus
 from duetime.domain.states import State
 from duetime.store.postgres import PostgresStore
+from patience import PATIENCE_SECONDS
 from samples import (
     NOW,
     TENANT,
@@ -54,7 +55,7 @@ async def waiters(session: asyncpg.Connection) -> int:
 
 async def until_waiting(session: asyncpg.Connection, count: int, *writes: asyncio.Future[Any]) -> None:
     """Until so many of the stores' backends wait, or one of the writes is through."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while await waiters(session) < count and not any(write.done() for write in writes):
             pass
 
