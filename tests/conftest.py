@@ -24,7 +24,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # What these measure, or do to the machine, wants it for themselves. Clusters mostly wait, and may be two at a time; all
 # others run side by side.
-ALONE = ("work", "executors/script", "unit/cron/test_zone_names.py", "unit/cron/test_next.py")
+ALONE = ("work", "executors/script")
 HERE = Path(__file__).parent
 
 

@@ -48,11 +48,19 @@ class Person:
 
         return wait_until(ended, 10, f"{count} executions have ended")
 
+    def wait_for_execution(self, execution_id: str, state: str) -> None:
+        """Until this execution has come to that state."""
+        reached = lambda: self._read(f"/executions/{execution_id}")["execution"]["state"] == state  # noqa: E731
+        wait_until(reached, 10, f"{execution_id} is {state}")
+
     def wait_for_state(self, job_id: str, state: str) -> dict[str, Any]:
+        """The execution of a job that has had no other, once it has come to that state."""
+
         def reached() -> list[dict[str, Any]]:
             return [row for row in self.executions(job_id) if row["state"] == state]
 
-        return wait_until(reached, 10, f"an execution is {state}")[0]
+        (found,) = wait_until(reached, 10, f"an execution is {state}")
+        return found
 
     def fail(self, **fields: Any) -> tuple[str, str]:
         """A job whose only run failed for good, and that run."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
+from collections.abc import Coroutine
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,7 +15,7 @@ from duetime.domain.ids import execution_id
 from duetime.domain.job import PythonJob
 from duetime.domain.payloads import PythonCall
 from duetime.domain.states import Trigger
-from duetime.engine.dispatcher import Dispatcher, Limits
+from duetime.engine.dispatcher import Dispatcher, Limits, Target
 from duetime.ports.executor import NotSent
 from engine.stage import until
 from samples import NOW, TENANT, new_id, spec
@@ -78,14 +79,24 @@ async def test_a_waiting_run_that_is_cancelled_ends_at_once_and_never_begins():
 async def test_a_node_without_room_waits_once_and_not_for_each_endpoint():
     attempts = Attempts(Limits(capacity=4), hold=True)
     attempts.dispatcher.offer([run_of(number, endpoint=number) for number in range(4)])
-    begun = time.perf_counter()
-    for endpoint in range(100, 120):
+    assert (TENANT, 100) in await attempts.dispatcher.admit({(TENANT, 100): 1}, 0.05)
+    for endpoint in range(101, 120):
         target = (TENANT, endpoint)
-        assert target in await attempts.dispatcher.admit({target: 1}, 0.05)
-    assert time.perf_counter() - begun < 0.5
+        assert target in without_waiting(attempts.dispatcher.admit({target: 1}, 0.05))
     attempts.let_go()
     await until(lambda: attempts.dispatcher.room() == 4)
     assert await attempts.dispatcher.admit({(TENANT, 100): 1}, 0.05) == frozenset()
+
+
+def without_waiting(asked: Coroutine[Any, Any, frozenset[Target]]) -> frozenset[Target]:
+    """The answer, if it comes in the same turn of the loop."""
+    try:
+        asked.send(None)
+    except StopIteration as answered:
+        found: frozenset[Target] = answered.value
+        return found
+    asked.close()
+    raise AssertionError("it waited")
 
 
 @pytest.mark.parametrize("held", [True, False])
@@ -355,20 +366,17 @@ async def test_an_endpoint_is_not_called_more_often_than_its_rate(rate: float, c
 
 
 async def test_an_endpoint_that_has_spent_its_rate_delays_no_other():
-    attempts = Paced(Limits(concurrency=4, rate=10.0))
+    attempts = Paced(Limits(concurrency=4, rate=0.01))
     attempts.dispatcher.offer([run_of(number) for number in range(100)])
-    begun = asyncio.get_running_loop().time()
     attempts.dispatcher.offer([run_of(1000 + endpoint, endpoint) for endpoint in range(2, 52)])
     await until(lambda: len(attempts.at) == 51)
-    assert len(attempts.at[1]) < 40
-    waits = [at[0] - begun for endpoint, at in attempts.at.items() if endpoint != 1]
-    assert sorted(waits)[25] < 0.05, "at once, and not in turns with it"
+    assert len(attempts.at[1]) == 1, "its second may go in 100 seconds: nobody else has waited for that"
     never_started, _ = await attempts.dispatcher.drain(0)
     assert len(never_started) + len(attempts.begun) == 150
 
 
 async def test_a_rate_below_one_lets_one_go_and_the_next_wait():
-    attempts = Attempts(Limits(rate=0.5))
+    attempts = Attempts(Limits(rate=0.01))
     runs = [run_of(number) for number in range(3)]
     attempts.dispatcher.offer(runs)
     await until(lambda: attempts.dispatcher.waiting() == 2 and not attempts.dispatcher.running())
@@ -396,7 +404,7 @@ async def test_a_run_that_is_cancelled_while_it_waits_for_its_turn_costs_none(mo
 
 async def test_those_parked_for_a_place_go_on_when_the_one_that_had_it_waits_for_its_rate():
     """One tenant has one place. The run that could take it must wait for its endpoint's rate: the next one takes it."""
-    attempts = Attempts(Limits(tenant=1, rate=0.5), hold=True)
+    attempts = Attempts(Limits(tenant=1, rate=0.01), hold=True)
     first, same, other = run_of(1, endpoint=1), run_of(2, endpoint=1), run_of(3, endpoint=2)
     attempts.dispatcher.offer([first, same, other])
     await until(lambda: attempts.begun == [first])
@@ -406,7 +414,7 @@ async def test_those_parked_for_a_place_go_on_when_the_one_that_had_it_waits_for
 
 
 async def test_whoever_comes_later_does_not_overtake_those_that_wait(monkeypatch: pytest.MonkeyPatch):
-    attempts = Attempts(Limits(rate=0.5))
+    attempts = Attempts(Limits(rate=0.01))
     pace = attempts.dispatcher._pace
     assert pace is not None
     runs = [run_of(number) for number in range(4)]
@@ -421,7 +429,7 @@ async def test_whoever_comes_later_does_not_overtake_those_that_wait(monkeypatch
 
 
 async def test_what_is_not_sent_at_all_waits_for_no_rate():
-    attempts = Attempts(Limits(rate=0.5))
+    attempts = Attempts(Limits(rate=0.01))
     attempts.dispatcher.is_held = lambda run: True
     runs = [run_of(number) for number in range(20)]
     attempts.dispatcher.offer(runs)
@@ -429,7 +437,7 @@ async def test_what_is_not_sent_at_all_waits_for_no_rate():
 
 
 async def test_what_runs_here_and_calls_nobody_has_no_rate():
-    attempts = Attempts(Limits(rate=0.5))
+    attempts = Attempts(Limits(rate=0.01))
     job = PythonJob(name="f", schedule="every 1m", payload=PythonCall("f"))
     runs = [msgspec.structs.replace(run_of(number), spec=job) for number in range(5)]
     attempts.dispatcher.offer(runs)
