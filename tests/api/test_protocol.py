@@ -19,6 +19,7 @@ from patience import PATIENCE_SECONDS
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 PIECE = b"x" * protocol.BODY_BYTES
 LARGE = 32 * 1024 * 1024  # more than the buffers of two sockets hold
+SLOWLY_SECONDS = 1.5  # all of it takes longer than that, and each piece a small part: a busy machine is slow, too
 
 
 class Server(uvicorn.Server):
@@ -111,14 +112,15 @@ async def test_a_body_that_falls_silent_is_not_waited_for(streams: Streams) -> N
     assert await ended(reader) == b""
 
 
-async def test_a_body_that_comes_slowly_is(streams: Streams) -> None:
+async def test_a_body_that_comes_slowly_is(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "BODY_SECONDS", SLOWLY_SECONDS)
     reader, writer = streams
     head = b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
-    writer.write(head % len(PIECE * 10))
-    for _ in range(10):
+    writer.write(head % len(PIECE * 12))
+    for _ in range(12):
         writer.write(PIECE)
-        await asyncio.sleep(0.06)
-    assert (await ended(reader)).endswith(b"\r\n\r\n" + PIECE * 10)
+        await asyncio.sleep(SLOWLY_SECONDS / 10)
+    assert (await ended(reader)).endswith(b"\r\n\r\n" + PIECE * 12)
 
 
 async def drip(streams: Streams) -> bytes:
@@ -163,13 +165,14 @@ async def test_an_answer_that_nobody_reads_is_not_waited_for(server: Server, pat
         await asyncio.wait_for(server.lost.wait(), PATIENCE_SECONDS)
 
 
-async def test_an_answer_that_is_read_slowly_is(streams: Streams) -> None:
+async def test_an_answer_that_is_read_slowly_is(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "BODY_SECONDS", SLOWLY_SECONDS)
     reader, writer = streams
     writer.write(b"GET /large HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
     await reader.readuntil(b"\r\n\r\n")
     for _ in range(32):
         await reader.readexactly(LARGE // 32)
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(SLOWLY_SECONDS / 25)
     assert await ended(reader) == b""
 
 

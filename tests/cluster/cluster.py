@@ -30,6 +30,11 @@ class Cluster(Scenario):
         self._settings = {"DATABASE_URL": database.url, "LOG_LEVEL": "info", **settings}
         super().__init__(self.add("a"), receiver)
 
+    @property
+    def lease(self) -> float:
+        """Seconds."""
+        return float(self._settings["NODE_LEASE_SECONDS"].rstrip("s"))
+
     def add(self, name: str, **settings: str) -> Server:
         """A node, not started yet."""
         node = Server(self._folder / name, **{**self._settings, "NODE_NAME": name, **settings})
@@ -114,7 +119,6 @@ class Cluster(Scenario):
         bodies = [self.at(first_at + round(number * step), path, **fields) for number in range(count)]
         for begin in range(0, count, BATCH):
             self.create_batch(bodies[begin : begin + BATCH])
-        assert now_ms() < first_at, "the machine was too busy to create the jobs before the first was due"
 
     # What came of it
 

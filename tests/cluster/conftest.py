@@ -8,7 +8,7 @@ import pytest
 from cluster.cluster import Cluster
 from cluster.database import Database, Postgres
 from cluster.gate import Gate
-from cluster.processes import Receiver, Server
+from cluster.processes import Receiver, Server, slowness
 from cluster.scenario import Scenario
 
 
@@ -48,8 +48,9 @@ def database(postgres: Postgres) -> Iterator[Database]:
 
 @pytest.fixture
 def cluster(tmp_path: Path, receiver: Receiver, database: Database) -> Iterator[Cluster]:
-    """Nodes with leases of two seconds, none of them started yet."""
-    cluster = Cluster(tmp_path, receiver, database, NODE_LEASE_SECONDS="2s", DB_OP_TIMEOUT="1s")
+    """Nodes with leases of two seconds, or more on a busy machine; none of them started yet."""
+    settings = {"NODE_LEASE_SECONDS": f"{2 * slowness.factor:.1f}s", "DB_OP_TIMEOUT": f"{slowness.factor:.1f}s"}
+    cluster = Cluster(tmp_path, receiver, database, **settings)
     yield cluster
     cluster.close()
 
@@ -57,7 +58,7 @@ def cluster(tmp_path: Path, receiver: Receiver, database: Database) -> Iterator[
 @pytest.fixture
 def soak_cluster(tmp_path: Path, receiver: Receiver, database: Database) -> Iterator[Cluster]:
     """The same with the settings that people have."""
-    cluster = Cluster(tmp_path, receiver, database)
+    cluster = Cluster(tmp_path, receiver, database, NODE_LEASE_SECONDS="5s")
     yield cluster
     cluster.close()
 

@@ -21,13 +21,15 @@ from typing import Any
 
 import asyncpg
 
+from patience import PATIENCE_SECONDS
+
 SETTINGS = {
     "fsync": "off",  # a test needs no disk that survives the power going; what was committed survives a kill
     "autovacuum_naptime": "1h",
     "restart_after_crash": "on",
     "max_connections": "100",
 }
-LET_IN_SECONDS = 20.0
+LET_IN_SECONDS = PATIENCE_SECONDS
 
 
 class Postgres:
@@ -62,8 +64,8 @@ class Postgres:
         command = [str(self._server.bin_path / "pg_ctl"), "-w", "-D", str(self._folder), *arguments]
         # No pipes: the server would inherit them, and whoever reads them would wait for its end.
         ended = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60,
-            check=False, user=self._server.system_user, cwd="/",
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            timeout=PATIENCE_SECONDS, check=False, user=self._server.system_user, cwd="/",
         )  # fmt: skip
         assert ended.returncode == 0, f"{' '.join(arguments)}: {self.log()}"
 
@@ -104,7 +106,7 @@ class Postgres:
     def close(self) -> None:
         assert self._guard.stdin is not None
         self._guard.stdin.close()
-        self._guard.wait(30)
+        self._guard.wait(PATIENCE_SECONDS)
 
     def log(self) -> str:
         file = self._folder / "log"

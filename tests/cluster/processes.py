@@ -48,6 +48,27 @@ def wait_until(condition: Callable[[], T], seconds: float, what: str, pause: flo
         time.sleep(pause)
 
 
+IDLE_START_SECONDS = 1.5  # of a server, at most, on a machine that does nothing else
+MOST_SLOWNESS = 6.0
+
+
+class Slowness:
+    """How much slower this machine is just now than an idle one: 1, unless the latest start of a server took longer.
+
+    Scenarios take their leads, spans and leases times this, so that what they mean to happen before something else
+    does so on a busy machine, too.
+    """
+
+    def __init__(self) -> None:
+        self.factor = 1.0
+
+    def started(self, seconds: float) -> None:
+        self.factor = min(max(1.0, seconds / IDLE_START_SECONDS), MOST_SLOWNESS)
+
+
+slowness = Slowness()
+
+
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
@@ -147,8 +168,10 @@ class Server:
             )  # fmt: skip
 
     def start(self, environment: Mapping[str, str] | None = None, **settings: str) -> Server:
+        begun = time.monotonic()
         self.launch(environment, **settings)
         self.client.port = int(wait_until(self._serves, PATIENCE_SECONDS, "the server serves", 0.005)[1])
+        slowness.started(time.monotonic() - begun)
         return self
 
     def _serves(self) -> re.Match[str] | None:

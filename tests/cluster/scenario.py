@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from cluster.checker import AcknowledgedJob, History, Objectives, Report, check, instant, shown
-from cluster.processes import Answer, Receiver, Server, now_ms, wait_until
+from cluster.processes import Answer, Receiver, Server, now_ms, slowness, wait_until
 
 LOST_ATTEMPTS = 4  # what a run may lose with its nodes before it is given up
 
@@ -24,6 +24,14 @@ class Scenario:
 
     def body(self, schedule: str, path: str = "/ok", **fields: Any) -> Body:
         return {"name": "a job", "schedule": schedule, "payload": {"url": self.receiver.url(path)}, **fields}
+
+    def lasting(self, ms: float) -> int:
+        """So many milliseconds, or more on a machine that is busy."""
+        return round(ms * slowness.factor)
+
+    def soon(self, ms: float) -> int:
+        """The instant that many milliseconds from now, or later on a machine that is busy."""
+        return now_ms() + self.lasting(ms)
 
     def at(self, at: int, path: str = "/ok", **fields: Any) -> Body:
         return self.body(shown(at), path, **fields)

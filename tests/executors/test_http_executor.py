@@ -187,10 +187,10 @@ async def test_a_target_that_takes_too_long_times_out_and_is_cut_off(
     executor: HttpExecutor, target: Hostile, task: MakeTask, path: str
 ):
     started = time.monotonic()
-    outcome = await executor.execute(task(target.url(f"{path}?secret=1"), timeout_seconds=0.2))
-    assert 0.15 < time.monotonic() - started < 1.5
+    outcome = await executor.execute(task(target.url(f"{path}?secret=1"), timeout_seconds=0.5))
+    assert time.monotonic() - started > 0.4, "not before its time"
     assert outcome.error_type is ErrorType.TIMEOUT
-    assert outcome.error_message == "127.0.0.1 did not answer in full within 0.2 s."
+    assert outcome.error_message == "127.0.0.1 did not answer in full within 0.5 s."
     await asyncio.wait_for(target.gone.wait(), PATIENCE_SECONDS)
 
 

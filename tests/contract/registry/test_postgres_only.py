@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
@@ -20,6 +19,7 @@ from duetime.domain.lease import Standing
 from duetime.engine.membership import Membership
 from duetime.registry.postgres import PostgresRegistry
 from duetime.telemetry.clock import SystemClock
+from patience import PATIENCE_SECONDS
 
 ALL = tuple(range(SHARDS))
 TIMER = ("timer",)
@@ -93,10 +93,8 @@ async def test_a_call_that_meets_a_lock_ends_in_time_and_the_next_one_has_a_conn
     await node.join(1, "a", TIMER)
     async with postgres.connection() as gate, gate.transaction():
         await gate.execute("SELECT FROM shards WHERE shard = 0 FOR UPDATE")
-        begun = time.monotonic()
         with pytest.raises(TimeoutError, match=r"no answer .* within 0\.3 s"):
-            await node.take(1, ALL)
-        assert time.monotonic() - begun < 2.0
+            await asyncio.wait_for(node.take(1, ALL), PATIENCE_SECONDS)
     assert [member.node for member in (await node.renew(1)).members] == [1]
     await node.stop()
 
@@ -110,10 +108,8 @@ async def test_a_server_that_never_answers_is_given_up_in_time():
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     node = PostgresRegistry(f"postgresql://someone@127.0.0.1:{port}/db", call_seconds=0.2)
-    begun = time.monotonic()
     with pytest.raises(TimeoutError, match=r"within 0\.2 s"):
-        await node.renew(1)
-    assert time.monotonic() - begun < 2.0
+        await asyncio.wait_for(node.renew(1), PATIENCE_SECONDS)
     await node.stop()
     server.close()
     await server.wait_closed()

@@ -22,6 +22,7 @@ from duetime.store.postgres import PostgresStore
 from duetime.store.postgres.checkup import PostgresCheckup
 from duetime.store.postgres.connections import Address
 from duetime.store.postgres.partitions import make_day
+from patience import PATIENCE_SECONDS
 from samples import one
 from store.postgres_server import connected, fresh_database
 
@@ -244,12 +245,10 @@ async def test_settings_of_the_database_are_those_that_hold_for_us(
 async def test_a_table_that_is_locked_is_a_problem_in_time_and_stops_no_other(
     doctor: Doctor, cluster: Cluster, session: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(duetime.diagnosis, "CHECK_SECONDS", 0.5)
-    async with session.transaction():
+    monkeypatch.setattr(duetime.diagnosis, "CHECK_SECONDS", 2.0)
+    async with session.transaction(), asyncio.timeout(PATIENCE_SECONDS):
         await session.execute("LOCK TABLE timers")
-        begun = time.monotonic()
         checks = await doctor()
-        assert time.monotonic() - begun < 5
     assert not_ok(checks) == {"due timers": PROBLEM}
     assert checks["due timers"].found.startswith("It could not be looked at: ")
 
@@ -282,9 +281,8 @@ async def test_a_server_that_never_answers_is_given_up_in_time(tmp_path: Path, m
     monkeypatch.setattr(duetime.diagnosis, "CHECK_SECONDS", 0.5)
     silent = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
     port = silent.sockets[0].getsockname()[1]
-    begun = time.monotonic()
-    checks = await diagnose(load_settings({"DATABASE_URL": f"postgresql://ann@127.0.0.1:{port}/shop"}, {}))
-    assert time.monotonic() - begun < 5
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        checks = await diagnose(load_settings({"DATABASE_URL": f"postgresql://ann@127.0.0.1:{port}/shop"}, {}))
     silent.close()
     assert {check.status for check in checks} == {PROBLEM}
 

@@ -23,7 +23,7 @@ from samples import NOW, TENANT, add_job, add_run, claim, decide, executions_of,
 from snapshot import recount, totals
 from store.proxy import Proxy
 
-TIMEOUT = 1.0
+TIMEOUT = 1.0  # where a test waits for it
 ENDED = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'duetime' AND datname = $1"
 
 
@@ -31,11 +31,31 @@ ENDED = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE applicatio
 async def behind(proxy: Proxy) -> AsyncIterator[PostgresStore]:
     """A store that reaches its server through the proxy."""
     async with proxy.serving() as url:
+        made = PostgresStore(url, op_timeout_seconds=PATIENCE_SECONDS)
+        await made.start()
+        yield made
+        await made.stop()
+
+
+@pytest.fixture
+async def hasty(proxy: Proxy) -> AsyncIterator[PostgresStore]:
+    """One that waits a second for an answer."""
+    async with proxy.serving() as url:
         made = PostgresStore(url, op_timeout_seconds=TIMEOUT)
         await made.start()
         yield made
         proxy.is_deaf = False
         await made.stop()
+
+
+async def recovered(store: PostgresStore, command: c.Command) -> Any:
+    """What comes of a command that is repeated until the store takes it."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            try:
+                return await one(store, command)
+            except Overloaded:
+                continue
 
 
 async def fire_when(store: Store, node: int, trap: Any) -> c.Fired:
@@ -144,41 +164,44 @@ async def test_a_server_that_is_not_there_is_said_so_at_the_start(tmp_path: Any)
 
 
 async def test_a_server_that_falls_silent_is_given_up_within_the_time_for_an_operation(
-    behind: PostgresStore, proxy: Proxy
+    hasty: PostgresStore, proxy: Proxy
 ):
-    job_id = await add_job(behind)
+    job_id = await add_job(hasty)
     for _ in range(LANES):  # each lane in turn has a connection by now
-        await add_job(behind)
-    await behind.get_job(TENANT, job_id)
-    await behind.list_due_timers(NOW, 1)
+        await add_job(hasty)
+    await hasty.get_job(TENANT, job_id)
+    await hasty.list_due_timers(NOW, 1)
     proxy.is_deaf = True
     for ask in (
-        behind.get_job(TENANT, job_id),
-        behind.list_due_timers(NOW + MINUTE, 10),
-        one(behind, c.CreateJobs(NOW, (new_job(),))),
+        hasty.get_job(TENANT, job_id),
+        hasty.list_due_timers(NOW + MINUTE, 10),
+        one(hasty, c.CreateJobs(NOW, (new_job(),))),
     ):
+        with pytest.raises(Overloaded):
+            await asyncio.wait_for(ask, PATIENCE_SECONDS)
+    assert "the last write failed" in str(await hasty.check())
+    proxy.is_deaf = False
+    assert await recovered(hasty, c.CreateJobs(NOW, (new_job(),))) is None
+    assert (await job_of(hasty, job_id)).job_id == job_id
+    assert await hasty.check() is None
+
+
+async def test_a_write_that_waits_behind_others_is_answered_in_time_too(hasty: PostgresStore, proxy: Proxy):
+    job_id = await add_job(hasty)
+    proxy.is_deaf = True
+    waits: list[float] = []
+
+    async def pause() -> None:
         began = time.monotonic()
         with pytest.raises(Overloaded):
-            await ask
-        assert time.monotonic() - began < TIMEOUT * 1.5
-    assert "the last write failed" in str(await behind.check())
-    proxy.is_deaf = False
-    assert (await job_of(behind, job_id)).job_id == job_id
-    assert await one(behind, c.CreateJobs(NOW, (new_job(),))) is None
-    assert await behind.check() is None
+            await one(hasty, c.PauseJob(NOW, TENANT, job_id, "ann", ""))
+        waits.append(time.monotonic() - began)
 
-
-async def test_a_write_that_waits_behind_others_is_answered_in_time_too(behind: PostgresStore, proxy: Proxy):
-    job_id = await add_job(behind)
-    proxy.is_deaf = True
-    began = time.monotonic()
-    more = 4 * LANES * MOST_COMMANDS_A_COMMIT  # than all lanes take at once
-    pauses = (one(behind, c.PauseJob(NOW, TENANT, job_id, "ann", "")) for _ in range(more))
-    told = await asyncio.gather(*pauses, return_exceptions=True)
-    assert time.monotonic() - began < TIMEOUT * 1.5
-    assert {type(answer) for answer in told} <= {Overloaded, TimedOut}
+    more = 10 * LANES * MOST_COMMANDS_A_COMMIT  # than all lanes take at once
+    await asyncio.gather(*(pause() for _ in range(more)))
+    assert max(waits) < 5 * min(waits), "in turns, the last would wait ten times as long as the first"
     proxy.is_deaf = False
-    assert await one(behind, c.PauseJob(NOW, TENANT, job_id, "ann", "")) == "PAUSED"
+    assert await recovered(hasty, c.PauseJob(NOW, TENANT, job_id, "ann", "")) == "PAUSED"
 
 
 async def test_a_statement_that_hangs_ends_on_the_server_too(url: str, session: asyncpg.Connection):
@@ -187,15 +210,13 @@ async def test_a_statement_that_hangs_ends_on_the_server_too(url: str, session: 
     job_id = await add_job(store)
     async with session.transaction():
         await session.execute("SELECT 1 FROM timers WHERE job = $1 FOR UPDATE", job_id)
-        began = time.monotonic()
         with pytest.raises(TimedOut, match="did not answer in time, nothing was changed"):
             await one(store, c.PauseJob(NOW, TENANT, job_id, "ann", ""))
-        assert time.monotonic() - began < TIMEOUT * 1.5
         blocked = "SELECT count(*) FROM pg_stat_activity WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid))"
-        async with asyncio.timeout(TIMEOUT):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while await session.fetchval(blocked):
                 await session.execute("SELECT pg_stat_clear_snapshot()")
-    assert await one(store, c.PauseJob(NOW, TENANT, job_id, "ann", "")) == "PAUSED"
+    assert await recovered(store, c.PauseJob(NOW, TENANT, job_id, "ann", "")) == "PAUSED"
     await store.stop()
 
 
