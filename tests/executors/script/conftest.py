@@ -14,6 +14,7 @@ from duetime.executors.script.executor import ScriptExecutor
 from duetime.executors.script.limits import ScriptLimits
 from duetime.ports.executor import Task
 from executors.script.watching import Kept
+from patience import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -54,7 +55,11 @@ def log() -> Kept:
 @pytest.fixture
 def task(log: Kept) -> Callable[..., Task[Script]]:
     def make(
-        script: str = "", *argv: str, timeout_seconds: float = 20.0, may_send: Callable[[], bool] = lambda: True, **more
+        script: str = "",
+        *argv: str,
+        timeout_seconds: float = PATIENCE_SECONDS,
+        may_send: Callable[[], bool] = lambda: True,
+        **more,
     ) -> Task[Script]:
         return Task(
             execution_id=str(uuid.uuid4()),
