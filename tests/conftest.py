@@ -25,17 +25,27 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # What these measure, or do to the machine, wants it for themselves. Clusters mostly wait, and may be two at a time; all
 # others run side by side.
 ALONE = ("work", "executors/script")
+# Files that take long, though they have few tests: nobody should begin with them when all others are done.
+LONG = (
+    "api/test_schema.py", "promotion", "simulation", "property", "api/test_fuzz.py", "api/test_secrets_stay.py",
+    "executors/test_ssrf_corpus.py", "docs", "contract/store", "api/test_slow_clients.py", "cli", "functions",
+)  # fmt: skip
 HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if os.path.relpath(item.path, HERE).startswith(ALONE):
+        if _place(item).startswith(ALONE):
             item.add_marker(pytest.mark.alone)
         elif item.path.parent.name == "cluster":
             item.add_marker(pytest.mark.cluster)
+    items.sort(key=lambda item: next((at for at, name in enumerate(LONG) if _place(item).startswith(name)), len(LONG)))
     if seed := os.environ.get("DUETIME_TEST_SEED"):
         shuffle(items, random.Random(seed))
+
+
+def _place(item: pytest.Item) -> str:
+    return os.path.relpath(item.path, HERE)
 
 
 def shuffle(items: list[pytest.Item], order: random.Random) -> None:

@@ -75,7 +75,7 @@ def tests(marked: str, arguments: Sequence[str]) -> list[Part]:
         return Part(name, command, (0, NO_TESTS))
 
     return [
-        part("side by side", "not alone and not cluster", "-n", "2", "--dist", "loadfile"),
+        part("side by side", "not alone and not cluster", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"),
         part("clusters", "cluster", "-n", "2", "--dist", "worksteal"),
         part("alone", "alone"),
     ]

@@ -23,8 +23,8 @@ from store.postgres_server import fresh_database
 
 pytestmark = pytest.mark.slow
 
-LEAST_REQUESTS = 5000
-EXAMPLES = 2_200  # beside the edge cases, which are as many
+LEAST_REQUESTS = 2500  # of each store
+EXAMPLES = 1_000  # beside the edge cases, which are as many
 MOST_EDGES, SAMPLED = 200, 10  # of an operation all of the first, and then every tenth
 RENEWED_EVERY = 100  # requests
 GOOD, BAD = GenerationMode.POSITIVE, GenerationMode.NEGATIVE

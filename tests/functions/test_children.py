@@ -111,7 +111,7 @@ async def test_a_call_that_must_stop_is_killed_with_all_that_it_started(tmp_path
     stage = Stage(lease_seconds=1.5)
     async with working(stage, app.registry, slots=1, **OWN):
         await stage.run("nothing")  # the process is there: only the call's own time counts
-        seconds = 1.0 if end == "timeout" else 60.0
+        seconds = 4.0 if end == "timeout" else 600.0
         execution_id = stage.add("start_another", str(tmp_path / "mark"), timeout_seconds=seconds)
         pids = await marked(tmp_path / "mark")
         if end == "cancelled":

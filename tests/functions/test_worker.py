@@ -285,8 +285,8 @@ async def test_a_call_that_takes_too_long_is_reported_as_that(kind: str):
     stage = Stage()
     gate = Gate(stage)
     async with working(stage, gate.registry, slots=1):
-        ended = await stage.run(kind, 1, timeout_seconds=0.05)
-        assert (ended.error_type, ended.error_message) == ("timeout", "it ran longer than its timeout of 0.05 seconds")
+        ended = await stage.run(kind, 1, timeout_seconds=0.5)
+        assert (ended.error_type, ended.error_message) == ("timeout", "it ran longer than its timeout of 0.5 seconds")
         assert (await stage.run("nothing")).error_type is None, "the slot is free again"
     assert gate.stopped == [1]
 
@@ -297,7 +297,7 @@ async def test_a_call_that_takes_no_hint_keeps_its_slot_but_is_reported(kind: st
     stage = Stage()
     gate = Gate(stage)
     async with working(stage, gate.registry, slots=2):
-        ended = await stage.run(kind, -1, timeout_seconds=0.05)
+        ended = await stage.run(kind, -1, timeout_seconds=0.5)
         assert ended.error_type == "timeout"
         stage.add(kind, 5)
         await stage.until(lambda: 5 in gate.begun)
@@ -342,7 +342,7 @@ async def test_a_cancel_of_an_older_claim_stops_nothing():
 
 
 async def test_a_silent_worker_keeps_its_lease():
-    stage = Stage(lease_seconds=1.5, keeps_time=True)
+    stage = Stage(lease_seconds=3, keeps_time=True)
     async with working(stage, app.registry):
         await stage.until(lambda: len(stage.reports) == 4)
     assert len(stage.joins) == 1

@@ -258,7 +258,7 @@ async def test_many_run_at_once_and_none_gets_the_output_of_another(executor: Sc
 
 @as_root
 async def test_roots_scripts_run_as_users_without_a_name_one_each(executor: ScriptExecutor, task: MakeTask):
-    both = [task("id -u; id -G; until [ -e go ]; do sleep 0.01; done", timeout_seconds=1) for _ in range(2)]
+    both = [task("id -u; id -G; until [ -e go ]; do sleep 0.01; done", timeout_seconds=3) for _ in range(2)]
     first, second = await asyncio.gather(*map(executor.execute, both))
     (user, groups), (other_user, other_groups) = (str(each.response).split() for each in (first, second))
     assert user == groups

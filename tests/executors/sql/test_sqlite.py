@@ -222,9 +222,11 @@ async def test_a_file_that_is_not_there_is_made_only_if_asked(
 
 @pytest.mark.parametrize("limits", [SqlLimits(connections=1)])
 async def test_no_more_statements_run_at_once_than_the_limit_says(sqlite: Run):
-    running = asyncio.create_task(sqlite(ENDLESS, timeout_seconds=0.6))
+    running = asyncio.create_task(sqlite(ENDLESS, timeout_seconds=600))
     await asyncio.sleep(0)
     said = sentence_of(await sqlite("SELECT 1", timeout_seconds=0.1), ErrorType.TIMEOUT)
     assert "None of the 1 connections" in said
-    await running
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
     assert rows_of(await sqlite("SELECT 1")) == [[1]]
