@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from base64 import urlsafe_b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jwt
@@ -48,6 +48,15 @@ BAD = {
     "a made-up key": {"X-API-Key": f"dt_{'a' * 16}_{'b' * 52}"},
     "an empty key": {"X-API-Key": ""},
 }
+
+
+def first_that_is_let_in(living: Callable[[int], Known]) -> Known:
+    """One whose credential lives for 2 seconds, or longer where that is over before it is used."""
+    for seconds in (2, 10, 60):
+        client = living(seconds)
+        if client.get("/jobs").status == 200:
+            return client
+    raise AssertionError("none is let in")
 
 
 class TestCredentials:
@@ -113,9 +122,12 @@ class TestCredentials:
 
     def test_a_token_ends_with_its_life(self, people: People) -> None:
         claims = {"tenant": people.acme, "user_id": "ann", "tier": "enterprise"}
-        short = sign(JWT_SECRET, "duetime", "duetime", claims, now_ms(), 3)
-        client = Known(people.server.client.port, {"Authorization": f"Bearer {short}"})
-        assert client.get("/jobs").status == 200
+
+        def living(seconds: int) -> Known:
+            short = sign(JWT_SECRET, "duetime", "duetime", claims, now_ms(), seconds)
+            return Known(people.server.client.port, {"Authorization": f"Bearer {short}"})
+
+        client = first_that_is_let_in(living)
         wait_until(lambda: client.get("/jobs").status == 401, 5, "the token has expired")
 
     def test_an_open_server_takes_whoever_is_on_this_machine_and_says_so(self, server: Server) -> None:
@@ -252,13 +264,16 @@ class TestKeys:
         assert wait_until(used, 5, "the key's use is noted")
 
     def test_it_expires(self, people_anywhere: People) -> None:
-        people = people_anywhere
-        made = people.make_key(people.ada, expires_in_days=2 / 86_400)
-        bearer = people.with_key(made["key"])
-        assert bearer.get("/jobs").status == 200
+        people, made = people_anywhere, []
+
+        def living(seconds: int) -> Known:
+            made.append(people.make_key(people.ada, expires_in_days=seconds / 86_400))
+            return people.with_key(made[-1]["key"])
+
+        bearer = first_that_is_let_in(living)
         wait_until(lambda: bearer.get("/jobs").status == 401, 5, "the key has expired")
-        (shown,) = people.ada.get("/api-keys").json()["keys"]
-        assert shown["expires_at"] == made["expires_at"]
+        shown = {key["expires_at"] for key in people.ada.get("/api-keys").json()["keys"]}
+        assert shown == {key["expires_at"] for key in made}
 
     def test_once_revoked_it_is_refused_at_once_and_stays_in_the_list(self, people_anywhere: People) -> None:
         people = people_anywhere

@@ -16,7 +16,6 @@ from work.workers import Asker
 pytestmark = [pytest.mark.slow, on_linux]
 
 AT_ONCE = {"delays": [0, 0, 0]}
-GONE_SECONDS = 5.0  # half a second on a machine that has nothing else to do
 
 # It daemonises one child, starts another, and says so; the second attempt only says that it is one.
 SCRIPT = """
@@ -38,7 +37,7 @@ def test_a_script_ends_with_its_node_and_runs_again_after_it(server: Server, ask
     wait_until(lambda: "started" in ask.logs(execution_id), 20, "the script has started its children")
     wait_until(lambda: len(alive(mark)) >= 3, 10, "they are seen")
     server.kill()
-    wait_until(lambda: not alive(mark), GONE_SECONDS, "nothing of the script is left")
+    wait_until(lambda: not alive(mark), 10, "nothing of the script is left")
     server.start()
     ended = ask.wait_for_end(job_id)
     assert (ended["state"], ended["attempt"], ended["execution_id"]) == ("COMPLETED", 2, execution_id)

@@ -21,7 +21,7 @@ async def find(tenant, name):
     return sys.argv[1]
 
 executor = SqlExecutor(find, OwnDatabase(None, None), SqlLimits())
-asyncio.run(executor.execute(task_of("SELECT pg_sleep(600)", timeout_seconds=60.0)))
+asyncio.run(executor.execute(task_of("SELECT pg_sleep(600)", timeout_seconds=600.0)))
 """
 
 
