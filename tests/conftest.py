@@ -22,9 +22,9 @@ os.environ["DUETIME_CIRCUIT_BREAKER_THRESHOLD"] = "0"
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# What these measure, or do to the machine, wants it for themselves. Clusters mostly wait, and may be two at a time; all
-# others run side by side.
-ALONE = ("work", "executors/script")
+# What these do to the machine wants it for themselves. Clusters, and workers with their servers, mostly wait, and may
+# be two at a time; all others run side by side.
+ALONE = ("work/test_hostile_scripts.py",)
 # Files that take long, though they have few tests: nobody should begin with them when all others are done.
 LONG = (
     "api/test_schema.py", "promotion", "simulation", "property", "api/test_fuzz.py", "api/test_secrets_stay.py",
@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _place(item).startswith(ALONE):
             item.add_marker(pytest.mark.alone)
-        elif item.path.parent.name == "cluster":
+        elif item.path.parent.name in ("cluster", "work"):
             item.add_marker(pytest.mark.cluster)
     items.sort(key=lambda item: next((at for at, name in enumerate(LONG) if _place(item).startswith(name)), len(LONG)))
     if seed := os.environ.get("DUETIME_TEST_SEED"):

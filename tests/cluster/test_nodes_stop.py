@@ -115,7 +115,7 @@ def stop_in_a_burst(cluster: Cluster, fault: str) -> None:
     first.start(faulty(first, STOPS + fault))
     cluster.start("b")
     at = cluster.soon(2000)
-    cluster.create_spread(2000, at, at, "/slow/0.1")
+    cluster.create_spread(1200, at, at, "/slow/0.1")
     if fault:
         wait_until(lambda: is_stopped(first.process.pid), 20, "it stops", 0.002)  # type: ignore[union-attr]
     else:
