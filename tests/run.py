@@ -57,6 +57,14 @@ class Part:
     def passed(self) -> bool:
         return self.code in self.codes
 
+    @property
+    def end(self) -> str:
+        if self.code is None:
+            return "not run"
+        if not self.passed:
+            return f"FAILED (exit code {self.code})"
+        return "no tests of this kind" if self.code == NO_TESTS else "ok"
+
 
 def checks() -> list[Part]:
     return [
@@ -102,8 +110,7 @@ def summary(parts: Sequence[Part]) -> str:
     lines = ["", "== summary"]
     for part in parts:
         minutes, seconds = divmod(round(part.seconds), 60)
-        end = "ok" if part.passed else "not run" if part.code is None else f"FAILED (exit code {part.code})"
-        lines.append(f"{part.name:<14}{minutes:>3}:{seconds:02}  {end}")
+        lines.append(f"{part.name:<14}{minutes:>3}:{seconds:02}  {part.end}")
         lines += [f"    {name}" for name in part.failed]
     return "\n".join(lines)
 

@@ -20,7 +20,7 @@ from patience import PATIENCE_SECONDS
 from store.postgres_server import fresh_database
 
 ORIGIN = "https://app.example.com"
-FREE_ON_SQLITE, FREE_ON_POSTGRESQL = 20, 100  # requests an hour
+FREE_ON_SQLITE, FREE_ON_POSTGRESQL = 20, 40  # requests an hour: few, so that none comes back while a test runs
 
 JWT_SECRET = f"jwt/{secrets.token_hex(30)}"
 SIGNING_KEY = secrets.token_bytes(24)
@@ -108,12 +108,13 @@ class Known(Client):
         return found
 
     def wait_for(self, job_id: str, state: str, seconds: float = 15) -> str:
-        """The id of the job's execution that has come to this state."""
+        """The id of the job's one execution, once it has come to this state."""
 
         def reached() -> list[str]:
             return [row["execution_id"] for row in self.executions(job_id) if row["state"] == state]
 
-        return wait_until(reached, seconds, f"an execution of {job_id} is {state}")[0]
+        (found,) = wait_until(reached, seconds, f"an execution of {job_id} is {state}")
+        return found
 
     def wait_for_ends(self, job_ids: Sequence[str], seconds: float = 20) -> list[str]:
         """The ids of the executions of all these jobs, each of which has run."""

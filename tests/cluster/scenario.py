@@ -41,6 +41,20 @@ class Scenario:
     def create(self, body: Body) -> AcknowledgedJob:
         """Create a job, repeating the request with its key if the server dies under it."""
         answer = self.insist("/jobs", body, str(uuid.uuid4()))
+        return self._acknowledge(body, answer)
+
+    def create_for(self, ms: int, since: int, body: Body) -> AcknowledgedJob:
+        """Create a job that ends `ms` after `since`, or after now if that is later.
+
+        If that is over before a server that died under the request serves again, a later end is chosen.
+        """
+        while True:
+            ending = {**body, "end_at": shown(max(since, now_ms()) + ms)}
+            answer = self.insist("/jobs", ending, str(uuid.uuid4()))
+            if answer.status != 400 or "/end_at" not in str(answer.body):
+                return self._acknowledge(ending, answer)
+
+    def _acknowledge(self, body: Body, answer: Answer) -> AcknowledgedJob:
         assert answer.status == 201, answer
         job = acknowledged(body, answer.json())
         self.jobs.append(job)

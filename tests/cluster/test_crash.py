@@ -96,9 +96,7 @@ def test_a_crash_at_a_named_point_loses_nothing(scenario: Scenario, crash_at: st
         scenario.create(scenario.at(at + 1000, retry_policy={"max_retries": 0}))
     recurring = [("every 1s", "skip"), ("every 1s", "allow"), *[("* * * * * *", "queue_all")] * 2]
     for schedule, overlap in recurring * 10:
-        # Each ends after its own creation, though the crash and a restart may come between.
-        end_at = scenario.at(max(at, scenario.soon(1500)) + 1700)["schedule"]
-        scenario.create(scenario.body(schedule, end_at=end_at, overlap=overlap))
+        scenario.create_for(1700, at, scenario.body(schedule, overlap=overlap))
     scenario.await_crash(15)
     scenario.wait_for_quiet()
     scenario.assert_green(Objectives(most_repeated=200))

@@ -33,6 +33,7 @@ def test_all_parts_run_though_one_fails_and_the_summary_names_it(capfd: pytest.C
     assert "it ran" in said
     assert [line.split()[0] for line in said.splitlines() if "FAILED (exit code 3)" in line] == ["first"]
     assert [part.passed for part in parts] == [False, True, True]
+    assert said.rstrip().endswith("no tests of this kind"), "of the third"
 
 
 def test_when_nothing_fails_it_says_so(capfd: pytest.CaptureFixture[str]):
