@@ -42,7 +42,7 @@ async def filled(make_store: MakeStore) -> AsyncIterator[Store]:
             await one(store, c.PauseJob(NOW, tenant, job_id, "ann", ""))
     for n, (tenant, job_id) in enumerate(jobs * 2):
         await add_run(store, job_id, NOW + n * MINUTE, tenant)
-    runs = await claim(store, node, LATER, 50)
+    runs = sorted(await claim(store, node, LATER, 50), key=lambda run: run.execution_id)
     outcomes = [Outcome(None), Outcome(ErrorType.BLOCKED_TARGET), Outcome(ErrorType.HTTP_ERROR, http_status=500)]
     await finish(store, node, LATER, *(ended(run, outcomes[n % 3], now=LATER) for n, run in enumerate(runs[:40])))
     yield store
