@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from duetime.domain import commands as c
@@ -9,6 +11,8 @@ from duetime.domain.endpoints import endpoint_of_url
 from duetime.domain.instants import HOUR, MINUTE
 from duetime.domain.plan import DueTimer
 from duetime.ports.store import Store
+from duetime.store.postgres import store as postgres_store
+from duetime.store.sqlite import store as sqlite_store
 from samples import NOW, add_job, add_run, new_job, one, spec
 
 FULL = "https://full.example/x"
@@ -97,6 +101,18 @@ async def test_timers_beside_a_tenant_are_all_those_of_the_others_in_order(store
         seen += page
     assert seen == [timer for timer in everything if timer.tenant != "many"]
     assert len(seen) == 9
+
+
+async def test_timers_beside_a_tenant_are_found_behind_any_number_of_its_own(store: Store, monkeypatch: Any):
+    for module in (sqlite_store, postgres_store):
+        monkeypatch.setattr(module, "MOST_PASSED_OVER", 3)
+    await create(store, "many", *range(NOW, NOW + 200))
+    await create(store, "other", NOW + 500, NOW + 500, NOW + 501)
+    found = await store.list_due_timers(NOW + 1000, 2, None, None, ("many",))
+    assert [timer.tenant for timer in found] == ["other"] * 2
+    (last,) = await store.list_due_timers(NOW + 1000, 2, found[-1].place, None, ("many",))
+    assert last.due_at == NOW + 501
+    assert await store.list_due_timers(NOW + 1000, 2, last.place, None, ("many",)) == []
 
 
 async def test_timers_beside_several_tenants_in_some_shards(store: Store):

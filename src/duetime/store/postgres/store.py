@@ -47,6 +47,7 @@ from duetime.store.postgres.writer import LANES, Writer
 T = TypeVar("T")
 
 PAGE_BYTES = 4 * 1024 * 1024  # of job definitions, in a page of due timers
+MOST_PASSED_OVER = 64  # blocks of timers of one tenant and instant, in each shard, in a page beside that tenant
 ENGINE_CONNECTIONS = 2  # a person's slow list must not make a run late
 FIRST_ID = "00000000-0000-0000-0000-000000000000"
 
@@ -93,7 +94,7 @@ class PostgresStore:
     ) -> list[DueTimer]:  # fmt: skip
         wanted = list(range(SHARDS)) if shards is None else list(shards)
         due_at, tenant, job_id = after or (-1, "", FIRST_ID)
-        each = min(limit, max(16, 2 * limit // max(1, len(wanted))))
+        each = min(limit, max(16, 2 * limit // max(1, len(wanted)))) + (MOST_PASSED_OVER if without else 0)
         values: dict[str, Any] = {
             "until": until, "limit": limit, "bytes": PAGE_BYTES, "after_due_at": due_at, "after_tenant": tenant,
             "after_job": job_id, "shards": wanted, "each": each, "without": list(without),
@@ -102,7 +103,10 @@ class PostgresStore:
         (row,) = await self._fetch(self._engine_reads, self._sql[block], values)
         timers, apart = decode_apart(DueTimer, row["rows"])
         if row["is_cut"] and len(timers) < limit // 4:  # a few shards hold most of what is due
-            (row,) = await self._fetch(self._engine_reads, self._sql["list_due_timers"], values | {"each": limit})
+            (row,) = await self._fetch(self._engine_reads, self._sql[block], values | {"each": each + limit})
+            timers, apart = decode_apart(DueTimer, row["rows"])
+        if row["is_cut"] and without and not timers and not apart:  # it lies beyond the steps: all are taken, this once
+            (row,) = await self._fetch(self._engine_reads, self._sql[block], values | {"each": 2**62})
             timers, apart = decode_apart(DueTimer, row["rows"])
         if apart:
             now = _wall_clock()

@@ -38,32 +38,36 @@ SELECT '[' || string_agg(row, ',' ORDER BY due_at, tenant, job) || ']' AS rows,
 FROM told WHERE bytes <= :bytes::bigint OR place = 1;
 
 -- name: list_due_timers_beside
--- The same without some tenants: what they have due at one instant may be millions, and is not walked over. One probe finds
--- the next instant and tenant of a shard.
-WITH RECURSIVE pair (shard, due_at, tenant) AS (
-    SELECT s.shard, n.due_at, n.tenant FROM unnest(:shards::smallint[]) AS s (shard)
+-- The same without some tenants: what they have due at one instant may be millions, and is passed over in one step. A step
+-- is a probe that finds the next timer of a shard. There are :each of them at most in each shard.
+WITH RECURSIVE walk (shard, due_at, tenant, job, step) AS (
+    SELECT s.shard, n.due_at, n.tenant, n.job, 1::bigint FROM unnest(:shards::smallint[]) AS s (shard)
     CROSS JOIN LATERAL (
-        SELECT v.due_at, v.tenant FROM timers AS v
+        SELECT v.due_at, v.tenant, v.job FROM timers AS v
         WHERE v.shard = s.shard AND v.due_at IS NOT NULL AND v.due_at <= :until::bigint
-          AND (v.due_at, v.tenant) >= (:after_due_at::bigint, :after_tenant::text)
+          AND (v.due_at, v.tenant, v.job) > (:after_due_at::bigint, :after_tenant::text, :after_job::uuid)
         ORDER BY v.due_at, v.tenant, v.job LIMIT 1) AS n
     UNION ALL
-    SELECT p.shard, n.due_at, n.tenant FROM pair AS p
+    SELECT w.shard, n.due_at, n.tenant, n.job, w.step + 1 FROM walk AS w
     CROSS JOIN LATERAL (
-        SELECT v.due_at, v.tenant FROM timers AS v
-        WHERE v.shard = p.shard AND v.due_at IS NOT NULL AND v.due_at <= :until::bigint
-          AND (v.due_at, v.tenant) > (p.due_at, p.tenant)
+        SELECT v.due_at, v.tenant, v.job FROM timers AS v
+        WHERE v.shard = w.shard AND v.due_at IS NOT NULL AND v.due_at <= :until::bigint
+          -- (The last of all ids: past everything that this tenant has due at that instant.)
+          AND (v.due_at, v.tenant, v.job) > (w.due_at, w.tenant, CASE WHEN w.tenant = ANY (:without::text[])
+                                             THEN 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid ELSE w.job END)
         ORDER BY v.due_at, v.tenant, v.job LIMIT 1) AS n
+    WHERE w.step < :each::bigint
+),
+seen AS MATERIALIZED (SELECT * FROM walk),
+bound AS MATERIALIZED (
+    SELECT due_at, tenant, job FROM seen WHERE step = :each::bigint ORDER BY due_at, tenant, job LIMIT 1
 ),
 page AS MATERIALIZED (
-    SELECT t.* FROM pair AS p
-    CROSS JOIN LATERAL (
-        SELECT v.job, v.tenant, v.due_at, v.version, v.fired, v.recurs FROM timers AS v
-        WHERE v.shard = p.shard AND v.due_at = p.due_at AND v.tenant = p.tenant
-          AND (v.due_at, v.tenant, v.job) > (:after_due_at::bigint, :after_tenant::text, :after_job::uuid)
-        ORDER BY v.job LIMIT :limit::bigint) AS t
-    WHERE p.tenant <> ALL (:without::text[])
-    ORDER BY t.due_at, t.tenant, t.job LIMIT :limit::bigint
+    SELECT t.job, t.tenant, t.due_at, t.version, t.fired, t.recurs
+    FROM seen AS n LEFT JOIN bound AS b ON true JOIN timers AS t ON t.job = n.job
+    WHERE n.tenant <> ALL (:without::text[])
+      AND (b.job IS NULL OR (n.due_at, n.tenant, n.job) <= (b.due_at, b.tenant, b.job))
+    ORDER BY n.due_at, n.tenant, n.job LIMIT :limit::bigint
 ),
 told AS (
     SELECT p.due_at, p.tenant, p.job,
@@ -73,7 +77,8 @@ told AS (
            row_number() OVER (ORDER BY p.due_at, p.tenant, p.job) AS place
     FROM page AS p JOIN jobs AS j ON j.id = p.job
 )
-SELECT '[' || string_agg(row, ',' ORDER BY due_at, tenant, job) || ']' AS rows, false AS is_cut
+SELECT '[' || string_agg(row, ',' ORDER BY due_at, tenant, job) || ']' AS rows,
+       EXISTS (SELECT 1 FROM bound) AS is_cut
 FROM told WHERE bytes <= :bytes::bigint OR place = 1;
 
 -- name: next_due_at

@@ -23,25 +23,30 @@ LIMIT max(1, (
     WHERE bytes <= :bytes));
 
 -- name: list_due_timers_beside
--- The same without some tenants: what they have due at one instant may be millions, and is not walked over. One probe finds
--- the next instant and tenant (by the first job there: a subquery has one column).
-WITH RECURSIVE pair (due_at, tenant) AS (
-    SELECT t.due_at, t.tenant FROM timers AS t
+-- The same without some tenants: what they have due at one instant may be millions, and is passed over in one step. A step
+-- is a probe that finds the next timer, by its job (a subquery has one column). There are :steps of them at most.
+WITH RECURSIVE walk (due_at, tenant, job) AS (
+    SELECT t.due_at, t.tenant, t.job FROM timers AS t
     WHERE t.job = (SELECT n.job FROM timers AS n INDEXED BY timers_due
                    WHERE n.due_at IS NOT NULL AND n.due_at <= :until
-                     AND (n.due_at, n.tenant) >= (:after_due_at, :after_tenant)
+                     AND (n.due_at, n.tenant, n.job) > (:after_due_at, :after_tenant, unhex(:after_job, '-'))
                    ORDER BY n.due_at, n.tenant, n.job LIMIT 1)
     UNION ALL
-    SELECT t.due_at, t.tenant FROM pair AS p CROSS JOIN timers AS t
-    ON t.job = (SELECT n.job FROM timers AS n INDEXED BY timers_due
-                WHERE n.due_at IS NOT NULL AND n.due_at <= :until AND (n.due_at, n.tenant) > (p.due_at, p.tenant)
-                ORDER BY n.due_at, n.tenant, n.job LIMIT 1)
+    SELECT t.due_at, t.tenant, t.job FROM walk AS w CROSS JOIN timers AS t
+    ON t.job = CASE WHEN w.tenant IN (SELECT value FROM json_each(:without))
+        THEN (SELECT n.job FROM timers AS n INDEXED BY timers_due
+              WHERE n.due_at IS NOT NULL AND n.due_at <= :until AND (n.due_at, n.tenant) > (w.due_at, w.tenant)
+              ORDER BY n.due_at, n.tenant, n.job LIMIT 1)
+        ELSE (SELECT n.job FROM timers AS n INDEXED BY timers_due
+              WHERE n.due_at IS NOT NULL AND n.due_at <= :until
+                AND (n.due_at, n.tenant, n.job) > (w.due_at, w.tenant, w.job)
+              ORDER BY n.due_at, n.tenant, n.job LIMIT 1) END
+    LIMIT :steps
 ),
 page AS MATERIALIZED (
     SELECT t.job, t.tenant, t.due_at, t.version, t.fired, t.recurs
-    FROM pair AS p CROSS JOIN timers AS t INDEXED BY timers_due ON t.due_at = p.due_at AND t.tenant = p.tenant
-    WHERE t.due_at IS NOT NULL AND p.tenant NOT IN (SELECT value FROM json_each(:without))
-      AND (t.due_at, t.tenant, t.job) > (:after_due_at, :after_tenant, unhex(:after_job, '-'))
+    FROM walk AS w CROSS JOIN timers AS t ON t.job = w.job
+    WHERE w.tenant NOT IN (SELECT value FROM json_each(:without))
       AND (:shards IS NULL OR t.shard IN (SELECT value FROM json_each(:shards)))
     ORDER BY t.due_at, t.tenant, t.job LIMIT :limit
 ),
