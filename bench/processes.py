@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import IO
 
 ROOT = Path(__file__).resolve().parent.parent
-PYTHON = sys.executable
+PYTHON_VARIABLE = "DUETIME_BENCH_PYTHON"
+PYTHON = os.environ.get(PYTHON_VARIABLE, sys.executable)  # what is measured may be of another checkout
 
 _children: set[subprocess.Popen[bytes]] = set()
 _folders: set[Path] = set()

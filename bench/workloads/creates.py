@@ -16,16 +16,16 @@ TARGET = "http://127.0.0.1:9/never"
 
 
 def measure(setting: Setting) -> Iterator[Result]:
-    count, batch = setting.scale.creates, setting.scale.batch
+    count, size = setting.scale.creates, setting.scale.batch
     body = msgspec.json.encode(webhook_job("#N#", TARGET, FAR)).decode()
     yield measured("w1-single", "an empty Litestar POST", Kind.LIMIT, lambda: limits.empty_post(body, count))
     bare = "bare SQLite writes of the same rows"
-    yield measured("w1-batch", bare, Kind.LIMIT, lambda: limits.sqlite_creates(batch))
-    yield measured("w1-single", "Duetime", Kind.US, lambda: _one_by_one(body, count))
-    yield measured("w1-batch", "Duetime", Kind.US, lambda: _batch(batch))
+    yield measured("w1-batch", bare, Kind.LIMIT, lambda: limits.sqlite_creates(size))
+    yield measured("w1-single", "Duetime", Kind.US, lambda: one_by_one(body, count))
+    yield measured("w1-batch", "Duetime", Kind.US, lambda: batch(size))
 
 
-def _one_by_one(body: str, count: int) -> dict[str, float]:
+def one_by_one(body: str, count: int) -> dict[str, float]:
     with DuetimeNode() as node:
         load = loadgen.Load(port=node.port, path="/api/v1/jobs", body=body, count=count)
         runs = [loadgen.run(load) for _ in range(limits.REPEATS)]
@@ -35,10 +35,10 @@ def _one_by_one(body: str, count: int) -> dict[str, float]:
     return limits.load_figures(max(runs, key=lambda run: run.per_second))
 
 
-def _batch(count: int) -> dict[str, float]:
+def batch(count: int) -> dict[str, float]:
     lines = ndjson(webhook_job(number, TARGET, FAR) for number in range(count))
     runs = []
     for _ in range(limits.REPEATS):
         with DuetimeNode() as node:
-            runs.append(node.add_batch(lines, count))
+            runs.append(node.addbatch(lines, count))
     return {"per_second": count / min(runs), "seconds": min(runs)}

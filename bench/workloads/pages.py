@@ -16,10 +16,10 @@ def measure(setting: Setting) -> Iterator[Result]:
     count = setting.scale.decisions
     bare = "bare SQLite writes of the same rows"
     yield measured("w5", bare, Kind.LIMIT, lambda: limits.sqlite_executions(count))
-    yield measured("w5", "Duetime", Kind.US, lambda: _duetime(count))
+    yield measured("w5", "Duetime", Kind.US, lambda: duetime(count))
 
 
-def _duetime(count: int) -> dict[str, float]:
+def duetime(count: int) -> dict[str, float]:
     folder = processes.scratch("noop")
     try:
         return engines(1, count, str(folder))

@@ -23,7 +23,7 @@ def measure(setting: Setting) -> Iterator[Result]:
     with DuetimeNode() as node:
         loaded = 0
         for pending in scale.pending:
-            _load(node, loaded, pending)
+            load(node, loaded, pending)
             loaded = pending
             tick = partial(_tick, node, setting.sink, pending, scale.tick_seconds)
             yield measured("w4-tick", f"Duetime, {pending:,} pending", Kind.US, tick)
@@ -31,7 +31,7 @@ def measure(setting: Setting) -> Iterator[Result]:
         yield measured("w4", f"Duetime, {loaded:,} pending", Kind.US, rest)
 
 
-def _load(node: DuetimeNode, start: int, end: int) -> None:
+def load(node: DuetimeNode, start: int, end: int) -> None:
     """Grow to `end` jobs, each due at an instant of its own, decades from now."""
     far_at = time.time() + FAR_SECONDS
     for at in range(start, end, PAGE):
