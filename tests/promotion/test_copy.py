@@ -14,7 +14,7 @@ from duetime.domain.states import State
 from duetime.engine.engine import Engine, EngineSettings
 from duetime.ports.store import ExecutionQuery
 from duetime.promotion import Check
-from duetime.registry.postgres import PostgresRegistry
+from duetime.registry.memory import MemoryRegistry
 from duetime.store.postgres import PostgresStore
 from duetime.store.postgres.load import NODES, WANTED, Load
 from duetime.store.postgres.partitions import list_days
@@ -171,7 +171,7 @@ async def test_unfinished_executions_run_once_and_what_ran_at_the_crash_is_taken
     ]
     await promotion(source, target).run()
     store, executor, clock = PostgresStore(target), ScriptedExecutor(), HandClock(NOW + 10 * 60_000)
-    registry = PostgresRegistry(target)
+    registry = MemoryRegistry(clock)  # the database's clock is not the one that is turned by hand
     engine = Engine(store, registry, LocalBus(), executor, clock, EventHub(), EngineSettings(node_name="new"))
     await store.start()
     await registry.start()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from duetime.bus.local import LocalBus
 from duetime.domain.commands import Command
 from duetime.domain.execution import ErrorType, Outcome
-from duetime.domain.lease import View
+from duetime.domain.lease import View, Writes
 from duetime.engine.dispatcher import Limits
 from duetime.engine.engine import Engine, EngineSettings
 from duetime.ports.executor import Task
@@ -75,6 +75,9 @@ class StoreLink:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         method = getattr(self._machine.world.store, name)
         return lambda *arguments: self._machine.ask(name, lambda: method(*arguments))
+
+    def writes(self) -> Writes:
+        return self._machine.world.store.writes()
 
     async def apply(self, commands: Sequence[Command]) -> list[Any]:
         world, decided_at = self._machine.world, self._machine.clock.now()

@@ -78,7 +78,7 @@ class ClaimQueue:
         self._turns: deque[TenantQueue] = deque()
         self.tenants: dict[str, TenantQueue] = {}
         self.endpoints: dict[int, Endpoint] = {}
-        self.waiting: dict[str, Run] = {}  # by execution id; what is not in here, and stands in a queue, was cancelled
+        self.waiting: dict[str, Run] = {}  # by execution id; what stands in a queue, and not in here, was removed
         self.queues = 0  # of a tenant and an endpoint each
         self.running = 0
         self.held = 0
@@ -171,7 +171,7 @@ class ClaimQueue:
             ring = tenant.rings[priority]
             queue = ring[0]
             waiting = queue.waiting[priority]
-            while waiting and waiting[0].execution_id not in self.waiting:
+            while waiting and not self._waits(waiting[0]):
                 waiting.popleft()
                 queue.cancelled -= 1
             if waiting and not queue.is_blocked:
@@ -237,16 +237,14 @@ class ClaimQueue:
 
     def remove(self, run: Run) -> bool:
         """Remove a claim that waits. Returns False if it does not. It is held until `forget`."""
-        if self.waiting.pop(run.execution_id, None) is None:
+        if not self._waits(run):
             return False
+        del self.waiting[run.execution_id]
         queue = self.tenants[run.tenant].queues[run.endpoint]
         queue.cancelled += 1
         if queue.cancelled > MOST_CANCELLED and queue.cancelled * 2 > queue.held:
             queue.cancelled = 0
-            queue.waiting = [
-                waiting and deque(one for one in waiting if one.execution_id in self.waiting)
-                for waiting in queue.waiting
-            ]
+            queue.waiting = [waiting and deque(one for one in waiting if self._waits(one)) for waiting in queue.waiting]
         return True
 
     def forget(self, run: Run) -> None:
@@ -270,6 +268,10 @@ class ClaimQueue:
         if not endpoint.tenants:
             del self.endpoints[endpoint.number]
 
+    def _waits(self, run: Run) -> bool:
+        """Whether it was not removed. The same execution may be claimed anew meanwhile: that is another run."""
+        return self.waiting.get(run.execution_id) is run
+
     # What is held
 
     def latest_of(self, tenant: str, count: int) -> list[Run]:
@@ -285,7 +287,7 @@ class ClaimQueue:
         for priority in range(PRIORITIES):
             for queue in tenant.queues.values():
                 for run in reversed(queue.waiting[priority] or ()):
-                    if run.execution_id in self.waiting:
+                    if self._waits(run):
                         yield run
 
     def full_endpoints(self, share: int) -> list[tuple[str, int]]:

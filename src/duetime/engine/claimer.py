@@ -10,9 +10,11 @@ from collections.abc import Callable
 
 from duetime.domain.commands import Claim, Release
 from duetime.domain.errors import DuetimeError
+from duetime.domain.execution import Run
 from duetime.domain.instants import SECOND
 from duetime.engine.dispatcher import Dispatcher
 from duetime.engine.service import Service
+from duetime.engine.unanswered import Unanswered
 from duetime.ports.clock import Clock
 from duetime.ports.executor import always
 from duetime.ports.store import Store
@@ -23,7 +25,9 @@ SHORTEST_PAUSE = 20  # ms, while there is no room
 
 
 class Claimer(Service):
-    def __init__(self, store: Store, clock: Clock, node: int, dispatcher: Dispatcher) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, node: int, dispatcher: Dispatcher, unanswered: Unanswered | None = None
+    ) -> None:
         super().__init__("claimer", clock)
         self._store = store
         self._node = node
@@ -31,6 +35,8 @@ class Claimer(Service):
         self._next_at = 0
         self._last_tenant = ""  # that had its turn in this round; none: a round begins
         self._has_claimed = False  # in this round
+        self._unanswered = unanswered or Unanswered(clock.monotonic)
+        self.releasing: list[Run] = []  # given back for others' sake, and not written yet
         self.is_clock_right: Callable[[], bool] = always
 
     def hint(self, due_at: int) -> None:
@@ -43,6 +49,9 @@ class Claimer(Service):
         now = self._clock.now()
         self._dispatcher.resume()
         self._next_at = now + SECOND
+        if not self.is_clock_right():
+            return self._next_at
+        await self._release()
         waiting_at = await self._store.next_waiting_at()
         if waiting_at is None or waiting_at > now:
             self._next_at = min(self._next_at, waiting_at or self._next_at)
@@ -66,7 +75,8 @@ class Claimer(Service):
             claim = Claim(self._node, self._clock.now(), limit, tenants, full_endpoints)
             if not self.is_clock_right():
                 return False
-            (claimed,) = await self._store.apply([claim])
+            with self._unanswered.write():
+                (claimed,) = await self._store.apply([claim])
             if isinstance(claimed, DuetimeError):
                 raise claimed
             self._dispatcher.offer(claimed)
@@ -75,14 +85,17 @@ class Claimer(Service):
 
     async def _make_room(self) -> int:
         """Release claims of the tenant that holds most, if it holds more than its share. Returns how many."""
-        runs = self._dispatcher.make_room(PAGE)
+        self.releasing = self._dispatcher.make_room(PAGE)
+        return await self._release()
+
+    async def _release(self) -> int:
+        """Write what is to be given back. If that fails it is tried again: by its token it is given back once."""
+        runs = self.releasing
         if not runs:
             return 0
-        try:
-            (refused,) = await self._store.apply([Release(self._node, self._clock.now(), tuple(runs))])
-        finally:
-            # Also if that failed: whether it was written is not known, so none of them may be started here.
-            self._dispatcher.recorded(runs)
+        (refused,) = await self._store.apply([Release(self._node, self._clock.now(), tuple(runs))])
         if isinstance(refused, DuetimeError):
             raise refused
+        self.releasing = []
+        self._dispatcher.recorded(runs)
         return len(runs)

@@ -220,7 +220,8 @@ class Dispatcher:
             self._slots.discard(task)  # at once: an offer in the same turn of the loop must not count on this slot
 
     def _end(self, run: Run) -> None:
-        del self._running[run.execution_id]
+        # (There may be two of one execution: a claim that was taken for lost, and the one that came after it.)
+        self._running.pop(run.execution_id, None)
         self.cancelled.discard(run.execution_id)
         self._queue.end(run)
 
@@ -260,7 +261,7 @@ class Dispatcher:
             self._idle.set()
 
     def running(self) -> int:
-        return len(self._running)
+        return self._queue.running
 
     def waiting(self) -> int:
         return len(self._queue.waiting)

@@ -39,6 +39,7 @@ from duetime.engine.stop_limit import StopLimit
 from duetime.engine.stopper import Stopper
 from duetime.engine.subscribers import Subscribers
 from duetime.engine.timer import Timer
+from duetime.engine.unanswered import Unanswered
 from duetime.engine.watch import WorkerWatch
 from duetime.engine.worker import Worker
 from duetime.engine.write_probe import WriteProbe
@@ -55,6 +56,7 @@ from duetime.telemetry.events import EventHub
 WORKER = "worker"
 REJOIN_SECONDS = 1.0
 REST_IN_DOUBT_SECONDS = 3600.0  # of retention, after a start that nothing had been seen before for long
+LEAST_SECONDS = 0.25  # for what says that this node ran something, or did not, though nothing is left of its time
 STEP_SHARE = 0.5  # of the time that a stop may take beside the drain: for one step of it
 HINTED_AHEAD = 2 * SECOND  # what is due later, its owner finds by itself
 RELEASE_PAGE = 2048
@@ -161,11 +163,15 @@ class Engine:
             self.dispatcher.is_trusted, self._vault, self._logs, self.breaker,
         )  # fmt: skip
         ownership = Ownership(self._store, self._clock, self.node, self.membership.owned_now, fenced=fenced)
-        self.timer = Timer(self._store, self._clock, self.node, self.dispatcher, self._entropy, ownership)
-        self.claimer = Claimer(self._store, self._clock, self.node, self.dispatcher)
+        unanswered = Unanswered(self._clock.monotonic)
+        self.timer = Timer(self._store, self._clock, self.node, self.dispatcher, self._entropy, ownership, unanswered)
+        self.claimer = Claimer(self._store, self._clock, self.node, self.dispatcher, unanswered)
         self.stopper = Stopper(self._store, self._clock, self.node, self.dispatcher)
         self.recorder = recorder
-        self.ledger_check = LedgerCheck(self._store, self._clock, self.node, self.dispatcher, recorder)
+        self.ledger_check = LedgerCheck(
+            self._store, self._clock, self.node, self.dispatcher, recorder, unanswered,
+            lambda: [run.execution_id for run in self.claimer.releasing],
+        )  # fmt: skip
         self.watch = WorkerWatch(self._store, self._clock, settings.worker_lease_seconds, self._runs_chores)
         self.reconciler = Reconciler(
             self._store, self._clock, self.node, settings.reconcile_interval_seconds, settings.reconcile_batch,
@@ -249,7 +255,7 @@ class Engine:
         await self._wind_down(settings.drain_seconds)
         await self._step(self._bus.stop())  # not before: it tells the others what they may take
         await self._step(self._executor.stop())
-        await self._step(self._store.apply([StopNode(self._clock.now(), self.node)]))
+        await self._step(self._store.apply([StopNode(self._clock.now(), self.node)]), LEAST_SECONDS)
         await self._step(self.membership.leave())
 
     async def _wind_down(self, drain_seconds: float) -> None:
@@ -259,22 +265,28 @@ class Engine:
             self.ledger_check, self.write_probe,
         )  # fmt: skip
         await self._step(_settled([service.stop() for service in own]))
-        never_started, lanes = await self.dispatcher.drain(drain_seconds)
-        for lane in lanes:
-            lane.cancel()
-        await self._step(_settled(lanes))
-        if never_started:
+        never_started, slots = await self.dispatcher.drain(self._time_to_drain(drain_seconds))
+        never_started += self.claimer.releasing
+        for slot in slots:
+            slot.cancel()
+        await self._step(_settled(slots))
+        if never_started and await self._step(self._give_back(never_started), LEAST_SECONDS):
             log.warning("runs were given back unstarted", count=len(never_started))
-            await self._step(self._give_back(never_started))
-        await self._step(self.recorder.stop())
+        await self._step(self.recorder.stop(), LEAST_SECONDS)
         await self._step(self.breaker.stop())
 
-    async def _step(self, step: Coroutine[Any, Any, object]) -> bool:
+    def _time_to_drain(self, wanted: float) -> float:
+        """What is left by the steps before it, less the time of a step: what was not drained is to be given back."""
+        if self._limit is None:
+            return wanted
+        return max(0.0, min(wanted, self._limit.left() - self._settings.stop_seconds * STEP_SHARE))
+
+    async def _step(self, step: Coroutine[Any, Any, object], at_least: float = 0.0) -> bool:
         """A step of a stop, within its limit. (One of joining anew has none: without its database no node goes on.)"""
         if self._limit is None:
             return await self._try(step)
         name = getattr(step, "__qualname__", "")
-        return await self._try(self._limit.within(step, self._settings.stop_seconds * STEP_SHARE), name)
+        return await self._try(self._limit.within(step, self._settings.stop_seconds * STEP_SHARE, at_least), name)
 
     async def _give_back(self, runs: Collection[Run]) -> None:
         """The clock may have been set back since they were claimed: by now, the instant of some may be yet to come."""

@@ -6,6 +6,8 @@ would stay so until the node ends, and its job with it where executions must not
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+
 import structlog
 
 from duetime.domain.execution import lapse
@@ -13,6 +15,7 @@ from duetime.domain.instants import SECOND
 from duetime.engine.dispatcher import Dispatcher
 from duetime.engine.recorder import Recorder
 from duetime.engine.service import Service
+from duetime.engine.unanswered import Unanswered
 from duetime.ports.clock import Clock
 from duetime.ports.store import Store
 
@@ -24,25 +27,34 @@ log = structlog.get_logger()
 
 
 class LedgerCheck(Service):
-    def __init__(self, store: Store, clock: Clock, node: int, dispatcher: Dispatcher, recorder: Recorder) -> None:
+    """`held()`: further executions that are held. `unanswered`: writes that may have claimed something."""
+
+    def __init__(
+        self, store: Store, clock: Clock, node: int, dispatcher: Dispatcher, recorder: Recorder,
+        unanswered: Unanswered, held: Callable[[], Collection[str]] = tuple,
+    ) -> None:  # fmt: skip
         super().__init__("ledger check", clock)
         self._store = store
         self._node = node
         self._dispatcher = dispatcher
         self._recorder = recorder
+        self._unanswered = unanswered
+        self._held = held
         self._missing: frozenset[tuple[str, int]] = frozenset()
+        self._looked_at = 0.0
 
     async def run_once(self) -> int:
         """Return what was missing at the last look, too.
 
-        A claim that was just written is missing until it is handed over, so one look says nothing. The token tells a
-        claim from a later one of the same execution.
+        A claim that was just written is missing until it is handed over, so one look says nothing. Nor do two, if the
+        write that claimed it is still unanswered. The token tells a claim from a later one of the same execution.
         """
+        looks_at = self._clock.monotonic()
         claims = await self._store.list_node_claims(self._node, MOST_CLAIMS)
-        ended = self._recorder.held()
-        missing = frozenset((id, token) for id, token in claims if not self._dispatcher.holds(id) and id not in ended)
-        lost = dict(missing & self._missing)
-        self._missing = missing
+        others = {*self._recorder.held(), *self._held()}
+        missing = frozenset((id, token) for id, token in claims if not self._dispatcher.holds(id) and id not in others)
+        lost = {} if self._unanswered.since(self._looked_at) else dict(missing & self._missing)
+        self._missing, self._looked_at = missing, looks_at
         ids = sorted(lost)
         for begin in range(0, len(ids), PAGE):
             await self._return(ids[begin : begin + PAGE], lost)

@@ -24,6 +24,7 @@ from duetime.engine.dispatcher import Dispatcher, Target
 from duetime.engine.ownership import Ownership
 from duetime.engine.pages import Pages
 from duetime.engine.service import Service
+from duetime.engine.unanswered import Unanswered
 from duetime.ports.clock import Clock
 from duetime.ports.store import Store
 from duetime.telemetry.crash import crash_point
@@ -35,8 +36,8 @@ FIRST_PAGE = 8  # a burst begins with a small page, so that its first requests l
 # on PostgreSQL, measured. Small ones are waited for, so that the first requests of a burst leave before all else.
 BURST = 24
 PAGE_GROWTH = 3  # a page is planned and written in about the time that the one before it takes to run
-SHARED_PAGE = 256  # while others are due beside a tenant that has thousands: nobody waits for longer than such a page
-LOOK_BESIDE = SECOND // 4  # how often it is found out who has thousands
+SHARED_PAGE = 256  # while others are due beside a tenant that has hundreds: nobody waits for longer than such a page
+LOOK_BESIDE = SECOND // 4  # how often it is found out who has hundreds
 BESIDE_FOR = 2 * SECOND  # how long after others were due beside them pages stay small
 CROWDING_FOR = 10 * SECOND
 LOOK_BACK_BESIDE = 5 * SECOND
@@ -57,10 +58,11 @@ class _Writing(NamedTuple):
 class Timer(Service):
     def __init__(
         self, store: Store, clock: Clock, node: int, dispatcher: Dispatcher, entropy: Callable[[int], bytes],
-        ownership: Ownership,
+        ownership: Ownership, unanswered: Unanswered | None = None,
     ) -> None:  # fmt: skip
         super().__init__("timer", clock)
         self._ownership = ownership
+        self._unanswered = unanswered or Unanswered(clock.monotonic)
         self._entropy = entropy
         self._store = store
         self._node = node
@@ -69,7 +71,7 @@ class Timer(Service):
         # While a tenant has more due than can be fired at once, a second reading without that tenant goes ahead, so
         # that others need not wait for it. The first one reads everything; what was fired meanwhile, the store refuses.
         self._beside: Armed | None = None
-        self._crowding: dict[str, int] = {}  # tenants that had thousands due, and when that was last seen
+        self._crowding: dict[str, int] = {}  # tenants that had hundreds due, and when that was last seen
         self._looked_beside_at = 0
         self._looked_back_beside_at = 0
         self._fired: set[Place] = set()  # by the second reading; the first one comes by later
@@ -132,7 +134,7 @@ class Timer(Service):
         armed.drop()  # the next reading begins anew, whatever came meanwhile
         return now + SECOND if nearest is None else min(now + SECOND, max(nearest - ARM_AHEAD, now + 1))
 
-    # Others beside a tenant that has thousands due
+    # Others beside a tenant that has hundreds due
 
     def _look_beside(self, now: int) -> None:
         """Find out which tenants have so much due that the others must be read beside them."""
@@ -244,7 +246,7 @@ class Timer(Service):
         await asyncio.gather(*(page.task for page in self._writing), return_exceptions=True)
 
     async def _write(self, page: FirePlan, command: Fire) -> None:
-        with self._pages.writing(len(command.moves)):
+        with self._unanswered.write(), self._pages.writing(len(command.moves)):
             (fired,) = await self._store.apply([command])
         crash_point("after_fire")
         if isinstance(fired, StaleEpoch):

@@ -144,7 +144,7 @@ async def test_what_a_node_ran_whose_row_was_dropped_is_taken_over_all_the_same(
     await one(store, c.EndNodes(NOW, (lost,)))
     assert await one(store, c.Prune(0, 0, 0, 100, nodes_before=NOW + DAY)) == 1
     assert [found.execution_id for found in await store.list_lapsed_runs(node, 10)] == [run.execution_id]
-    assert isinstance(await one(store, c.Claim(lost, NOW, 1)), StaleWrite)
+    assert isinstance(await one(store, c.Claim(lost, NOW, 1, (TENANT,))), StaleWrite)
 
 
 async def test_api_keys_that_are_revoked_or_expired_for_long_are_dropped(store: Store):

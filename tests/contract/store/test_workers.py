@@ -197,7 +197,7 @@ async def test_a_worker_is_ended_only_if_it_has_not_beaten_since(store: Store, n
     assert await one(store, end) == [silent]
     assert [worker.worker_id for worker in await store.list_workers(TENANT, 10)] == [beating]
     assert await one(store, c.BeatWorkers(NOW + 5, (silent, beating))) == [silent]
-    assert isinstance(await one(store, c.Claim(silent, NOW + 5, 10, only=(AT,))), StaleWrite)
+    assert isinstance(await one(store, c.Claim(silent, NOW + 5, 10, (TENANT,), only=(AT,))), StaleWrite)
     assert [lapsed.execution_id for lapsed in await store.list_lapsed_runs(node, 10)] == [execution_id]
     assert await claim(store, node) == []  # a node that is named by mistake goes on
     assert await one(store, end) == await one(store, c.EndWorkers(NOW + 6, ())) == []
