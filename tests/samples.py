@@ -95,7 +95,7 @@ async def fire(store: Store, node: int, now: int, *job_ids: str, claim: bool = T
 
 async def claim(store: Store, node: int, now: int, limit: int = 100, full: tuple[int, ...] = ()) -> list[Run]:
     """Of every tenant that has something waiting; `full` endpoints are those of TENANT."""
-    tenants = tuple(await store.list_waiting_tenants("", 1000))
+    tenants = tuple(await store.list_waiting_tenants(now, "", 1000))
     claimed = await one(store, c.Claim(node, now, limit, tenants, tuple((TENANT, endpoint) for endpoint in full)))
     assert isinstance(claimed, list), claimed
     return claimed

@@ -268,11 +268,10 @@ async def test_when_the_memory_is_full_the_tenant_that_holds_most_gives_back_wha
     attempts = Attempts(Limits(capacity=20, concurrency=2), hold=True)
     dispatcher = attempts.dispatcher
     most = [run_of(number, tenant="most", priority=number % 2) for number in range(16)]
-    dispatcher.offer(most)
-    assert dispatcher.make_room(100) == [], "there is room"
-    dispatcher.offer([run_of(100 + number, tenant="other") for number in range(4)])
+    dispatcher.offer([*most, *(run_of(100 + number, tenant="other") for number in range(4))])
     await all_slots_begin(attempts)
-    returned = dispatcher.make_room(3)
+    assert dispatcher.lacks(["most", "other", "new"]) == {"other": 1, "new": 5}, "of a share of five"
+    returned = dispatcher.make_room(3, ["new"])
     assert returned == [run for run in reversed(most) if run.priority == 0][:3]
     assert dispatcher.room() == 0, "until it is written"
     dispatcher.recorded(returned)
@@ -280,6 +279,45 @@ async def test_when_the_memory_is_full_the_tenant_that_holds_most_gives_back_wha
     attempts.let_go()
     await until(lambda: dispatcher.room() == 20)
     assert not {run.execution_id for run in returned} & {run.execution_id for run in attempts.begun}
+
+
+async def test_a_tenant_that_gives_back_keeps_its_own_share():
+    attempts = Attempts(Limits(capacity=20, concurrency=1), hold=True)
+    attempts.dispatcher.offer([run_of(number, tenant="a") for number in range(20)])
+    await all_slots_begin(attempts)
+    returned = attempts.dispatcher.make_room(100, ["b"])
+    assert len(returned) == 20 - 7, "half of three quarters is its own"
+
+
+async def test_a_claim_that_was_given_back_and_claimed_anew_is_sent_with_its_new_token():
+    attempts = Attempts(Limits(concurrency=1), hold=True)
+    first, given_back, last = (run_of(number) for number in range(3))
+    attempts.dispatcher.offer([first, given_back, last])
+    await all_slots_begin(attempts)
+    attempts.dispatcher._queue.remove(given_back)
+    attempts.dispatcher.recorded([given_back])
+    anew = msgspec.structs.replace(given_back, token=2)
+    attempts.dispatcher.offer([anew])
+    attempts.let_go()
+    await until(lambda: attempts.dispatcher.room() == Limits().capacity)
+    assert attempts.begun == [first, last, anew]
+
+
+async def test_endpoints_of_one_tenant_that_hang_leave_its_others_a_place():
+    attempts = Attempts(Limits(concurrency=64, endpoint=8), hold=True)
+    attempts.dispatcher.offer([run_of(number, endpoint=number % 8) for number in range(500)])
+    await until(lambda: len(attempts.begun) == 64)
+    idle = [run_of(1000 + number, endpoint=99) for number in range(20)]
+    attempts.dispatcher.offer(idle)
+    await all_slots_begin(attempts)
+    assert [run.endpoint for run in attempts.begun[64:]] == [99] * (64 // 9)
+
+
+async def test_many_endpoints_that_have_one_each_do_not_exceed_the_limit():
+    attempts = Attempts(Limits(concurrency=16), hold=True)
+    attempts.dispatcher.offer([run_of(number, endpoint=number % 50) for number in range(200)])
+    await all_slots_begin(attempts)
+    assert attempts.dispatcher.running() == 16
 
 
 # The lease in doubt

@@ -67,16 +67,20 @@ class _Page:
 
 
 class Armed:
-    """`shards`: to read timers of; None stands for all. `without`: tenants whose timers are passed over."""
+    """`shards`: to read timers of; None stands for all. `without`: tenants whose timers are passed over.
+
+    `since`: what was due before is not read.
+    """
 
     def __init__(
         self, store: Store, entropy: Callable[[int], bytes], shards: tuple[int, ...] | None = None,
-        without: frozenset[str] = frozenset(),
+        without: frozenset[str] = frozenset(), since: int | None = None,
     ) -> None:  # fmt: skip
         self._store = store
         self._entropy = entropy
         self._shards = shards
         self.without = without
+        self._since = since
         self.drop()
 
     def read_only(self, shards: tuple[int, ...] | None) -> None:
@@ -88,11 +92,11 @@ class Armed:
         """Forget everything: the next reading begins with the earliest timer there is."""
         self._pages: list[_Page] = []
         self._reading: asyncio.Task[list[DueTimer]] | None = None
-        self._place: Place | None = None  # every timer up to here was read
+        self._place = None if self._since is None else _end_of(self._since)  # every timer up to here was read
         self._until = 0  # how far the reading looks
         self._more = True  # there may be more to read up to there
         self._hinted: tuple[int, int] | None = None  # the first and last instant of timers that came behind the reading
-        self._looks_back = False
+        self._looks_back: int | None = None  # from that instant on
         self._gap: tuple[Place, int] | None = None  # what is read again: from where, and up to which instant
 
     def hint(self, due_at: int) -> bool:
@@ -103,9 +107,9 @@ class Armed:
         self._hinted = (min(first, due_at), max(last, due_at))
         return True
 
-    def look_back(self) -> None:
+    def look_back(self, since: int = 0) -> None:
         """Look for timers that came before the first of those held, and that nobody hinted at."""
-        self._looks_back = True
+        self._looks_back = since
 
     def first_due_at(self) -> int | None:
         while self._pages:
@@ -182,11 +186,11 @@ class Armed:
             if first_at <= last_at:
                 self._gap = (_end_of(first_at - 1), last_at)
                 self._pages = [part for page in self._pages for part in page.without(first_at, last_at)]
-        elif self._looks_back:
-            self._looks_back = False
+        elif self._looks_back is not None:
+            since, self._looks_back = self._looks_back, None
             first_due_at = self.first_due_at()
-            if first_due_at is not None:
-                self._gap = (_end_of(-1), first_due_at - 1)
+            if first_due_at is not None and since < first_due_at:
+                self._gap = (_end_of(since - 1), first_due_at - 1)
 
     def _wants_more(self, now: int) -> bool:
         if self.held() >= MOST_HELD:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 from duetime.domain.execution import Run
 from duetime.domain.fairness import MOST_OVER, endpoint_share, has_place
@@ -16,13 +17,14 @@ from duetime.domain.shares import share_of
 
 PRIORITIES = 10
 MOST_WOKEN = 16  # queues for one place that was freed: most of them only look, and a place may have thousands waiting
+MOST_LOOKED_AT = 16  # tenants, and endpoints of each, for a place beyond the limit: the others have their turn later
 MOST_CANCELLED = 64  # claims that were cancelled and still stand in a queue; more are removed once they are most of it
 
 
 class TenantQueue:
     """What a node holds of one tenant."""
 
-    __slots__ = ("held", "is_in_turns", "queues", "ready", "rings", "running", "tenant")
+    __slots__ = ("held", "is_in_turns", "queues", "ready", "rings", "running", "several", "tenant")
 
     def __init__(self, tenant: str) -> None:
         self.tenant = tenant
@@ -31,6 +33,7 @@ class TenantQueue:
         self.ready = 0  # a bit for each ring that is not empty
         self.is_in_turns = False
         self.running = 0
+        self.several = 0  # endpoints at which more than one runs
         self.held = 0  # claims: waiting, running, or ended and not yet recorded
 
 
@@ -145,10 +148,14 @@ class ClaimQueue:
         """
         if not self._turns:
             return None
+        if self.running >= self._most:
+            return None
         share = share_of(self._concurrency, len(self.tenants))
-        run = self._take_of_tenants_below(share) if self.running < self._most else None
+        run = self._take_of_tenants_below(share)
         if run is None and self.running < self._concurrency and share < self._concurrency:
             run = self._take_of_tenants_below(self._concurrency)
+        if run is None and self.running >= self._concurrency:
+            run = self._take_of_endpoints_below(share)
         return run
 
     def _take_of_tenants_below(self, most: int) -> Run | None:
@@ -163,6 +170,22 @@ class ClaimQueue:
                 turns.rotate(-1)
             if run is not None:
                 return run
+        return None
+
+    def _take_of_endpoints_below(self, share: int) -> Run | None:
+        """Of a tenant that has its share, an endpoint that has less than its part of it: others of it may hang."""
+        for tenant in islice(self._turns, MOST_LOOKED_AT):
+            if tenant.running >= self._tenant_limit or not tenant.several:
+                continue
+            part = share_of(share, len(tenant.queues))
+            priority = tenant.ready.bit_length() - 1
+            ring = tenant.rings[priority]
+            for _ in range(min(len(ring), MOST_LOOKED_AT)):
+                queue = ring[0]
+                ring.rotate(-1)
+                waiting = queue.waiting[priority]
+                if queue.running < part and waiting and self._waits(waiting[0]) and self._may_start(queue, waiting[0]):
+                    return self._start(queue, waiting.popleft())
         return None
 
     def _next_of(self, tenant: TenantQueue) -> Run | None:
@@ -202,6 +225,7 @@ class ClaimQueue:
     def _start(self, queue: EndpointQueue, run: Run) -> Run:
         del self.waiting[run.execution_id]
         queue.running += 1
+        queue.owner.several += queue.running == 2
         queue.owner.running += 1
         queue.endpoint.running += 1
         self.running += 1
@@ -213,6 +237,7 @@ class ClaimQueue:
         """An attempt has ended: its place is free."""
         queue = self.tenants[run.tenant].queues[run.endpoint]
         queue.running -= 1
+        queue.owner.several -= queue.running == 1
         queue.owner.running -= 1
         endpoint = queue.endpoint
         endpoint.running -= 1
@@ -285,7 +310,7 @@ class ClaimQueue:
 
     def _backwards(self, tenant: TenantQueue) -> Iterator[Run]:
         for priority in range(PRIORITIES):
-            for queue in tenant.queues.values():
+            for queue in sorted(tenant.queues.values(), key=lambda queue: -len(queue.waiting[priority] or ())):
                 for run in reversed(queue.waiting[priority] or ()):
                     if self._waits(run):
                         yield run

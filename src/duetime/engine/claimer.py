@@ -6,7 +6,7 @@ that holds its share of this node's memory already is passed by.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from duetime.domain.commands import Claim, Release
 from duetime.domain.errors import DuetimeError
@@ -21,7 +21,7 @@ from duetime.ports.store import Store
 
 PAGE = 500
 MOST_TENANTS = 64  # of one claim
-SHORTEST_PAUSE = 20  # ms, while there is no room
+SHORTEST_PAUSE, LONGEST_PAUSE = 20, 320  # ms, while there is nothing to claim, or no room for it
 
 
 class Claimer(Service):
@@ -35,6 +35,7 @@ class Claimer(Service):
         self._next_at = 0
         self._last_tenant = ""  # that had its turn in this round; none: a round begins
         self._has_claimed = False  # in this round
+        self._pause = SHORTEST_PAUSE
         self._unanswered = unanswered or Unanswered(clock.monotonic)
         self.releasing: list[Run] = []  # given back for others' sake, and not written yet
         self.is_clock_right: Callable[[], bool] = always
@@ -43,6 +44,7 @@ class Claimer(Service):
         """An execution may be claimed at that instant."""
         if due_at < self._next_at:
             self._next_at = due_at
+            self._pause = SHORTEST_PAUSE
             self.wake()
 
     async def run_once(self) -> int:
@@ -56,23 +58,27 @@ class Claimer(Service):
         if waiting_at is None or waiting_at > now:
             self._next_at = min(self._next_at, waiting_at or self._next_at)
             return self._next_at
-        limit = min(PAGE, self._dispatcher.room()) or await self._make_room()
-        if limit <= 0:
-            return now + SHORTEST_PAUSE
-        return 0 if await self._claim(limit) else now + SHORTEST_PAUSE
+        if await self._claim(now):
+            self._pause = SHORTEST_PAUSE
+            return 0
+        # What waits is for tenants that have no room, or not due yet: look less and less often, unless a hint comes.
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        return now + self._pause
 
-    async def _claim(self, limit: int) -> bool:
+    async def _claim(self, now: int) -> bool:
         """Claim for the tenants whose turn it is. Returns False if all had theirs and there was nothing to claim."""
         if not self._last_tenant:
             self._has_claimed = False  # a new round
-        waiting = await self._store.list_waiting_tenants(self._last_tenant, MOST_TENANTS)
-        is_last_page = len(waiting) < MOST_TENANTS
-        self._last_tenant = "" if is_last_page else waiting[-1]
-        full = self._dispatcher.full_tenants()
-        if tenants := tuple(tenant for tenant in waiting if tenant not in full):
+        waiting = await self._store.list_waiting_tenants(now, self._last_tenant, MOST_TENANTS)
+        tenants, limit = await self._choose(waiting)
+        if limit <= 0:
+            return False
+        is_last_page = len(waiting) < MOST_TENANTS and len(tenants) <= limit
+        self._last_tenant = "" if is_last_page else waiting[-1] if len(tenants) <= limit else tenants[limit - 1]
+        if tenants:
             full_endpoints = self._dispatcher.full_endpoints()
             # By the clock as it is now: it may have been set while the store was asked.
-            claim = Claim(self._node, self._clock.now(), limit, tenants, full_endpoints)
+            claim = Claim(self._node, self._clock.now(), limit, tuple(tenants[:limit]), full_endpoints)
             if not self.is_clock_right():
                 return False
             with self._unanswered.write():
@@ -83,10 +89,17 @@ class Claimer(Service):
             self._has_claimed |= bool(claimed)
         return not is_last_page or self._has_claimed
 
-    async def _make_room(self) -> int:
-        """Release claims of the tenant that holds most, if it holds more than its share. Returns how many."""
-        self.releasing = self._dispatcher.make_room(PAGE)
-        return await self._release()
+    async def _choose(self, waiting: Sequence[str]) -> tuple[list[str], int]:
+        """Returns for whom to claim, and how many: without room, for those that have less than their share of it."""
+        if self._dispatcher.room() > 0:
+            full = self._dispatcher.full_tenants()
+            return [tenant for tenant in waiting if tenant not in full], min(PAGE, self._dispatcher.room())
+        lacks = self._dispatcher.lacks(waiting)
+        wanted = min(PAGE, sum(lacks.values())) - self._dispatcher.room()
+        if lacks:
+            self.releasing = self._dispatcher.make_room(wanted, lacks)
+            await self._release()
+        return list(lacks), max(0, min(PAGE, self._dispatcher.room()))
 
     async def _release(self) -> int:
         """Write what is to be given back. If that fails it is tried again: by its token it is given back once."""

@@ -17,7 +17,7 @@ from duetime.domain.endpoints import needs_worker
 from duetime.domain.execution import Run
 from duetime.domain.fairness import endpoint_share, memory_share
 from duetime.domain.job import HttpJob
-from duetime.engine.claim_queue import ClaimQueue, EndpointQueue
+from duetime.engine.claim_queue import MOST_WOKEN, ClaimQueue, EndpointQueue
 from duetime.engine.pace import Pace
 from duetime.ports.executor import NotSent, always
 
@@ -128,8 +128,8 @@ class Dispatcher:
                 refused.append(target)
         return frozenset(refused)
 
-    def _share(self, newcomers: int = 0) -> int:
-        return memory_share(self._limits.capacity, len(self._queue.tenants) + newcomers)
+    def _share(self) -> int:
+        return memory_share(self._limits.capacity, len(self._queue.tenants))
 
     def full_tenants(self) -> frozenset[str]:
         """Returns the tenants that hold their share of the memory already: nothing more is claimed for them."""
@@ -164,17 +164,26 @@ class Dispatcher:
         self._drop(run)
         return True
 
-    def make_room(self, most: int) -> list[Run]:
-        """Returns waiting claims to release, so that a tenant that holds nothing has room; none if it has.
+    def lacks(self, tenants: Iterable[str]) -> dict[str, int]:
+        """Returns which of these tenants hold less than their share of the memory, and how much less."""
+        held = self._queue.tenants
+        asked = list(tenants)
+        share = memory_share(self._limits.capacity, len(held.keys() | set(asked)))
+        have = {tenant: held[tenant].held if tenant in held else 0 for tenant in asked}
+        return {tenant: share - count for tenant, count in have.items() if count < share}
 
-        They are of the tenant that holds most, those that would start last. The caller releases them in the store, and
-        then calls `recorded`: until then they are counted.
+    def make_room(self, wanted: int, tenants: Iterable[str]) -> list[Run]:
+        """Returns waiting claims to release, so that tenants that hold less than their share have room.
+
+        They are of the tenant that holds most, those that would start last, and it keeps its own share. The caller
+        releases them in the store, and then calls `recorded`: until then they are counted.
         """
-        if self.room() > 0 or not self._queue.tenants or self._closed:
+        if not self._queue.tenants or self._closed:
             return []
         largest = max(self._queue.tenants.values(), key=lambda tenant: tenant.held)
-        over = largest.held - self._share(newcomers=1)
-        runs = self._queue.latest_of(largest.tenant, min(most, over)) if over > 0 else []
+        share = memory_share(self._limits.capacity, len(self._queue.tenants.keys() | set(tenants)))
+        over = largest.held - share
+        runs = self._queue.latest_of(largest.tenant, min(wanted, over)) if over > 0 else []
         for run in runs:
             self._queue.remove(run)
         return runs
@@ -210,19 +219,21 @@ class Dispatcher:
                 except NotSent:
                     pass
                 finally:
-                    self._end(run)
+                    self._end(run, task)
                 if not is_over:
                     self._queue.put_back(run)  # `resume` goes on with it, `drain` gives it back
                 run = self._queue.take() if self.is_trusted() else None
-                if run is not None and self._queue.queues > 1:
-                    self._open_slots()  # one end may have let several others begin
+                # One end may let several others begin. But not where all places are taken: it freed one.
+                if run is not None and self._queue.queues > 1 and self._queue.running < self._limits.concurrency:
+                    self._open_slots()
         finally:
             self._slots.discard(task)  # at once: an offer in the same turn of the loop must not count on this slot
 
-    def _end(self, run: Run) -> None:
+    def _end(self, run: Run, task: asyncio.Task[None]) -> None:
         # (There may be two of one execution: a claim that was taken for lost, and the one that came after it.)
-        self._running.pop(run.execution_id, None)
-        self.cancelled.discard(run.execution_id)
+        if self._running.get(run.execution_id) is task:
+            del self._running[run.execution_id]
+            self.cancelled.discard(run.execution_id)
         self._queue.end(run)
 
     # How often an endpoint is called
@@ -243,13 +254,19 @@ class Dispatcher:
     def _ring(self, endpoint: int) -> None:
         """Let as many go on as the rate allows by now: tenants in turn."""
         del self._clocks[endpoint]
-        for queue in self._paced.pop(endpoint, ()):
+        waiting = self._paced.pop(endpoint, [])
+        self._paced[endpoint] = waiting[MOST_WOKEN:]
+        for queue in waiting[:MOST_WOKEN]:
             self._queue.unblock(queue)
         self._open_slots()
+        if not self._paced[endpoint]:
+            del self._paced[endpoint]
+        elif endpoint not in self._clocks:  # of those that were woken none had anything to send
+            self._clocks[endpoint] = asyncio.get_running_loop().call_later(0, self._ring, endpoint)
 
     def recorded(self, runs: Iterable[Run]) -> None:
         """Results are written: only now is the memory that these runs held free."""
-        forget, stuck = self._queue.forget, self._stuck
+        forget, stuck, tenants = self._queue.forget, self._stuck, len(self._queue.tenants)
         for run in runs:
             forget(run)
             if stuck:
@@ -259,6 +276,8 @@ class Dispatcher:
             self._room_wanted[1].set()
         if not self._queue.held:
             self._idle.set()
+        elif len(self._queue.tenants) < tenants and self._queue.waiting:
+            self._open_slots()  # the others' shares have grown
 
     def running(self) -> int:
         return self._queue.running

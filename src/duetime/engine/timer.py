@@ -18,7 +18,7 @@ from duetime.domain.endpoints import endpoint_of
 from duetime.domain.errors import DuetimeError, StaleEpoch
 from duetime.domain.fairness import FEW_DUE, crowding
 from duetime.domain.instants import SECOND
-from duetime.domain.plan import DueTimer, FirePlan, Place, plan
+from duetime.domain.plan import GRACE, DueTimer, FirePlan, Place, plan
 from duetime.engine.armed import ARM_AHEAD, Armed, Due
 from duetime.engine.dispatcher import Dispatcher, Target
 from duetime.engine.ownership import Ownership
@@ -141,9 +141,10 @@ class Timer(Service):
         if abs(now - self._looked_beside_at) < LOOK_BESIDE or (self._beside is None and self._armed.held() <= FEW_DUE):
             return
         self._looked_beside_at = now
-        found = crowding(self._armed.count_by_tenant())
+        held = self._armed.count_by_tenant()
         if self._beside is not None:
-            found |= crowding(self._beside.count_by_tenant())
+            held |= self._beside.count_by_tenant()
+        found = crowding(held)
         self._crowding |= dict.fromkeys(found, now)
         # Some time longer: what such a tenant has due may lie beyond what was read so far.
         self._crowding = {tenant: at for tenant, at in self._crowding.items() if abs(now - at) < CROWDING_FOR}
@@ -151,14 +152,15 @@ class Timer(Service):
         if not without:
             self._end_beside()
         elif self._beside is None or without != self._beside.without:
-            self._beside = Armed(self._store, self._entropy, self._ownership.shards(), without)
+            # What is later than that was missed: it is decided by the first reading, in its order.
+            self._beside = Armed(self._store, self._entropy, self._ownership.shards(), without, now - GRACE)
             self._looked_back_beside_at = now
 
     async def _fire_beside(self, beside: Armed) -> None:
         now = self._clock.now()
         if abs(now - self._looked_back_beside_at) >= LOOK_BACK_BESIDE:
             self._looked_back_beside_at = now
-            beside.look_back()
+            beside.look_back(now - GRACE)
         if beside.is_read():
             await beside.end_reading()
         due = beside.take(now, SHARED_PAGE)

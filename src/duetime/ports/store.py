@@ -259,8 +259,8 @@ class Store(Protocol):
         With `only`: in a worker of that tenant, which can run these endpoints.
         """
 
-    async def list_waiting_tenants(self, after: str, limit: int) -> list[str]:
-        """Tenants that have QUEUED or RETRYING executions for a node, now or later, in their order; those `after`."""
+    async def list_waiting_tenants(self, now: int, after: str, limit: int) -> list[str]:
+        """Tenants that have QUEUED or RETRYING executions that a node may run by now, in their order; those `after`."""
 
     async def next_waiting_of(self, job_id: str) -> int | None:
         """The same, of one job; what waits for an earlier execution to end is left out."""

@@ -67,17 +67,18 @@ async def test_an_endpoint_that_is_full_for_one_tenant_is_not_for_another(store:
     assert {tenant: found.count(tenant) for tenant in found} == {"a": 2, "b": 3}
 
 
-async def test_tenants_that_have_something_waiting_are_listed_in_pages(store: Store, node: int):
+async def test_tenants_that_have_something_to_run_by_now_are_listed_in_pages(store: Store, node: int):
     for tenant in ("c", "a", "b"):
         await waiting(store, tenant, 3)
     await add_run(store, await add_job(store, tenant="later"), NOW + HOUR, "later")
     await add_job(store, tenant="nothing")
     await waiting(store, "running", 1)
     await claimed_of(store, node, 10, "running")
-    assert await store.list_waiting_tenants("", 10) == ["a", "b", "c", "later"]
-    assert await store.list_waiting_tenants("", 2) == ["a", "b"]
-    assert await store.list_waiting_tenants("b", 2) == ["c", "later"]
-    assert await store.list_waiting_tenants("later", 2) == []
+    assert await store.list_waiting_tenants(NOW, "", 10) == ["a", "b", "c"]
+    assert await store.list_waiting_tenants(NOW, "", 2) == ["a", "b"]
+    assert await store.list_waiting_tenants(NOW, "b", 2) == ["c"]
+    assert await store.list_waiting_tenants(NOW + HOUR, "b", 2) == ["c", "later"]
+    assert await store.list_waiting_tenants(NOW + HOUR, "later", 2) == []
 
 
 # Timers

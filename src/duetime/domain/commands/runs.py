@@ -77,7 +77,7 @@ class Claim(Command, frozen=True):
     @property
     def each(self) -> int:
         """How many a tenant gives at most."""
-        return -(-self.limit // max(1, len(self.tenants)))
+        return max(1, self.limit // max(1, len(self.tenants)))
 
     def full_of(self, tenant: str) -> tuple[int, ...]:
         """The endpoints of a tenant that have no room."""

@@ -123,8 +123,8 @@ class PostgresStore:
         rows = await self._fetch(self._engine_reads, self._sql[block], {"tenant": tenant, "only": only})
         return int(rows[0][0]) if rows and rows[0][0] is not None else None
 
-    async def list_waiting_tenants(self, after: str, limit: int) -> list[str]:
-        values = {"after": after, "limit": limit}
+    async def list_waiting_tenants(self, now: int, after: str, limit: int) -> list[str]:
+        values = {"now": now, "after": after, "limit": limit}
         return [row[0] for row in await self._fetch(self._engine_reads, self._sql["list_waiting_tenants"], values)]
 
     async def next_waiting_of(self, job_id: str) -> int | None:

@@ -135,8 +135,8 @@ class SqliteStore:
             return await self._soonest("next_waiting_at_only", {"tenant": tenant, "only": _as_json(only)})
         return await self._soonest("next_waiting_at", {})
 
-    async def list_waiting_tenants(self, after: str, limit: int) -> list[str]:
-        values = {"after": after, "limit": limit}
+    async def list_waiting_tenants(self, now: int, after: str, limit: int) -> list[str]:
+        values = {"now": now, "after": after, "limit": limit}
         return await self._read(self._engine_reads, self._sql["list_waiting_tenants"], str, values)
 
     async def next_waiting_of(self, job_id: str) -> int | None:

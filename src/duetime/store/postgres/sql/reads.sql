@@ -97,17 +97,17 @@ CROSS JOIN LATERAL (SELECT o.due_at FROM open_runs AS o
                     ORDER BY o.due_at LIMIT 1) AS w;
 
 -- name: list_waiting_tenants
--- One probe finds the next tenant.
-WITH RECURSIVE found (tenant) AS (
-    (SELECT tenant FROM open_runs WHERE tenant > :after::text AND state <> 'RUNNING' AND NOT held AND endpoint >= 0
-     ORDER BY tenant LIMIT 1)
+-- One probe finds the next tenant, one when its first is due.
+WITH RECURSIVE found (tenant, due_at) AS (
+    (SELECT tenant, due_at FROM open_runs WHERE tenant > :after::text AND state <> 'RUNNING' AND NOT held AND endpoint >= 0
+     ORDER BY tenant, due_at LIMIT 1)
     UNION ALL
-    SELECT n.tenant FROM found AS f CROSS JOIN LATERAL (
-        SELECT o.tenant FROM open_runs AS o
+    SELECT n.tenant, n.due_at FROM found AS f CROSS JOIN LATERAL (
+        SELECT o.tenant, o.due_at FROM open_runs AS o
         WHERE o.tenant > f.tenant AND o.state <> 'RUNNING' AND NOT o.held AND o.endpoint >= 0
-        ORDER BY o.tenant LIMIT 1) AS n
+        ORDER BY o.tenant, o.due_at LIMIT 1) AS n
 )
-SELECT tenant FROM found LIMIT :limit::bigint;
+SELECT tenant FROM found WHERE due_at <= :now::bigint LIMIT :limit::bigint;
 
 -- name: next_waiting_of
 SELECT min(due_at) FROM open_runs WHERE job = :job::uuid AND state <> 'RUNNING' AND NOT held;

@@ -5,6 +5,9 @@ CREATE INDEX executions_waiting ON executions (tenant, priority DESC, due_at)
 DROP INDEX executions_waiting_at;
 CREATE INDEX executions_waiting_at ON executions (tenant, priority DESC, endpoint, due_at)
     WHERE state IN ('QUEUED', 'RETRYING') AND held = 0;
+-- Which tenants have something to run by now.
+CREATE INDEX executions_waiting_of ON executions (tenant, due_at)
+    WHERE state IN ('QUEUED', 'RETRYING') AND held = 0 AND endpoint >= 0;
 -- When the next may run, of all tenants.
 CREATE INDEX executions_waiting_due ON executions (due_at)
     WHERE state IN ('QUEUED', 'RETRYING') AND held = 0 AND endpoint >= 0;

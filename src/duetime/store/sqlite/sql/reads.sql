@@ -77,17 +77,20 @@ SELECT coalesce(min(due_at), 'null') AS row FROM (
     FROM json_each('[9,8,7,6,5,4,3,2,1,0]') AS p CROSS JOIN json_each(:only) AS o);
 
 -- name: list_waiting_tenants
--- One probe finds the next tenant.
+-- One probe finds the next tenant, one when its first is due.
 WITH RECURSIVE found (tenant) AS (
-    SELECT (SELECT min(tenant) FROM executions INDEXED BY executions_waiting
+    SELECT (SELECT min(tenant) FROM executions INDEXED BY executions_waiting_of
             WHERE tenant > :after AND state IN ('QUEUED', 'RETRYING') AND held = 0 AND endpoint >= 0)
     UNION ALL
-    SELECT (SELECT min(e.tenant) FROM executions AS e INDEXED BY executions_waiting
+    SELECT (SELECT min(e.tenant) FROM executions AS e INDEXED BY executions_waiting_of
             WHERE e.tenant > f.tenant AND e.state IN ('QUEUED', 'RETRYING') AND e.held = 0 AND e.endpoint >= 0)
     FROM found AS f WHERE f.tenant IS NOT NULL
-    LIMIT :limit
 )
-SELECT json_quote(tenant) AS row FROM found WHERE tenant IS NOT NULL;
+SELECT json_quote(f.tenant) AS row FROM found AS f
+WHERE f.tenant IS NOT NULL AND EXISTS (
+    SELECT 1 FROM executions AS d INDEXED BY executions_waiting_of
+    WHERE d.tenant = f.tenant AND d.due_at <= :now AND d.state IN ('QUEUED', 'RETRYING') AND d.held = 0 AND d.endpoint >= 0)
+LIMIT :limit;
 
 -- name: next_waiting_of
 SELECT coalesce(min(due_at), 'null') AS row FROM executions
