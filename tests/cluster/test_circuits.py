@@ -22,9 +22,9 @@ def test_both_nodes_leave_a_target_alone_and_one_run_tries_it_again(cluster: Clu
     settings = {"CIRCUIT_BREAKER_THRESHOLD": "5", "CIRCUIT_BREAKER_COOLDOWN": f"{COOLDOWN_MS}ms"}
     cluster.start("a", "b", **settings)
     once = {"retry_policy": {"max_retries": 0}}
-    begin = cluster.soon(2500)
-    cluster.create_spread(300, begin, begin + 6000, "/status/500", **once)  # on both: their shards are spread
-    cluster.create_spread(300, begin, begin + 6000, "/well", **once)
+    begin, span = cluster.soon(2500), cluster.lasting(3 * COOLDOWN_MS)
+    cluster.create_spread(300, begin, begin + span, "/status/500", **once)  # on both: their shards are spread
+    cluster.create_spread(300, begin, begin + span, "/well", **once)
     cluster.wait_for_quiet(40)
     circuits = [node.client.get("/circuits").json()["circuits"] for node in cluster.nodes.values()]
     assert [[it["state"] for it in found] for found in circuits] in ([["OPEN"]] * 2, [["HALF_OPEN"]] * 2)

@@ -45,7 +45,7 @@ class TestAStoppedOwner:
         stop_in_a_burst(cluster, fault="")
         assert len(stale_requests(cluster)) <= BETWEEN_LOOK_AND_WRITE
 
-    @pytest.mark.parametrize("moment", ["lanes are open", "connecting"])
+    @pytest.mark.parametrize("moment", ["slots are open", "connecting"])
     def test_as_many_runs_are_about_to_begin_sends_none_of_them(self, cluster: Cluster, moment: str) -> None:
         stop_in_a_burst(cluster, STOP_WHILE[moment])
         assert not stale_requests(cluster)
@@ -73,14 +73,14 @@ def stop():
         os.kill(os.getpid(), signal.SIGSTOP)
 """
 STOP_WHILE = {
-    "lanes are open": """
-whole = Dispatcher._open_lanes
-def open_lanes(self):
-    before = len(self._lanes)
+    "slots are open": """
+whole = Dispatcher._open_slots
+def open_slots(self):
+    before = len(self._slots)
     whole(self)
-    if len(self._lanes) >= before + 8:
+    if len(self._slots) >= before + 8:
         stop()
-Dispatcher._open_lanes = open_lanes
+Dispatcher._open_slots = open_slots
 """,
     "connecting": """
 whole, opened = ConnectionPool._open, []
