@@ -1,0 +1,137 @@
+"""The claimer shares the memory among tenants, and comes to rest when each has its share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from duetime.domain.commands import Claim, Command, Release
+from duetime.domain.execution import Run
+from duetime.domain.fairness import memory_share
+from duetime.domain.ids import execution_id
+from duetime.domain.states import Trigger
+from duetime.engine.claimer import LONGEST_PAUSE, MOST_TENANTS, SHORTEST_PAUSE, Claimer
+from duetime.engine.dispatcher import Dispatcher, Limits
+from duetime.testing import HandClock
+from samples import NOW, spec
+
+JOB = spec()
+
+
+class Backlogs:
+    """A store whose tenants always have more waiting: all that the claimer asks for."""
+
+    def __init__(self) -> None:
+        self.tenants: list[str] = []
+        self.commands = Counter[type]()
+        self.claims: list[Claim] = []
+        self.is_down = False
+        self.released: list[Run] = []
+        self._number = 0
+
+    async def next_waiting_at(self) -> int:
+        return NOW - 1
+
+    async def list_waiting_tenants(self, now: int, after: str, limit: int) -> list[str]:
+        return [tenant for tenant in sorted(self.tenants) if tenant > after][:limit]
+
+    async def apply(self, commands: Sequence[Command]) -> list[Any]:
+        (command,) = commands
+        if self.is_down:
+            raise ConnectionError("the database is away")
+        self.commands[type(command)] += 1
+        if isinstance(command, Release):
+            self.released += command.runs
+            return [None]
+        assert isinstance(command, Claim)
+        self.claims.append(command)
+        each = [(tenant, n) for tenant in command.tenants for n in range(command.each)][: command.limit]
+        return [[self._claimed(tenant) for tenant, _ in each]]
+
+    def _claimed(self, tenant: str) -> Run:
+        self._number += 1
+        id = execution_id(NOW, self._number)
+        return Run(id, "job", tenant, NOW, Trigger.SCHEDULE, 5, self._number % 40, 1, 1, False, JOB)
+
+
+@pytest.fixture
+def backlogs() -> Backlogs:
+    return Backlogs()
+
+
+def claimer_of(store: Any, **limits: int) -> tuple[Claimer, Dispatcher]:
+    async def hang(run: Run) -> None:
+        await asyncio.Event().wait()
+
+    dispatcher = Dispatcher(Limits(**limits), hang, lambda run: None)
+    return Claimer(store, HandClock(NOW), 1, dispatcher), dispatcher
+
+
+async def settle(claimer: Claimer) -> int:
+    """Turns until it pauses; answers how many."""
+    for turn in range(3000):
+        if await claimer.run_once():
+            return turn
+    raise AssertionError("it never comes to rest: what it releases it claims again")
+
+
+@pytest.mark.parametrize(("capacity", "tenants"), [(40, 6), (400, 30), (4096, 40)])
+async def test_tenants_that_come_one_after_the_other_all_get_their_share_and_then_nothing_moves(
+    backlogs: Backlogs, capacity: int, tenants: int
+):
+    claimer, dispatcher = claimer_of(backlogs, capacity=capacity, concurrency=2)
+    for number in range(tenants):
+        backlogs.tenants.append(f"t{number:03}")
+        await settle(claimer)
+        held = {tenant.tenant: tenant.held for tenant in dispatcher._queue.tenants.values()}
+        assert set(held) == set(backlogs.tenants)
+        assert min(held.values()) >= memory_share(capacity, number + 1) * 3 // 4, "but for what one endpoint may have"
+        assert dispatcher.room() >= 0
+    before = backlogs.commands.copy()
+    for _ in range(20):
+        await claimer.run_once()
+    assert backlogs.commands[Release] == before[Release]
+
+
+async def test_where_nothing_can_be_claimed_it_looks_less_and_less_often_until_somebody_hints(backlogs: Backlogs):
+    claimer, _ = claimer_of(backlogs, capacity=40, concurrency=2)
+    backlogs.tenants.append("alone")
+    await settle(claimer)
+    pauses = [await claimer.run_once() - NOW for _ in range(8)]
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == LONGEST_PAUSE
+    claimer.hint(NOW - 1)
+    assert await claimer.run_once() - NOW <= 2 * SHORTEST_PAUSE
+
+
+async def test_every_tenant_of_a_page_is_claimed_for_though_there_is_little_room(backlogs: Backlogs):
+    claimer, dispatcher = claimer_of(backlogs, capacity=2 * MOST_TENANTS, concurrency=2)
+    backlogs.tenants = [f"t{number:03}" for number in range(MOST_TENANTS + 20)]
+    await settle(claimer)
+    assert set(dispatcher._queue.tenants) == set(backlogs.tenants)
+
+
+async def test_what_could_not_be_released_is_released_later_and_not_started_meanwhile(backlogs: Backlogs):
+    claimer, dispatcher = claimer_of(backlogs, capacity=40, concurrency=2)
+    backlogs.tenants = ["a", "b"]
+    for tenant in ("a", "b", "c"):
+        backlogs.tenants = sorted({*backlogs.tenants, tenant})
+        if tenant != "c":
+            await settle(claimer)
+    while dispatcher.room() > 0:  # both have their share: fill what is left
+        dispatcher.offer([backlogs._claimed("a")])
+    backlogs.is_down = True
+    with pytest.raises(ConnectionError):
+        await claimer.run_once()
+    waiting = list(claimer.releasing)
+    assert waiting
+    assert dispatcher.room() == 0
+    assert not any(dispatcher.holds(run.execution_id) for run in waiting)
+    backlogs.is_down = False
+    await settle(claimer)
+    assert backlogs.released[: len(waiting)] == waiting
+    assert claimer.releasing == []
