@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from duetime.domain import commands as c
 from duetime.domain.instants import SECOND
 from duetime.domain.job import Delivery, Overlap
 from duetime.domain.states import ErrorType, State
 from duetime.engine.dispatcher import Limits
+from duetime.ports.store import Store
+from duetime.store.sqlite import store as sqlite_store
 from duetime.testing import ScriptedExecutor
 from engine.stage import Stage
-from samples import spec
+from samples import NOW, add_run, claim, spec
 
 URL = "https://hook.example/run"
 
@@ -82,3 +91,54 @@ async def test_a_later_claim_of_the_same_execution_is_another_claim(stage: Stage
     stage.clock.set(stage.clock.now() + 60 * SECOND)
     await check.run_once()
     assert await stage.states(job_id) == [State.RUNNING], "seen once, with that token"
+
+
+class Silent:
+    """A store that writes a fire, and does not answer for a while."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.answers = asyncio.Event()
+        self.answers.set()
+
+    async def apply(self, commands: Sequence[c.Command]) -> list[Any]:
+        answer = await self._store.apply(commands)
+        if any(isinstance(command, c.Fire) for command in commands):
+            await self.answers.wait()
+        return answer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+async def test_what_was_fired_and_not_answered_yet_is_not_lost_however_long_that_takes(
+    stage: Stage, executor: ScriptedExecutor
+):
+    silent = Silent(stage.store)
+    await stage.join(store=silent)  # type: ignore[arg-type]
+    job_id = await stage.add_job(spec("immediate", delivery=Delivery.AT_MOST_ONCE))
+    silent.answers.clear()
+    firing = asyncio.ensure_future(stage.turn_timer())
+    while await stage.states(job_id) != [State.RUNNING]:  # noqa: ASYNC110 (the store is asked: no event says so)
+        await asyncio.sleep(0)
+    for _ in range(4):
+        stage.clock.set(await stage.engine.ledger_check.run_once())
+    assert await stage.states(job_id) == [State.RUNNING]
+    silent.answers.set()
+    await firing
+    await stage.settle()
+    assert await stage.states(job_id) == [State.COMPLETED]
+    assert len(executor.tasks) == 1
+
+
+async def test_claims_are_found_among_any_number_of_open_executions(stage: Stage, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sqlite_store, "OPEN_PAGE", 3)
+    await stage.join(Limits(capacity=0))
+    for n in range(10):
+        await add_run(stage.store, await stage.add_job(spec("2026-02-01T00:00:00Z")), NOW - n)
+    node = stage.engine.node
+    runs = await claim(stage.store, node, NOW, 4)
+    found = await stage.store.list_node_claims(node, 100)
+    assert sorted(found) == sorted((run.execution_id, run.token) for run in runs)
+    assert len(await stage.store.list_node_claims(node, 2)) == 2
+    assert await stage.store.list_node_claims(node + 1, 100) == []

@@ -103,3 +103,18 @@ async def test_a_second_request_ends_an_engine_that_has_an_hour(store: Store, cl
     engine.stop_waiting()
     async with asyncio.timeout(HANGS):
         await stopping
+
+
+async def test_steps_that_hang_before_the_drain_leave_time_to_give_back_what_was_not_started(
+    stage: Stage, executor: ScriptedExecutor, monkeypatch: pytest.MonkeyPatch
+):
+    executor.hold()
+    engine = await stage.join(Limits(concurrency=1), drain_seconds=0.5, stop_seconds=0.5)
+    jobs = [await stage.add_job(spec("immediate")) for _ in range(3)]
+    await stage.tick()
+    monkeypatch.setattr(engine.timer, "stop", never)
+    monkeypatch.setattr(engine.membership, "retire", never)
+    async with asyncio.timeout(HANGS):
+        await engine.stop()
+    states = sorted([state for job_id in jobs for state in await stage.states(job_id)])
+    assert states.count("QUEUED") >= 2, "two never began; the one that ran was given back, too, or is taken over"

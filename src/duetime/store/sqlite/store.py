@@ -53,6 +53,7 @@ READ_SECONDS = 5.0  # what people read may take so long
 # Of SQLite's virtual machine, some 12 ms: how often a read looks at the clock, for which it needs Python's lock.
 STEPS = 1_000_000
 PAGE_BYTES = 4 * 1024 * 1024  # of job definitions, in a page of due timers
+OPEN_PAGE = 2_000  # open executions that are looked at in one go, a few ms
 MOST_PASSED_OVER = 2_000  # blocks of timers of one tenant and instant, in a page beside that tenant
 
 
@@ -175,8 +176,16 @@ class SqliteStore:
         return await self._read(self._engine_reads, self._sql["list_claims"], tuple[str, int, int, bool], values)
 
     async def list_node_claims(self, node: int, limit: int) -> list[tuple[str, int]]:
-        values = {"node": node, "limit": limit}
-        return await self._read(self._engine_reads, self._sql["list_node_claims"], tuple[str, int], values)
+        found: list[tuple[str, int]] = []
+        values: dict[str, Any] = {"node": node, "limit": OPEN_PAGE, "after_job": "", "after_state": "", "after_id": ""}
+        while len(found) < limit:  # in pages: what is due is read by the same thread
+            row = tuple[str, int, str, str, int]
+            page = await self._read(self._engine_reads, self._sql["list_node_claims"], row, values)
+            found += [(id, token) for id, token, _, _, is_claim in page if is_claim]
+            if len(page) < OPEN_PAGE:
+                break
+            values |= {"after_id": page[-1][0], "after_state": page[-1][2], "after_job": page[-1][3]}
+        return found[:limit]
 
     async def get_progress(self, execution_ids: Sequence[str]) -> dict[str, str]:
         sql, values = self._sql["get_progress"], {"ids": page(list(execution_ids))}

@@ -25,8 +25,8 @@ SELECT CASE WHEN moved < :expected::bigint THEN coalesce((SELECT array_agg(job::
 FROM counted;
 
 -- name: fire_runs
--- Runs whose job has an execution open, or another run in this page, are left to settle, and named. The timers are locked by an earlier statement, so
--- what is seen here of a job's open runs is how it stays until the commit.
+-- Runs whose job has an execution open, or another run in this page, are left to settle, and named. The timers are locked
+-- by an earlier statement, so what is seen here of a job's open runs is how it stays until the commit.
 -- An instant that was decided before overlaps nothing, least of all itself: the unique index refuses the page.
 -- (OFFSET 0 keeps the planner from reading the whole table into a hash instead of one probe a row; so in all of these.)
 WITH page AS MATERIALIZED (

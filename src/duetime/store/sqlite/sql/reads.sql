@@ -119,9 +119,13 @@ FROM executions INDEXED BY executions_of_worker
 WHERE state = 'RUNNING' AND endpoint < 0 AND node = :worker LIMIT :limit;
 
 -- name: list_node_claims
--- There is no index by node: it would cost every start and end of an execution, and a node asks for this twice a minute.
-SELECT json_array(uuid_text(id), token) AS row FROM executions INDEXED BY executions_open
-WHERE state IN ('QUEUED', 'RUNNING', 'RETRYING') AND state = 'RUNNING' AND node = :node LIMIT :limit;
+-- Of the next :limit open executions after one. There is no index by node: it would cost every start and end of an
+-- execution, and a node asks for this twice a minute. The last one is told also if it is not this node's.
+SELECT json_array(uuid_text(id), token, state, uuid_text(job), node IS :node AND state = 'RUNNING') AS row FROM (
+    SELECT id, job, state, token, node FROM executions INDEXED BY executions_open
+    WHERE state IN ('QUEUED', 'RUNNING', 'RETRYING')
+      AND (job, state, id) > (unhex(:after_job, '-'), :after_state, unhex(:after_id, '-'))
+    ORDER BY job, state, id LIMIT :limit);
 
 -- name: get_progress
 SELECT json_array(uuid_text(p.execution), p.value) AS row
