@@ -24,6 +24,7 @@ from snapshot import recount, totals
 from store.proxy import Proxy
 
 TIMEOUT = 1.0  # where a test waits for it
+DOUBTING = 16.0  # half of it is waited for; a busy machine must answer in the other half
 ENDED = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'duetime' AND datname = $1"
 
 
@@ -32,6 +33,16 @@ async def behind(proxy: Proxy) -> AsyncIterator[PostgresStore]:
     """A store that reaches its server through the proxy."""
     async with proxy.serving() as url:
         made = PostgresStore(url, op_timeout_seconds=PATIENCE_SECONDS)
+        await made.start()
+        yield made
+        await made.stop()
+
+
+@pytest.fixture
+async def doubting(proxy: Proxy) -> AsyncIterator[PostgresStore]:
+    """One that waits some seconds for the answer to a commit before it asks what became of it."""
+    async with proxy.serving() as url:
+        made = PostgresStore(url, op_timeout_seconds=DOUBTING)
         await made.start()
         yield made
         await made.stop()
@@ -82,26 +93,26 @@ async def test_a_commit_whose_answer_was_lost_is_found_and_not_done_again(behind
     assert await totals(behind) == await recount(behind)
 
 
-async def test_a_commit_that_never_arrived_is_done_again(behind: PostgresStore, proxy: Proxy):
-    job_id = await add_job(behind)
-    node = await one(behind, c.StartNode(NOW, "node-1"))
-    fired = await fire_when(behind, node, lambda: setattr(proxy, "swallow_before", b"COMMIT\0"))
+async def test_a_commit_that_never_arrived_is_done_again(doubting: PostgresStore, proxy: Proxy):
+    job_id = await add_job(doubting)
+    node = await one(doubting, c.StartNode(NOW, "node-1"))
+    fired = await fire_when(doubting, node, lambda: setattr(proxy, "swallow_before", b"COMMIT\0"))
     assert proxy.cuts == 1
     assert fired == c.Fired()
-    assert [e.state for e in await executions_of(behind, job_id)] == [State.RUNNING]
-    assert (await job_of(behind, job_id)).fired == 1
-    assert await totals(behind) == await recount(behind)
+    assert [e.state for e in await executions_of(doubting, job_id)] == [State.RUNNING]
+    assert (await job_of(doubting, job_id)).fired == 1
+    assert await totals(doubting) == await recount(doubting)
 
 
 @pytest.mark.parametrize("trap", ["swallow_answer_to", "swallow_before"])
-async def test_a_create_in_doubt_is_there_once_and_answered(behind: PostgresStore, proxy: Proxy, trap: str):
-    await add_job(behind)
+async def test_a_create_in_doubt_is_there_once_and_answered(doubting: PostgresStore, proxy: Proxy, trap: str):
+    await add_job(doubting)
     setattr(proxy, trap, b"COMMIT\0")
     jobs = [new_job() for _ in range(3)]
-    assert await behind.apply([c.CreateJobs(NOW, (job,)) for job in jobs]) == [None, None, None]
+    assert await doubting.apply([c.CreateJobs(NOW, (job,)) for job in jobs]) == [None, None, None]
     assert proxy.cuts == 1
-    assert await behind.count_jobs(JobQuery(TENANT)) == 4
-    assert await totals(behind) == await recount(behind)
+    assert await doubting.count_jobs(JobQuery(TENANT)) == 4
+    assert await totals(doubting) == await recount(doubting)
 
 
 async def test_a_claim_in_doubt_is_known_to_the_node_that_made_it(behind: PostgresStore, proxy: Proxy):
