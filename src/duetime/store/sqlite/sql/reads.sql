@@ -24,23 +24,30 @@ LIMIT max(1, (
 
 -- name: list_due_timers_beside
 -- The same without some tenants: what they have due at one instant may be millions, and is passed over in one step. A step
--- is a probe that finds the next timer, by its job (a subquery has one column). There are :steps of them at most.
+-- finds the next timer, by its job (a subquery has one column): one of the same tenant, else of the next tenant, else of
+-- the next instant. (Not by `(due_at, tenant, job) > (…)`: that walks over all of the instant, 10 ms for 50,000.) There
+-- are :steps of them at most.
 WITH RECURSIVE walk (due_at, tenant, job) AS (
     SELECT t.due_at, t.tenant, t.job FROM timers AS t
-    WHERE t.job = (SELECT n.job FROM timers AS n INDEXED BY timers_due
-                   WHERE n.due_at IS NOT NULL AND n.due_at <= :until
-                     AND (n.due_at, n.tenant, n.job) > (:after_due_at, :after_tenant, unhex(:after_job, '-'))
-                   ORDER BY n.due_at, n.tenant, n.job LIMIT 1)
+    WHERE t.job = coalesce(
+        (SELECT n.job FROM timers AS n INDEXED BY timers_due
+         WHERE n.due_at = :after_due_at AND n.tenant = :after_tenant AND n.job > unhex(:after_job, '-')
+           AND n.due_at <= :until ORDER BY n.job LIMIT 1),
+        (SELECT n.job FROM timers AS n INDEXED BY timers_due
+         WHERE n.due_at = :after_due_at AND n.tenant > :after_tenant AND n.due_at <= :until
+         ORDER BY n.tenant, n.job LIMIT 1),
+        (SELECT n.job FROM timers AS n INDEXED BY timers_due
+         WHERE n.due_at > :after_due_at AND n.due_at <= :until ORDER BY n.due_at, n.tenant, n.job LIMIT 1))
     UNION ALL
     SELECT t.due_at, t.tenant, t.job FROM walk AS w CROSS JOIN timers AS t
-    ON t.job = CASE WHEN w.tenant IN (SELECT value FROM json_each(:without))
-        THEN (SELECT n.job FROM timers AS n INDEXED BY timers_due
-              WHERE n.due_at IS NOT NULL AND n.due_at <= :until AND (n.due_at, n.tenant) > (w.due_at, w.tenant)
-              ORDER BY n.due_at, n.tenant, n.job LIMIT 1)
-        ELSE (SELECT n.job FROM timers AS n INDEXED BY timers_due
-              WHERE n.due_at IS NOT NULL AND n.due_at <= :until
-                AND (n.due_at, n.tenant, n.job) > (w.due_at, w.tenant, w.job)
-              ORDER BY n.due_at, n.tenant, n.job LIMIT 1) END
+    ON t.job = coalesce(
+        CASE WHEN w.tenant NOT IN (SELECT value FROM json_each(:without)) THEN
+            (SELECT n.job FROM timers AS n INDEXED BY timers_due
+             WHERE n.due_at = w.due_at AND n.tenant = w.tenant AND n.job > w.job ORDER BY n.job LIMIT 1) END,
+        (SELECT n.job FROM timers AS n INDEXED BY timers_due
+         WHERE n.due_at = w.due_at AND n.tenant > w.tenant ORDER BY n.tenant, n.job LIMIT 1),
+        (SELECT n.job FROM timers AS n INDEXED BY timers_due
+         WHERE n.due_at > w.due_at AND n.due_at <= :until ORDER BY n.due_at, n.tenant, n.job LIMIT 1))
     LIMIT :steps
 ),
 page AS MATERIALIZED (
