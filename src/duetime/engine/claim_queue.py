@@ -146,9 +146,7 @@ class ClaimQueue:
         Tenants that have less than their share come first, and may exceed the limit (`domain.fairness`). The others get
         what is left.
         """
-        if not self._turns:
-            return None
-        if self.running >= self._most:
+        if not self._turns or self.running >= self._most:
             return None
         share = share_of(self._concurrency, len(self.tenants))
         run = self._take_of_tenants_below(share)
@@ -184,7 +182,9 @@ class ClaimQueue:
                 queue = ring[0]
                 ring.rotate(-1)
                 waiting = queue.waiting[priority]
-                if queue.running < part and waiting and self._waits(waiting[0]) and self._may_start(queue, waiting[0]):
+                if not waiting or queue.is_blocked or queue.running >= part or not self._waits(waiting[0]):
+                    continue
+                if self._may_start(queue, waiting[0]):
                     return self._start(queue, waiting.popleft())
         return None
 
