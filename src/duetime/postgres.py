@@ -8,9 +8,11 @@ whose packets are dropped; here each has a share, and the server that was found 
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlunsplit
 
 import asyncpg
+
+from duetime.domain.database_urls import split_url
 
 TROUBLE = (
     OSError,  # and TimeoutError
@@ -45,7 +47,7 @@ class Servers:
 
 def urls_of(url: str) -> list[str]:
     """One URL for each server that `url` names. Where there are several, each must take writes, unless `url` says."""
-    parts = urlsplit(url)
+    parts = split_url(url)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     user, at, netloc = parts.netloc.rpartition("@")
     hosts = netloc.split(",")

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 
+from duetime.domain.database_urls import split_url
 from duetime.vault.keys import Key, parse_keys
 
 CONFIG_FILE = "duetime.toml"
@@ -205,7 +205,7 @@ def _database_url(value: str) -> str:
     if value and not value.startswith(("postgresql://", "postgres://")):
         raise ValueError("must begin with postgresql://, such as postgresql://user:password@host:5432/duetime")
     # Else a part of a password would pass for the host's name or the database's, which are shown.
-    parts = urlsplit(value)
+    parts = split_url(value)
     hosts = parts.netloc.rpartition("@")[2].split(",")
     if "@" in parts.path or parts.fragment or not all(_HOST.fullmatch(host) for host in hosts):
         raise ValueError("in a password, signs such as / @ : # ? must be written as %2F %40 %3A %23 %3F")

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode, urlunsplit
 
 import asyncpg
 
+from duetime.domain.database_urls import split_url
 from duetime.domain.errors import Overloaded
 from duetime.postgres import TROUBLE, Servers
 
@@ -28,7 +29,7 @@ class Address:
     """A database's URL, without what is meant for us: `pgbouncer`."""
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
+        parts = split_url(url)
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
         self.is_pooled = options.pop("pgbouncer", "false").lower() in ("true", "1", "yes", "")
         self.url = urlunsplit(parts._replace(query=urlencode(options, safe="/")))

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 import asyncpg
 import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
 from duetime.domain.audit import PROMOTED
+from duetime.domain.database_urls import split_url
 from duetime.domain.instants import DAY, format_instant
 from duetime.domain.states import State
 from duetime.postgres import TROUBLE, Servers
@@ -83,7 +84,7 @@ class _Tagged(msgspec.Struct):
 
 def describe(url: str) -> str:
     """host[:port]/database, without user and password."""
-    parts = urlsplit(url)
+    parts = split_url(url)
     options = dict(parse_qsl(parts.query))
     host = parts.hostname or options.get("host", "localhost")
     try:
