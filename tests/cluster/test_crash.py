@@ -20,8 +20,10 @@ pytestmark = pytest.mark.slow
 
 BURST = 2000
 MOST_IN_FLIGHT = 64  # against one endpoint
-# Results are written down as they come: what a kill finds unwritten is a part of the burst, never most of it.
+# Results are written down as they come: what a kill finds unwritten is a part of the burst, never most of it. The target
+# takes its time, so that a burst lasts much longer than results are gathered, on a fast machine too.
 MOST_UNRECORDED = BURST // 2
+SLOW = "/slow/0.08"
 FAR = "2099-01-01T00:00:00Z"
 
 
@@ -49,7 +51,7 @@ class TestKillDuringABurst:
 
     def test_in_the_middle_of_it(self, scenario: Scenario) -> None:
         scenario.server.start()
-        burst(scenario, 1500, "/slow/0.08")
+        burst(scenario, 1500, SLOW)
         requests_reach(scenario, BURST // 3)
         scenario.kill()
         assert scenario.receiver.count() < BURST
@@ -59,7 +61,7 @@ class TestKillDuringABurst:
 
     def test_after_the_last_request(self, scenario: Scenario) -> None:
         scenario.server.start()
-        burst(scenario, 1500)
+        burst(scenario, 1500, SLOW)
         requests_reach(scenario, BURST)
         scenario.kill()
         scenario.server.start()
@@ -68,7 +70,7 @@ class TestKillDuringABurst:
 
     def test_three_times_in_the_middle_of_it(self, scenario: Scenario) -> None:
         scenario.server.start()
-        burst(scenario, 1500, "/slow/0.03")
+        burst(scenario, 1500, SLOW)
         for reached in (BURST // 4, BURST // 2, 3 * BURST // 4):
             requests_reach(scenario, reached)
             scenario.kill()
