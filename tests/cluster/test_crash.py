@@ -20,8 +20,8 @@ pytestmark = pytest.mark.slow
 
 BURST = 2000
 MOST_IN_FLIGHT = 64  # against one endpoint
-# Results are written down as they come: what a kill finds unwritten is a part of the burst, never most of it. The target
-# takes its time, so that a burst lasts much longer than results are gathered, on a fast machine too.
+# Results are written down as they come: what a kill finds unwritten is a part of the burst, never most of it. The
+# target takes its time, so that a burst lasts much longer than results are gathered, on a fast machine too.
 MOST_UNRECORDED = BURST // 2
 SLOW = "/slow/0.08"
 FAR = "2099-01-01T00:00:00Z"

@@ -30,7 +30,7 @@ while True:
     held.append(bytearray(4 * 1024 * 1024))
     held[-1][::4096] = b"x" * len(held[-1][::4096])
 """
-# (It starts no process of its own: where a node is not root, its scripts share a user, and the bomb takes what it may have.)
+# (It starts no process: where a node is not root, its scripts share a user, and the bomb takes all it may have.)
 STAYS = """
 import signal, time
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
