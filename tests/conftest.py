@@ -24,7 +24,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # What these do to the machine wants it for themselves. Clusters, and workers with their servers, mostly wait, and may
 # be two at a time; all others run side by side.
-ALONE = ("work/test_hostile_scripts.py",)
+ALONE: tuple[str, ...] = ("work/test_hostile_scripts.py",)
+if os.geteuid() != 0:  # scripts share a user then, and how many processes it may have
+    ALONE += ("executors/script",)
 # Files that take long, though they have few tests: nobody should begin with them when all others are done.
 LONG = (
     "api/test_schema.py", "promotion", "simulation", "property", "api/test_fuzz.py", "api/test_secrets_stay.py",

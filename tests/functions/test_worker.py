@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import logging
 import threading
+import warnings
 from collections import Counter
 from typing import Any
 
@@ -21,6 +23,14 @@ from functions.jobs import app
 from functions.stage import NOW, Stage, working
 
 pytestmark = pytest.mark.filterwarnings("error")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_left_by_others() -> None:
+    """What earlier tests of this process left to the collector would warn in the middle of one of these."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        gc.collect()
 
 
 def registry_of(**functions: Any) -> Registry:
