@@ -1,4 +1,4 @@
-"""Uses a core now and then, so that the machine is as busy as it is told to be: for comparisons under the same load."""
+"""Keeps the machine busy to a given share, so that two runs can be compared under the same load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Targets that hang: so many ports that take a connection and whatever is sent, and never answer.
+"""Targets that hang: ports that accept connections and requests, and never respond.
 
 Prints the ports, then runs until it is stopped.
 """

@@ -3,8 +3,8 @@
     python -m bench.pairs ../older [--rounds 7] [--only w1-single,w2,…]
 
 The older checkout needs a `.venv` of its own (`make setup` there). This harness measures both. A ratio
-above 1 is a gain. The interval holds the mean ratio in 95 of 100 cases; beside it stands that of the older checkout
-against itself, from one round to the next: what is within it is noise.
+above 1 is a gain. Each ratio is printed with its 95 % confidence interval, and beside it the same for the older
+checkout against itself, from one round to the next: differences within that interval are noise.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def _share(results: Sequence[Result], table: str, name: str, share: float, of: s
         yield Verdict(us / limit >= share, f"{table}: {us / limit:.0%} of {of}, at least {share:.0%} is promised")
 
 
-FAIR_MS = 50.0  # what nobody notices
+FAIR_MS = 50.0  # a p99 up to this is fair, however low it is without the hostile tenant
 
 
 def _fairness(results: Sequence[Result]) -> Iterator[Verdict]:
