@@ -6,10 +6,10 @@ STAMP  := $(VENV)/.installed
 ARGS   ?=
 SEED   ?=
 
-.PHONY: help setup run test check hard-test soak bench lock clean
+.PHONY: help setup run test check hard-test soak bench release-check lock clean
 
 help:            ## Show this list
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 setup: $(STAMP)  ## Install Duetime and its tools into .venv
 
@@ -38,10 +38,15 @@ soak: setup      ## The long runs: many faults, for minutes (ARGS="-k kill" pick
 bench: setup     ## Measure us, the peers and the bare limits in one run; writes docs/benchmarks.md
 	$(BIN)/python -m bench $(ARGS)
 
+release-check: setup ## Before a release: secrets in the files, and known vulnerabilities of dependencies (asks the package index)
+	$(BIN)/python tests/scan.py
+	@$(PYTHON) -m venv .audit && .audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit || true
+	$(BIN)/python tests/advisories.py .audit/bin/pip-audit requirements/dev.lock
+
 lock: setup      ## Resolve the lock files anew (uses uv, from the package index)
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --extra dev pyproject.toml requirements/build.in -o requirements/dev.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --extra peers pyproject.toml -o requirements/peers.lock
 
 clean:           ## Remove the virtual environment and caches
-	rm -rf $(VENV) .peers .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .audit .peers .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -17,6 +17,7 @@ from bench.targets import judge
 from bench.workloads import (
     Setting,
     Workload,
+    attack,
     burst,
     creates,
     every_second,
@@ -39,6 +40,7 @@ WORKLOADS: dict[str, Workload] = {
     "functions": functions.measure,
     "limits": limited.measure,
     "fairness": fairness.measure,
+    "attack": attack.measure,
     "pg": on_postgres.measure,
 }
 

@@ -52,6 +52,13 @@ TABLES = {
         "ms late (p99)",
         more_is_better=False,
     ),
+    "attack": Subject(
+        "Attack: ten tenants every second, beside two that attack the node in every way they have",
+        "p99_ms",
+        "ms late (p99)",
+        more_is_better=False,
+    ),
+    "pg-attack": Subject("On PostgreSQL: attack, the same", "p99_ms", "ms late (p99)", more_is_better=False),
     "pg-fairness": Subject("On PostgreSQL: fairness, the same", "p99_ms", "ms late (p99)", more_is_better=False),
     "pg-batch": Subject("On PostgreSQL: creates in one NDJSON batch", "per_second", "creates/s"),
     "pg-w2": Subject("On PostgreSQL: W2, a burst", "drain_per_second", "webhooks/s"),

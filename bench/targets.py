@@ -49,7 +49,7 @@ FAIR_MS = 50.0  # a p99 up to this is fair, however low it is without the hostil
 
 
 def _fairness(results: Sequence[Result]) -> Iterator[Verdict]:
-    for table in ("fairness", "pg-fairness"):
+    for table in ("fairness", "pg-fairness", "attack", "pg-attack"):
         ours, quiet = (_figure(results, table, kind, "p99_ms") for kind in (Kind.US, Kind.LIMIT))
         missing = _figure(results, table, Kind.US, "missing")
         if ours is None or quiet is None:
@@ -58,6 +58,19 @@ def _fairness(results: Sequence[Result]) -> Iterator[Verdict]:
         text = f"{table}: p99 {ours:.0f} ms late beside a hostile tenant, {quiet:.0f} without; {limit:.0f} is promised"
         yield Verdict(ours <= limit, text)
         yield Verdict(missing == 0, f"{table}: {missing:.0f} of the normal tenants' are missing")
+        yield from _under_attack(results, table)
+
+
+def _under_attack(results: Sequence[Result], table: str) -> Iterator[Verdict]:
+    slowest, failed, grown = (
+        _figure(results, table, Kind.US, name) for name in ("health_ms", "health_failed", "grown_mb")
+    )
+    if slowest is not None:
+        yield Verdict(
+            slowest <= 1000 and not failed, f"{table}: the slowest /health took {slowest:.0f} ms, {failed:.0f} failed"
+        )
+    if grown is not None:
+        yield Verdict(grown <= 100, f"{table}: memory grew by {grown:.0f} MB, at most 100 is promised")
 
 
 def _creates(results: Sequence[Result]) -> Iterator[Verdict]:

@@ -8,7 +8,12 @@ import signal
 from itertools import groupby
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# On a busy machine an example may take any time: how long it takes says nothing about what it is to show.
+hypothesis.settings.register_profile("duetime", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("duetime")
 
 # What is set around the suite is not for the nodes in it.
 for name in [name for name in os.environ if name.startswith("DUETIME_") and not name.startswith("DUETIME_TEST")]:
@@ -23,7 +28,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What these do to the machine wants it for themselves. Clusters, and workers with their servers, mostly wait, and may
-# be two at a time; all others run side by side.
+# be four at a time; all others run side by side.
 ALONE: tuple[str, ...] = ("work/test_hostile_scripts.py",)
 if os.geteuid() != 0:  # scripts share a user then, and how many processes it may have
     ALONE += ("executors/script",)
@@ -32,14 +37,28 @@ LONG = (
     "api/test_schema.py", "promotion", "simulation", "property", "api/test_fuzz.py", "api/test_secrets_stay.py",
     "executors/test_ssrf_corpus.py", "docs", "contract/store", "api/test_slow_clients.py", "cli", "functions",
 )  # fmt: skip
+CLUSTERS = ("cluster", "work")
 HERE = Path(__file__).parent
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Of a part that tests/run.py runs, what holds no test of it is not even read: that would take longer than some."""
+    place = os.path.relpath(collection_path, HERE)
+    match os.environ.get("DUETIME_TEST_PART"):
+        case "clusters" if place != ".":
+            return not place.startswith(CLUSTERS) or None
+        case "alone" if place != ".":
+            return not any(place.startswith(alone) or alone.startswith(place) for alone in ALONE) or None
+        case "side by side":
+            return place in CLUSTERS or None
+    return None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _place(item).startswith(ALONE):
             item.add_marker(pytest.mark.alone)
-        elif item.path.parent.name in ("cluster", "work"):
+        elif item.path.parent.name in CLUSTERS:
             item.add_marker(pytest.mark.cluster)
     items.sort(key=lambda item: next((at for at, name in enumerate(LONG) if _place(item).startswith(name)), len(LONG)))
     if seed := os.environ.get("DUETIME_TEST_SEED"):

@@ -72,6 +72,7 @@ def checks() -> list[Part]:
         Part("format", [str(BIN / "ruff"), "format", "--check", "."]),
         Part("types", [str(BIN / "mypy")]),
         Part("layers", [str(BIN / "lint-imports")]),
+        Part("secrets", [sys.executable, str(Path(__file__).with_name("scan.py"))]),
     ]
 
 
@@ -83,8 +84,8 @@ def tests(marked: str, arguments: Sequence[str]) -> list[Part]:
         return Part(name, command, (0, NO_TESTS))
 
     return [
-        part("side by side", "not alone and not cluster", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"),
-        part("clusters", "cluster", "-n", "2", "--dist", "worksteal"),
+        part("side by side", "not alone and not cluster", "-n", "4", "--dist", "loadfile", "--no-loadscope-reorder"),
+        part("clusters", "cluster", "-n", "4", "--dist", "worksteal"),
         part("alone", "alone"),
     ]
 
@@ -94,7 +95,9 @@ def run(part: Part, environment: dict[str, str]) -> None:
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         failed = Path(folder, "failed")
-        process = subprocess.Popen(part.command, env={**environment, "DUETIME_TEST_FAILED": str(failed)})
+        process = subprocess.Popen(
+            part.command, env={**environment, "DUETIME_TEST_PART": part.name, "DUETIME_TEST_FAILED": str(failed)}
+        )
         try:
             part.code = process.wait()
         except BaseException:

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from duetime.domain.audit_export import ExportVerifier
+from duetime.private_files import make_folder
 
 ENDING = ".jsonl"
 
@@ -24,7 +25,7 @@ class AuditFolder:
         await asyncio.to_thread(self._save, path, lines)
 
     def _save(self, path: Path, lines: Sequence[bytes]) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         with writing(path) as write:
             for line in lines:
                 write(line)

@@ -15,6 +15,7 @@ from typing import Any
 from duetime.domain import checkup
 from duetime.domain.checkup import Check, Status, not_done, reason
 from duetime.domain.lease import View
+from duetime.private_files import permissions
 from duetime.registry.checkup import read_view
 from duetime.settings import Setting
 from duetime.store.postgres.checkup import PostgresCheckup
@@ -79,6 +80,7 @@ async def _diagnose_sqlite(value: Callable[[str], Any]) -> list[Check]:
         "integrity": doctor.integrity,
         "journal mode": doctor.journal_mode,
         "free space": doctor.free_space,
+        "permissions": partial(permissions, Path(value("DATA"))),
         "node": doctor.running,
         "write-ahead log": doctor.wal_size,
         "schema": doctor.schema,

@@ -11,65 +11,57 @@ import signal
 import socket
 import sys
 import zoneinfo
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, nullcontext
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import structlog
 import uvicorn
 from litestar.types import ASGIApp
 
 from duetime.api.app import create_app, create_health_app
-from duetime.api.chance import rising
+from duetime.api.chance import request_ids, rising
 from duetime.api.context import ApiContext, ClusterState
 from duetime.api.gate import Gate
 from duetime.api.keyring import Keyring
 from duetime.api.limiter import Limiter
 from duetime.api.metrics import create_metrics_app
 from duetime.api.protocol import BoundedProtocol
-from duetime.api.tokens import Tokens
+from duetime.assembly import (
+    make_capacity,
+    make_executors,
+    make_limits,
+    make_sql_rules,
+    make_storage,
+    make_tokens,
+)
 from duetime.audit_files import AuditFolder
-from duetime.bus.local import LocalBus
-from duetime.bus.postgres import PostgresBus
 from duetime.domain.breaker import Rules
-from duetime.domain.capacity import Capacity
 from duetime.domain.endpoints import SCRIPTS
 from duetime.domain.errors import Overloaded
-from duetime.domain.identity import Tier
+from duetime.domain.grants import KeyLimits
 from duetime.domain.instants import SECOND
 from duetime.domain.job import JobType
 from duetime.domain.lease import ClockState, explain_clock
-from duetime.domain.limits import TierLimits
-from duetime.domain.payloads import HttpRequest, Script, SqlQuery
 from duetime.domain.secrets import connection_place
+from duetime.domain.sockets import Sockets
 from duetime.engine.dispatcher import Limits
 from duetime.engine.engine import Engine, EngineSettings
 from duetime.engine.stop_limit import StopLimit
 from duetime.executors.by_type import ByType
-from duetime.executors.http import HttpExecutor
-from duetime.executors.script.executor import ScriptExecutor
-from duetime.executors.script.limits import ScriptLimits
-from duetime.executors.sql.executor import SqlExecutor
-from duetime.executors.sql.limits import SqlLimits
-from duetime.executors.sql.own import OwnDatabase
+from duetime.executors.headers import signing_keys
+from duetime.executors.sql.registering import refusal_of
 from duetime.logs import open_logs
-from duetime.ports.bus import Bus
-from duetime.ports.executor import Executor
-from duetime.ports.registry import Registry
-from duetime.ports.store import Store
-from duetime.registry.embedded import EmbeddedRegistry
-from duetime.registry.postgres import PostgresRegistry
+from duetime.private_files import advice_for, list_wide
 from duetime.settings import Setting
-from duetime.store.postgres import PostgresStore
-from duetime.store.postgres.connections import Address
-from duetime.store.sqlite import SqliteStore
 from duetime.telemetry.clock import SystemClock
 from duetime.telemetry.events import EventHub
-from duetime.telemetry.memory import memory_limit
 from duetime.telemetry.metrics import Metrics
 from duetime.telemetry.watchdog import GRACE_SECONDS, Watchdog
 from duetime.vault.aes import open_vault
+from duetime.vault.signing import TenantKeys
 
 log = structlog.get_logger()
 
@@ -78,7 +70,8 @@ log = structlog.get_logger()
 SWITCH_INTERVAL_SECONDS = 0.0005
 SHORTEST_STOP_SECONDS = 2.0  # beside the drain, however short HTTP_SHUTDOWN_TIMEOUT is: results are to be written
 CLOSE_SECONDS = 0.5  # for each of logs, registry and store to close, even if a stop has used up its time
-MOST_CONNECTIONS = 4096  # beyond, a client is told to come back; jobs need descriptors too
+MOST_CONNECTIONS = 4096  # of clients; at most half of the descriptors, since jobs need some too
+_SWITCHES = {JobType.SCRIPT: "ALLOW_SCRIPTS", JobType.SQL_QUERY: "ALLOW_SQL"}  # off unless the operator turns them on
 
 
 class Node:
@@ -88,13 +81,15 @@ class Node:
         self._servers: list[tuple[_Server, asyncio.Task[None]]] = []
         self._clock = SystemClock()
         self._events = EventHub()
-        self._capacity = _capacity(value)
-        self._store, self._registry, bus = _storage(value, self._capacity)
+        self._capacity = make_capacity(value)
+        self._store, self._registry, bus = make_storage(value, self._capacity)
         self._vault = open_vault(value("ENCRYPTION_KEYS"), None if value("DATABASE_URL") else Path(value("DATA")))
-        self._limits = _limits(value)
-        self._tokens = _tokens(value)
+        self._limits = make_limits(value)
+        self._metrics = Metrics()
+        self._tokens = make_tokens(value)
         self._logs = open_logs(value("LOGS_URL"), Path(value("DATA")) / "logs", value("LOG_SIZE_LIMIT"), self._clock)
-        self._executor = ByType(_executors(value, self._find_connection))
+        self._signing = TenantKeys(signing_keys(value("SIGNING_SECRETS")), shared=value("SIGN_WITH_SHARED_KEY"))
+        self._executor = ByType(make_executors(value, self._find_connection, self._keys_of))
         stop_seconds = max(value("HTTP_SHUTDOWN_TIMEOUT"), SHORTEST_STOP_SECONDS)
         self._limit = StopLimit(value("DISPATCHER_DRAIN_TIMEOUT") + stop_seconds)
         self._watchdog = Watchdog()
@@ -125,13 +120,19 @@ class Node:
                 audit_seconds=value("AUDIT_RETENTION"),
                 worker_lease_seconds=value("WORKER_LEASE_SECONDS"),
                 breaker=Rules(value("CIRCUIT_BREAKER_THRESHOLD"), int(value("CIRCUIT_BREAKER_COOLDOWN") * SECOND)),
+                notifications=self._limits.notifications,
             ),
             vault=self._vault,
             logs=self._logs,
             archive=AuditFolder(Path(value("AUDIT_EXPORT_FOLDER") or Path(value("DATA")) / "audit")),
         )
+        self._engine.notification_refused = self._metrics.note_refused_notification
         self._keyring = Keyring(self._store, self._engine.clock)
         self._limiter = Limiter(self._store, self._engine.clock, self._limits)
+
+    def _keys_of(self, tenant: str) -> tuple[bytes, ...]:
+        """Those that sign a request of this tenant now."""
+        return self._signing.sign_with(tenant, self._engine.signing.versions(tenant))
 
     async def _find_connection(self, tenant: str, name: str) -> str | None:
         """The URL of a connection, in plain."""
@@ -161,6 +162,8 @@ class Node:
                 log.warning("there are no ENCRYPTION_KEYS: jobs with header values or other secrets are refused")
             await self._registry.start()
             await self._logs.start()
+            if wide := list_wide(Path(self._settings("DATA"))):
+                log.warning("others than its owner have rights to the data folder", advice=advice_for(wide))
             await self._engine.start()
             try:
                 yield self._context()
@@ -255,35 +258,46 @@ class Node:
             self._limits,
             self._capacity,
             self._keyring.forget,
-            Metrics(),
+            self._metrics,
             lambda: self._engine.desk,
             self._logs,
-            frozenset(JobType) - (frozenset() if self._settings("ALLOW_SCRIPTS") else {JobType.SCRIPT}),
+            frozenset(JobType) - {kind for kind, switch in _SWITCHES.items() if not self._settings(switch)},
+            KeyLimits(self._settings("TENANT_KEYS_LIMIT"), self._settings("TENANT_USERS_LIMIT")),
+            self._signing.derive,
+            lambda state: self._engine.signing.learn(state),
             circuits_hint=self._engine.circuits_hint,
             subscriptions=lambda tenant: self._engine.subscribers.of(tenant),
             subscriptions_hint=lambda: self._engine.subscribers.wake(),
+            connection_refusal=lambda url: refusal_of(url, make_sql_rules(self._settings)),
         )
 
     def gate(self, app: ASGIApp) -> ASGIApp:
         """What every request passes through."""
-        prefix = os.urandom(6).hex()  # of request ids: no two processes give the same
         origins = self._settings("CORS_ORIGINS")
         clock = self._engine.clock
-        return Gate(app, self._tokens, self._keyring, self._limiter, clock, origins, prefix, self._refusal)
+        return Gate(
+            app, self._tokens, self._keyring, self._limiter, clock, origins, request_ids(os.urandom), self._refusal
+        )
 
     def _http_config(self, app: ASGIApp) -> uvicorn.Config:
         return uvicorn.Config(
             app,
             loop="uvloop",
-            http=BoundedProtocol,
+            http=cast(Any, partial(BoundedProtocol, sockets=self._sockets())),
+            ws="none",  # it would take connections over from the protocol that bounds them
             lifespan="off",
             access_log=False,
             log_config=None,
             server_header=False,
             proxy_headers=False,
             timeout_graceful_shutdown=math.ceil(self._settings("HTTP_SHUTDOWN_TIMEOUT")),
-            limit_concurrency=MOST_CONNECTIONS,
         )
+
+    def _sockets(self) -> Sockets[BoundedProtocol]:
+        """The bounds on the connections of one server."""
+        descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        capacity = MOST_CONNECTIONS if descriptors < 0 else min(MOST_CONNECTIONS, descriptors // 2)
+        return Sockets(capacity, self._settings("CONNECTIONS_PER_ADDRESS"))
 
     def _hear_signals(self) -> asyncio.Event:
         """Set once the node is asked to stop."""
@@ -301,59 +315,6 @@ class Node:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, ask)
         return asked
-
-
-def _executors(
-    value: Callable[[str], Any], find: Callable[[str, str], Awaitable[str | None]]
-) -> dict[type, Executor[Any]]:
-    """What this node can run, by payload. (Python functions are for workers.)"""
-    limits = ScriptLimits(
-        cpu_seconds=math.ceil(value("SCRIPT_CPU_LIMIT")), memory_bytes=value("SCRIPT_MEMORY_LIMIT"),
-        file_bytes=value("SCRIPT_FILE_LIMIT"), processes=value("SCRIPT_PROCESS_LIMIT"),
-    )  # fmt: skip
-    return {
-        HttpRequest: HttpExecutor(allow=value("ALLOW_PRIVATE_TARGETS"), signing_secrets=value("SIGNING_SECRETS")),
-        Script: ScriptExecutor(limits, allowed=value("ALLOW_SCRIPTS")),
-        SqlQuery: SqlExecutor(
-            find,
-            OwnDatabase(None if value("DATABASE_URL") else Path(value("DATA")), value("DATABASE_URL") or None),
-            SqlLimits(value("SQL_ROWS_LIMIT"), value("SQL_RESULT_LIMIT"), value("SQL_CONNECTIONS")),
-        ),
-    }
-
-
-def _capacity(value: Callable[[str], Any]) -> Capacity:
-    memory = value("QUEUE_MEMORY_LIMIT") or memory_limit() * value("QUEUE_MEMORY_PERCENT") // 100
-    return Capacity(value("QUEUE_JOB_LIMIT") or None, memory)
-
-
-def _limits(value: Callable[[str], Any]) -> TierLimits:
-    requests, jobs = ("FREE_REQUESTS_PER_HOUR", "PRO_REQUESTS_PER_HOUR"), ("FREE_JOBS_PER_DAY", "PRO_JOBS_PER_DAY")
-    tiers = Tier.FREE, Tier.PRO
-    return TierLimits.of(
-        dict(zip(tiers, map(value, requests), strict=True)), dict(zip(tiers, map(value, jobs), strict=True))
-    )
-
-
-def _tokens(value: Callable[[str], Any]) -> Tokens | None:
-    """None: no identity is set up."""
-    secret, file = value("JWT_SECRET"), value("JWKS_FILE")
-    if not secret and not file:
-        return None
-    path = Path(file) if file else None
-    return Tokens(secret=secret, jwks_file=path, issuer=value("JWT_ISSUER"), audience=value("JWT_AUDIENCE"))
-
-
-def _storage(value: Callable[[str], Any], capacity: Capacity) -> tuple[Store, Registry, Bus]:
-    if url := value("DATABASE_URL"):
-        store = PostgresStore(
-            url, max_connections=value("DB_MAX_OPEN_CONNS"), op_timeout_seconds=value("DB_OP_TIMEOUT"),
-            capacity=capacity,
-        )  # fmt: skip
-        plain = Address(url).url  # without what only the store understands
-        return store, PostgresRegistry(plain, value("NODE_LEASE_SECONDS")), PostgresBus(plain)
-    store_here = SqliteStore(Path(value("DATA")), capacity, value("DB_OP_TIMEOUT"))
-    return store_here, EmbeddedRegistry(), LocalBus()
 
 
 def tune_the_interpreter() -> None:

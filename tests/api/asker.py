@@ -37,7 +37,7 @@ MOST_FAILURES = 10  # after which nothing more is asked
 NEWEST = 4  # ids of what requests made, beside those that were there before
 SHARE_FED = 0.8  # of the requests; the others go out as they were generated
 NDJSON = "application/x-ndjson"
-DATABASE = "sqlite:////nowhere/to-be-found.db"
+DATABASE = "postgresql://me@db.invalid:5432/app"
 
 # What no schema says so well that a generator would hit on it. Nothing of it becomes due while the tests run.
 GOOD_FIELDS: dict[str, tuple[Any, ...]] = {

@@ -21,7 +21,7 @@ def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("api")).start()
+    server = Server(tmp_path_factory.mktemp("api"), ALLOW_SQL="true").start()
     yield server
     assert server.returncode() is None, f"the server ended on its own: {server.errors()}"
     server.close()
@@ -83,8 +83,8 @@ def people_anywhere(request: pytest.FixtureRequest, receiver: Receiver) -> Peopl
 
 @pytest.fixture(scope="session")
 def scripting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """Of a server that lets jobs run scripts."""
-    server = Server(tmp_path_factory.mktemp("scripting"), ALLOW_SCRIPTS="true").start()
+    """Of a server that lets jobs run scripts and SQL."""
+    server = Server(tmp_path_factory.mktemp("scripting"), ALLOW_SCRIPTS="true", ALLOW_SQL="true").start()
     yield server.client
     assert server.returncode() is None, f"the server ended on its own: {server.errors()}"
     server.close()

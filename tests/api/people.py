@@ -32,19 +32,23 @@ SETTINGS = {
     "CORS_ORIGINS": f"{ORIGIN},http://localhost:3000",
     "LOG_LEVEL": "debug",
     "ALLOW_SCRIPTS": "true",
+    "ALLOW_SQL": "true",
+    "SQL_ALLOWED_HOSTS": "public,127.0.0.0/8",
     "WORKER_LEASE_SECONDS": "1h",  # a test is its own worker, and forgets to say that it lives
 }
 
 
 def on_sqlite(folder: Path) -> Server:
-    return Server(folder, **SETTINGS, FREE_REQUESTS_PER_HOUR=str(FREE_ON_SQLITE))
+    return Server(
+        folder, **SETTINGS, FREE_REQUESTS_PER_HOUR=str(FREE_ON_SQLITE), SQL_SQLITE_FOLDER=str(folder / "sqlite")
+    )
 
 
 def on_postgresql(folder: Path, url: str) -> Server:
     """A node of the database at `url`, and keys of its own setting: there is no folder that could hold a file."""
     return Server(
         folder, **SETTINGS, DATABASE_URL=url, NODE_NAME=folder.name, FREE_REQUESTS_PER_HOUR=str(FREE_ON_POSTGRESQL),
-        ENCRYPTION_KEYS=f"k1:{b64encode(ENCRYPTION_KEY).decode()}",
+        ENCRYPTION_KEYS=f"k1:{b64encode(ENCRYPTION_KEY).decode()}", SQL_SQLITE_FOLDER=str(folder / "sqlite"),
     )  # fmt: skip
 
 
@@ -146,13 +150,18 @@ def token(tenant: str, user_id: str, role: str = "user", tier: str = "enterprise
 class People:
     """Of tenants of their own: what other tests do on the same server is none of their business."""
 
-    def __init__(self, server: Server, receiver: Receiver) -> None:
+    def __init__(self, server: Server, receiver: Receiver | None = None) -> None:
         mark = uuid.uuid4().hex[:8]
         self.server = server
-        self.receiver = receiver
+        self._receiver = receiver
         self.acme, self.evil = f"acme-{mark}", f"evil-{mark}"
         self.ann, self.bob = self.as_user(self.acme, "ann"), self.as_user(self.acme, "bob")
         self.ada, self.eve = self.as_user(self.acme, "ada", "admin"), self.as_user(self.evil, "eve", "admin")
+
+    @property
+    def receiver(self) -> Receiver:
+        assert self._receiver is not None, "this test has an inbox of its own"
+        return self._receiver
 
     def as_user(self, tenant: str, user_id: str, role: str = "user", tier: str = "enterprise", **claims: Any) -> Known:
         signed = token(tenant, user_id, role, tier, **claims)

@@ -115,6 +115,8 @@ TABLE: dict[str, dict[str, str]] = {
     "get /connections": {},
     "put /connections/{name}": {"path name": CONNECTION, "body url": NOTHING},
     "delete /connections/{name}": {"path name": CONNECTION},
+    "get /signing-key": {},
+    "post /signing-key/rotate": {"body overlap_seconds": NOTHING},
     "get /subscriptions": {},
     "post /subscriptions": {"body url": NOTHING, "body events": NOTHING},
     "delete /subscriptions/{subscription_id}": {"path subscription_id": SUBSCRIPTION},
@@ -230,7 +232,7 @@ def make_things(people: People, owner: Known) -> Things:
     assert once.status == 201
     jobs = [waiting, paused, hanging, failed, done, once.json()["job_id"]]
     key = people.make_key(people.ada, name=MARK, user_id="ann")
-    assert people.ada.put(f"/connections/{MARK}", {"url": f"sqlite:////{MARK}.db"}).status == 200
+    assert people.ada.put(f"/connections/{MARK}", {"url": f"sqlite:///{MARK}.db"}).status == 200
     told = people.ada.post("/subscriptions", {"url": receiver.url(), "events": ["job.resumed"]})
     assert told.status == 201
     joined = people.ada.post("/workers/join", {"name": MARK, "functions": [MARK], "slots": 1})
@@ -329,7 +331,7 @@ class Ask(NamedTuple):
         if self.route == "post /api-keys":
             return {"name": "eve's"}
         if self.route == "put /connections/{name}":
-            return {"url": "sqlite:////nowhere/of-eve.db"}
+            return {"url": "sqlite:///of-eve.db"}
         if self.route == "post /workers/poll":
             return {"free": 1, "wait_seconds": 0}
         if self.route == "post /workers/report":

@@ -23,6 +23,7 @@ from duetime.domain.capacity import UNBOUNDED
 from duetime.domain.commands import Command
 from duetime.domain.errors import Conflict
 from duetime.domain.execution import Outcome
+from duetime.domain.grants import KeyLimits
 from duetime.domain.identity import LOCAL
 from duetime.domain.ids import SHARDS
 from duetime.domain.job import JobType
@@ -54,6 +55,7 @@ async def context(tmp_path: Path, clock: HandClock) -> AsyncIterator[ApiContext]
         store, clock, EventHub(), os.urandom, lambda at: None, lambda at: None, lambda execution_id: False, dict,
         lambda: ClusterState(1, "node-1", Standing.TRUSTED, range(SHARDS), None), NoVault(), TierLimits(), UNBOUNDED,
         lambda key_id: None, Metrics(), cast(Any, None), cast(Any, None), frozenset(JobType),
+        KeyLimits(10, 10), lambda tenant, version: (), lambda state: None,
     )  # fmt: skip
     await store.stop()
 

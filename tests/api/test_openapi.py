@@ -13,6 +13,8 @@ from cluster.processes import Client
 ROUTES = {
     "/api/v1/jobs": {"get", "post"},
     "/api/v1/jobs:batch": {"post"},
+    "/api/v1/signing-key": {"get"},
+    "/api/v1/signing-key/rotate": {"post"},
     "/api/v1/jobs/{job_id}": {"get", "put", "patch", "delete"},
     "/api/v1/jobs/by-key/{key}": {"put"},
     **{f"/api/v1/jobs/{{job_id}}/{action}": {"post"} for action in ("pause", "resume", "cancel", "run", "retry")},

@@ -73,7 +73,9 @@ class TestRoom:
     @pytest.fixture
     def server(self, tmp_path: Path) -> Iterator[Server]:
         port = str(_free_port())
-        server = Server(tmp_path, **SETTINGS, QUEUE_JOB_LIMIT="20", METRICS_PORT=port).start()
+        server = Server(
+            tmp_path, **SETTINGS, QUEUE_JOB_LIMIT="20", TENANT_CAPACITY_PERCENT="100", METRICS_PORT=port
+        ).start()
         server.metrics_port = port  # type: ignore[attr-defined]
         yield server
         server.close()
@@ -100,7 +102,7 @@ class TestRoom:
         assert person.post("/jobs", JOB).status == 507
 
     def test_memory_is_counted_too(self, tmp_path: Path) -> None:
-        server = Server(tmp_path, **SETTINGS, QUEUE_MEMORY_LIMIT="7KB").start()
+        server = Server(tmp_path, **SETTINGS, QUEUE_MEMORY_LIMIT="7KB", TENANT_CAPACITY_PERCENT="100").start()
         person = as_user(server, "ann", "enterprise")
         job_id = person.create()
         wide: dict[str, Any] = {**JOB, "description": "x" * 1900}

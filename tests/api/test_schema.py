@@ -35,15 +35,25 @@ SETTINGS = settings(
 )  # fmt: skip
 
 
+# Thousands of keys are made here, for as many users; and there is a signing key to show, and a database to name.
+NODE_SETTINGS = {
+    "ALLOW_SQL": "true",
+    "TENANT_KEYS_LIMIT": "1000000",
+    "TENANT_USERS_LIMIT": "1000000",
+    "SIGNING_SECRETS": f"whsec_{b64encode(bytes(32)).decode()}",
+}
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Server]:
     if request.param == "sqlite":
-        server = Server(tmp_path).start()
+        server = Server(tmp_path, **NODE_SETTINGS).start()
         yield server
         server.close()
         return
     async with fresh_database() as url:
-        server = Server(tmp_path, DATABASE_URL=url, ENCRYPTION_KEYS=f"k1:{b64encode(bytes(32)).decode()}").start()
+        keys = f"k1:{b64encode(bytes(32)).decode()}"
+        server = Server(tmp_path, DATABASE_URL=url, ENCRYPTION_KEYS=keys, **NODE_SETTINGS).start()
         yield server
         server.close()
 

@@ -26,8 +26,7 @@ SILENT = (b"", b"")
 BODY = (_POST % b"jobs" + b'{"name"', b" ")
 SILENT_BODY = (_POST % b"jobs" + b'{"name"', b"")
 BATCH = (_POST % b"jobs:batch" + b'{"name"', b" ")
-NOWHERE = (_POST % b"nowhere", b"x")  # answered before its body has come
-CROWD = [HEAD] * 100 + [LINES] * 40 + [SILENT] * 20 + [BODY] * 40 + [SILENT_BODY] * 40 + [BATCH] * 40 + [NOWHERE] * 20
+CROWD = [HEAD] * 100 + [LINES] * 40 + [SILENT] * 20 + [BODY] * 40 + [SILENT_BODY] * 40 + [BATCH] * 40
 PUT_UP_SECONDS = 2.0  # of the server: see hasty/sitecustomize.py
 DRIP_SECONDS = 0.3
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,8 +21,10 @@ CALL = {"name": "f", "schedule": FAR, "type": "python", "payload": {"function": 
 
 @pytest.fixture(scope="module")
 def working(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that asks who one is, and lets jobs run scripts."""
-    server = Server(tmp_path_factory.mktemp("working"), **SETTINGS).start()
+    """A server that asks who one is, and lets jobs run scripts and SQL."""
+    folder = tmp_path_factory.mktemp("working")
+    (folder / "sqlite").mkdir()
+    server = Server(folder, **SETTINGS, SQL_SQLITE_FOLDER=str(folder / "sqlite")).start()
     yield server
     assert server.returncode() is None, f"the server ended on its own: {server.errors()}"
     server.close()
@@ -75,7 +76,7 @@ class TestRights:
     def test_connections_are_for_admins(self, people: People) -> None:
         able = with_scopes(people, "read", "write", "run", "sql", "work")
         refused(able.get("/connections"), 403, "FORBIDDEN")
-        refused(able.put("/connections/db", {"url": "sqlite:////tmp/x.db"}), 403, "FORBIDDEN")
+        refused(able.put("/connections/db", {"url": "sqlite:///x.db"}), 403, "FORBIDDEN")
         refused(able.delete("/connections/db"), 403, "FORBIDDEN")
 
 
@@ -176,14 +177,15 @@ class TestScripts:
 
 
 class TestSql:
-    def test_a_connection_is_used_and_never_shown(self, people: People, tmp_path: Path) -> None:
-        ada, file = people.ada, tmp_path / "things.db"
+    def test_a_connection_is_used_and_never_shown(self, people: People, working: Server) -> None:
+        ada, file = people.ada, working.folder / "sqlite" / people.acme / "things.db"
+        file.parent.mkdir()
         with sqlite3.connect(file) as database:
             database.execute("CREATE TABLE things (name TEXT)")
         url = "postgresql://someone:" + SECRET + "@db.example:5432/app"
         answer = ada.put("/connections/far", {"url": url})
         assert answer.json()["shown"] == "db.example:5432/app"
-        assert ada.put("/connections/db", {"url": f"sqlite://{file}"}).status == 200
+        assert ada.put("/connections/db", {"url": "sqlite:///things.db"}).status == 200
         (db, far) = ada.get("/connections").json()["connections"]
         assert (db["name"], far["name"], far["created_by"]) == ("db", "far", "ada")
         assert SECRET not in ada.get("/audit").body.decode() + repr(far)
@@ -212,12 +214,17 @@ class TestSql:
         refused(people.ada.put("/connections/x", {"url": url}), 400, "INVALID_REQUEST", "/url")
 
     def test_duetimes_own_database_is_out_of_reach(self, people: People, working: Server) -> None:
+        """A link to it is no file of the tenant's, and no path leads to it."""
         ada, own = people.ada, next(working.data.glob("*.db"))
-        assert ada.put("/connections/own", {"url": f"sqlite://{own}"}).status == 200
+        refused(ada.put("/connections/own", {"url": f"sqlite://{own}"}), 400, "INVALID_REQUEST", "/url")
+        folder = working.folder / "sqlite" / people.acme
+        folder.mkdir(exist_ok=True)
+        (folder / "own.db").symlink_to(own)
+        assert ada.put("/connections/own", {"url": "sqlite:///own.db"}).status == 200
         payload = {"connection": "own", "statement": "SELECT * FROM jobs"}
         job_id = ada.create(**{**SQL, "schedule": "immediate", "payload": payload})
         failed = ada.wait_for(job_id, "FAILED")
-        assert "own database" in ada.get(f"/executions/{failed}").json()["execution"]["error_message"]
+        assert "it is a link" in ada.get(f"/executions/{failed}").json()["execution"]["error_message"]
 
 
 class TestLogs:

@@ -16,7 +16,6 @@ from duetime.domain import commands as c
 from duetime.domain.payloads import HttpRequest
 from duetime.domain.secrets import key_id_of, list_values, seal_job, unseal_payload
 from duetime.rotation import FIRST_ID
-from duetime.store.postgres import PostgresStore
 from duetime.store.sqlite import SqliteStore
 from duetime.vault.aes import AesVault
 from duetime.vault.key_file import KeyFile
@@ -24,7 +23,7 @@ from duetime.vault.keys import Key, make_key, parse_keys
 from patience import PATIENCE_SECONDS
 from samples import NOW, URL, new_job, spec
 from served import served
-from store.postgres_server import fresh_database
+from store.postgres_server import fresh_database, patient_store
 
 SECRET = "Bearer s3cret-of-ann"
 PAYLOAD = HttpRequest(URL, headers={"Authorization": SECRET}, body={"pin": 4711}, secret=("/body/pin",))
@@ -136,7 +135,7 @@ def test_rotate_on_postgresql(alone: Any) -> None:
     old, newest = make_key(), make_key()
 
     async def on(url: str, deed: Callable[..., Any], *args: Any) -> Any:
-        return await deed(PostgresStore(url), *args)
+        return await deed(patient_store(url), *args)
 
     with asyncio.Runner() as runner:
         database = fresh_database()

@@ -27,18 +27,21 @@ def double(number: int) -> int: return 2 * number
 
 @pytest.fixture(scope="module")
 def scripting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Duetime]:
-    """With a server that lets jobs run scripts."""
+    """With a server that lets jobs run scripts and SQL."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DUETIME_ALLOW_SCRIPTS", "true")
+        patch.setenv("DUETIME_ALLOW_SQL", "true")
+        patch.setenv("DUETIME_SQL_SQLITE_FOLDER", str(tmp_path_factory.mktemp("sqlite")))
         with served(tmp_path_factory.mktemp("scripting")) as url:
             yield Duetime(url)
 
 
 class TestConnection:
-    def test_is_registered_listed_and_removed(self, duetime: Duetime, tmp_path: Path) -> None:
+    def test_is_registered_listed_and_removed(self, scripting: Duetime) -> None:
+        duetime = scripting
         assert "no connection is registered" in duetime.ok("connection", "list")
-        said = duetime.ok("connection", "put", "reports", f"sqlite://{tmp_path}/reports.db")
-        assert said.strip() == f"reports is {tmp_path}/reports.db"
+        said = duetime.ok("connection", "put", "reports", "sqlite:///reports.db")
+        assert said.strip() == "reports is reports.db"
         secret = "postgresql://app:hunter2@db.example:5432/app"
         said = duetime.ok("connection", "put", "app", "-", stdin=f"{secret}\n")
         assert said.strip() == "app is db.example:5432/app"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -20,6 +21,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with ExitStack() as running:
         with pytest.MonkeyPatch.context() as patch:  # only until it has started: others start theirs meanwhile
             patch.setenv("DUETIME_JWT_SECRET", SECRET)
+            patch.setenv("DUETIME_SIGNING_SECRETS", f"whsec_{b64encode(bytes(32)).decode()}")
             patch.setenv("DUETIME_FREE_REQUESTS_PER_HOUR", str(FREE_REQUESTS))
             url = running.enter_context(served(tmp_path_factory.mktemp("client")))
         yield url

@@ -16,6 +16,7 @@ from client.script import answer, problem, scripted
 from client.tokens import FREE_REQUESTS, token
 from duetime.client import (
     ClientClosed,
+    Conflict,
     Forbidden,
     InsufficientStorage,
     MethodNotAllowed,
@@ -49,6 +50,20 @@ def test_a_key_is_made_used_and_revoked(client: Any, make: Any, server: str) -> 
     assert client.revoke_api_key(made.key_id).key_id == made.key_id
     with pytest.raises(Unauthorized):
         bob.list_jobs().page()
+
+
+def test_a_signing_key_is_shown_and_rotated_and_stands_in_no_repr(make: Any, server: str) -> None:
+    client = make(server, token(tenant=f"t-{uuid.uuid4()}"))
+    before = client.get_signing_key()
+    assert (before.version, before.rotated_at, before.others) == (1, None, ())
+    after = client.rotate_signing_key(overlap_seconds=3600)
+    assert (after.version, after.rotated_by) == (2, "ada")
+    assert [(one.version, one.secret) for one in after.others] == [(1, before.secret)]
+    assert client.get_signing_key() == after
+    assert "whsec_" not in repr(after) + repr(after.others)
+    with pytest.raises(Conflict):
+        client.rotate_signing_key()
+    assert client.rotate_signing_key(overlap_seconds=0).others == ()
 
 
 def test_the_audit_says_who_did_what(client: Any, job: Define) -> None:

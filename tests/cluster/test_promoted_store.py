@@ -14,8 +14,8 @@ from duetime.domain import commands as c
 from duetime.domain.hint import Hint
 from duetime.ports.store import JobQuery
 from duetime.registry.postgres import PostgresRegistry
-from duetime.store.postgres import PostgresStore
 from samples import NOW, TENANT, add_job, job_of, one
+from store.postgres_server import patient_store
 
 pytestmark = pytest.mark.slow
 
@@ -37,7 +37,7 @@ async def hears(speaker: PostgresBus, listener: list[Hint]) -> None:
 
 
 async def test_all_that_a_node_has_of_a_server_that_was_the_primary_moves_to_the_new_one(pair: Pair) -> None:
-    store, registry = PostgresStore(pair.url), PostgresRegistry(pair.url, ttl_seconds=600, call_seconds=20)
+    store, registry = patient_store(pair.url), PostgresRegistry(pair.url, ttl_seconds=600, call_seconds=20)
     speaker, listener, newcomer = (PostgresBus(pair.url) for _ in range(3))
     heard, heard_by_newcomer = list[Hint](), list[Hint]()
     await store.start()

@@ -39,7 +39,8 @@ def begin_load(node: Node, path: str = "/ok", **settings: str) -> None:
     node.cluster.database.watch_fires()
     begin = now_ms() + 5000
     node.cluster.create_spread(JOBS, begin, begin + 20_000, path)
-    wait_until(lambda: node.cluster.receiver.count() > 20, 60, "the load has begun", 0.002)
+    fired = "SELECT count(*) FROM executions"
+    wait_until(lambda: node.cluster.database.rows(fired)[0][0] > 20, 60, "the load has begun", 0.01)
 
 
 def lose_database(node: Node, how: str) -> None:

@@ -87,3 +87,9 @@ def test_the_receivers_check_accepts_our_signature_and_no_other() -> None:
     assert not is_genuine("whsec_b3RoZXI=", headers, b"body", now=1100)
     assert not is_genuine(new, headers, b"another", now=1100)
     assert not is_genuine(new, headers, b"body", now=2000)
+
+
+def test_the_page_on_threats_names_every_attack_that_is_tested() -> None:
+    page = (ROOT / "docs/explanation/threats.md").read_text()
+    named = set(re.findall(r"`(test_\w+\.py)`", page))
+    assert named == {path.name for path in (ROOT / "tests" / "security").glob("test_*.py")}

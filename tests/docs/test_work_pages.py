@@ -51,6 +51,9 @@ class Desk(Terminal):
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     """On 9000 there is a target."""
     monkeypatch.setenv("DUETIME_ALLOW_SCRIPTS", "true")
+    monkeypatch.setenv("DUETIME_ALLOW_SQL", "true")
+    (tmp_path / "sqlite").mkdir()
+    monkeypatch.setenv("DUETIME_SQL_SQLITE_FOLDER", str(tmp_path / "sqlite"))
     with target() as target_url, served(tmp_path) as url:
         yield Desk(tmp_path, url, port_9000=target_url.removeprefix("http://"))
 
@@ -97,10 +100,9 @@ def test_scripts_are_run(desk: Desk) -> None:
     assert "%" in said, "what df prints"
 
 
-def test_sql_is_run(desk: Desk, tmp_path: Path) -> None:
+def test_sql_is_run(desk: Desk) -> None:
     register, made, history = desk.open(HOW_TO / "run-sql.md")
-    found = {"/tmp/duetime-docs": str(tmp_path)}
-    assert "reports.db" in desk.type(register, **found)
+    assert "reports.db" in desk.type(register)
     assert desk.type(made).count('"status":"PENDING"') == 2
     (result,) = blocks(HOW_TO / "run-sql.md", "json")
     wait_until(lambda: json.dumps(result.strip().replace(" ", "")) in desk.type(history), 30, "it has run", 0.3)

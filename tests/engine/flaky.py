@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from duetime.domain.commands import Command, Finish, Fire, Release
 from duetime.domain.errors import Overloaded, TimedOut
 from duetime.ports.store import Store
+
+_NO_GATE: tuple[Callable[[Any], bool], None] = (bool, None)
 
 
 class FlakyStore:
@@ -16,7 +18,7 @@ class FlakyStore:
         self._store = store
         self._failures: dict[type[Command], int] = {}
         self.failed = 0
-        self._gates: dict[type[Command], asyncio.Event] = {}
+        self._gates: dict[type[Command], tuple[Callable[[Any], bool], asyncio.Event]] = {}
         self.held: list[Command] = []  # asked for, and waiting at a gate
         self._most: dict[type[Command], int] = {}
         self.sizes: list[int] = []  # of the commands that have a bound, in the order in which they were asked for
@@ -24,9 +26,9 @@ class FlakyStore:
     def fail_next(self, kind: type[Command], times: int = 1) -> None:
         self._failures[kind] = times
 
-    def hold(self, kind: type[Command]) -> asyncio.Event:
-        """Commands of this kind are not written until the event that this answers is set."""
-        return self._gates.setdefault(kind, asyncio.Event())
+    def hold(self, kind: type[Command], which: Callable[[Any], bool] = lambda command: True) -> asyncio.Event:
+        """Commands of this kind are not written until the event that this answers is set; or only some of them."""
+        return self._gates.setdefault(kind, (which, asyncio.Event()))[1]
 
     def write_in_time(self, kind: type[Command], most: int) -> None:
         """A command of this kind with more rows than that takes too long, however often it is asked for."""
@@ -44,7 +46,8 @@ class FlakyStore:
                 if _rows(command) > most:
                     raise TimedOut("the database did not answer in time, nothing was changed; try again")
         for command in commands:
-            if (gate := self._gates.get(type(command))) is not None and not gate.is_set():
+            which, gate = self._gates.get(type(command), _NO_GATE)
+            if gate is not None and not gate.is_set() and which(command):
                 self.held.append(command)
                 await gate.wait()
                 self.held.remove(command)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
+
 from duetime.domain import commands as c
 from duetime.domain.fairness import FEW_DUE, crowding
 from duetime.domain.instants import MINUTE, SECOND
@@ -11,7 +14,8 @@ from duetime.engine.dispatcher import Limits
 from duetime.engine.timer import SHARED_PAGE
 from duetime.ports.store import ExecutionQuery
 from duetime.testing import ScriptedExecutor
-from engine.stage import Stage
+from engine.flaky import FlakyStore
+from engine.stage import Stage, until
 from samples import NOW, add_run, new_job, spec
 
 LOUD, QUIET = "a-loud", "quiet"  # within an instant, timers are read in the order of their tenants
@@ -58,6 +62,49 @@ async def test_what_comes_due_while_a_tenants_backlog_is_fired_is_fired_in_betwe
         await stage.settle()
     in_between = {task.scheduled_at for task in executor.tasks[begun:] if task.tenant == QUIET}
     assert {DUE, DUE + SECOND, DUE + 2 * SECOND} <= in_between
+
+
+async def test_others_do_not_wait_while_a_page_of_a_backlog_is_written(stage: Stage, executor: ScriptedExecutor):
+    store = FlakyStore(stage.store)
+    await stage.join(store=store)
+    await create(stage, QUIET, 3, "every 1s", overlap=Overlap.ALLOW)
+    stage.clock.set(DUE - SECOND // 2)
+    await stage.turn_timer()
+    await create(stage, LOUD, 9000)
+    stage.engine.timer.hint(DUE)
+    stage.clock.set(DUE)
+    while not fired_at(executor, DUE) or len(places(executor, LOUD)) < 1000:
+        await stage.engine.timer.run_once()
+        await stage.settle()
+    written = store.hold(c.Fire, lambda command: command.runs[0].tenant == LOUD)
+    stage.clock.set(DUE + SECOND * 9 // 10)
+    turning = asyncio.create_task(turn_for_ever(stage))
+    await until(lambda: bool(store.held))
+    stage.clock.set(DUE + SECOND)
+    await until(lambda: fired_at(executor, DUE + SECOND) == 3)
+    assert store.held
+    written.set()
+    await until(lambda: not store.held)
+    written.clear()
+    await until(lambda: bool(store.held))
+    stage.clock.set(DUE + 2 * SECOND)
+    await until(lambda: fired_at(executor, DUE + 2 * SECOND) == 3)
+    assert len(store.held) == 1, "and by now one page at a time is all that the other has of the store"
+    written.set()
+    turning.cancel()
+    with suppress(asyncio.CancelledError):
+        await turning
+
+
+def fired_at(executor: ScriptedExecutor, instant: int) -> int:
+    """How many of the quiet tenant's executions for that instant have begun."""
+    return sum(task.tenant == QUIET and task.scheduled_at == instant for task in executor.tasks)
+
+
+async def turn_for_ever(stage: Stage) -> None:
+    while True:
+        await stage.engine.timer.run_once()
+        await asyncio.sleep(0)
 
 
 async def test_pages_are_small_only_while_others_are_due_beside(stage: Stage, executor: ScriptedExecutor):

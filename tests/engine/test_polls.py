@@ -46,10 +46,10 @@ class Looks(FlakyStore):
         async with self._reading():
             return await self._store.next_waiting_at(tenant, only)
 
-    async def list_claims(self, worker_id: int, limit: int) -> list[tuple[str, int, int, bool]]:
+    async def list_claims(self, worker_id: int, tenant: str, limit: int) -> list[tuple[str, int, int, bool]]:
         self.compared.append(worker_id)
         async with self._reading():
-            return await self._store.list_claims(worker_id, limit)
+            return await self._store.list_claims(worker_id, tenant, limit)
 
     @asynccontextmanager
     async def _reading(self) -> AsyncIterator[None]:

@@ -16,7 +16,7 @@ from duetime.domain.retry import LOST_ATTEMPTS
 from duetime.domain.states import ErrorType, State
 from duetime.engine.retention import Retention
 from duetime.ports.executor import Task
-from duetime.ports.store import AuditQuery, JobQuery, JobRecord, Store
+from duetime.ports.store import AuditQuery, ExecutionQuery, JobQuery, JobRecord, Store
 from duetime.store.sqlite import SqliteStore
 from duetime.testing import HandClock, ScriptedExecutor
 from engine.stage import Stage
@@ -195,7 +195,9 @@ async def test_a_full_store_writes_the_end_and_says_that_nobody_was_told(
             await stage.tick()
         assert await stage.states(job_id) == [State.COMPLETED]
         (log,) = logs
-        assert (log["log_level"], log["name"]) == ("error", "on_success of report")
+        assert (log["log_level"], log["tenant"], log["number"]) == ("error", TENANT, 1)
+        (ended,) = await store.list_executions(ExecutionQuery(TENANT))
+        assert ended.reason == "notification_refused"
         (event,) = [event for event in stage.events.list_kept() if event.kind == "webhook.refused"]
         assert event.data["error"] == "INSUFFICIENT_STORAGE"
     finally:

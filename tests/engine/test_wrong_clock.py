@@ -18,6 +18,7 @@ from duetime.domain.lease import ClockState
 from duetime.domain.payloads import PythonCall
 from duetime.domain.states import State
 from duetime.domain.work import Joining, Polling
+from duetime.ports.logs import TenantsOf
 from duetime.ports.store import Store
 from duetime.registry.memory import MemoryRegistry
 from duetime.testing import SUCCESS, HandClock, ScriptedExecutor
@@ -50,7 +51,7 @@ class Shelf:
     def __init__(self) -> None:
         self.pruned: list[int] = []
 
-    async def prune(self, before: int, most_bytes: int) -> None:
+    async def prune(self, before: int, most_bytes: int, tenants_of: TenantsOf) -> None:
         self.pruned.append(before)
 
 

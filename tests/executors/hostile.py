@@ -44,7 +44,10 @@ class Hostile:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, self.host, self.port, ssl=self._tls)
+        # A fixture may have kept the port free for it, by a socket that does not listen.
+        self._server = await asyncio.start_server(
+            self._serve, self.host, self.port, ssl=self._tls, reuse_port=bool(self.port)
+        )
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 

@@ -22,7 +22,7 @@ OLD = "whsec_" + b64encode(b"o" * 24).decode()
 async def test_a_receivers_own_verifier_accepts_our_signature_with_either_key(
     target: Hostile, task: Callable[..., Task]
 ):
-    executor = HttpExecutor(allow=LOOPBACK, signing_secrets=(NEW, OLD))
+    executor = HttpExecutor(allow=LOOPBACK, keys_of=lambda tenant: signing_keys((NEW, OLD)))
     await executor.execute(task(target.url(), body={"amount": 1, "name": "ü"}))
     await executor.stop()
     got = target.received[0]

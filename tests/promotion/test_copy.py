@@ -25,7 +25,7 @@ from patience import PATIENCE_SECONDS
 from promotion.source import OTHER, Silent, promotion, rows_of
 from samples import NOW, TENANT, entry_of, new_key, one, verified
 from snapshot import recount, snapshot, totals
-from store.postgres_server import connected
+from store.postgres_server import connected, patient_store
 
 
 async def in_sqlite(folder: Path) -> dict[str, object]:
@@ -41,7 +41,7 @@ async def in_sqlite(folder: Path) -> dict[str, object]:
 async def test_all_that_the_port_shows_is_equal(source: Path, target: str):
     before = await in_sqlite(source)
     await promotion(source, target).run()
-    store = PostgresStore(target)
+    store = patient_store(target)
     await store.start()
     try:
         assert await snapshot(store, TENANT, OTHER) == before
@@ -60,7 +60,7 @@ async def test_an_audit_that_was_pruned_is_verified_from_its_checkpoint_on_there
     heads = (await verified(before)).heads
     await before.stop()
     await promotion(source, target).run()
-    store = PostgresStore(target)
+    store = patient_store(target)
     await store.start()
     try:
         found = await verified(store, heads)
@@ -152,7 +152,7 @@ async def test_history_lies_in_the_partitions_of_its_days(source: Path, target: 
 
 
 async def test_nodes_of_the_target_keep_their_ids_and_those_of_the_source_get_new_ones(source: Path, target: str):
-    store = PostgresStore(target)
+    store = patient_store(target)
     await store.start()
     there = [int(await one(store, StartNode(NOW, f"there-{n}"))) for n in range(3)]
     await store.stop()
@@ -170,7 +170,7 @@ async def test_unfinished_executions_run_once_and_what_ran_at_the_crash_is_taken
         0
     ]
     await promotion(source, target).run()
-    store, executor, clock = PostgresStore(target), ScriptedExecutor(), HandClock(NOW + 10 * 60_000)
+    store, executor, clock = patient_store(target), ScriptedExecutor(), HandClock(NOW + 10 * 60_000)
     registry = MemoryRegistry(clock)  # the database's clock is not the one that is turned by hand
     engine = Engine(store, registry, LocalBus(), executor, clock, EventHub(), EngineSettings(node_name="new"))
     await store.start()

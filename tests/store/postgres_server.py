@@ -16,15 +16,18 @@ from contextlib import asynccontextmanager, suppress
 from functools import cache
 from itertools import count
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import pytest
 
 from duetime.domain.instants import DAY
+from duetime.store.postgres import PostgresStore
 from duetime.store.postgres.connections import Address
 from duetime.store.postgres.partitions import make_day
 from duetime.store.postgres.schema import migrate
+from patience import PATIENCE_SECONDS
 from samples import NOW
 
 _numbers = count(1)
@@ -87,6 +90,7 @@ _TABLES = (
     "progress",
     "connections",
     "subscriptions",
+    "signing_keys",
 )  # fmt: skip
 _shared: list[str] = []
 
@@ -132,3 +136,8 @@ async def fresh_database() -> AsyncIterator[str]:
             yield url_of(name)
         finally:
             await admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def patient_store(url: str, **settings: Any) -> PostgresStore:
+    """A store that waits as long as tests do: on a machine that is busy enough, a statement takes seconds."""
+    return PostgresStore(url, op_timeout_seconds=PATIENCE_SECONDS, **settings)

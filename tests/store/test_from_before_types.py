@@ -12,13 +12,12 @@ from duetime.domain.ids import make_id
 from duetime.domain.job import HttpJob
 from duetime.domain.payloads import HttpRequest
 from duetime.ports.store import Store
-from duetime.store.postgres import PostgresStore
 from duetime.store.postgres.blocks import load_migrations as postgres_migrations
 from duetime.store.sqlite import SqliteStore
 from duetime.store.sqlite.blocks import load_migrations as sqlite_migrations
 from duetime.store.sqlite.connection import FILE_NAME
 from samples import NOW, TENANT, URL
-from store.postgres_server import connected, fresh_database
+from store.postgres_server import connected, fresh_database, patient_store
 
 JOB = make_id(NOW, bytes(10))
 SPEC = msgspec.json.encode({"name": "old", "schedule": "every 1m", "payload": {"url": URL}}).decode()
@@ -82,4 +81,4 @@ async def test_on_postgres():
             )  # fmt: skip
             await connection.execute("UPDATE counters SET value = 1 WHERE tenant = '' AND name = 'jobs'")
             await connection.execute("UPDATE counters SET value = $1 WHERE tenant = '' AND name = 'bytes'", SIZE)
-        await check(PostgresStore(url))
+        await check(patient_store(url))

@@ -23,9 +23,9 @@ def link(job: str, awaited: str, *, ends: str = "success", done: bool = False, *
     return Link(job, TENANT, f"key of {awaited}", ends, done, **known, awaited=awaited)  # type: ignore[arg-type]
 
 
-def loop(keys: list[str], *links: tuple[str, str]) -> str | None:
+def loop(keys: list[str], *links: tuple[str, str], **owners: str) -> str | None:
     try:
-        check_loops(keys, links)
+        check_loops(keys, [(key, awaited, owners.get(key, "ann")) for key, awaited in links])
     except InvalidRequest as refused:
         return refused.errors[0].message.split(": ")[1].split(";")[0]
     return None
@@ -81,6 +81,11 @@ def test_the_way_round_is_told_in_the_order_of_the_runs():
     assert loop(["a"], ("b", "a"), ("c", "b"), ("c", "a")) is None
 
 
+def test_keys_of_other_users_jobs_are_not_named():
+    links = ("b", "a"), ("c", "b"), ("a", "c")
+    assert loop(["a"], *links, b="bob") == "a → another user's job → c → a"
+
+
 def test_a_long_way_round_is_cut():
     links = [(f"k{n + 1}", f"k{n}") for n in range(999)]
     way = loop(["k0"], *links, ("k0", "k999"))
@@ -92,7 +97,7 @@ def test_a_long_way_round_is_cut():
 
 def test_more_links_than_can_be_looked_at_are_refused():
     with pytest.raises(InvalidRequest, match="20,000 links"):
-        check_loops(["a"], [("a", "b")] * (MOST_LINKS + 1))
+        check_loops(["a"], [("a", "b", "ann")] * (MOST_LINKS + 1))
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=14))
@@ -112,4 +117,6 @@ def test_a_loop_is_found_if_and_only_if_there_is_one(pairs: list[tuple[int, int]
 
 def test_what_it_waits_for_in_words():
     assert explain_wait("a", "success", True) == "waits for 'a' to succeed"
-    assert explain_wait("a", "failure", False) == "waits for 'a' to fail; there is no job with this key"
+    assert (
+        explain_wait("a", "failure", False) == "waits for 'a' to fail; there is no job with this key that you can see"
+    )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from itertools import islice
 
-from duetime.api.chance import rising
+from duetime.api.chance import request_ids, rising
 from duetime.domain.ids import SHARDS, make_id, shard_of
 from samples import NOW
 
@@ -32,3 +33,20 @@ def test_they_spread_over_the_shards():
     counts = Counter(shard_of(make_id(NOW, chance(10))) for _ in range(64_000))
     assert len(counts) == SHARDS
     assert max(counts.values()) < 1300
+
+
+def test_request_ids_are_random_from_end_to_end():
+    """No part of one is in the next: not a number that rises, and nothing that all of a node's have in common."""
+    ids = list(islice(request_ids(os.urandom), 1000))
+    assert len(set(ids)) == 1000
+    assert {len(request_id) for request_id in ids} == {32}
+    for part in range(4):
+        assert len({request_id[part * 8 : part * 8 + 8] for request_id in ids}) > 990
+
+
+def test_request_ids_draw_random_bytes_for_many_at_a_time():
+    drawn = []
+    ids = request_ids(lambda size: drawn.append(size) or os.urandom(size))
+    assert len(set(islice(ids, 1000))) == 1000
+    assert len(drawn) < 10
+    assert sum(drawn) >= 16_000

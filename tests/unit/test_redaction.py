@@ -5,6 +5,10 @@ from __future__ import annotations
 import base64
 import html
 import json
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -13,7 +17,15 @@ from hypothesis import strategies as st
 
 from duetime.domain.http_rules import HIDDEN
 from duetime.domain.payloads import HttpRequest
-from duetime.domain.redaction import LONGEST_RESPONSE, list_secrets, redact
+from duetime.domain.redaction import (
+    FEW_STARTS,
+    LONGEST_RESPONSE,
+    PIECE,
+    Redactor,
+    StreamRedactor,
+    list_secrets,
+    redact,
+)
 from samples import URL
 
 SECRET = 'pa/ss "wörd"+&1'
@@ -102,3 +114,118 @@ def test_what_counts_as_secret_of_a_request():
 def test_strange_credentials_are_no_error():
     for value in ("Basic !!!!!!", "Basic /////w==", "Bearer", "Bearer ", "", " "):
         list_secrets(HttpRequest(URL, headers={"A": value}))
+
+
+# How much work it is
+
+
+def steps_of(work: Callable[[], Any]) -> int:
+    """Returns how many lines of the module are run."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal count
+        if not frame.f_code.co_filename.endswith("/redaction.py"):
+            return None
+        count += event == "line"
+        return trace
+
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(None)
+    return count
+
+
+def numbered(count: int) -> list[str]:
+    """Secrets that are alike up to their last characters."""
+    return [f"the-same-start-{number:06}" for number in range(count)]
+
+
+def nested(count: int) -> list[str]:
+    """Secrets each of which is the beginning of the next."""
+    return ["a" * length for length in range(4, 4 + count)]
+
+
+TEXTS = {
+    "nothing of them": "0123456789" * 400,
+    "their beginning, again and again": "the-same-start-" * 250,
+    "what all of them are made of": "a" * 4000,
+}
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
+@pytest.mark.parametrize("make", [numbered, nested])
+def test_a_text_takes_as_many_steps_with_many_secrets_as_with_few(make, text):
+    few, many = Redactor(make(FEW_STARTS + 2 * PIECE)), Redactor(make(2000))
+    assert steps_of(lambda: many.redact(text)) <= 1.5 * steps_of(lambda: few.redact(text)) + 100
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
+def test_a_text_that_is_twice_as_long_takes_twice_as_many_steps(text):
+    redactor = Redactor(numbered(500) + nested(500))
+    assert steps_of(lambda: redactor.redact(text + text)) <= 2.2 * steps_of(lambda: redactor.redact(text))
+
+
+def test_no_place_of_a_text_takes_more_than_a_few_steps_whatever_the_secrets_are():
+    """Secrets of all lengths with the same beginning, and a text that is that beginning everywhere but matches none."""
+    secrets = ["a" * (length - 1) + "b" for length in range(5, 500)]
+    text = "a" * 2000
+    assert steps_of(lambda: Redactor(secrets).find(text)) - steps_of(lambda: Redactor(secrets)) <= 4 * PIECE * len(text)
+
+
+def test_building_takes_steps_in_proportion_to_the_secrets():
+    assert steps_of(lambda: Redactor(numbered(1000))) <= 11 * steps_of(lambda: Redactor(numbered(100)))
+    long = steps_of(lambda: Redactor(["x" * 100_000]))
+    assert long <= 11 * steps_of(lambda: Redactor(["x" * 10_000]))
+
+
+# Texts that come in parts
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 31, 32, 33, 1000])
+@pytest.mark.parametrize(
+    "secret", ["hunter22", "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\n" * 5, "abcabcabcabcabd" * 9]
+)
+def test_a_secret_is_hidden_however_the_text_is_cut_into_parts(secret, size):
+    text = f"before {secret} between {secret}{secret} and {secret[:-1]} after"
+    stream = StreamRedactor(Redactor([secret]))
+    shown = [stream.feed(text[at : at + size]) for at in range(0, len(text), size)]
+    assert "".join([*shown, stream.end()]) == Redactor([secret]).redact(text)
+
+
+@given(
+    st.lists(st.text("ab\n", min_size=4, max_size=80), min_size=1, max_size=6),
+    st.lists(st.text("ab\n", max_size=60), max_size=20),
+)
+def test_a_stream_hides_what_the_whole_text_would_hide(secrets, parts):
+    redactor = Redactor(secrets)
+    stream = StreamRedactor(redactor)
+    shown = "".join([*map(stream.feed, parts), stream.end()])
+    whole = "".join(parts)
+    assert shown == _hidden(whole, redactor)
+    assert not any(secret in shown for secret in secrets)
+
+
+def _hidden(text: str, redactor: Redactor) -> str:
+    parts, shown_until = [], 0
+    for begin, end in redactor.find(text):
+        parts += [text[shown_until:begin], HIDDEN]
+        shown_until = end
+    return "".join([*parts, text[shown_until:]])
+
+
+def test_what_can_not_be_the_beginning_of_a_secret_is_passed_on_at_once():
+    stream = StreamRedactor(Redactor(["hunter22"]))
+    assert stream.feed("a line\n") == "a line\n"
+    assert stream.feed("now hunt") == "now "
+    assert stream.feed("ing\n") == "hunting\n"
+
+
+def test_a_long_secret_is_hidden_whole_and_where_it_is_cut_off():
+    secret = "".join(chr(0x4E00 + number) for number in range(5 * PIECE + 7))
+    assert redact(f"x {secret} y", [secret]) == f"x {HIDDEN} y"
+    for length in range(PIECE, len(secret)):
+        text = "x" * LONGEST_RESPONSE + secret[:length]
+        assert redact(text, [secret]) == "x" * LONGEST_RESPONSE + HIDDEN, length

@@ -16,7 +16,10 @@ StartWorker = Callable[..., WorkerProcess]
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
     """Not started yet. A silent worker loses what it runs after two seconds."""
-    server = Server(tmp_path / "server", ALLOW_SCRIPTS="true", WORKER_LEASE_SECONDS="2s")
+    server = Server(
+        tmp_path / "server", ALLOW_SCRIPTS="true", ALLOW_SQL="true", SQL_ALLOWED_HOSTS="127.0.0.0/8",
+        SQL_ALLOW_SUPERUSERS="true", WORKER_LEASE_SECONDS="2s",
+    )  # fmt: skip
     yield server
     server.close()
 

@@ -11,21 +11,12 @@ from litestar.params import Parameter
 from duetime.api import paging
 from duetime.api.access import find_job
 from duetime.api.context import ApiContext
+from duetime.api.execution_views import ExecutionList, view_execution, view_skipped
 from duetime.api.jobs import cancel_job
 from duetime.api.queries import read_filter
 from duetime.api.subscriptions import apply_and_tell
 from duetime.api.turns import collect
-from duetime.api.views import (
-    Coming,
-    ExecutionList,
-    JobGlance,
-    JobMessage,
-    QueuedRun,
-    Why,
-    text,
-    view_execution,
-    view_skipped,
-)
+from duetime.api.views import Coming, JobGlance, JobMessage, QueuedRun, Why, text
 from duetime.domain import authoring
 from duetime.domain.audit import entry
 from duetime.domain.breaker import Circuit, circuit_of
@@ -144,7 +135,13 @@ class JobActionController(Controller):
         )  # fmt: skip
         if record.spec.after and record.due_at == LATEST:
             links = await context.store.list_links(job_id)
-            holds += [explain_wait(link.key, record.spec.on, link.is_there) for link in links if not link.is_done]
+            seen = [(link, link.is_there and caller.sees in (None, link.owner)) for link in links]
+            # Of a job that they may not see, neither that it is there nor that it has ended is told.
+            holds += [
+                explain_wait(link.key, record.spec.on, is_seen)
+                for link, is_seen in seen
+                if not (is_seen and link.is_done)
+            ]
         return Why(job_id, summary, text(record.due_at), holds)
 
 

@@ -29,6 +29,7 @@ from duetime.api.openapi import docs_routes, openapi_config
 from duetime.api.problems import handle_anything, handle_duetime_error, handle_http_exception
 from duetime.api.queries import refuse_nul
 from duetime.api.schedules import ScheduleController
+from duetime.api.signing import SigningKeyController
 from duetime.api.subscriptions import SubscriptionController
 from duetime.api.workers import WorkerController
 from duetime.domain.errors import DuetimeError
@@ -53,7 +54,7 @@ def _routes() -> Router:
         route_handlers=[
             create_jobs, JobController, JobActionController, ExecutionController, DeadLetterController,
             ScheduleController, EventController, KeyController, AuditController, WorkerController, CircuitController,
-            ConnectionController, SubscriptionController, get_cluster,
+            ConnectionController, SubscriptionController, SigningKeyController, get_cluster,
         ],
         before_request=refuse_nul,
     )  # fmt: skip

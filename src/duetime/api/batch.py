@@ -1,5 +1,7 @@
 """POST /api/v1/jobs:batch: many jobs at once, as a JSON array or as NDJSON, which is read as it comes.
 
+An array is held in memory as a whole, so it may have 8 MB. NDJSON is not: a batch may have 100,000 jobs.
+
 A page of lines is checked while the pages before it are being written. One bad line spoils no other: not one that is
 too long, which is skipped up to its end, and not the ones past the bound, after which nothing is read. What was created
 is always answered.
@@ -30,17 +32,25 @@ from duetime.domain.job import JobSpec
 
 MOST_JOBS = 100_000
 MOST_BYTES = 256 * 1024 * 1024
+MOST_ARRAY_BYTES = 8 * 1024 * 1024
 PAGE = 1000
 PAGES_UNDER_WAY = 4
 MOST_EXPLAINED = 1000  # refused lines; of the others, the answer has the index
 LONGEST_TEXT = 300  # of what is said about a refused line ...
 MOST_FIELDS = 5  # ... and how many of its fields are named
 
+_LIMITS = (
+    f"A JSON array may have {MOST_ARRAY_BYTES // 1024**2} MiB; a larger one is refused with 413. Send more as "
+    "`application/x-ndjson`, one job a line: it is read as it comes, "
+    f"up to {MOST_JOBS:,} jobs and {MOST_BYTES // 1024**2} MiB. One bad line spoils no other."
+)
+
 Numbered = tuple[int, NewJob]
 
 
 @post(
-    "/jobs:batch", tags=["jobs"], summary="Create many jobs at once (JSON array or NDJSON)", status_code=200,
+    "/jobs:batch", tags=["jobs"], summary="Create many jobs at once (JSON array or NDJSON)", description=_LIMITS,
+    status_code=200,
     request_max_body_size=MOST_BYTES, right=Right.WRITE,
 )  # fmt: skip
 async def create_jobs(request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> BatchResult:
@@ -66,8 +76,9 @@ async def _blocks(request: Request[Any, Any, Any]) -> AsyncIterator[bytes | None
         async for block in _split(request):
             yield block
         return
+    body = await _array(request)
     try:
-        items = msgspec.json.decode(await request.body(), type=list[msgspec.Raw])
+        items = msgspec.json.decode(body, type=list[msgspec.Raw])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         message = f"the body is not a JSON array of jobs: {error}; for one job a line, send application/x-ndjson"
         raise InvalidRequest.at("", message) from None
@@ -75,6 +86,23 @@ async def _blocks(request: Request[Any, Any, Any]) -> AsyncIterator[bytes | None
         raise PayloadTooLarge(f"a batch may have {MOST_JOBS} jobs, this one has {len(items)}; none was created")
     for item in items:  # a line break inside an item is white space
         yield bytes(item).replace(b"\n", b" ")
+
+
+async def _array(request: Request[Any, Any, Any]) -> bytes:
+    """The whole body, of which no more is held than an array may have. Raises PayloadTooLarge."""
+    length = request.headers.get("content-length", "")
+    body = bytearray()
+    if not (length.isdecimal() and int(length) > MOST_ARRAY_BYTES):
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > MOST_ARRAY_BYTES:
+                break
+        else:
+            return bytes(body)
+    raise PayloadTooLarge(
+        f"a JSON array of jobs may have {MOST_ARRAY_BYTES} bytes, and none of this one's jobs was created; "
+        f"send one job a line as application/x-ndjson, which is read as it comes, up to {MOST_JOBS} jobs"
+    )
 
 
 async def _split(request: Request[Any, Any, Any]) -> AsyncIterator[bytes | None]:

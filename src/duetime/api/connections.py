@@ -24,7 +24,7 @@ LONGEST_NAME = 255
 
 
 class ConnectionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`url`: postgresql://user:password@host:port/database?sslmode=…, or sqlite:///absolute/path.db?mode=ro."""
+    """`url`: postgresql://user:password@host:port/database?sslmode=…, or sqlite:///file.db?mode=ro."""
 
     url: Annotated[str, Meta(min_length=1, max_length=2048)]
 
@@ -64,9 +64,12 @@ class ConnectionController(Controller):
         if not 0 < len(name) <= LONGEST_NAME or "\0" in name:
             raise InvalidRequest.at("/name", f"must have 1 to {LONGEST_NAME} characters, and no NUL")
         try:
-            shown = parse_url(wanted.url).shown
+            url = parse_url(wanted.url)
         except BadUrl as problem:
             raise InvalidRequest.at("/url", str(problem)) from None
+        if (refusal := context.connection_refusal(url)) is not None:
+            raise InvalidRequest.at("/url", refusal)
+        shown = url.shown
         if not context.vault.can_seal:
             raise InvalidRequest.at(
                 "/url",

@@ -6,15 +6,19 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import msgspec
+import structlog
 
 from duetime.api.streams import Streams
 from duetime.domain.capacity import Capacity
-from duetime.domain.commands import Command, Sequel
+from duetime.domain.commands import Carried, Command, Sequel
+from duetime.domain.connection_urls import Url
 from duetime.domain.errors import DuetimeError, InsufficientStorage
+from duetime.domain.grants import KeyLimits
 from duetime.domain.identity import Caller
 from duetime.domain.job import JobType
 from duetime.domain.lease import ClockState, Standing, View
 from duetime.domain.limits import Quota, TierLimits
+from duetime.domain.signing import SigningState
 from duetime.ports.clock import Clock
 from duetime.ports.desk import Desk
 from duetime.ports.logs import LogStore
@@ -22,6 +26,8 @@ from duetime.ports.store import Store, SubscriptionRecord
 from duetime.ports.vault import Vault
 from duetime.telemetry.events import EventHub
 from duetime.telemetry.metrics import Metrics
+
+log = structlog.get_logger()
 
 
 class ClusterState(msgspec.Struct, frozen=True):
@@ -54,9 +60,14 @@ class ApiContext(msgspec.Struct, frozen=True):
     desk: Callable[[], Desk]  # of the term that is under way
     logs: LogStore
     types: frozenset[JobType]  # that may be created here
+    key_limits: KeyLimits
+    derive_keys: Callable[[str, int], Sequence[bytes]]  # signing keys of a tenant and version; none: nothing is signed
+    signing_hint: Callable[[SigningState], None]  # a tenant has rotated its signing key
     circuits_hint: Callable[[], None] = lambda: None  # a circuit was closed: the breaker should know
     subscriptions: Callable[[str], Sequence[SubscriptionRecord]] = lambda tenant: ()  # of a tenant
     subscriptions_hint: Callable[[], None] = lambda: None  # there are others by now
+    # Why no connection with this URL may be registered here, as a sentence; None: it may.
+    connection_refusal: Callable[[Url], str | None] = lambda url: None
     streams: Streams = msgspec.field(default_factory=Streams)
 
     async def apply(self, command: Command, then: tuple[Command, ...] = ()) -> Any:
@@ -65,6 +76,11 @@ class ApiContext(msgspec.Struct, frozen=True):
         if isinstance(answer, DuetimeError):
             self.note_refusal(answer)
             raise answer
+        if isinstance(answer, Carried):
+            for error in answer.refused:
+                self.metrics.note_refused_notification(error)
+                log.error("a notification can't be stored", error=error.message)
+            return answer.answer
         return answer
 
     def note_refusal(self, error: DuetimeError) -> None:

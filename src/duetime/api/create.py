@@ -30,7 +30,7 @@ from duetime.domain.secrets import hide_spec, seal_job
 PATH = "/api/v1/jobs"
 _IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,255}")
 
-_SWITCHES = {JobType.SCRIPT: "ALLOW_SCRIPTS=true"}
+_SWITCHES = {JobType.SCRIPT: "ALLOW_SCRIPTS=true", JobType.SQL_QUERY: "ALLOW_SQL=true"}
 
 _under_way: set[tuple[str, str]] = set()  # (tenant, key) of idempotent creates that this process is busy with
 

@@ -12,11 +12,12 @@ from duetime.domain.states import ErrorType, State
 
 REF = "#/components/schemas/{name}"
 
-# No body is an empty object there: nothing to change, all dead letters.
+# No body is an empty object there: nothing to change, all dead letters, the default overlap.
 OPTIONAL_BODIES = {
     ("/api/v1/jobs/{job_id}", "put"),
     ("/api/v1/jobs/{job_id}", "patch"),
     ("/api/v1/dead-letters/redrive", "post"),
+    ("/api/v1/signing-key/rotate", "post"),
 }
 _IF_MATCH = {"If-Match": {"type": "string"}}
 HEADERS: dict[tuple[str, str], dict[str, dict[str, Any]]] = {

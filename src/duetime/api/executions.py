@@ -13,17 +13,17 @@ from duetime.api.access import find_execution, find_job
 from duetime.api.actions import add_run, check_runnable, list_page, redrive
 from duetime.api.context import ApiContext
 from duetime.api.events import EVENT_STREAM, last_event_id, stream
-from duetime.api.logs import MOST_LINES, follow_logs, read_logs
-from duetime.api.queries import read_filter
-from duetime.api.views import (
+from duetime.api.execution_views import (
     ExecutionDetail,
     ExecutionList,
     ExecutionView,
     Logs,
-    QueuedRun,
     view_attempt,
     view_execution,
 )
+from duetime.api.logs import MOST_LINES, follow_logs, read_logs
+from duetime.api.queries import read_filter
+from duetime.api.views import QueuedRun
 from duetime.domain.audit import entry
 from duetime.domain.commands import CancelExecution
 from duetime.domain.errors import Conflict

@@ -7,14 +7,14 @@ what is left of the limit, and what keeps browsers from doing more with an answe
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import count
 
 import structlog
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
+from duetime.api.held_bodies import HeldBodies, is_counted
 from duetime.api.keyring import Keyring
 from duetime.api.limiter import Headers, Limiter
 from duetime.api.local import check_local
@@ -54,12 +54,14 @@ WORKERS = "/api/v1/workers/"
 class Gate:
     """`tokens` None: there is no identity, and whoever is on this machine is its admin.
 
+    `request_ids`: one for each request that brings none of its own.
     `refusal`: why this node takes no changes now, if so.
     """
 
     def __init__(
         self, app: ASGIApp, tokens: Tokens | None, keyring: Keyring, limiter: Limiter, clock: Clock,
-        origins: Sequence[str], id_prefix: str, refusal: Callable[[], DuetimeError | None] = lambda: None,
+        origins: Sequence[str], request_ids: Iterator[bytes],
+        refusal: Callable[[], DuetimeError | None] = lambda: None,
     ) -> None:  # fmt: skip
         self._app = app
         self._tokens = tokens
@@ -67,9 +69,9 @@ class Gate:
         self._limiter = limiter
         self._clock = clock
         self._origins = frozenset(origin.encode() for origin in origins)
-        self._id_prefix = id_prefix.encode()
+        self._request_ids = request_ids
         self._refusal = refusal
-        self._numbers = count(1)
+        self._bodies = HeldBodies()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != ScopeType.HTTP:
@@ -78,7 +80,7 @@ class Gate:
         given = {name: value for name, value in scope["headers"] if name in _READ}
         request_id = given.get(b"x-request-id", b"")
         if not _REQUEST_ID.fullmatch(request_id):
-            request_id = b"%b-%x" % (self._id_prefix, next(self._numbers))
+            request_id = next(self._request_ids)
         added: Headers = [(b"x-request-id", request_id), *self._cors(given)]
 
         async def send_with_headers(message: Message) -> None:
@@ -110,7 +112,10 @@ class Gate:
         except Exception as error:  # noqa: BLE001 (logged there; the client gets a problem like any other)
             await send_problem(send_with_headers, problem_of_defect(error, scope["path"]))
             return
-        await self._app(scope, receive, send_with_headers)
+        if scope["path"] not in PUBLIC and is_counted(scope, given.get(b"content-length")):
+            await self._bodies.call(self._app, scope, receive, send_with_headers, caller.tenant)
+        else:
+            await self._app(scope, receive, send_with_headers)
 
     def _check_changes(self, method: str, path: str) -> None:
         """Workers bring what is done already; what they ask for, the engine refuses by itself."""
@@ -162,5 +167,8 @@ class Gate:
 
 
 _READ = frozenset(
-    {b"host", b"origin", b"authorization", b"x-api-key", b"x-request-id", b"access-control-request-method"}
-)
+    {
+        b"host", b"origin", b"authorization", b"x-api-key", b"x-request-id", b"access-control-request-method",
+        b"content-length",
+    }
+)  # fmt: skip

@@ -11,7 +11,7 @@ from litestar import Response, get
 from duetime.api.access import ANYONE
 from duetime.api.context import ApiContext, ClusterState
 from duetime.api.views import Health, JobsHealth, MemoryHealth, encode
-from duetime.domain.capacity import DEGRADED_PERCENT, Capacity, Load
+from duetime.domain.capacity import Capacity, Load
 from duetime.domain.lease import ClockState, explain_clock
 
 
@@ -25,7 +25,7 @@ async def get_health(context: ApiContext, verbose: bool = False) -> Response[Any
     components["clock"] = _clock(context.cluster())
     works = not any(state.startswith("unhealthy") for state in components.values())
     used = context.capacity.utilization_percent(load)
-    is_full = used >= DEGRADED_PERCENT
+    is_full = context.capacity.is_filling(load)
     components["capacity"] = f"degraded: {used:.1f} % of the room is taken" if is_full else "healthy"
     is_ok = all(state == "healthy" for state in components.values())
     health = Health("ok" if is_ok else "degraded")

@@ -106,17 +106,18 @@ class JobController(Controller):
     ) -> Response[Any]:
         _check_match(request, record)
         changes = decode(await request.body(), dict[str, Any])
-        return await self._store_change(context, caller, record, change_spec(record.spec, changes))
+        return await self._store_change(context, caller, record, change_spec(record.spec, changes), changes)
 
     async def _store_change(
-        self, context: ApiContext, caller: Caller, record: JobRecord, spec: JobSpec
-    ) -> Response[Any]:
+        self, context: ApiContext, caller: Caller, record: JobRecord, spec: JobSpec,
+        sent: dict[str, Any] | None = None,
+    ) -> Response[Any]:  # fmt: skip
         check_runnable(context, caller, spec)
         now = context.clock.now()
         paused = record.status is JobStatus.PAUSED
         command: ChangeJob = authoring.change_job(
             record.job_id, caller.tenant, record.version, record.created_at, record.status, record.spec, spec,
-            record.resume_at if paused else record.due_at, record.fired, now,
+            record.resume_at if paused else record.due_at, record.fired, now, sent,
         )  # fmt: skip
         command = seal_change(command, record.spec, context.vault)
         noted = entry(

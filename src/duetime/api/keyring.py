@@ -170,7 +170,10 @@ def _caller(record: KeyRecord) -> Caller:
     except ValueError:  # a newer version wrote it, and knows what it gives; we don't
         log.warning("an API key has a scope that this version does not know: refused", key_id=record.key_id)
         raise _refusal() from None
-    return Caller(record.tenant, record.user_id, record.role, tier_of(record.role, record.tier), rights, record.key_id)
+    return Caller(
+        record.tenant, record.user_id, record.role, tier_of(record.role, record.tier), rights, record.key_id,
+        expires_at=record.expires_at,
+    )  # fmt: skip
 
 
 def _refusal() -> Unauthorized:

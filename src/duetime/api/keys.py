@@ -15,20 +15,21 @@ from duetime.api.views import text
 from duetime.domain.audit import entry
 from duetime.domain.commands import AddKey, NewKey, RevokeKey
 from duetime.domain.errors import InvalidRequest, NotFound
+from duetime.domain.grants import ENDED_KEPT, check_grant
 from duetime.domain.identity import Caller, Right, Role, Tier
 from duetime.domain.instants import DAY, format_instant
 from duetime.domain.keys import KEY_BYTES, hash_secret, is_key_id, make_key
 from duetime.domain.payloads import Label
 from duetime.ports.store import KeyRecord
 
-MOST_LISTED = 1000
 MOST_DAYS = 3650
 
 
 class KeyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`user_id`: whose jobs it creates and sees, yours if left out; then `tier` is yours, too, unless it is named.
 
-    No `scopes`: all that the role may do.
+    No `scopes`: all that the role may do. Role, tier, scopes and end may not go beyond those of who makes the key. Left
+    out, it ends when the key that makes it does.
     """
 
     name: Label
@@ -91,17 +92,19 @@ class KeyController(Controller):
         key_id, secret, token = make_key(secrets.token_bytes(KEY_BYTES))
         days = wanted.expires_in_days
         own_tier = caller.tier if wanted.user_id in (None, caller.user_id) else Tier.FREE
+        expires_at = caller.expires_at if days is None else now + int(days * DAY)
+        check_grant(caller, wanted.role, wanted.tier or own_tier, wanted.scopes, expires_at)
         key = NewKey(
             key_id, caller.tenant, wanted.user_id or caller.user_id, wanted.name, wanted.role, wanted.tier or own_tier,
             tuple(dict.fromkeys(wanted.scopes)), hash_secret(secret), caller.user_id,
-            None if days is None else now + int(days * DAY),
+            expires_at,
         )  # fmt: skip
         shown = {
             "name": key.name, "user_id": key.user_id, "role": key.role, "tier": key.tier, "scopes": key.scopes,
             "expires_at": text(key.expires_at),
         }  # fmt: skip
         noted = entry(caller, now, "api_key.create", key_id, None, shown)
-        await context.apply(AddKey(now, key, noted))
+        await context.apply(AddKey(now, key, noted, context.key_limits))
         made = MadeKey(
             key_id, token, key.name, key.user_id, key.role, key.tier, wanted.scopes, format_instant(now),
             text(key.expires_at),
@@ -110,7 +113,8 @@ class KeyController(Controller):
 
     @get("/", summary="All API keys, latest first; never their secrets", right=Right.ADMIN)
     async def list_keys(self, context: ApiContext, caller: Caller) -> KeyList:
-        return KeyList([_view(record) for record in await context.store.list_keys(caller.tenant, MOST_LISTED)])
+        most = context.key_limits.keys + ENDED_KEPT
+        return KeyList([_view(record) for record in await context.store.list_keys(caller.tenant, most)])
 
     @delete("/{key_id:str}", summary="Revoke an API key, for good", status_code=200, right=Right.ADMIN)
     async def revoke_key(self, context: ApiContext, caller: Caller, key_id: str) -> KeyMessage:

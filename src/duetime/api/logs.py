@@ -13,8 +13,8 @@ import msgspec
 
 from duetime.api.context import ApiContext
 from duetime.api.events import Follower
+from duetime.api.execution_views import Logs
 from duetime.api.streams import Place
-from duetime.api.views import Logs
 from duetime.domain.identity import Caller
 from duetime.domain.instants import format_instant
 from duetime.domain.states import OPEN

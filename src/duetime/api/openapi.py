@@ -21,6 +21,7 @@ from duetime.api.gate import PUBLIC
 from duetime.api.keys import KeyRequest
 from duetime.api.problems import MEDIA_TYPE, Problem
 from duetime.api.schedules import PreviewRequest
+from duetime.api.signing import RotateRequest
 from duetime.api.subscriptions import SubscriptionRequest
 from duetime.api.views import CreatedJob, Health, JobView
 from duetime.domain.job import JobSpec
@@ -47,6 +48,9 @@ _BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("/api/v1/api-keys", "post"): {"application/json": {"schema": {"$ref": _REF.format(name="KeyRequest")}}},
     ("/api/v1/dead-letters/redrive", "post"): {
         "application/json": {"schema": {"$ref": _REF.format(name="RedriveRequest")}}
+    },
+    ("/api/v1/signing-key/rotate", "post"): {
+        "application/json": {"schema": {"$ref": _REF.format(name="RotateRequest")}}
     },
     ("/api/v1/subscriptions", "post"): {
         "application/json": {"schema": {"$ref": _REF.format(name="SubscriptionRequest")}}
@@ -81,7 +85,7 @@ def openapi_document(app: Litestar) -> dict[str, Any]:
     document = app.openapi_schema.to_schema()
     kinds = [
         JobSpec, PreviewRequest, RedriveRequest, KeyRequest, CreatedJob, JobView, Health, Problem, ConnectionRequest,
-        SubscriptionRequest,
+        SubscriptionRequest, RotateRequest,
         Joining, Polling, Reporting, Leaving,
     ]  # fmt: skip
     shapes, schemas = msgspec.json.schema_components(kinds, ref_template=_REF)

@@ -1,91 +1,195 @@
 """HTTP as uvicorn speaks it (httptools), with bounds on what a client may do to a connection.
 
-uvicorn closes a connection that is idle between requests (`timeout_keep_alive`) and bounds how many there are
-(`limit_concurrency`). It waits without end for a request's head and for the rest of its body, and takes a head of any
-size: `h11_max_incomplete_event_size` is for its other protocol. So here a head must come whole within some seconds and
-some kilobytes, a body must not fall silent or come byte by byte, and an answer must be read. A body that comes slowly
-may: a batch is read as it comes.
+uvicorn closes a connection that is idle between requests (`timeout_keep_alive`). It waits without end for a request's
+head and for the rest of its body, and takes a head, chunk extensions and trailers of any size. So here a head must come
+whole within some seconds, everything that is not body is bounded (`domain.wire`), trailers are refused, a body must not
+fall silent or come byte by byte, and an answer must be read. A body that comes slowly may: a batch is read as it comes.
+
+An answer that precedes the end of its request's body ends the connection: the rest of that body is not parsed, and is
+read only for as long as the client needs to see the answer (`_linger`).
+
+Which connections there may be, and which is closed when there are too many, `domain.sockets` decides.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
+from typing import Any, NoReturn, cast
 
-import msgspec
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+import httptools
+import structlog
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from duetime.api.gate import ALWAYS
-from duetime.api.problems import MEDIA_TYPE, Problem
+from duetime.api.refusals import (
+    FULL,
+    GIANT_HEAD,
+    MANY_AT_ONCE,
+    MANY_HEADERS,
+    MUCH_FRAMING,
+    NO_HTTP,
+    SLOW_BODY,
+    TRAILERS,
+    Refusal,
+)
+from duetime.domain.sockets import Seat, Sockets, address_group
+from duetime.domain.wire import MAX_FRAMING_BYTES, MAX_HEADERS, PIECE_BYTES, framing_after, is_too_slow
 
-MAX_HEAD_BYTES = 64 * 1024
 HEAD_SECONDS = 10.0  # from the connection, or from a request's first byte
 BODY_SECONDS = 60.0  # between two pieces of a body, or of an answer as it is read
 BODY_BYTES = 256  # what counts as a piece: a line of a batch or two, not a byte a second
 LOOK_SECONDS = 2.0  # how often a connection is looked at
+LINGER_SECONDS = 5.0  # how long a client may go on sending after the answer that ends its connection ...
+LINGER_BYTES = 16 * 1024 * 1024  # ... and how much; it is not parsed
+MAX_PIPELINED = 64  # requests that wait for the answer to an earlier one on the same connection
+
+log = structlog.get_logger()
 
 
-def _refusal(status: int, reason: str, message: str) -> bytes:
-    """An answer but for its request id, for what never gets as far as the application."""
-    title = "The request is not valid"
-    body = msgspec.json.encode(
-        Problem("urn:duetime:problem:invalid-request", title, status, "INVALID_REQUEST", message)
-    )
-    head = f"HTTP/1.1 {status} {reason}\r\ncontent-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\n"
-    always = b"".join(b"%b: %b\r\n" % header for header in ALWAYS)
-    return head.encode() + always + b"x-request-id: %b\r\nconnection: close\r\n\r\n" + body
+class _Refused(Exception):
+    """Raised inside the parser's callbacks, to stop it."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
 
 
-_GIANT_HEAD = _refusal(
-    431,
-    "Request Header Fields Too Large",
-    f"the request's headers have more than {MAX_HEAD_BYTES} bytes; send less",
-)
-_NO_HTTP = _refusal(400, "Bad Request", "this is not a valid HTTP/1.1 request; check its method, headers and framing")
+class _NoTrailers(list[tuple[bytes, bytes]]):
+    """In place of a request's list of headers once its head is complete: a header that comes later is a trailer."""
+
+    def append(self, header: tuple[bytes, bytes]) -> NoReturn:
+        raise _Refused(TRAILERS)
+
+
+class _LingeringTransport:
+    """The transport as a cycle sees it while its request's body is still coming: closing it lingers."""
+
+    def __init__(self, protocol: BoundedProtocol) -> None:
+        self._protocol = protocol
+        self.write = protocol.transport.write
+        self.is_closing = protocol.transport.is_closing
+
+    def close(self) -> None:
+        self._protocol.linger()
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """For `uvicorn.Config(http=BoundedProtocol)`."""
+    """For `uvicorn.Config(http=BoundedProtocol)`; with `sockets`, the connections of that server are bounded."""
 
     _since = 0.0  # the last sign of progress
-    _head_bytes = 0
-    _body_bytes = 0  # since then
+    _looked_at = 0.0
+    _piece_body = 0  # body bytes in what is being parsed
+    _message_ended = False  # in it
+    _framing = 0  # of the request under way: bytes that are not body, less those that its body pays for
+    _progress = 0  # body bytes since the last sign of progress
     _unread = 0  # of our answer, when last looked at
     _in_head = True  # or before one
+    _lingering = False
+    _discarded = 0  # bytes, while lingering
+    _awaiting = False  # the rest of a body, which did not come with its head
+    _keep_alive = True  # as the client wishes: what to go back to once that body has come
+    _body_bytes = 0  # of that body
+    _body_seconds = 0.0  # how long it was the client's turn to send it
+    _running: RequestResponseCycle | None = None
     _look: asyncio.TimerHandle | None = None
+    _seat: Seat[BoundedProtocol] | None = None
+
+    def __init__(self, *, sockets: Sockets[BoundedProtocol] | None = None, **parts: Any) -> None:
+        super().__init__(**parts)
+        self._sockets = sockets
+
+    # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._since = self.loop.time()
+        self._closing_slowly = cast(asyncio.Transport, _LingeringTransport(self))
+        self._since = self._looked_at = self.loop.time()
         self._look = self.loop.call_later(LOOK_SECONDS, self._look_after)
+        if self._sockets is not None:
+            self._take_seat(self._sockets)
+
+    def _take_seat(self, sockets: Sockets[BoundedProtocol]) -> None:
+        address = address_group(self.client[0] if self.client else "")
+        self._seat, evicted = sockets.admit(self, address)
+        if evicted is not None:
+            evicted.evict()
+        if self._seat is None:
+            log.warning("a connection was refused: too many", address=address, connections=len(sockets))
+            self.transport.write(FULL.response())
+            self.transport.close()
+
+    def evict(self) -> None:
+        """Another connection has this one's seat."""
+        self._seat = None
+        self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._look is not None:
             self._look.cancel()
+        if self._seat is not None and self._sockets is not None:
+            self._sockets.leave(self._seat)
+            self._seat = None
+        self._disconnect()
         super().connection_lost(exc)
 
-    def data_received(self, data: bytes) -> None:
-        if self._in_head:
-            self._head_bytes += len(data)
-        elif self.cycle is not None and not self.cycle.response_complete:  # else nobody waits for the rest of it
-            self._body_bytes += len(data)
-            if self._body_bytes >= BODY_BYTES:
-                self._body_bytes = 0
-                self._since = self.loop.time()
-        HttpToolsProtocol.data_received(self, data)
-        if self._in_head and self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
-            self._refuse(_GIANT_HEAD)
+    def _disconnect(self) -> None:
+        """Tell the application that nobody waits for what it is doing. (uvicorn tells only the request sent last.)"""
+        running = self._running
+        if running is not None and not running.response_complete:
+            running.disconnected = True
+            running.message_event.set()
+        self.pipeline.clear()
 
-    def send_400_response(self, msg: str) -> None:
-        self._refuse(_NO_HTTP)
+    def data_received(self, data: bytes | memoryview) -> None:
+        size = len(data)
+        if size > PIECE_BYTES:
+            self._receive_in_pieces(memoryview(data))
+            return
+        if self._lingering:
+            self._discard(size)
+            return
+        if self.timeout_keep_alive_task is not None:
+            self._unset_keepalive_if_required()
+        self._piece_body = 0
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            cause = error.__context__
+            self._refuse(cause.refusal if isinstance(cause, _Refused) else NO_HTTP)
+            return
+        except httptools.HttpParserUpgrade:  # to something else than HTTP/1.1, which is not offered: go on as before
+            log.debug("an upgrade was asked for, and is not offered")
+        if self._message_ended:  # what follows in this piece is the next one's, and is not counted
+            self._message_ended = False
+            self._framing = 0
+        else:
+            self._framing = framing_after(self._framing, size, self._piece_body)
+        if self._framing > MAX_FRAMING_BYTES:
+            self._refuse(GIANT_HEAD if self._in_head else MUCH_FRAMING)
+        elif self._in_head and len(self.headers) > MAX_HEADERS:
+            self._refuse(MANY_HEADERS)
+        elif not self._in_head:
+            self._await_body(self._piece_body)
 
-    def _refuse(self, answer: bytes) -> None:
-        self.transport.write(answer % os.urandom(8).hex().encode())
-        self.transport.close()
+    def _receive_in_pieces(self, data: memoryview) -> None:
+        for start in range(0, len(data), PIECE_BYTES):
+            if self.transport.is_closing():
+                return
+            self.data_received(data[start : start + PIECE_BYTES])
+
+    def _discard(self, size: int) -> None:
+        self._discarded += size
+        if self._discarded > LINGER_BYTES:
+            self.transport.abort()
 
     def resume_writing(self) -> None:
         self._since = self.loop.time()
         super().resume_writing()
+
+    def shutdown(self) -> None:
+        self._keep_alive = False
+        super().shutdown()
+
+    # httptools
 
     def on_message_begin(self) -> None:
         HttpToolsProtocol.on_message_begin(self)
@@ -93,28 +197,128 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_head = True
 
     def on_headers_complete(self) -> None:
+        if len(self.pipeline) >= MAX_PIPELINED:
+            raise _Refused(MANY_AT_ONCE)
+        if len(self.headers) > MAX_HEADERS:
+            raise _Refused(MANY_HEADERS)
         self._in_head = False
-        self._head_bytes = self._body_bytes = 0
         HttpToolsProtocol.on_headers_complete(self)
+        self.headers = _NO_TRAILERS
+        if not self.pipeline:
+            self._running = self.cycle
+        if self._seat is not None:
+            self._seat.work()
+
+    def on_body(self, body: bytes) -> None:
+        self._piece_body += len(body)
+        HttpToolsProtocol.on_body(self, body)
 
     def on_message_complete(self) -> None:
         HttpToolsProtocol.on_message_complete(self)
         self._in_head = True  # the next one's
+        self._message_ended = True
+        if self._awaiting:
+            self._body_came()
+
+    # A body that comes after its head
+
+    def _await_body(self, came: int) -> None:
+        if not self._awaiting:
+            self._awaiting = True
+            self._body_bytes = self._progress = 0
+            self._body_seconds = 0.0
+            # An answer that comes before the body has ended ends the connection.
+            cycle = self.cycle
+            self._keep_alive = cycle.keep_alive
+            cycle.keep_alive = False
+            cycle.transport = self._closing_slowly
+            if self._seat is not None:
+                self._seat.receive()
+        self._body_bytes += came
+        self._progress += came
+        if self._progress >= BODY_BYTES:
+            self._progress = 0
+            self._since = self.loop.time()
+
+    def _body_came(self) -> None:
+        self._awaiting = False
+        cycle = self.cycle
+        if not cycle.response_started:
+            cycle.keep_alive = self._keep_alive
+            cycle.transport = self.transport
+        if self._seat is not None:
+            self._seat.work()
+
+    # Answers
+
+    def on_response_complete(self) -> None:
+        if self.pipeline:
+            self._running = self.pipeline[-1][0]  # which uvicorn starts now
+        elif self._seat is not None:
+            self._seat.idle()
+        HttpToolsProtocol.on_response_complete(self)
+
+    def _refuse(self, refusal: Refusal) -> None:
+        """Answer in place of the application and end the connection. An answer that has begun is cut off."""
+        log.info("a request was refused by its form", client=self.client, reason=refusal.message)
+        running = self._running
+        under_way = running is not None and not running.response_complete
+        cut = bool(self.pipeline) or (under_way and (running is not self.cycle or self.cycle.response_started))
+        self._disconnect()
+        if cut:
+            self.transport.abort()
+        elif not self.transport.is_closing():
+            self.transport.write(refusal.response())
+            self.linger()
+
+    def linger(self) -> None:
+        """End the connection so that the client can read the last answer.
+
+        A socket that is closed with bytes unread sends a reset, and the client may lose the answer to it. So only our
+        direction is closed, and for a while whatever comes is thrown away.
+        """
+        if self._lingering or self.transport.is_closing():
+            return
+        self._lingering = True
+        self._since = self.loop.time()
+        if self._seat is not None:
+            self._seat.idle()
+        self.flow.resume_reading()
+        self.transport.write_eof()
+
+    # Patience
 
     def _look_after(self) -> None:
+        now = self.loop.time()
+        if self._awaiting and not self.flow.read_paused:
+            self._body_seconds += now - self._looked_at
+        self._looked_at = now
         unread = self.transport.get_write_buffer_size()
         if unread < self._unread:
-            self._since = self.loop.time()
+            self._since = now
         self._unread = unread
-        if self.loop.time() - self._since > self._patience():
+        if now - self._since > self._patience() or self._drips():
+            self._give_up()
+        # also while it closes: it stays open as long as nobody reads what is left
+        self._look = self.loop.call_later(LOOK_SECONDS, self._look_after)
+
+    def _drips(self) -> bool:
+        return self._awaiting and not self._lingering and is_too_slow(
+            self._body_bytes, self._body_seconds, BODY_SECONDS
+        )  # fmt: skip
+
+    def _give_up(self) -> None:
+        if self._awaiting and not self._lingering and not self._unread:
+            self._refuse(SLOW_BODY)
+        else:
             self.transport.abort()
-        else:  # also while it closes: it stays open as long as nobody reads what is left
-            self._look = self.loop.call_later(LOOK_SECONDS, self._look_after)
 
     def _patience(self) -> float:
         """How long the client may be silent as things stand."""
         if self._unread:
             return BODY_SECONDS
+        if self._lingering:
+            return LINGER_SECONDS
         cycle = self.cycle
         if cycle is None or cycle.response_complete:
             return HEAD_SECONDS
@@ -122,3 +326,6 @@ class BoundedProtocol(HttpToolsProtocol):
             return BODY_SECONDS
         self._since = self.loop.time()  # it is our turn, not the client's
         return HEAD_SECONDS
+
+
+_NO_TRAILERS = _NoTrailers()

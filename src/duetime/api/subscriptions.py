@@ -89,8 +89,9 @@ async def apply_and_tell(
     """Do something to a job, and in the same commit store the requests that tell of it. Answers what it answers."""
     spec = record.spec
     body = about_job(event, record.job_id, spec.name, spec.key, caller.user_id, now)
+    label, limit = f"{event} of {spec.name}", context.limits.notifications
     words = tuple(
-        word(caller.tenant, record.owner, one.url, f"{event} of {spec.name}", event, body, now, context.entropy(10))
+        word(caller.tenant, record.owner, one.url, label, event, body, now, context.entropy(10), limit)
         for one in context.subscriptions(caller.tenant)
         if event in one.events
     )

@@ -44,7 +44,7 @@ def put(
     """Register a database, or give it another URL.
 
     \b
-    duetime connection put reports sqlite:///var/lib/app/reports.db
+    duetime connection put reports sqlite:///reports.db
     echo "postgresql://app:secret@db.example:5432/app" | duetime connection put app -
     """
     from duetime.cli.client import segment

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -24,10 +25,12 @@ from duetime.cli import (
     migrate,
     promote,
     serve,
+    signing,
     subscriptions,
     token,
     worker,
 )
+from duetime.cli.argv import hide_typed_secrets
 from duetime.cli.errors import Program
 from duetime.cli.options import DEFAULT_URL
 
@@ -80,6 +83,7 @@ app.add_typer(config.app, name="config")
 app.add_typer(audit.app, name="audit")
 app.add_typer(circuits.app, name="circuits")
 app.add_typer(subscriptions.app, name="subscription")
+app.add_typer(signing.app, name="signing-key")
 app.command("health")(health.health)
 app.command("cluster")(cluster.cluster)
 app.add_typer(keys.app, name="keys")
@@ -90,6 +94,7 @@ app.add_typer(token.app, name="token")
 
 
 def main() -> None:
+    hide_typed_secrets(sys.argv)
     app()
 
 

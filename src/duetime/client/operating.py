@@ -60,6 +60,30 @@ class SubscriptionMessage(Answered, frozen=True):
     message: str = ""
 
 
+class OtherSigningKey(Answered, frozen=True):
+    """Signs the same requests while keys rotate. `until`: when it no longer does; None: the operator ends it."""
+
+    version: int
+    secret: str
+    until: datetime | None = None
+
+    def __repr__(self) -> str:
+        return f"OtherSigningKey(version={self.version!r}, until={self.until!r})"
+
+
+class SigningKey(Answered, frozen=True):
+    """`secret` is what the tenant's receivers verify requests with."""
+
+    version: int
+    secret: str
+    rotated_at: datetime | None = None
+    rotated_by: str | None = None
+    others: tuple[OtherSigningKey, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"SigningKey(version={self.version!r}, rotated_at={self.rotated_at!r})"
+
+
 class Circuit(Answered, frozen=True):
     """A target that failed since it last succeeded. `state`: CLOSED, OPEN or HALF_OPEN."""
 

@@ -296,6 +296,16 @@ def remove_subscription(subscription_id: str) -> Call[o.SubscriptionMessage]:
     return send("DELETE", path_of("subscriptions", subscription_id), o.SubscriptionMessage)
 
 
+def get_signing_key() -> Call[o.SigningKey]:
+    """For admins: the secret that the tenant's receivers verify requests with."""
+    return get(path_of("signing-key"), o.SigningKey)
+
+
+def rotate_signing_key(*, overlap_seconds: int = 86_400) -> Call[o.SigningKey]:
+    """For admins: sign with the next version. The present one signs, too, for `overlap_seconds`."""
+    return send("POST", path_of("signing-key", "rotate"), o.SigningKey, {"overlap_seconds": overlap_seconds})
+
+
 def list_circuits() -> Call[o.CircuitList]:
     """Targets that failed since they last succeeded, open circuits first."""
     return get(path_of("circuits"), o.CircuitList)

@@ -217,6 +217,8 @@ class Client:
     list_subscriptions = _sends(operations.list_subscriptions)
     add_subscription = _sends(operations.add_subscription)
     remove_subscription = _sends(operations.remove_subscription)
+    get_signing_key = _sends(operations.get_signing_key)
+    rotate_signing_key = _sends(operations.rotate_signing_key)
     list_circuits = _sends(operations.list_circuits)
     close_circuit = _sends(operations.close_circuit)
     cluster = _sends(operations.cluster)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from duetime.domain.commands import CancelJob, ChangeJob, NewJob, ResumeJob
-from duetime.domain.errors import Conflict
+from duetime.domain.errors import Conflict, InvalidRequest
 from duetime.domain.ids import make_id, shard_of
 from duetime.domain.job import JobSpec, JobStatus
 from duetime.domain.plan import Skipped, skipped_since, skipped_while_paused
+from duetime.domain.redirection import redirection_problems
 from duetime.domain.schedule import Once, Timetable, first_due, never_due, timetable
 from duetime.domain.validation import check_spec
 
@@ -23,14 +25,18 @@ def new_job(spec: JobSpec, tenant: str, owner: str, now: int, entropy: bytes) ->
 
 def change_job(
     job_id: str, tenant: str, version: int, created_at: int, status: JobStatus, old: JobSpec, new: JobSpec,
-    due_at: int | None, fired: int, now: int,
+    due_at: int | None, fired: int, now: int, sent: Mapping[str, Any] | None = None,
 ) -> ChangeJob:  # fmt: skip
     """Plans the next run again if anything about its time changed; else it stays as it was.
 
     `due_at` is when it is next due, or would be if it were not paused. Instants that passed unfired go to the ledger.
     Another schedule is another timetable, whose runs are counted from zero; whatever else changes, the count goes on.
+    `sent`: the change as it was sent; None: all of `new` was. Raises InvalidRequest, also for secrets that would go
+    elsewhere and were not sent anew.
     """
     check_spec(new, old)
+    if errors := tuple(redirection_problems(old, new, sent)):
+        raise InvalidRequest("; ".join(f"{error.pointer}: {error.message}" for error in errors), errors)
     if status is JobStatus.CANCELLED:
         raise Conflict(f"job {job_id} is CANCELLED and can't be changed; create a new one")
     table = timetable(new, job_id, created_at)

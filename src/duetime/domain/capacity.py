@@ -1,6 +1,13 @@
-"""How much the store may hold: the bytes of all jobs' definitions, and their number."""
+"""How much the store may hold: the bytes of all jobs' definitions, and their number; and how tenants share it.
+
+Jobs can't be taken back from a tenant that holds too many. So one tenant never gets all of the room: it may fill the
+open part of it (`tenant_percent`), and the rest is a reserve for tenants that hold less than what is still free. In the
+reserve each tenant leaves at least as much free as it holds itself, so the next tenant always finds room.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import msgspec
 
@@ -13,7 +20,7 @@ AMPLE = 50_000, 256 * 1024 * 1024  # jobs, bytes
 
 
 class Load(msgspec.Struct, frozen=True, array_like=True):
-    """What there is, of all tenants."""
+    """What there is: of all tenants, or of one."""
 
     jobs: int = 0
     bytes: int = 0
@@ -22,23 +29,45 @@ class Load(msgspec.Struct, frozen=True, array_like=True):
         return Load(self.jobs + jobs, self.bytes + size)
 
 
+def open_part(most: int, tenant_percent: int) -> int:
+    """The most that one tenant may hold of `most`: one at least."""
+    return max(1, most * tenant_percent // 100)
+
+
+def may_add(held: int, total: int, more: int, most: int, tenant_percent: int) -> bool:
+    """Whether a tenant that holds `held` of `total` may add `more`.
+
+    Up to the open part all tenants add freely. Beyond it a tenant adds only while it holds no more than stays free.
+    """
+    opened = open_part(most, tenant_percent)
+    held, total = held + more, total + more
+    return held <= opened and total <= most and (total <= opened or held <= most - total)
+
+
 class Capacity(msgspec.Struct, frozen=True):
-    """None: no limit."""
+    """None: no limit. `tenant_percent`: the part of each limit that one tenant may hold; the rest is for others."""
 
     most_jobs: int | None = None
     most_bytes: int | None = None
+    tenant_percent: int = 100
 
-    def check(self, load: Load, jobs: int, size: int) -> None:
-        """May so many jobs of so many bytes be added? Raises InsufficientStorage."""
-        if self.most_bytes is not None and size > 0 and load.bytes + size > self.most_bytes:
-            raise InsufficientStorage("memory", load.bytes, self.most_bytes, size)
-        if self.most_jobs is not None and jobs > 0 and load.jobs + jobs > self.most_jobs:
-            raise InsufficientStorage("job_count", load.jobs, self.most_jobs, jobs)
+    def check(self, load: Load, held: Load, jobs: int, size: int) -> None:
+        """Raises InsufficientStorage if a tenant that holds `held` of `load` may not add so many jobs and bytes.
+
+        The error has the tenant's own figures: what others hold is not its business.
+        """
+        figures = (
+            ("memory", self.most_bytes, load.bytes, held.bytes, size),
+            ("job_count", self.most_jobs, load.jobs, held.jobs, jobs),
+        )
+        for kind, most, total, own, more in figures:
+            if most is not None and more > 0 and not may_add(own, total, more, most, self.tenant_percent):
+                raise InsufficientStorage(kind, own, open_part(most, self.tenant_percent), more)
 
     def is_near(self, load: Load) -> bool:
-        """Whether those who add have to take turns."""
+        """Whether those who add have to take turns: no tenant is refused before the open part is full."""
         return any(
-            most is not None and current > most - max(most // 10, ample)
+            most is not None and current > open_part(most, self.tenant_percent) - max(most // 10, ample)
             for current, most, ample in zip(
                 (load.jobs, load.bytes), (self.most_jobs, self.most_bytes), AMPLE, strict=True
             )
@@ -53,6 +82,10 @@ class Capacity(msgspec.Struct, frozen=True):
         ]
         return max(shares, default=0.0)
 
+    def is_filling(self, load: Load) -> bool:
+        """Whether creates are about to be refused: the open part is nearly full."""
+        return self.utilization_percent(load) >= DEGRADED_PERCENT * self.tenant_percent / 100
+
 
 UNBOUNDED = Capacity()
 
@@ -60,3 +93,13 @@ UNBOUNDED = Capacity()
 def size_of(definition: str | bytes) -> int:
     """What a job counts for, by its stored definition."""
     return len(definition) + JOB_OVERHEAD_BYTES
+
+
+def loads(jobs: Iterable[tuple[str, int]], sign: int = 1) -> dict[str, Load]:
+    """What these jobs, given as (tenant, size), add to each tenant; with `sign` -1, what their removal takes away."""
+    numbers: dict[str, int] = {}
+    sizes: dict[str, int] = {}
+    for tenant, size in jobs:
+        numbers[tenant] = numbers.get(tenant, 0) + sign
+        sizes[tenant] = sizes.get(tenant, 0) + sign * size
+    return {tenant: Load(number, sizes[tenant]) for tenant, number in numbers.items()}

@@ -21,6 +21,7 @@ from duetime.domain.states import State
 
 MOST_LINKS = 20_000  # that are looked at to see whether a chain comes back to itself
 _MOST_NAMED = 12  # keys of a loop
+_NOT_NAMED = "another user's job"
 
 _FAILURES = frozenset({State.FAILED, State.TIMEOUT})
 _ENDS = {"success": "succeed", "failure": "fail", "any": "end"}
@@ -92,23 +93,31 @@ def skipped(skips: Iterable[tuple[str, str]], now: int) -> list[Skipped]:
 
 
 def explain_wait(key: str, on: str, is_there: bool) -> str:
-    """What a job waits for, in words."""
-    missing = "" if is_there else "; there is no job with this key"
+    """What a job waits for, in words. `is_there`: whoever asks may see the other job.
+
+    What they may not see, and what does not exist, is told in the same words.
+    """
+    missing = "" if is_there else "; there is no job with this key that you can see"
     return f"waits for '{key}' to {_ENDS[on]}{missing}"
 
 
-def check_loops(keys: Sequence[str], links: Sequence[tuple[str, str]]) -> None:
+def check_loops(keys: Sequence[str], links: Sequence[tuple[str, str, str]]) -> None:
     """Raises InvalidRequest if one of these jobs would wait for its own end.
 
-    `links` are (key, key of a job that it comes after): of these jobs and of all that they come after, near and far.
+    `links` are (key, key of a job that it comes after, owner of the first): of these jobs and of all that they come
+    after, near and far. Keys of jobs that other users own are not named.
     """
     if len(links) > MOST_LINKS:
         message = f"it would make a chain of more than {MOST_LINKS:,} links; cut it in two"
         raise InvalidRequest.at("/after", message)
     before = defaultdict[str, list[str]](list)
-    for key, awaited in links:
+    owners: dict[str, str] = {}
+    for key, awaited, owner in links:
         before[key].append(awaited)
+        owners[key] = owner
     if (way := _find_loop(keys, before)) is not None:
+        own = {owners[key] for key in keys if key in owners}
+        way = [key if owners.get(key) in own else _NOT_NAMED for key in way]
         named = way if len(way) <= _MOST_NAMED else [*way[: _MOST_NAMED - 1], "…", way[-1]]
         message = f"the chain would come back to itself: {' → '.join(named)}; take one of these out of it"
         raise InvalidRequest.at("/after", message)

@@ -1,11 +1,13 @@
 """The URLs of connections: what they may say, and what of them may be shown.
 
-`postgresql://user:password@host:port/database?sslmode=…` and `sqlite:///absolute/path.db?mode=ro`. User and database
-have to stand there: what is left out would be taken from the node's own environment, its password with it.
+`postgresql://user:password@host:port/database?sslmode=…` and `sqlite:///file.db?mode=ro`. User and database have to
+stand there: what is left out would be taken from the node's own environment, its password with it. A SQLite URL names
+a file in the tenant's own folder and has no path: there is nothing to climb out of.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
@@ -14,6 +16,8 @@ import msgspec
 POSTGRES_PORT = 5432
 SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 SQLITE_MODES = ("ro", "rw", "rwc")
+_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
+_SIDE_FILES = ("-journal", "-wal", "-shm")  # SQLite's own, beside a file
 
 
 class PostgresUrl(msgspec.Struct, frozen=True):
@@ -30,12 +34,12 @@ class PostgresUrl(msgspec.Struct, frozen=True):
 
 
 class SqliteUrl(msgspec.Struct, frozen=True):
-    path: str
+    name: str  # of a file in the tenant's folder
     mode: Literal["ro", "rw", "rwc"]  # read; read and write; and make the file if there is none
 
     @property
     def shown(self) -> str:
-        return self.path
+        return self.name
 
 
 Url = PostgresUrl | SqliteUrl
@@ -100,21 +104,20 @@ def _postgres(parts: SplitResult, port: int) -> PostgresUrl:
 
 
 def _sqlite(parts: SplitResult) -> SqliteUrl:
-    if parts.netloc:
-        raise BadUrl("The path must be absolute, after three slashes: sqlite:///var/lib/app.db.")
-    path = unquote(parts.path)
-    if not path.strip("/"):
-        raise BadUrl("The URL names no file: sqlite:///var/lib/app.db.")
-    if not path.startswith("/") or path.endswith("/"):
-        raise BadUrl("The path must be that of a file, and absolute: sqlite:///var/lib/app.db.")
-    if "\0" in path:
-        raise BadUrl("The URL holds a NUL character.")
+    name = unquote(parts.path).removeprefix("/")
+    if not name and not parts.netloc:
+        raise BadUrl("The URL names no file: sqlite:///reports.db.")
+    if parts.netloc or not parts.path.startswith("/") or not _FILE.fullmatch(name) or name.endswith(_SIDE_FILES):
+        raise BadUrl(
+            "The URL must name a file in the tenant's own folder, without a path, after three slashes, such as "
+            "sqlite:///reports.db: 1 to 100 letters, digits, '.', '_' and '-', the first no '.' or '-'."
+        )
     options = _options(parts.query)
     if unknown := sorted(options.keys() - {"mode"}):
         raise BadUrl(f"The parameter {_named(unknown[0])} is not known: a SQLite URL may have mode, no other.")
     match mode := options.get("mode", "rw"):
         case "ro" | "rw" | "rwc":
-            return SqliteUrl(path, mode)
+            return SqliteUrl(name, mode)
         case _:
             raise BadUrl(f"mode must be one of {', '.join(SQLITE_MODES)}.")
 

@@ -142,16 +142,18 @@ class TimedOut(Overloaded):
 
 
 class InsufficientStorage(DuetimeError):
-    """`kind` is memory or job_count."""
+    """`kind` is memory or job_count. `current` is what the tenant holds, `limit` the most that one tenant may hold."""
 
     code = "INSUFFICIENT_STORAGE"
     status = 507
 
     def __init__(self, kind: str, current: int, limit: int, requested: int) -> None:
-        unit = " bytes" if kind == "memory" else ""
+        what = "bytes of jobs" if kind == "memory" else "jobs"
+        why = "" if current + requested > limit else ", and the server has no room left for as many"
         super().__init__(
-            f"the store holds {current:,} of {limit:,}{unit or ' jobs'} and can't take {requested:,}{unit} more; "
-            "remove jobs that are done (DELETE /api/v1/jobs/{id}?purge=true), or raise the limit"
+            f"your tenant holds {current:,} of the {limit:,} {what} that it may hold at most{why}: {requested:,} more "
+            "can't be stored; remove jobs that are done (DELETE /api/v1/jobs/{id}?purge=true), or ask the operator for "
+            "more room"
         )
         self.kind = kind
         self.current = current

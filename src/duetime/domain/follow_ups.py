@@ -12,10 +12,14 @@ from typing import Any
 from duetime.domain.commands import Command, FollowUp, PauseJob
 from duetime.domain.execution import Attempted, Run
 from duetime.domain.instants import format_instant
+from duetime.domain.limits import Limit
 from duetime.domain.states import ErrorType, State
 from duetime.domain.subscriptions import about_job, is_word, word
 
 Subscriptions = Sequence[tuple[str, Sequence[str]]]  # a URL, and the events that it is told of
+
+# The reason of an execution that has ended, and of whose end a notification could not be stored.
+UNSENT = "notification_refused"
 
 _GONE = 410
 _LAST = 2**80 - 1
@@ -36,9 +40,10 @@ def has_follow_ups(run: Run, attempted: Attempted) -> bool:
 
 
 def follow_ups(
-    run: Run, attempted: Attempted, now: int, entropy: bytes, subscriptions: Subscriptions = ()
-) -> list[FollowUp]:
-    """What follows from the end of this attempt. `entropy`: ten bytes, for the ids of jobs.
+    run: Run, attempted: Attempted, now: int, entropy: bytes, subscriptions: Subscriptions = (),
+    limit: Limit | None = None,
+) -> list[FollowUp]:  # fmt: skip
+    """What follows from the end of this attempt. `entropy`: ten bytes, for the ids of jobs. `limit`: of notifications.
 
     Whoever is told, is told by a job whose owner is that of the job that it tells of.
     """
@@ -50,7 +55,7 @@ def follow_ups(
     body = _body(run, attempted, event)
     url: str | None = getattr(spec.webhooks, field)
     if url is not None:
-        commands.append(word(run.tenant, "", url, f"{field} of {spec.name}", event, body, now, next(ids)))
+        commands.append(word(run.tenant, "", url, f"{field} of {spec.name}", event, body, now, next(ids), limit))
     events = {event: body}
     if attempted.http_status == _GONE and attempted.error_type is ErrorType.HTTP_ERROR:
         commands.append(PauseJob(now, run.tenant, run.job_id, "duetime", "its target answered 410 Gone"))
@@ -60,7 +65,7 @@ def follow_ups(
             for name, about in events.items():
                 if name in wanted:
                     label = f"{name} of {spec.name}"
-                    commands.append(word(run.tenant, "", told, label, name, about, now, next(ids)))
+                    commands.append(word(run.tenant, "", told, label, name, about, now, next(ids), limit))
     return [
         FollowUp(run.execution_id, run.attempt, run.token, attempted.state, command) for command in commands
     ]  # fmt: skip

@@ -55,10 +55,14 @@ class Caller(msgspec.Struct, frozen=True):
     via: str  # how it was proven: `open`, `jwt`, or an API key's id
     email: str = ""
     request_id: str = ""
+    expires_at: int | None = None  # of an API key that ends (ms)
 
     def asking(self, request_id: str) -> Caller:
         """The same one, with this request."""
-        return Caller(self.tenant, self.user_id, self.role, self.tier, self.rights, self.via, self.email, request_id)
+        return Caller(
+            self.tenant, self.user_id, self.role, self.tier, self.rights, self.via, self.email, request_id,
+            self.expires_at,
+        )  # fmt: skip
 
     @property
     def is_admin(self) -> bool:

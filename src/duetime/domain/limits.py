@@ -16,6 +16,8 @@ from duetime.domain.identity import Tier
 from duetime.domain.instants import DAY, HOUR, SECOND
 
 MICRO = 1000  # µs in a ms
+NOTIFICATIONS = "notifications"
+ALL_USERS = ""  # the user that a limit of a whole tenant is kept under
 SHARE = 20  # a node reserves this part of what is left, and so never much of little
 
 
@@ -48,17 +50,21 @@ class Quota(msgspec.Struct, frozen=True):
 
 
 class TierLimits(msgspec.Struct, frozen=True):
-    """What each tier has, by tier. One that is not there has no limit."""
+    """What each tier has, by tier. One that is not there has no limit. `notifications`: of a tenant of any tier."""
 
     requests: Mapping[Tier, Limit] = {}
     jobs: Mapping[Tier, Limit] = {}
+    notifications: Limit | None = None
 
     @classmethod
-    def of(cls, requests_an_hour: Mapping[Tier, int], jobs_a_day: Mapping[Tier, int]) -> TierLimits:
+    def of(
+        cls, requests_an_hour: Mapping[Tier, int], jobs_a_day: Mapping[Tier, int], notifications_an_hour: int = 0
+    ) -> TierLimits:
         """0 is no limit."""
         return cls(
             {tier: Limit("requests", most, HOUR) for tier, most in requests_an_hour.items() if most},
             {tier: Limit("jobs", most, DAY) for tier, most in jobs_a_day.items() if most},
+            Limit(NOTIFICATIONS, notifications_an_hour, HOUR) if notifications_an_hour else None,
         )
 
 
@@ -95,7 +101,8 @@ def share(limit: Limit, full_at: int, now: int) -> int:
 def refusal(limit: Limit, full_at: int, now: int, count: int) -> tuple[str, int]:
     """The sentence for whoever has used up a limit, and how many seconds they have to wait."""
     wait = retry_after(limit, full_at, now, count)
-    what, period = ("new jobs", "a day") if limit.period == DAY else ("requests", "an hour")
+    period = "a day" if limit.period == DAY else "an hour"
+    what = {"jobs": "new jobs"}.get(limit.name, limit.name)
     left = remaining(limit, full_at, now)
     some = f", of which {left:,} are left" if left and count > 1 else ""
     return f"you may have {limit.most:,} {what} {period}{some}; try again in {_spell(wait)}", wait

@@ -2,6 +2,9 @@
 
 A target may show a secret in another form than it got it; the common ones are looked for, too. Below four characters
 nothing is looked for: too much else reads like it.
+
+The work is linear in the length of the secrets (once, in `Redactor`) and in the length of each text, whatever the
+secrets are: docs/decisions/0034-bounded-redaction.md.
 """
 
 from __future__ import annotations
@@ -11,19 +14,25 @@ import json
 import re
 from base64 import b64decode, b64encode
 from binascii import Error as BadBase64
-from collections.abc import Iterable, Iterator
-from typing import Any
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from heapq import merge
 from urllib.parse import quote
 
 import msgspec
 
 from duetime.domain.http_rules import HIDDEN
 from duetime.domain.payloads import HttpRequest, Payload
-from duetime.domain.secrets import list_marked, sealed_values
+from duetime.domain.secrets import list_leaves, list_marked, list_values, sealed_values
 
 SHORTEST = 4
 SHORTEST_BASE64 = 8  # of what is sure in the base64 of more than the secret
 LONGEST_RESPONSE = 1000  # what is as long was cut, maybe inside a secret
+PIECE = 32  # characters of a secret's form that are looked for at once: a longer form is looked for in pieces
+FEW_STARTS = 16  # up to so many different beginnings, str.find per beginning is faster than a look at each character
+SORTED_AT_ONCE = 8192  # pieces; a sort holds the interpreter's lock until it ends
+UNKNOWN_SIZE = 1 << 30  # of a secret that is stored plain, by an early version: nobody has counted it
 
 # They say what kind of thing is sent, not by whom: to take these words out would spoil every other answer.
 _NO_SECRETS = frozenset(
@@ -45,7 +54,7 @@ def list_secrets(payload: Payload) -> list[str]:
         elif name.lower() not in _NO_SECRETS:
             found.update(dict.fromkeys(_of_header(value)))
     for _, value in list_marked(payload):
-        found.update(dict.fromkeys(_leaves(value)))
+        found.update(dict.fromkeys(list_leaves(value)))
     return [secret for secret in found if len(secret) >= SHORTEST and secret.lower() not in _WORDS]
 
 
@@ -68,64 +77,169 @@ def _of_header(value: str) -> Iterator[str]:
         yield from _TOKEN.findall(credentials)
 
 
-def _leaves(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _leaves(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _leaves(item)
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        yield msgspec.json.encode(value).decode()
+def size_of_secrets(payload: Payload) -> int:
+    """Returns about how many characters of a stored payload are secret, without looking into them."""
+    return sum(len(value) if isinstance(value, str) else UNKNOWN_SIZE for value in list_values(payload))
+
+
+Span = tuple[int, int]  # begin and end of a part of a text
+
+
+class Redactor:
+    """Hides secrets in texts. Build one per attempt: a text is then read once, however many secrets there are.
+
+    Each form of a secret is cut into pieces of PIECE characters at most. A text that holds the form holds all of its
+    pieces, side by side, so hiding every piece hides the form. At one place of a text, at most one lookup for each
+    length of a piece is made (SHORTEST to PIECE): no choice of secrets and text makes that more.
+    """
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        self._pieces: set[str] = set()
+        lengths: dict[str, set[int]] = {}
+        for secret in secrets:
+            for form in _forms(secret):
+                for piece in _cut(form):
+                    self._pieces.add(piece)
+                    lengths.setdefault(piece[:SHORTEST], set()).add(len(piece))
+        self._lengths = {start: tuple(sorted(found, reverse=True)) for start, found in lengths.items()}
+
+    def __bool__(self) -> bool:
+        return bool(self._pieces)
+
+    @property
+    def size(self) -> int:
+        """The number of pieces that are looked for."""
+        return len(self._pieces)
+
+    def redact(self, text: str) -> str:
+        """Returns the text with every secret hidden, also where two overlap, and the beginning of one at a cut end."""
+        spans = self.find(text)
+        if len(text) >= LONGEST_RESPONSE:
+            begin = len(text) - self.begun(text, SHORTEST)
+            if begin == len(text) and spans and len(text) - spans[-1][1] < SHORTEST:
+                begin = spans[-1][1]  # too little of the next piece is left to recognize it
+            if begin < len(text):
+                while spans and spans[-1][1] >= begin:
+                    begin = min(begin, spans.pop()[0])
+                spans.append((begin, len(text)))
+        return hide(text, spans)
+
+    def find(self, text: str, covered: int = 0) -> list[Span]:
+        """Returns where secrets are: in order, and joined where they touch. The first `covered` characters are one."""
+        spans: list[Span] = []
+        begin, end = 0, covered  # of the span that may still grow
+        for at in self._candidates(text):
+            for length in self._lengths.get(text[at : at + SHORTEST], ()):
+                if at + length <= end:
+                    break  # nor does a shorter one reach beyond what is hidden already
+                if (piece := text[at : at + length]) in self._pieces:
+                    if at > end:
+                        if end:
+                            spans.append((begin, end))
+                        begin = at
+                    end = max(end, at + len(piece))
+                    break
+        if end:
+            spans.append((begin, end))
+        return spans
+
+    def begun(self, text: str, shortest: int = 1) -> int:
+        """Returns how many characters the text ends with that are the beginning of a piece, if `shortest` at least."""
+        for at in range(max(0, len(text) - PIECE + 1), len(text) - shortest + 1):
+            end = text[at:]
+            place = bisect_left(self._sorted, end)
+            if place < len(self._sorted) and self._sorted[place].startswith(end):
+                return len(end)
+        return 0
+
+    def _candidates(self, text: str) -> Sequence[int]:
+        """The places where a piece may begin, in order."""
+        if len(self._lengths) > FEW_STARTS:
+            return range(len(text) - SHORTEST + 1)
+        return sorted(at for start in self._lengths for at in _all_of(text, start))
+
+    @cached_property
+    def _sorted(self) -> Sequence[str]:
+        pieces = list(self._pieces)
+        pages = (pieces[at : at + SORTED_AT_ONCE] for at in range(0, len(pieces), SORTED_AT_ONCE))
+        return list(merge(*map(sorted, pages)))
+
+
+class StreamRedactor:
+    """Hides secrets in a text that comes in parts, also one that begins in a part and ends in another.
+
+    It holds back what may be the beginning of a piece: fewer than PIECE characters.
+    """
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._held = ""
+        self._covered = 0  # characters of what is held that belong to a secret for sure
+        self._ends_hidden = False  # what was passed on last ended with HIDDEN
+
+    def feed(self, text: str) -> str:
+        """Returns what can be passed on by now."""
+        text = self._held + text
+        return self._pass_on(text, len(text) - self._redactor.begun(text))
+
+    def end(self) -> str:
+        """Returns the rest. Nothing more comes."""
+        return self._pass_on(self._held, len(self._held))
+
+    def _pass_on(self, text: str, until: int) -> str:
+        spans = self._redactor.find(text, self._covered)
+        self._held = text[until:]
+        self._covered = max(0, spans[-1][1] - until) if spans else 0
+        if until == 0:
+            return ""
+        clipped = [(begin, min(end, until)) for begin, end in spans if begin < until]
+        shown = hide(text[:until], clipped)
+        if self._ends_hidden and clipped and clipped[0][0] == 0:
+            shown = shown.removeprefix(HIDDEN)
+        self._ends_hidden = bool(clipped) and clipped[-1][1] == until
+        return shown
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:
-    """The text with every secret in it hidden, also where two overlap, and the beginning of one at a cut end."""
-    spans: list[tuple[int, int]] = []
-    is_cut = len(text) >= LONGEST_RESPONSE
-    for secret in secrets:
-        for form in _forms(secret):
-            at = text.find(form)
-            while at >= 0:
-                spans.append((at, at + len(form)))
-                at = text.find(form, at + 1)
-            if is_cut and (rest := _begun(text, form)):
-                spans.append((len(text) - rest, len(text)))
-    return _hide(text, sorted(spans)) if spans else text
+    """For one text alone; for several, build one `Redactor`."""
+    return Redactor(secrets).redact(text)
 
 
-def _begun(text: str, form: str) -> int:
-    """How many characters of the beginning of `form` the text ends with; 0 if they are too few to count."""
-    first = form[:SHORTEST]
-    at = text.find(first, max(0, len(text) - len(form) + 1))
+def _cut(form: str) -> Iterator[str]:
+    """Pieces that cover the form. The last one overlaps the one before it, so that none is short."""
+    if len(form) <= PIECE:
+        yield form
+        return
+    for at in range(0, len(form) - PIECE, PIECE):
+        yield form[at : at + PIECE]
+    yield form[-PIECE:]
+
+
+def _all_of(text: str, start: str) -> Iterator[int]:
+    at = text.find(start)
     while at >= 0:
-        if form.startswith(text[at:]):
-            return len(text) - at
-        at = text.find(first, at + 1)
-    return 0
+        yield at
+        at = text.find(start, at + 1)
 
 
-def _hide(text: str, spans: list[tuple[int, int]]) -> str:
+def hide(text: str, spans: Sequence[Span]) -> str:
     parts: list[str] = []
-    end = 0
-    for begin, until in spans:
-        if begin > end or not parts:
-            parts += [text[end:begin], HIDDEN]
-        end = max(end, until)
-    return "".join([*parts, text[end:]])
+    shown_until = 0
+    for begin, end in spans:
+        parts += [text[shown_until:begin], HIDDEN]
+        shown_until = end
+    return "".join([*parts, text[shown_until:]]) if spans else text
 
 
 def _forms(secret: str) -> set[str]:
     """As it is, and as JSON, URLs, HTML and base64 have it."""
     forms = {secret}
     if not _PLAIN.fullmatch(secret):
-        forms.add(msgspec.json.encode(secret).decode()[1:-1])
-        forms.add(json.dumps(secret)[1:-1])
-        forms.add(json.dumps(secret)[1:-1].replace("/", "\\/"))
+        in_json = json.dumps(secret)[1:-1]
+        forms.update((msgspec.json.encode(secret).decode()[1:-1], in_json, in_json.replace("/", "\\/")))
         forms.add(html.escape(secret))
-        for escaped in (quote(secret, safe=""), quote(secret), quote(secret, safe="").replace("%20", "+")):
+        quoted = quote(secret, safe="")
+        for escaped in (quoted, quoted.replace("%2F", "/"), quoted.replace("%20", "+")):
             forms.add(escaped)
             forms.add(_ESCAPED.sub(lambda found: found[0].lower(), escaped))
     forms.update(_base64(secret.encode()))

@@ -21,6 +21,8 @@ from duetime.domain.job import JobSpec
 from duetime.domain.payloads import HttpRequest, Payload
 from duetime.domain.pointers import Steps, escape, get, path_in, put
 
+MOST_LEAVES = 1000  # texts and numbers that are marked as secret in one job: each is looked for in all it brings back
+MOST_MARKED_CHARACTERS = 262_144  # of them all
 SEALED = "sealed:"  # how all that is sealed begins, in whichever form
 CHANGED = f"{HIDDEN} (changed)"
 
@@ -102,6 +104,21 @@ def list_marked(payload: Payload) -> Iterator[tuple[Steps, Any]]:
                 yield path, get(_whole(payload), path)
         except LookupError:
             continue
+
+
+def list_leaves(value: Any) -> Iterator[str]:
+    """The texts and numbers in a value, as text and in order: what of it can be recognized elsewhere."""
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, dict):
+            waiting.extend(reversed(item.values()))
+        elif isinstance(item, list):
+            waiting.extend(reversed(item))
+        elif isinstance(item, int | float) and not isinstance(item, bool):
+            yield _encode(item).decode()
 
 
 # What a person sends
@@ -224,6 +241,7 @@ def hide_spec(spec: JobSpec, old: JobSpec | None = None) -> JobSpec:
 def secret_problems(payload: Payload, old: Payload | None) -> Iterator[FieldError]:
     """About the marks, and what is there. Values that are secret by where they stand have `sealed_value_problem`."""
     paths: list[Steps] = []
+    fresh: list[Any] = []
     for number, pointer in enumerate(_pointers(payload)):
         path = path_in(payload.marked_field, pointer)
         problem = _pointer_problem(payload, path, paths)
@@ -232,14 +250,36 @@ def secret_problems(payload: Payload, old: Payload | None) -> Iterator[FieldErro
             continue
         paths.append(path)
         value = get(_whole(payload), path)
+        if old is None or not _stands_in(old, path, value):
+            fresh.append(value)
         if value == HIDDEN:
             yield FieldError(
                 f"/payload{pointer}", "is what answers show in place of a secret; send the value, or leave it out"
             )
         elif is_sealed(value) and not (old is not None and _stands_in(old, path, value)):
             yield FieldError(f"/payload{pointer}", _OURS)
+    if problem := _amount_problem(fresh):
+        yield FieldError("/payload/secret", problem)
     if old is not None and old.marked_field == payload.marked_field:
         yield from _still_sealed(payload, old, paths)
+
+
+def _amount_problem(values: list[Any]) -> str | None:
+    """Why so much can't be secret. It stops counting at a limit. What is stored already is not counted."""
+    characters = 0
+    for count, leaf in enumerate(list_leaves(values), 1):
+        characters += len(leaf)
+        if count > MOST_LEAVES:
+            return (
+                f"marks more than {MOST_LEAVES:,} values (texts and numbers) as secret, which is the most in one job; "
+                "mark fewer places, or send them as one text"
+            )
+        if characters > MOST_MARKED_CHARACTERS:
+            return (
+                f"marks more than {MOST_MARKED_CHARACTERS:,} characters as secret, which is the most in one job; "
+                "mark fewer places"
+            )
+    return None
 
 
 def _pointer_problem(payload: Payload, path: Steps | None, others: list[Steps]) -> str | None:

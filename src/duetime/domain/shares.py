@@ -15,7 +15,7 @@ The order in which executions are dispatched is another matter, and not decided 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -42,6 +42,20 @@ def may_have_more(held: int, total: int, capacity: int, holders: int) -> bool:
     So `total` stays below `capacity` times 1 + 1/2 + 1/3 + … for as many holders as there are.
     """
     return total < capacity or held < share_of(capacity, holders)
+
+
+def fair_level(held: Iterable[int], capacity: int) -> int:
+    """The most that each holder keeps when all that hold more are cut down to one level, so that all fit.
+
+    Nobody is cut below the equal share. If all fit as they are, it is what the largest holds.
+    """
+    left, ordered = capacity, sorted(held)
+    for number, one in enumerate(ordered):
+        level = left // (len(ordered) - number)
+        if one > level:
+            return max(0, level)
+        left -= one
+    return ordered[-1] if ordered else 0
 
 
 class Holdings:

@@ -13,6 +13,7 @@ from duetime.domain.errors import Conflict
 from duetime.domain.ids import make_id, shard_of
 from duetime.domain.instants import format_instant
 from duetime.domain.job import HttpJob, JobSpec
+from duetime.domain.limits import ALL_USERS, Limit, Quota
 from duetime.domain.payloads import HttpRequest
 
 EVENT_TAG = "duetime.event"
@@ -34,15 +35,19 @@ def is_word(spec: JobSpec) -> bool:
 
 
 def word(
-    tenant: str, owner: str, url: str, name: str, event: str, body: dict[str, Any], now: int, entropy: bytes
-) -> CreateJobs:
-    """A request of its own, which is sent, signed, tried again and shown as every other."""
+    tenant: str, owner: str, url: str, name: str, event: str, body: dict[str, Any], now: int, entropy: bytes,
+    limit: Limit | None = None,
+) -> CreateJobs:  # fmt: skip
+    """A request of its own, which is sent, signed, tried again and shown as every other.
+
+    It counts towards `limit`, which all notifications of the tenant share, and towards the tenant's room for jobs.
+    """
     spec = HttpJob(
         name=name[:_LONGEST_NAME], schedule="immediate", tags={EVENT_TAG: event}, payload=HttpRequest(url, body=body)
     )
     job_id = make_id(now, entropy)
     job = NewJob(job_id, tenant, None, spec.name, spec.type, owner, shard_of(job_id), False, now, spec)
-    return CreateJobs(now, (job,))
+    return CreateJobs(now, (job,), quota=None if limit is None else Quota(tenant, ALL_USERS, limit))
 
 
 def about_job(event: str, job_id: str, name: str, key: str | None, by: str, now: int) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from duetime.domain.errors import DuetimeError, NotFound, StaleWrite
 from duetime.domain.execution import Attempted, Outcome, Run, conclude, lapse
 from duetime.domain.job import Delivery, PythonJob
 from duetime.domain.payloads import PythonCall
-from duetime.domain.redaction import list_secrets, redact
 from duetime.domain.secrets import has_secrets, unseal_payload
 from duetime.domain.states import ErrorType
 from duetime.domain.work import (
@@ -37,6 +36,7 @@ from duetime.domain.work import (
     WorkClaim,
     error_type_of,
 )
+from duetime.engine.hiding import KeptRedactors, Redaction
 from duetime.engine.pages import Pages
 from duetime.engine.polls import Polls
 from duetime.engine.recorder import Recorder, Result
@@ -66,7 +66,6 @@ class _Handed(msgspec.Struct, gc=False):
 
     run: Run
     worker_id: int
-    secrets: Sequence[str]
     log: LogWriter | None = None
 
 
@@ -85,7 +84,7 @@ class Desk:
 
     def __init__(
         self, store: Store, clock: Clock, recorder: Recorder, vault: Vault, logs: LogStore | None, lease_seconds: float,
-        chance: Callable[[], float], taken_over: Callable[[], None],
+        chance: Callable[[], float], taken_over: Callable[[], None], redaction: Redaction | None = None,
     ) -> None:  # fmt: skip
         self._store = store
         self._clock = clock
@@ -95,6 +94,7 @@ class Desk:
         self._lease = lease_seconds
         self._chance = chance
         self._taken_over = taken_over
+        self._redactors = KeptRedactors(redaction or Redaction(), self._unsealed)
         self._handed: OrderedDict[str, _Handed] = OrderedDict()
         self._workers: dict[int, _Known] = {}
         self._reads = TurnGate(READS_AT_ONCE)
@@ -160,30 +160,30 @@ class Desk:
                 await self._apply(Release(known.record.worker_id, self._clock.now(), tuple(runs[number:])))
                 break
             try:
-                call, secrets = self._unsealed(run)
+                call = self._unsealed(run)
             except SealBroken as error:
                 now = self._clock.now()
                 outcome = Outcome(ErrorType.INTERNAL_ERROR, f"{error}. Nothing was called.")
                 broken.append((run, conclude(run, outcome, now, now, self._chance())))
                 continue
-            self._hand(run, known.record.worker_id, secrets)
+            self._hand(run, known.record.worker_id)
             saved = progress.get(run.execution_id)
             assignments.append(_assignment(run, call, None if saved is None else msgspec.json.decode(saved)))
         if broken:
             await self._recorder.record(known.record.worker_id, broken)
         return assignments
 
-    def _unsealed(self, run: Run) -> tuple[PythonCall, Sequence[str]]:
+    def _unsealed(self, run: Run) -> PythonCall:
         assert isinstance(run.spec, PythonJob)
         call = run.spec.payload
         if not has_secrets(call):
-            return call, ()
+            return call
         plain = unseal_payload(call, lambda sealed: self._vault.unseal(run.tenant, run.job_id, sealed))
         assert isinstance(plain, PythonCall)
-        return plain, list_secrets(plain)
+        return plain
 
-    def _hand(self, run: Run, worker_id: int, secrets: Sequence[str]) -> _Handed:
-        handed = self._handed[run.execution_id] = _Handed(run, worker_id, secrets)
+    def _hand(self, run: Run, worker_id: int) -> _Handed:
+        handed = self._handed[run.execution_id] = _Handed(run, worker_id)
         if len(self._handed) > MOST_REMEMBERED:
             self._handed.popitem(last=False)
         return handed
@@ -210,7 +210,7 @@ class Desk:
             else:
                 unknown.add(claim)
         for run in await self._runs_of(known, unknown):
-            held[_claim_of(run)] = self._hand(run, known.record.worker_id, self._secrets(run))
+            held[_claim_of(run)] = self._hand(run, known.record.worker_id)
         return held
 
     async def _runs_of(self, known: _Known, claims: Collection[WorkClaim]) -> list[Run]:
@@ -220,14 +220,16 @@ class Desk:
         wanted = frozenset(claims)
         ids = sorted({claim.execution_id for claim in wanted})
         async with self._reads.turn(known.record.tenant):
-            runs = await self._store.list_runs_of(known.record.worker_id, ids)
+            runs = await self._store.list_runs_of(known.record.worker_id, ids, known.record.tenant)
         return [run for run in runs if _claim_of(run) in wanted]
 
-    def _secrets(self, run: Run) -> Sequence[str]:
-        try:
-            return self._unsealed(run)[1]
-        except SealBroken:
-            return ()  # nobody could hand it out either
+    async def _log_of(self, handed: _Handed) -> LogWriter | None:
+        """The log of a run that a worker has, without its secrets; None if this node keeps no logs."""
+        if handed.log is None and self._logs is not None:
+            run = handed.run
+            opened = await self._redactors.hiding(run, self._logs.open(run.execution_id, run.attempt, run.tenant))
+            handed.log = handed.log or opened  # another report may have opened it meanwhile
+        return handed.log
 
     async def _keep_notes(self, notes: Sequence[Note], held: dict[WorkClaim, _Handed]) -> None:
         commands: list[Command] = []
@@ -235,16 +237,15 @@ class Desk:
             handed = held.get(note.claim)
             if handed is None:
                 continue
-            if note.text and self._logs is not None:
-                if handed.log is None:
-                    handed.log = self._logs.open(note.execution_id, note.attempt, handed.run.tenant)
-                handed.log.write(note.stream, redact(note.text, handed.secrets) if handed.secrets else note.text)
+            if note.text and (printed := await self._log_of(handed)) is not None:
+                printed.write(note.stream, note.text)
             if note.progress is not msgspec.UNSET:
-                value = redact(bytes(note.progress).decode(), handed.secrets)
+                value = await self._redactors.redact(handed.run, bytes(note.progress).decode())
                 if len(value) <= LONGEST_PROGRESS:
                     run = handed.run
                     kept = None if value == "null" else value
-                    commands.append(SaveProgress(run.execution_id, run.job_id, run.attempt, run.token, kept))
+                    claim = (run.execution_id, run.job_id, run.attempt, run.token)
+                    commands.append(SaveProgress(run.tenant, *claim, kept))
         await self._saves.write(commands, self._store.apply)
 
     async def _end(self, known: _Known, ended: Sequence[Ended], held: dict[WorkClaim, _Handed]) -> list[WorkClaim]:
@@ -255,7 +256,7 @@ class Desk:
             if handed is None:
                 refused.append(end.claim)
                 continue
-            results.append((handed.run, self._concluded(end, handed)))
+            results.append((handed.run, await self._concluded(end, handed.run)))
         if results:
             for run, _ in results:
                 await _close_log(held[_claim_of(run)])
@@ -263,17 +264,20 @@ class Desk:
             refused += [_claim_of(run) for run, _ in results if run.execution_id in late]
             for run, _ in results:
                 self._handed.pop(run.execution_id, None)
+                self._redactors.drop(run)
         return refused
 
-    def _concluded(self, end: Ended, handed: _Handed) -> Attempted:
+    async def _concluded(self, end: Ended, run: Run) -> Attempted:
         """By this node's clock: of the worker's, only how long it took is believed."""
         message, result = end.error_message, end.result
-        if handed.secrets:
-            message, result = message and redact(message, handed.secrets), result and redact(result, handed.secrets)
+        if message:
+            message = await self._redactors.redact(run, message)
+        if result:
+            result = await self._redactors.redact(run, result)
         outcome = Outcome(error_type_of(end), message, None, result, end.retry_after_seconds)
         now = self._clock.now()
         took = min(max(0, end.ended_at - end.started_at), now)
-        return conclude(handed.run, outcome, now - took, now, self._chance())
+        return conclude(run, outcome, now - took, now, self._chance())
 
     async def _look(self, known: _Known, reporting: Reporting) -> list[WorkClaim]:
         """Now and then: what is it to stop, and does it know of all that it runs? Answers the first."""
@@ -282,7 +286,7 @@ class Desk:
             return []
         known.looked_at = now
         async with self._reads.turn(known.record.tenant):
-            listed = await self._store.list_claims(known.record.worker_id, MOST_REMEMBERED)
+            listed = await self._store.list_claims(known.record.worker_id, known.record.tenant, MOST_REMEMBERED)
         claims = {WorkClaim(id, attempt, token): is_to_stop for id, attempt, token, is_to_stop in listed}
         has = {*reporting.running, *(end.claim for end in reporting.ended)}
         known.missing = {claim: known.missing.get(claim, now) for claim in claims if claim not in has}

@@ -15,17 +15,19 @@ import structlog
 
 from duetime.domain.breaker import Rules
 from duetime.domain.commands import Release, StartNode, StopNode
-from duetime.domain.errors import StaleWrite, TimedOut
+from duetime.domain.errors import DuetimeError, StaleWrite, TimedOut
 from duetime.domain.execution import Run
 from duetime.domain.hint import Hint
 from duetime.domain.instants import LATEST, SECOND
 from duetime.domain.lease import TIMER, doubt_clock, is_long_after, runs_chores
+from duetime.domain.limits import Limit
 from duetime.engine.audit_retention import AuditRetention
 from duetime.engine.breaker import Breaker
 from duetime.engine.claimer import Claimer
 from duetime.engine.desk import Desk
 from duetime.engine.dispatcher import Dispatcher, Limits
 from duetime.engine.follow_ups import FollowUps
+from duetime.engine.hiding import Redaction
 from duetime.engine.ledger_check import LedgerCheck
 from duetime.engine.membership import Membership
 from duetime.engine.ownership import Ownership
@@ -34,6 +36,7 @@ from duetime.engine.reconciler import Reconciler
 from duetime.engine.recorder import Recorder
 from duetime.engine.retention import Retention
 from duetime.engine.service import Service
+from duetime.engine.signing import SigningStates
 from duetime.engine.steady import SteadyClock
 from duetime.engine.stop_limit import StopLimit
 from duetime.engine.stopper import Stopper
@@ -79,6 +82,7 @@ class EngineSettings(msgspec.Struct, frozen=True):
     audit_seconds: float = 0.0  # 0: for ever
     worker_lease_seconds: float = 5.0
     breaker: Rules = Rules()
+    notifications: Limit | None = None  # of a tenant
 
 
 class Engine:
@@ -105,8 +109,10 @@ class Engine:
         self._entropy = entropy
         self._vault: Vault = NoVault() if vault is None else vault
         self._logs = logs
+        self._redaction = Redaction()
         self._prunes_from = -math.inf
         self._archive = archive
+        self.notification_refused: Callable[[DuetimeError], None] = lambda error: None
         self.services: list[Service] = []
         self.node = 0
         self._lost = asyncio.Event()  # this term's lease is gone
@@ -147,7 +153,11 @@ class Engine:
         subscribers = Subscribers(self._store, self._clock, alone=not fenced)
         await subscribers.run_once()  # before the first end of this term: nobody tells of it later
         self.subscribers = subscribers
-        follow_ups = FollowUps(self._events, self._entropy)
+        signing = SigningStates(self._store, self._clock, alone=not fenced)
+        await signing.run_once()  # before the first request of this term is signed
+        self.signing = signing
+        follow_ups = FollowUps(self._events, self._entropy, settings.notifications)
+        follow_ups.refused = self.notification_refused
         follow_ups.subscriptions = self.subscribers.of
         follow_ups.due_hint = self.due_hint
         recorder = Recorder(self._store, self._clock, self.node, self._events, follow_ups)
@@ -160,7 +170,7 @@ class Engine:
         self.dispatcher.is_held = self.breaker.holds
         worker = Worker(
             self._executor, recorder, self._clock, self._chance, lambda id: id in self.dispatcher.cancelled,
-            self.dispatcher.is_trusted, self._vault, self._logs, self.breaker,
+            self.dispatcher.is_trusted, self._vault, self._logs, self.breaker, self._redaction,
         )  # fmt: skip
         ownership = Ownership(self._store, self._clock, self.node, self.membership.owned_now, fenced=fenced)
         unanswered = Unanswered(self._clock.monotonic)
@@ -181,7 +191,7 @@ class Engine:
         self.reconciler.silent_workers = self.watch.silent
         self.desk = Desk(
             self._store, self._clock, recorder, self._vault, self._logs, settings.worker_lease_seconds, self._chance,
-            self.reconciler.look_now,
+            self.reconciler.look_now, self._redaction,
         )  # fmt: skip
         self.reconciler.on_ended = self.desk.forget
         self.desk.is_clock_right = self.membership.is_clock_right
@@ -200,7 +210,7 @@ class Engine:
         self.membership.on_trusted = self.dispatcher.resume
         self.membership.on_gained = lambda shards: self.timer.wake()
         self.membership.on_lost = lambda shards: self.timer.wake()
-        self.services = [self.membership, self.subscribers, recorder, self.watch, self.reconciler]
+        self.services = [self.membership, self.subscribers, self.signing, recorder, self.watch, self.reconciler]
         self.services += [self.breaker] if self.breaker.is_on else []
         self.services += [self.claimer, self.ledger_check] if WORKER in roles else []
         self.services += [self.stopper] if WORKER in roles and fenced else []

@@ -1,11 +1,12 @@
 """What follows from ends: made for whoever writes them (the recorder, the reconciler), and told when it is written.
 
-`domain.follow_ups` decides. A job that is to tell somebody and can't be stored is not worth an end that is not written:
-it is logged, and an event says so.
+`domain.follow_ups` decides. A notification that can't be stored must not keep the end from being written: the store
+notes it as the reason of the execution, and it is logged and counted, and an event says so.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from duetime.domain import follow_ups
 from duetime.domain.commands import CreateJobs, FollowUp, PauseJob
 from duetime.domain.errors import DuetimeError
 from duetime.domain.execution import Attempted, Run
+from duetime.domain.limits import Limit
 from duetime.domain.states import OPEN
 from duetime.ports.store import SubscriptionRecord
 from duetime.telemetry.events import EventHub
@@ -27,9 +29,12 @@ Ends = Sequence[tuple[Run, Attempted]]
 
 
 class FollowUps:
-    def __init__(self, events: EventHub, entropy: Callable[[int], bytes]) -> None:
+    def __init__(self, events: EventHub, entropy: Callable[[int], bytes], limit: Limit | None = None) -> None:
+        """`limit`: of the notifications of one tenant."""
         self._events = events
         self._entropy = entropy
+        self._limit = limit
+        self.refused: Callable[[DuetimeError], None] = lambda error: None
         self.due_hint: Callable[[int], None] = lambda due_at: None
         self.subscriptions: Callable[[str], Sequence[SubscriptionRecord]] = lambda tenant: ()
 
@@ -52,16 +57,21 @@ class FollowUps:
             told = self.subscriptions(run.tenant)
             if told or follow_ups.has_follow_ups(run, attempted):
                 urls = [(one.url, one.events) for one in told]
-                commands += follow_ups.follow_ups(run, attempted, now, self._entropy(10), urls)
+                commands += follow_ups.follow_ups(run, attempted, now, self._entropy(10), urls, self._limit)
         return commands
 
     def tell(
         self, ends: Ends, commands: Sequence[FollowUp], answers: Sequence[Any], refused: Collection[str], now: int
     ) -> None:
         """`answers` are those to `commands`; `refused` names the executions whose end was not written."""
+        unsent = Counter[tuple[str, str]]()
         for command, answer in zip(commands, answers, strict=True):
             if command.execution_id not in refused:
                 self._tell(command, answer, now)
+                if isinstance(answer, DuetimeError) and isinstance(command.command, CreateJobs):
+                    unsent[command.command.jobs[0].tenant, answer.code] += 1
+        for (tenant, code), number in unsent.items():  # a line a page: a flood of them must not flood the log
+            log.error("notifications can't be stored", tenant=tenant, number=number, error=code)
         # Whoever comes after a job knows it by its key, and may be due now.
         if any(isinstance(command.command, CreateJobs) for command in commands) or any(
             run.spec.key is not None and attempted.state not in OPEN for run, attempted in ends
@@ -78,9 +88,6 @@ class FollowUps:
             if not isinstance(answer, DuetimeError):
                 self._events.publish("job.created", now, job.tenant, data)
                 return
-            log.error(
-                "nobody is told how an execution ended: the request can't be stored", name=job.name,
-                execution_id=command.execution_id, error=answer.message,
-            )  # fmt: skip
+            self.refused(answer)
             about: dict[str, object] = {"execution_id": command.execution_id, "name": job.name, "error": answer.code}
             self._events.publish("webhook.refused", now, job.tenant, about)

@@ -1,34 +1,176 @@
-"""A log without secrets: what an attempt prints passes through here if its payload has any."""
+"""Redaction of what attempts bring back, without holding up the event loop, and a log without secrets.
+
+Short work is done at once. Long work goes to a thread: one piece of work at a time, in turns by tenant, so that a
+tenant with large secrets or long texts delays nobody else. What bounds the work is in `domain.redaction`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
 
-from duetime.domain.redaction import redact
+from duetime.domain.execution import Run
+from duetime.domain.payloads import Payload
+from duetime.domain.redaction import Redactor, StreamRedactor, list_secrets, size_of_secrets
+from duetime.domain.secrets import has_secrets
+from duetime.engine.turn_gate import TurnGate
 from duetime.ports.logs import LogWriter, Stream
+from duetime.ports.vault import SealBroken
 
-LONGEST_PART = 16_384  # characters of a line whose end has not come; then it is passed on as it is
+SHORT = 4096  # characters that are worked on at once
+AT_ONCE = 16_384  # characters that are worked on at once in one turn of the event loop; the thread does the rest
+LONGEST_PART = 65_536  # characters of a log that the thread does in one turn
+MOST_WAITING = 4 * 1024 * 1024  # characters of one attempt's log that wait for the thread
+MOST_PIECES = 500_000  # in the redactors that are kept: some 50 MB
+
+_T = TypeVar("_T")
+
+
+class Redaction:
+    """Of one node: the worker and the desk share it, and with it the thread and its turns."""
+
+    def __init__(self) -> None:
+        self._gate = TurnGate(1)
+        self._left = AT_ONCE
+
+    async def build(self, tenant: str, size: int, plain: Payload) -> Redactor:
+        """Returns what hides the secrets of a payload. `size`: as `size_of_secrets` says of it."""
+        return await self.run(tenant, size, lambda: Redactor(list_secrets(plain)))
+
+    async def redact(self, tenant: str, redactor: Redactor | None, text: str) -> str:
+        if redactor is None:
+            return text
+        return await self.run(tenant, len(text), lambda: redactor.redact(text))
+
+    async def run(self, tenant: str, characters: int, work: Callable[[], _T]) -> _T:
+        """Does work whose cost grows with so many characters."""
+        if self.may_work_now(characters):
+            return work()
+        async with self._gate.turn(tenant):
+            return await asyncio.to_thread(work)
+
+    def may_work_now(self, characters: int) -> bool:
+        """Takes so many characters from what may be done in this turn of the event loop; False if that is too much."""
+        if characters > SHORT or characters > self._left:
+            return False
+        if self._left == AT_ONCE:
+            asyncio.get_running_loop().call_soon(self._refill)
+        self._left -= characters
+        return True
+
+    def _refill(self) -> None:
+        self._left = AT_ONCE
+
+
+class KeptRedactors:
+    """Redactors of executions that workers report on: those that were used last, up to MOST_PIECES in all."""
+
+    def __init__(self, redaction: Redaction, unseal: Callable[[Run], Payload]) -> None:
+        self._redaction = redaction
+        self._unseal = unseal
+        self._kept: OrderedDict[tuple[str, int], Redactor] = OrderedDict()  # by execution id and token
+        self._size = 0
+
+    async def of(self, run: Run) -> Redactor | None:
+        """Returns what hides the secrets of a run; None if it has none, or if this node can't unseal them."""
+        if not has_secrets(run.spec.payload):
+            return None
+        claim = (run.execution_id, run.token)
+        found = self._kept.get(claim)
+        if found is not None:
+            self._kept.move_to_end(claim)
+            return found
+        try:
+            plain = self._unseal(run)
+        except SealBroken:
+            return None  # nobody could hand it out either
+        built = await self._redaction.build(run.tenant, size_of_secrets(run.spec.payload), plain)
+        self.drop(run)  # another report may have built it meanwhile
+        self._kept[claim] = built
+        self._size += built.size
+        while self._size > MOST_PIECES and len(self._kept) > 1:
+            self._size -= self._kept.popitem(last=False)[1].size
+        return built
+
+    async def redact(self, run: Run, text: str) -> str:
+        return await self._redaction.redact(run.tenant, await self.of(run), text)
+
+    async def hiding(self, run: Run, log: LogWriter) -> LogWriter:
+        """Returns the log of a run, so that its secrets don't get into it."""
+        redactor = await self.of(run)
+        return log if redactor is None else HidingLog(log, redactor, self._redaction, run.tenant)
+
+    def drop(self, run: Run) -> None:
+        dropped = self._kept.pop((run.execution_id, run.token), None)
+        self._size -= 0 if dropped is None else dropped.size
 
 
 class HidingLog:
-    """Passes whole lines on, so that a secret that comes in two pieces is found, too."""
+    """A LogWriter that passes on what is written without secrets, in order, also one that comes in two parts.
 
-    def __init__(self, log: LogWriter, secrets: Sequence[str]) -> None:
+    Text that is long, or comes while other text of this log waits, waits for its turn. If too much waits, the rest is
+    left out, and the log says how much.
+    """
+
+    def __init__(self, log: LogWriter, redactor: Redactor, redaction: Redaction, tenant: str) -> None:
         self._log = log
-        self._secrets = secrets
-        self._parts: dict[Stream, str] = {}
+        self._redactor = redactor
+        self._redaction = redaction
+        self._tenant = tenant
+        self._streams: dict[Stream, StreamRedactor] = {}
+        self._waiting: deque[tuple[Stream, str]] = deque()
+        self._waiting_size = 0
+        self._left_out = 0
+        self._task: asyncio.Task[None] | None = None
 
     def write(self, stream: Stream, text: str) -> None:
-        text = self._parts.pop(stream, "") + text
-        end = text.rfind("\n") + 1
-        if len(text) - end < LONGEST_PART:
-            text, self._parts[stream] = text[:end], text[end:]
-        if text:
-            self._log.write(stream, redact(text, self._secrets))
+        if self._task is None and self._redaction.may_work_now(len(text)):
+            self._pass_on(stream, self._stream(stream).feed(text))
+            return
+        if self._waiting_size + len(text) > MOST_WAITING:
+            self._left_out += len(text)
+            return
+        self._waiting_size += len(text)
+        self._waiting.extend((stream, text[at : at + LONGEST_PART]) for at in range(0, len(text), LONGEST_PART))
+        if self._task is None:
+            self._task = asyncio.create_task(self._work_off())
 
     async def close(self) -> None:
-        for stream, part in self._parts.items():
-            if part:
-                self._log.write(stream, redact(part, self._secrets))
-        self._parts.clear()
-        await self._log.close()
+        try:
+            if self._task is not None:
+                await self._task
+            for name, stream in self._streams.items():
+                self._pass_on(name, stream.end())
+        finally:
+            self._streams.clear()
+            await self._log.close()
+
+    async def _work_off(self) -> None:
+        try:
+            while self._waiting:
+                name, text = self._waiting[0]
+                shown = await self._redaction.run(self._tenant, len(text), partial(self._stream(name).feed, text))
+                self._waiting.popleft()
+                self._waiting_size -= len(text)
+                self._pass_on(name, shown)
+        finally:
+            self._task = None
+            self._say_left_out()
+
+    def _say_left_out(self) -> None:
+        if self._left_out:
+            count, self._left_out = self._left_out, 0
+            self._log.write("log", f"{count:,} characters were left out: they came faster than secrets can be hidden\n")
+
+    def _stream(self, stream: Stream) -> StreamRedactor:
+        found = self._streams.get(stream)
+        if found is None:
+            found = self._streams[stream] = StreamRedactor(self._redactor)
+        return found
+
+    def _pass_on(self, stream: Stream, text: str) -> None:
+        if text:
+            self._log.write(stream, text)

@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from duetime.domain.commands import Command, Prune, SweepCounters, SweepJobs, SweepLimits
+from duetime.domain.commands import Command, Prune, SweepCounters, SweepJobs, SweepLimits, TrimHistory
 from duetime.domain.errors import DuetimeError
+from duetime.domain.history import to_trim
 from duetime.domain.instants import DAY, HOUR, MINUTE, SECOND
 from duetime.engine.audit_retention import AuditRetention
 from duetime.engine.service import Service
@@ -21,6 +22,9 @@ PAUSE_BETWEEN_PAGES = 50  # ms
 SWEEP_PAGE = 1000
 SWEEP_PAUSE = SECOND
 SWEEP_REST = HOUR
+TRIM_LOOK = 2000  # executions of a tenant at once: dead letters, and open ones, are passed over
+TRIM_TENANTS = 16  # at once
+TRIM_ANEW = HOUR  # what was open when it was passed over is found then
 FIRST_ID = "00000000-0000-0000-0000-000000000000"  # comes before every job's
 IDEMPOTENCY_KEYS_KEPT = DAY
 CIRCUITS_KEPT = DAY  # that nobody calls any more
@@ -48,6 +52,8 @@ class Retention(Service):
         self._audit = audit
         self._swept_up_to = dict(FIRST)  # what was looked at last, of the sweeps that are not through
         self._sweep_at = 0
+        self._trimmed_up_to: dict[str, str] = {}  # by tenant, the execution that was looked at last
+        self._trimming_since = 0
         self.is_clock_right: Callable[[], bool] = always
         self.rests_until = -math.inf  # on the monotonic clock: somebody may want to set the other one first
 
@@ -58,26 +64,41 @@ class Retention(Service):
             return now + MINUTE
         if self._logs is not None and abs(now - self._logs_pruned_at) >= MINUTE:  # each node has its own, or all share
             self._logs_pruned_at = now
-            await self._logs.prune(now - self._age, self._most_log_bytes)
+            await self._logs.prune(now - self._age, self._most_log_bytes, self._store.list_tenants)
         if not self._runs_chores():
             return now + MINUTE
-        too_many = await self._store.count_history() - self._most
-        # Over the size cap, the oldest go whatever their age; a day's work is a few pages a second.
-        before = now if too_many > 0 else now - self._age
-        limit = min(PAGE, too_many) if too_many > 0 else PAGE
         over = now - self._age
         prune = Prune(
-            before, over, now - IDEMPOTENCY_KEYS_KEPT, limit, now - CIRCUITS_KEPT,
+            over, over, now - IDEMPOTENCY_KEYS_KEPT, PAGE, now - CIRCUITS_KEPT,
             nodes_before=over - NODES_KEPT, revoked_before=over,
         )  # fmt: skip
         (pruned,) = await self._store.apply([prune])
         if isinstance(pruned, DuetimeError):
             raise pruned
-        if pruned >= limit:
+        if pruned >= PAGE or await self._trim(now):
             return now + PAUSE_BETWEEN_PAGES
         next_at = await self._sweep(now)
         is_more = self._audit is not None and await self._audit.prune(now)
         return now + PAUSE_BETWEEN_PAGES if is_more else next_at
+
+    async def _trim(self, now: int) -> bool:
+        """Remove a page of what is over the size cap, whatever its age. Returns whether there may be more to remove."""
+        if await self._store.count_history() <= self._most:
+            return False
+        if not now - TRIM_ANEW < self._trimming_since <= now:
+            self._trimmed_up_to, self._trimming_since = {}, now
+        trims = to_trim(await self._store.list_history(), self._most, PAGE)
+        commands = [
+            TrimHistory(tenant, number, self._trimmed_up_to.get(tenant, FIRST_ID), TRIM_LOOK)
+            for tenant, number in trims[:TRIM_TENANTS]
+        ]
+        is_more = False
+        for command, trimmed in zip(commands, await self._store.apply(commands), strict=True):
+            if isinstance(trimmed, DuetimeError):
+                raise trimmed
+            self._trimmed_up_to[command.tenant] = trimmed.last
+            is_more = is_more or trimmed.removed > 0 or not trimmed.is_end
+        return is_more
 
     async def _sweep(self, now: int) -> int:
         """What has no index by age: a page of each table a turn, and a rest when all were looked at."""

@@ -20,7 +20,7 @@ from duetime.domain.fairness import FEW_DUE, crowding
 from duetime.domain.instants import SECOND
 from duetime.domain.plan import GRACE, DueTimer, FirePlan, Place, plan
 from duetime.engine.armed import ARM_AHEAD, Armed, Due
-from duetime.engine.dispatcher import Dispatcher, Target
+from duetime.engine.dispatcher import MOST_WAITS, Dispatcher, Target
 from duetime.engine.ownership import Ownership
 from duetime.engine.pages import Pages
 from duetime.engine.service import Service
@@ -42,6 +42,7 @@ BESIDE_FOR = 2 * SECOND  # how long after others were due beside them pages stay
 CROWDING_FOR = 10 * SECOND
 LOOK_BACK_BESIDE = 5 * SECOND
 MOST_FIRED = 100_000
+MOST_WRITTEN_BESIDE = 2  # pages at once
 ROOM_WAIT_SECONDS = 0.25  # how long a page waits to be born claimed before it is written as QUEUED
 CLOCK_JUMP_SECONDS = 2.0
 
@@ -79,6 +80,7 @@ class Timer(Service):
         self._page = FIRST_PAGE
         self._pages = Pages(PAGE)
         self._writing: deque[_Writing] = deque()
+        self._writing_beside: deque[_Writing] = deque()
         self._looked_back_at = 0
         self._offset = clock.now() / SECOND - clock.monotonic()
 
@@ -110,6 +112,8 @@ class Timer(Service):
         try:
             if self._beside is not None:
                 await self._fire_beside(self._beside)
+                if not await self._await_turn(self._beside):
+                    return 0
             due, is_reading = armed.take(self._clock.now(), self._page_size(now)), armed.read_on(now)
             if due is None and is_reading:
                 await armed.end_reading()
@@ -119,7 +123,8 @@ class Timer(Service):
                 return 0
             if is_reading:
                 return 0
-            await self._written()
+            await self._written(self._writing)
+            await self._written(self._writing_beside)
         except BaseException:
             self._drop()  # what was not written is due still: read it again
             self._page = min(self._page, self._pages.size)
@@ -170,7 +175,28 @@ class Timer(Service):
             if len(self._fired) > MOST_FIRED:
                 self._fired.clear()  # the store refuses them when they come again; this only saves the trouble
             self._fired.update(timer.place for timer in due.timers)
-            await self._fire(due)
+            await self._fire(due, is_beside=True)
+
+    async def _await_turn(self, beside: Armed) -> bool:
+        """Wait until the first reading may write a page. Returns False if others come before that."""
+        # While others are due beside it, it has one page at a time: the store works for them, too.
+        most = 0 if self._is_shared(self._clock.now()) else self._most_writing()
+        while len(self._writing) > most:
+            left = self._seconds_alone(beside)
+            if left <= 0:
+                return False
+            oldest = self._writing[0].task
+            await asyncio.wait({oldest}, timeout=left)
+            if not oldest.done():
+                return False
+            await self._written(self._writing, but=len(self._writing) - 1)
+        return True
+
+    def _seconds_alone(self, beside: Armed) -> float:
+        """Returns how long it is until others are due beside the first reading. What is not read is not due soon."""
+        now = self._clock.now()
+        first_due_at = beside.first_due_at()
+        return (ARM_AHEAD // 2 if first_due_at is None else first_due_at - now) / SECOND
 
     def _without_fired(self, due: Due) -> Due:
         """What was not fired beside it meanwhile."""
@@ -188,14 +214,16 @@ class Timer(Service):
         self._fired.clear()
 
     def _page_size(self, now: int) -> int:
-        is_shared = self._beside is not None and abs(now - self._was_beside_at) < BESIDE_FOR
-        return min(self._page, SHARED_PAGE) if is_shared else self._page
+        return min(self._page, SHARED_PAGE) if self._is_shared(now) else self._page
+
+    def _is_shared(self, now: int) -> bool:
+        return self._beside is not None and abs(now - self._was_beside_at) < BESIDE_FOR
 
     def _drop(self) -> None:
         self._armed.drop()
         self._end_beside()
 
-    async def _fire(self, due: Due) -> None:
+    async def _fire(self, due: Due, is_beside: bool = False) -> None:
         timers, planned = due
         if not timers:
             return
@@ -203,21 +231,27 @@ class Timer(Service):
             targets = [(run.tenant, run.endpoint) for run in planned.runs]
         else:
             targets = [(timer.tenant, endpoint_of(timer.spec, timer.tenant)) for timer in timers]
-        wanted = sum((page.born for page in self._writing), Counter(targets))
-        refused = await self._dispatcher.admit(wanted, ROOM_WAIT_SECONDS)
+        wanted = sum((page.born for page in self._all_writing()), Counter(targets))
+        refused = await self._dispatcher.admit(wanted, self._room_wait())
         if not refused:
-            await self._fire_page(due, claim=True)
+            await self._fire_page(due, True, is_beside)
             return
         # What has no room is written as QUEUED, and claimed later; the others are not to suffer for it.
         left_out = [target in refused for target in targets]
         if all(left_out):
-            await self._fire_page(due, claim=False)
+            await self._fire_page(due, False, is_beside)
             return
         for claim in (True, False):
             if page := [timer for timer, out in zip(timers, left_out, strict=True) if out is not claim]:
-                await self._fire_page(Due(page, None), claim)
+                await self._fire_page(Due(page, None), claim, is_beside)
 
-    async def _fire_page(self, due: Due, claim: bool) -> None:
+    def _room_wait(self) -> float:
+        """Returns how long a page may wait for room: never into an instant at which others are due."""
+        if self._beside is None or not self._is_shared(self._clock.now()):
+            return ROOM_WAIT_SECONDS
+        return min(ROOM_WAIT_SECONDS, max(0.0, self._seconds_alone(self._beside) / MOST_WAITS))
+
+    async def _fire_page(self, due: Due, claim: bool, is_beside: bool) -> None:
         now = self._clock.now()
         page = await self._plan(due, now)
         if len(page.runs) > len(due.timers) and len(page.runs) > self._dispatcher.room():
@@ -229,23 +263,36 @@ class Timer(Service):
         epochs = self._ownership.epochs([move.job_id for move in page.moves])
         command = Fire(self._node, now, claim, tuple(page.moves), tuple(page.runs), tuple(page.skips), epochs)
         born = Counter((run.tenant, run.endpoint) for run in page.runs) if claim else Counter[Target]()
-        self._writing.append(_Writing(asyncio.create_task(self._write(page, command)), born))
-        await self._written(but=1 if self._page >= BURST else 0)
+        writing = self._writing_beside if is_beside else self._writing
+        writing.append(_Writing(asyncio.create_task(self._write(page, command)), born))
+        if is_beside:  # it does not wait for those of the first reading
+            await self._written(writing, but=MOST_WRITTEN_BESIDE)
+            return
+        if self._beside is None:  # else it waits before the next page, and only until others are due
+            await self._written(writing, but=self._most_writing())
         self._page = min(self._page * PAGE_GROWTH, self._pages.size)
 
-    async def _written(self, but: int = 0) -> None:
+    async def _written(self, writing: deque[_Writing], but: int = 0) -> None:
         """Wait until no more than so many pages are being written; all of them, if one fails."""
-        while len(self._writing) > but:
+        while len(writing) > but:
             try:
-                await self._writing.popleft().task
+                await writing.popleft().task
             except BaseException:
-                await asyncio.gather(*(page.task for page in self._writing), return_exceptions=True)
+                await asyncio.gather(*(page.task for page in self._all_writing()), return_exceptions=True)
                 self._writing.clear()
+                self._writing_beside.clear()
                 raise
+
+    def _most_writing(self) -> int:
+        """Returns how many pages may be on their way to the store while the next one is made."""
+        return 1 if self._page >= BURST else 0
+
+    def _all_writing(self) -> tuple[_Writing, ...]:
+        return (*self._writing, *self._writing_beside)
 
     async def stop(self) -> None:
         await super().stop()
-        await asyncio.gather(*(page.task for page in self._writing), return_exceptions=True)
+        await asyncio.gather(*(page.task for page in self._all_writing()), return_exceptions=True)
 
     async def _write(self, page: FirePlan, command: Fire) -> None:
         with self._unanswered.write(), self._pages.writing(len(command.moves)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -13,11 +13,11 @@ import structlog
 from duetime.domain.breaker import explain_refusal
 from duetime.domain.execution import Outcome, Run, conclude, lapse
 from duetime.domain.job import Delivery, JobType
-from duetime.domain.redaction import list_secrets, redact
+from duetime.domain.redaction import Redactor, size_of_secrets
 from duetime.domain.secrets import has_secrets, unseal_payload
 from duetime.domain.states import ErrorType
 from duetime.engine.breaker import Breaker
-from duetime.engine.hiding import HidingLog
+from duetime.engine.hiding import HidingLog, Redaction
 from duetime.engine.recorder import Recorder
 from duetime.ports.clock import Clock
 from duetime.ports.executor import Executor, NotSent, Task, always
@@ -34,7 +34,7 @@ class Worker:
     def __init__(
         self, executor: Executor[Any], recorder: Recorder, clock: Clock, chance: Callable[[], float],
         is_cancelled: Callable[[str], bool], may_send: Callable[[], bool] = always, vault: Vault | None = None,
-        logs: LogStore | None = None, breaker: Breaker | None = None,
+        logs: LogStore | None = None, breaker: Breaker | None = None, redaction: Redaction | None = None,
     ) -> None:  # fmt: skip
         self._executor = executor
         self._recorder = recorder
@@ -45,6 +45,7 @@ class Worker:
         self._vault: Vault = NoVault() if vault is None else vault
         self._logs = logs
         self._breaker = breaker
+        self._redaction = Redaction() if redaction is None else redaction
 
     async def attempt(self, run: Run) -> None:
         """One attempt, within its deadline. Every end of it is recorded; a shutdown gives the run back.
@@ -80,16 +81,19 @@ class Worker:
             circuit = await self._breaker.ask(run)
             if circuit is not None:
                 return Outcome(ErrorType.CIRCUIT_OPEN, explain_refusal(circuit))
-        payload, secrets = run.spec.payload, []
+        payload = run.spec.payload
+        redactor: Redactor | None = None
         printed: LogWriter = NO_LOG
         try:
             if has_secrets(payload):
                 # From here to the end of the attempt the secrets are plain. What comes back is kept without them.
+                size = size_of_secrets(payload)
                 payload = unseal_payload(payload, lambda sealed: self._vault.unseal(run.tenant, run.job_id, sealed))
-                secrets = list_secrets(payload)
+                redactor = await self._redaction.build(run.tenant, size, payload)
             if self._logs is not None and run.spec.type is not JobType.HTTP_REQUEST:  # what came back is its log
                 printed = self._logs.open(run.execution_id, run.attempt, run.tenant)
-                printed = HidingLog(printed, secrets) if secrets else printed
+                if redactor is not None:
+                    printed = HidingLog(printed, redactor, self._redaction, run.tenant)
             task = Task(
                 run.execution_id, run.job_id, run.tenant, run.scheduled_at, run.attempt, run.token, run.trigger,
                 run.spec.timeout_seconds, payload, self._may_send, printed,
@@ -101,17 +105,19 @@ class Worker:
         except SealBroken as error:
             return Outcome(ErrorType.INTERNAL_ERROR, f"{error}. Nothing was sent.")
         except Exception as error:  # noqa: BLE001 (it is an end of the attempt like any other, and logged)
-            shown = redact(traceback.format_exc(), secrets)  # an error may quote what it stumbled over
+            # An error may quote what it stumbled over.
+            shown = await self._redaction.redact(run.tenant, redactor, traceback.format_exc())
             log.error("an executor failed", execution_id=run.execution_id, exception=shown)
             outcome = Outcome(ErrorType.INTERNAL_ERROR, f"the executor failed: {type(error).__name__}: {error}")
         finally:
             if printed is not NO_LOG:
                 await printed.close()
-        return _redacted(outcome, secrets) if secrets else outcome
+        return outcome if redactor is None else await self._redacted(run.tenant, outcome, redactor)
 
-
-def _redacted(outcome: Outcome, secrets: Sequence[str]) -> Outcome:
-    response, message = outcome.response, outcome.error_message
-    return msgspec.structs.replace(
-        outcome, response=response and redact(response, secrets), error_message=message and redact(message, secrets)
-    )
+    async def _redacted(self, tenant: str, outcome: Outcome, redactor: Redactor) -> Outcome:
+        response, message = outcome.response, outcome.error_message
+        if response:
+            response = await self._redaction.redact(tenant, redactor, response)
+        if message:
+            message = await self._redaction.redact(tenant, redactor, message)
+        return msgspec.structs.replace(outcome, response=response, error_message=message)

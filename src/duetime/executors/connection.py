@@ -1,9 +1,10 @@
 """One connection to a target: HTTP/1.1, one exchange at a time, everything bounded.
 
-llhttp (httptools) reads the answer; this file decides how much of it to take. A head past 64 kB ends the
-exchange, a body past 64 kB ends it with what came so far, and in both cases the connection is cut, not
-drained. Bodies are never decompressed: a gzip bomb stays as small as it came. Cancelling `exchange` cuts the
-connection before the cancellation goes on.
+llhttp (httptools) reads the answer; this file decides how much of it to take. Every byte of an exchange is counted.
+What is not body (interim answers, the head, chunk sizes and extensions, trailers) ends the exchange past 64 kB, or when
+it comes in too many parts. A body past 64 kB ends it with what came so far. In all cases the connection is cut, not
+drained. Trailers are ignored. Bodies are never decompressed: a gzip bomb stays as small as it came. Cancelling
+`exchange` cuts the connection before the cancellation goes on.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from typing import cast
 
 import httptools
 
+from duetime.domain.wire import MAX_FRAMING_BYTES, MAX_PARTS, PIECE_BYTES, TINY_BYTES, framing_after
 from duetime.ports.executor import NotSent, always
 
-MAX_HEAD_BYTES = 65_536
 MAX_BODY_BYTES = 65_536
 _TICK = 0.002  # seconds: what a loop's timers are exact to
-_GIANT_HEAD = f"sent more than {MAX_HEAD_BYTES // 1024} kB of headers"
+_GIANT_HEAD = f"sent more than {MAX_FRAMING_BYTES // 1024} kB of headers"
+_MANY_PARTS = f"sent more than {MAX_PARTS} headers, interim answers and tiny chunks"
+_MUCH_FRAMING = f"sent {MAX_FRAMING_BYTES // 1024} kB of chunk sizes or trailers more than its body is worth"
 
 
 class ConnectionLost(Exception):
@@ -34,18 +37,26 @@ class BadAnswer(Exception):
     """What came back is no HTTP answer that can be used. The message completes “<host> …”."""
 
 
+class _Enough(Exception):
+    """Stops the parser inside a callback: the exchange has ended."""
+
+
 class Connection(asyncio.Protocol):
     """After `exchange`, `status`, `body` and `retry_after` are the answer; `reusable`: keep it for the next."""
 
     __slots__ = (
+        "_body_bytes",
         "_deadline",
         "_framed",
+        "_framing",
         "_head_bytes",
         "_head_done",
         "_head_only",
         "_keep_alive",
         "_loop",
         "_parser",
+        "_parts",
+        "_pieces",
         "_received",
         "_timer",
         "_transport",
@@ -74,6 +85,7 @@ class Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._head_only = False
+        self._pieces: list[bytes] = []  # of the body
 
     async def exchange(
         self, request: bytes, deadline: float, *, head_only: bool = False, may_send: Callable[[], bool] = always
@@ -90,7 +102,8 @@ class Connection(asyncio.Protocol):
         self.retry_after = None
         self.reusable = False
         self._head_only = head_only
-        self._head_bytes = self._received = 0
+        self._framing = self._head_bytes = self._received = self._body_bytes = self._parts = 0
+        self._pieces = []
         self._head_done = self._framed = self._keep_alive = False
         self._waiter = self._loop.create_future()
         self._expire_at(deadline)
@@ -146,6 +159,7 @@ class Connection(asyncio.Protocol):
     def _finish(self, *, reusable: bool) -> None:
         if self._waiter is not None and not self._waiter.done():
             self.reusable = reusable
+            self.body = b"".join(self._pieces)[:MAX_BODY_BYTES]
             self._waiter.set_result(None)
 
     # asyncio.Protocol
@@ -171,15 +185,26 @@ class Connection(asyncio.Protocol):
         if self._waiter is None or self._waiter.done():
             self.abort()  # an answer that nobody asked for must not become the next one's
             return
-        if not self._head_done:
-            self._received += len(data)
+        if len(data) <= PIECE_BYTES:
+            self._parse(data)
+            return
+        whole = memoryview(data)
+        for start in range(0, len(data), PIECE_BYTES):
+            self._parse(whole[start : start + PIECE_BYTES])
+            if self._waiter.done():
+                return
+
+    def _parse(self, data: bytes | memoryview) -> None:
+        size, body = len(data), self._body_bytes
+        self._received += size
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._fail(BadAnswer("did not answer in HTTP/1.1"))
             return
-        if not self._head_done and self._received > MAX_HEAD_BYTES:
-            self._fail(BadAnswer(_GIANT_HEAD))
+        self._framing = framing_after(self._framing, size, self._body_bytes - body)
+        if self._framing > MAX_FRAMING_BYTES:
+            self._fail(BadAnswer(_MUCH_FRAMING if self._head_done else _GIANT_HEAD))
 
     # httptools
 
@@ -188,9 +213,17 @@ class Connection(asyncio.Protocol):
             # A second answer in the same packet: stop the parser before it writes over the first.
             raise BadAnswer("sent an answer that nobody asked for")
 
+    def _count_part(self) -> None:
+        """Stops the parser at once when there are too many: each costs as much as some hundred bytes of a body."""
+        self._parts += 1
+        if self._parts > MAX_PARTS:
+            self._fail(BadAnswer(_MANY_PARTS))
+            raise _Enough
+
     def on_header(self, name: bytes, value: bytes) -> None:
+        self._count_part()
         self._head_bytes += len(name) + len(value)
-        if len(name) in (11, 14, 17):
+        if len(name) in (11, 14, 17) and not self._head_done:  # else a trailer
             lower = name.lower()
             if lower in (b"content-length", b"transfer-encoding"):
                 self._framed = True
@@ -200,21 +233,25 @@ class Connection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         self.status = self._parser.get_status_code()
         if self.status < 200:
+            self._count_part()
             self.retry_after = None  # 1xx: the answer is yet to come
             return
         self._head_done = True
         self._keep_alive = self._parser.should_keep_alive()
-        if self._head_bytes > MAX_HEAD_BYTES:
+        if self._head_bytes > MAX_FRAMING_BYTES:  # it came whole, maybe with all of its body
             self._fail(BadAnswer(_GIANT_HEAD))
         elif self._head_only:
             # llhttp would wait for the body that Content-Length announces and HEAD never sends.
             self._finish(reusable=False)
 
     def on_body(self, chunk: bytes) -> None:
-        if len(self.body) < MAX_BODY_BYTES:
-            self.body = (self.body + chunk if self.body else chunk)[:MAX_BODY_BYTES]
-            if len(self.body) >= MAX_BODY_BYTES:
-                self._finish(reusable=False)
+        if len(chunk) < TINY_BYTES:
+            self._count_part()
+        self._body_bytes += len(chunk)
+        self._pieces.append(chunk)
+        if self._body_bytes >= MAX_BODY_BYTES:
+            self._finish(reusable=False)
+            raise _Enough  # the rest of what came is not even parsed
 
     def on_message_complete(self) -> None:
         if self._head_done:

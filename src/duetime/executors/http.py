@@ -19,7 +19,7 @@ from duetime.domain.payloads import HttpRequest
 from duetime.executors.answer import kept_text, retry_after_seconds
 from duetime.executors.connection import BadAnswer, Connection, ConnectionLost
 from duetime.executors.guard import DEFAULT_PORTS, AllowedNetworks, BlockedTarget, Guard, Ports, Target
-from duetime.executors.headers import attempt_headers, check_headers, encode_body, job_headers, signing_keys
+from duetime.executors.headers import attempt_headers, check_headers, encode_body, job_headers
 from duetime.executors.pool import ConnectionPool
 from duetime.executors.resolver import DnsError, Lookup, Resolver, SystemLookup
 from duetime.ports.executor import Outcome, Task
@@ -32,9 +32,9 @@ class HttpExecutor:
     """Carries out `http_request` jobs.
 
     `allow`: networks that jobs may call beside public addresses, or True for all of them. `ports`: ranges
-    that jobs may call. `signing_secrets`: several while keys rotate, none to send unsigned. `clock`: wall
-    seconds. `lookup`: name to addresses, the system's unless given. `tls`: the trust of the machine unless
-    given.
+    that jobs may call. `keys_of`: the keys that sign the requests of a tenant, several while keys rotate,
+    none to send unsigned; asked for each attempt. `clock`: wall seconds. `lookup`: name to addresses, the
+    system's unless given. `tls`: the trust of the machine unless given.
     """
 
     def __init__(
@@ -42,13 +42,13 @@ class HttpExecutor:
         *,
         allow: AllowedNetworks = (),
         ports: Ports = DEFAULT_PORTS,
-        signing_secrets: Sequence[str] = (),
+        keys_of: Callable[[str], Sequence[bytes]] = lambda tenant: (),
         clock: Callable[[], float] = time.time,
         lookup: Lookup | None = None,
         tls: ssl.SSLContext | None = None,
         dns_ttl_seconds: float = 15.0,
     ) -> None:
-        self._keys = signing_keys(signing_secrets)
+        self._keys_of = keys_of
         self._clock = clock
         self._guard = Guard(allow, ports)
         self._lookup = lookup or SystemLookup()
@@ -91,7 +91,7 @@ class HttpExecutor:
         head = (
             f"{payload.method} {target.path} HTTP/1.1\r\nHost: {target.authority}\r\n"
             f"{job_headers(payload.headers, content_type)}{length}"
-            f"{attempt_headers(task, int(self._clock()), body, self._keys)}\r\n"
+            f"{attempt_headers(task, int(self._clock()), body, self._keys_of(task.tenant))}\r\n"
         )
         return head.encode("latin-1") + body
 

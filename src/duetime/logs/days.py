@@ -1,21 +1,28 @@
-"""Logs by the day that their executions were scheduled for: what is too old goes by the day, what is too much oldest
-first.
+"""Logs by the day that their executions were scheduled for: too old ones go by the day, what is too much by tenant.
+
+Over the limit the tenants with the most lose their oldest logs, until all fit (`domain.history.excess`). Logs whose
+execution the ledger no longer has go before that: nobody can read them.
 
 What a day holds is known without looking at each of its logs every time: our own writes are added as they happen, those
-of other nodes are found by looking again now and then.
+of other nodes are found by looking again now and then. A log's name does not say whose it is; the ledger is asked, and
+only while there is too much.
 """
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
 
+from duetime.domain.history import NOBODY, excess
 from duetime.domain.ids import instant_of
 from duetime.domain.instants import DAY, format_instant
 from duetime.ports.clock import Clock
+from duetime.ports.logs import TenantsOf
 
 LOOK_SECONDS = 600.0  # at days that are still written to
 LOOK_SELDOM_SECONDS = 6 * 3600.0  # at days that are over
+ASKED_AT_ONCE = 1000  # executions, whose tenants the ledger is asked for
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
@@ -32,11 +39,6 @@ def is_day(name: str) -> bool:
     return _DAY.fullmatch(name) is not None
 
 
-class Removed(NamedTuple):
-    logs: int
-    bytes: int
-
-
 class Shelf(Protocol):
     """Where the days lie."""
 
@@ -46,21 +48,31 @@ class Shelf(Protocol):
     async def measure(self, day: str) -> int:
         """The bytes that it takes there."""
 
-    async def remove_oldest(self, day: str, at_least: int | None) -> Removed:
-        """Logs of this day, oldest first, until so many bytes are gone; all if None."""
+    async def list_logs(self, day: str) -> list[tuple[str, int]]:
+        """(execution id, bytes) of its logs, oldest first."""
+
+    async def remove_logs(self, day: str, execution_ids: Sequence[str]) -> None:
+        """These logs of this day."""
+
+    async def remove_day(self, day: str) -> int:
+        """All logs of this day. Returns how many there were."""
 
 
 class Totals:
-    """Bytes by day, as far as they are known."""
+    """Bytes by day, as far as they are known, and by tenant where that was asked for."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._known: dict[str, tuple[int, float]] = {}  # bytes, and when they were measured
+        self._by_tenant: dict[str, dict[str, int]] = {}  # by day
 
-    def add(self, day: str, count: int) -> None:
+    def add(self, day: str, count: int, tenant: str = NOBODY) -> None:
         if day in self._known:
             held, measured_at = self._known[day]
             self._known[day] = (max(0, held + count), measured_at)
+        if day in self._by_tenant:
+            tenants = self._by_tenant[day]
+            tenants[tenant] = max(0, tenants.get(tenant, 0) + count)
 
     async def of(self, day: str, shelf: Shelf) -> int:
         now = self._clock.monotonic()
@@ -69,28 +81,81 @@ class Totals:
         if day not in self._known or now - measured_at > (LOOK_SECONDS if recent else LOOK_SELDOM_SECONDS):
             held = await shelf.measure(day)
             self._known[day] = (held, now)
+            self._by_tenant.pop(day, None)
         return held
+
+    async def by_tenant(self, day: str, shelf: Shelf, tenants_of: TenantsOf) -> Mapping[str, int]:
+        if day not in self._by_tenant:
+            found: dict[str, int] = {}
+            for page in _pages(await shelf.list_logs(day)):
+                owners = await tenants_of([execution_id for execution_id, _ in page])
+                for execution_id, size in page:
+                    tenant = owners.get(execution_id, NOBODY)
+                    found[tenant] = found.get(tenant, 0) + size
+            self._by_tenant[day] = found
+        return self._by_tenant[day]
 
     def forget(self, day: str) -> None:
         self._known.pop(day, None)
+        self._by_tenant.pop(day, None)
 
 
-async def prune_days(shelf: Shelf, totals: Totals, before: int, most_bytes: int) -> int:
-    """Remove what lies before the day of that instant, then the oldest of what is too much. Answers how many went."""
+async def prune_days(
+    shelf: Shelf, totals: Totals, before: int, most_bytes: int, tenants_of: TenantsOf | None = None
+) -> int:
+    """Remove what lies before the day of that instant, then what is too much. Returns how many logs went.
+
+    `tenants_of` tells whose executions are whose; without it, the oldest logs go first.
+    """
     days = sorted(await shelf.list_days())
     first_kept = day_at(max(0, before))
     gone = 0
     for day in [day for day in days if day < first_kept]:
-        gone += (await shelf.remove_oldest(day, None)).logs
+        gone += await shelf.remove_day(day)
         totals.forget(day)
     days = [day for day in days if day >= first_kept]
     total = 0
     for day in days:
         total += await totals.of(day, shelf)
-    for day in days:
-        if total <= most_bytes:
-            break
-        removed = await shelf.remove_oldest(day, total - most_bytes)
-        totals.add(day, -removed.bytes)
-        gone, total = gone + removed.logs, total - removed.bytes
+    if total > most_bytes:
+        gone += await _prune_shares(shelf, totals, days, most_bytes, tenants_of or _of_nobody)
     return gone
+
+
+async def _prune_shares(
+    shelf: Shelf, totals: Totals, days: Sequence[str], most_bytes: int, tenants_of: TenantsOf
+) -> int:
+    held: dict[str, int] = {}
+    for day in days:
+        for tenant, size in (await totals.by_tenant(day, shelf, tenants_of)).items():
+            held[tenant] = held.get(tenant, 0) + size
+    too_much = excess(held, most_bytes)
+    gone = 0
+    for day in days:
+        tenants = await totals.by_tenant(day, shelf, tenants_of)
+        if not any(too_much.get(tenant, 0) > 0 for tenant in tenants):
+            continue
+        for page in _pages(await shelf.list_logs(day)):
+            owners = await tenants_of([execution_id for execution_id, _ in page])
+            removed: list[str] = []
+            for execution_id, size in page:
+                tenant = owners.get(execution_id, NOBODY)
+                if too_much.get(tenant, 0) > 0:
+                    removed.append(execution_id)
+                    too_much[tenant] -= size
+                    totals.add(day, -size, tenant)
+            if removed:
+                await shelf.remove_logs(day, removed)
+                gone += len(removed)
+            if not any(too_much.get(tenant, 0) > 0 for tenant in tenants):
+                break
+    return gone
+
+
+async def _of_nobody(execution_ids: Sequence[str]) -> Mapping[str, str]:
+    return {}
+
+
+def _pages(logs: Sequence[tuple[str, int]]) -> Iterator[Sequence[tuple[str, int]]]:
+    for start in range(0, len(logs), ASKED_AT_ONCE):
+        yield logs[start : start + ASKED_AT_ONCE]

@@ -15,6 +15,7 @@ import msgspec
 from duetime.logs.lines import LONGEST_LINE_BYTES, size_of
 from duetime.logs.memory import PAGE_BYTES
 from duetime.ports.logs import Line
+from duetime.private_files import make_folder
 
 OWNER_ONLY = 0o600
 BLOCK_BYTES = 64 * 1024
@@ -59,7 +60,7 @@ def _open(path: str) -> int:
     try:
         return os.open(path, flags, OWNER_ONLY)
     except FileNotFoundError:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        make_folder(os.path.dirname(path))
         return os.open(path, flags, OWNER_ONLY)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -20,13 +20,14 @@ from typing import NamedTuple, TypeVar
 import structlog
 
 from duetime.domain.errors import Overloaded
-from duetime.logs.days import Removed, Totals, day_of, is_day, prune_days
+from duetime.logs.days import Totals, day_of, is_day, prune_days
 from duetime.logs.file import Appended, Measured, append, measure, scan
 from duetime.logs.lines import size_of
 from duetime.logs.memory import Memory, Writer, first_page, follows_on, joined
 from duetime.logs.outage import Outage
 from duetime.ports.clock import Clock
-from duetime.ports.logs import Line, LogsUnusable, LogWriter
+from duetime.ports.logs import Line, LogsUnusable, LogWriter, TenantsOf
+from duetime.private_files import make_folder
 
 FLUSH_SECONDS = 0.05
 TURN_BYTES = 1024 * 1024  # of one tenant in one flush
@@ -163,8 +164,8 @@ class FolderLogs:
         for execution_id, count in zip(execution_ids, removed, strict=True):
             self._totals.add(day_of(execution_id), -count)
 
-    async def prune(self, before: int, most_bytes: int) -> int:
-        return await prune_days(self, self._totals, before, most_bytes)
+    async def prune(self, before: int, most_bytes: int, tenants_of: TenantsOf | None = None) -> int:
+        return await prune_days(self, self._totals, before, most_bytes, tenants_of)
 
     async def list_days(self) -> list[str]:
         return await self._in_thread("", lambda: [name for name in os.listdir(self._path) if is_day(name)])
@@ -172,8 +173,17 @@ class FolderLogs:
     async def measure(self, day: str) -> int:
         return await self._in_thread("", lambda: sum(size for _, size in _list_files(self._folder(day))))
 
-    async def remove_oldest(self, day: str, at_least: int | None) -> Removed:
-        return await self._in_thread("", lambda: _remove_oldest(self._folder(day), at_least))
+    async def list_logs(self, day: str) -> list[tuple[str, int]]:
+        files = await self._in_thread("", lambda: _list_files(self._folder(day)))
+        return [(name.removesuffix(SUFFIX), size) for name, size in files]
+
+    async def remove_logs(self, day: str, execution_ids: Sequence[str]) -> None:
+        names = [execution_id + SUFFIX for execution_id in execution_ids]
+        await self._in_thread("", lambda: _remove_files(self._folder(day), names))
+
+    async def remove_day(self, day: str) -> int:
+        folder = self._folder(day)
+        return await self._in_thread("", lambda: _remove_files(folder, [name for name, _ in _list_files(folder)]))
 
     # Writing
 
@@ -238,7 +248,7 @@ class FolderLogs:
         if not batch.settled and result.numbered is not None:
             writer.settle(result.numbered)
         writer.keep(result.lines)
-        self._totals.add(day_of(writer.execution_id), result.bytes)
+        self._totals.add(day_of(writer.execution_id), result.bytes, writer.tenant)
         self._failed.discard(writer)
         if writer.kept < len(writer.lines):
             self._dirty[writer] = None  # behind those that had no turn
@@ -310,7 +320,7 @@ def _remember(known: OrderedDict[K, T], key: K, value: T) -> None:
 
 
 def _check(path: str) -> None:
-    os.makedirs(path, exist_ok=True)
+    make_folder(path)
     probe = os.path.join(path, f".probe-{os.getpid()}")
     os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
     os.unlink(probe)
@@ -345,13 +355,10 @@ def _list_files(folder: str) -> list[tuple[str, int]]:
     return sorted(found)
 
 
-def _remove_oldest(folder: str, at_least: int | None) -> Removed:
-    logs, count = 0, 0
-    for name, size in _list_files(folder):
-        if at_least is not None and count >= at_least:
-            return Removed(logs, count)
+def _remove_files(folder: str, names: Sequence[str]) -> int:
+    """Returns how many. The folder goes with its last file."""
+    for name in names:
         _unlink(os.path.join(folder, name))
-        logs, count = logs + 1, count + size
-    with suppress(OSError):  # somebody began another log in it
+    with suppress(OSError):  # there are others in it
         os.rmdir(folder)
-    return Removed(logs, count)
+    return len(names)

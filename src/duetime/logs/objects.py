@@ -29,14 +29,14 @@ from duetime.logs.chunks import (
     folder_of,
     parse_chunk,
 )
-from duetime.logs.days import Removed, Totals, day_of, is_day, prune_days
+from duetime.logs.days import Totals, day_of, is_day, prune_days
 from duetime.logs.lines import size_of
 from duetime.logs.memory import PAGE_BYTES, Memory, Writer, first_page, follows_on, joined
 from duetime.logs.outage import Outage, why
 from duetime.logs.upload import Upload
 from duetime.places import Places
 from duetime.ports.clock import Clock
-from duetime.ports.logs import Line, LogsUnusable, LogWriter
+from duetime.ports.logs import Line, LogsUnusable, LogWriter, TenantsOf
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -176,8 +176,8 @@ class ObjectLogs:
     async def remove(self, execution_ids: Collection[str]) -> None:
         await asyncio.gather(*(self._remove(execution_id) for execution_id in execution_ids))
 
-    async def prune(self, before: int, most_bytes: int) -> int:
-        return await prune_days(self, self._totals, before, most_bytes)
+    async def prune(self, before: int, most_bytes: int, tenants_of: TenantsOf | None = None) -> int:
+        return await prune_days(self, self._totals, before, most_bytes, tenants_of)
 
     # What prune_days asks
 
@@ -192,19 +192,22 @@ class ObjectLogs:
             count += sum(found["size"] for found in objects)
         return count
 
-    async def remove_oldest(self, day: str, at_least: int | None) -> Removed:
+    async def list_logs(self, day: str) -> list[tuple[str, int]]:
         sizes: dict[str, int] = {}  # by execution: names of chunks would be too many for memory
         async for objects in self._list(day):
             for found in objects:
                 execution_id = found["path"].split("/")[1]
                 sizes[execution_id] = sizes.get(execution_id, 0) + found["size"]
-        logs, count = 0, 0
-        for execution_id, size in sorted(sizes.items()):
-            if at_least is not None and count >= at_least:
-                break
+        return sorted(sizes.items())
+
+    async def remove_logs(self, day: str, execution_ids: Sequence[str]) -> None:
+        for execution_id in execution_ids:
             await self._delete_below(f"{day}/{execution_id}")
-            logs, count = logs + 1, count + size
-        return Removed(logs, count)
+
+    async def remove_day(self, day: str) -> int:
+        logs = [execution_id for execution_id, _ in await self.list_logs(day)]
+        await self.remove_logs(day, logs)
+        return len(logs)
 
     # What an upload asks
 
@@ -225,7 +228,7 @@ class ObjectLogs:
             self._outage.begin(error)
             return False
         self._outage.end()
-        self._totals.add(day_of(execution_id), len(data))
+        self._totals.add(day_of(execution_id), len(data), tenant)
         return True
 
     async def _upload(self, upload: Upload, writer: Writer) -> None:

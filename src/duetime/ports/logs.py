@@ -7,12 +7,16 @@ stops a run, and says so in the log itself, or in ours.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Literal, Protocol
 
 import msgspec
 
 Stream = Literal["stdout", "stderr", "log"]  # log: said through Duetime, by a function or by Duetime itself
+
+
+# The tenants of executions, by id; one that the ledger does not have is left out.
+TenantsOf = Callable[[Sequence[str]], Awaitable[Mapping[str, str]]]
 
 
 class Line(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -74,9 +78,11 @@ class LogStore(Protocol):
     async def remove(self, execution_ids: Collection[str]) -> None:
         """Forget these logs, of executions that have ended. One that is not there is no error."""
 
-    async def prune(self, before: int, most_bytes: int) -> int:
-        """Remove logs of executions scheduled before this instant, and the oldest while all hold more than that.
+    async def prune(self, before: int, most_bytes: int, tenants_of: TenantsOf | None = None) -> int:
+        """Remove logs of executions scheduled before this instant, and some more while all hold more than that.
 
+        The tenants with the most lose their oldest logs, and keep as much as each of the others at least. Without
+        `tenants_of` the oldest logs go, whoever they belong to.
         A store that keeps days apart may leave the day that the instant lies in. Answers how many went.
         """
 

@@ -18,10 +18,12 @@ from duetime.domain.breaker import Circuit, CircuitChanges
 from duetime.domain.capacity import Load
 from duetime.domain.commands import Command
 from duetime.domain.execution import Run
+from duetime.domain.history import Held
 from duetime.domain.identity import Role, Tier
 from duetime.domain.job import JobSpec, JobStatus
 from duetime.domain.lease import Writes
 from duetime.domain.plan import DueTimer, Place
+from duetime.domain.signing import SigningState
 from duetime.domain.states import ErrorType, State, Trigger
 
 
@@ -138,7 +140,11 @@ class LinkRecord(msgspec.Struct, frozen=True, array_like=True):
 
     key: str  # of the other
     is_done: bool  # that one has ended, since this job last started, in the way that it waits for
-    is_there: bool  # there is a job with this key
+    owner: str | None  # of the job with this key; None: there is none
+
+    @property
+    def is_there(self) -> bool:
+        return self.owner is not None
 
 
 class KeyRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -280,11 +286,11 @@ class Store(Protocol):
     async def get_worker(self, worker_id: int) -> WorkerRecord | None:
         """None if it has ended."""
 
-    async def list_runs_of(self, worker_id: int, execution_ids: Sequence[str]) -> list[Run]:
-        """Those of the executions that it (a worker, or a node) runs now."""
+    async def list_runs_of(self, node: int, execution_ids: Sequence[str], tenant: str | None = None) -> list[Run]:
+        """Those of the executions that a node runs now; or of one tenant only, for a worker of that tenant."""
 
-    async def list_claims(self, worker_id: int, limit: int) -> list[tuple[str, int, int, bool]]:
-        """What a worker runs: execution id, attempt and token of each claim, and whether it was asked to stop."""
+    async def list_claims(self, worker_id: int, tenant: str, limit: int) -> list[tuple[str, int, int, bool]]:
+        """What a worker of that tenant runs: execution id, attempt, token, and whether it was asked to stop."""
 
     async def list_node_claims(self, node: int, limit: int) -> list[tuple[str, int]]:
         """What a node runs: execution ids and tokens. It may take a while: it is for a look now and then."""
@@ -307,6 +313,12 @@ class Store(Protocol):
 
     async def count_history(self) -> int:
         """All executions there are, of all tenants."""
+
+    async def list_history(self) -> list[Held]:
+        """How many executions each tenant has, of tenants that have any."""
+
+    async def list_tenants(self, execution_ids: Sequence[str]) -> dict[str, str]:
+        """The tenants of these executions, by id. One that is not in the ledger is left out."""
 
     async def newest_at(self) -> int | None:
         """The newest instant that the ledger has seen: of a node's start, or of an execution. None if there is none."""
@@ -355,6 +367,9 @@ class Store(Protocol):
 
     async def list_keys(self, tenant: str, limit: int) -> list[KeyRecord]:
         """Latest first."""
+
+    async def list_signing_states(self, tenant: str | None, since: int, after: str, limit: int) -> list[SigningState]:
+        """Of a tenant, or of all, that rotated their signing key at `since` or later; by tenant, from `after` on."""
 
     async def list_subscriptions(self, tenant: str | None, limit: int) -> list[SubscriptionRecord]:
         """Of a tenant, or of all; oldest first."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from duetime.domain.capacity import Capacity, Load
+from duetime.domain.errors import DuetimeError, InsufficientStorage, QuotaExceeded
 from duetime.domain.instants import SECOND
 
 
@@ -32,6 +33,15 @@ class Metrics:
         )
         for reason in ("memory", "job_count"):
             self.rejections.labels(reason)
+        self._refused_notifications = Counter(
+            "duetime_notifications_refused", "notifications that could not be stored", ["reason"], registry=registry
+        )
+        for reason in ("memory", "job_count", "quota", "other"):
+            self._refused_notifications.labels(reason)
+
+    def note_refused_notification(self, error: DuetimeError) -> None:
+        other = "quota" if isinstance(error, QuotaExceeded) else "other"
+        self._refused_notifications.labels(error.kind if isinstance(error, InsufficientStorage) else other).inc()
 
     def render(self, load: Load, capacity: Capacity, clock_offset: int | None = None) -> bytes:
         """`clock_offset` in ms."""

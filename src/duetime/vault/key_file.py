@@ -16,6 +16,7 @@ from pathlib import Path
 import structlog
 
 from duetime.ports.vault import KeysUnusable
+from duetime.private_files import make_file, make_folder
 from duetime.vault.keys import Key, make_key, parse_keys
 
 FILE_NAME = "encryption.keys"
@@ -100,7 +101,7 @@ class KeyFile:
 
     def _create(self) -> None:
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path.parent)
             draft = self._draft([make_key()])
             try:
                 _link(draft, self.path)
@@ -132,6 +133,7 @@ class KeyFile:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Nobody else rotates meanwhile: of two new keys, one would be lost. Raises KeysUnusable."""
+        make_file(self.path.with_name(LOCK_NAME))
         with open(self.path.with_name(LOCK_NAME), "a") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,6 +1,8 @@
-"""Logs that go: by name, by age, and by size; whole days first, and the oldest first."""
+"""Logs that go: by name, by age, and by size; whole days first, then the oldest of the tenant with the most."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from duetime.domain.instants import DAY, HOUR
 from duetime.ports.logs import LogStore
@@ -10,9 +12,9 @@ from samples import NOW, new_id
 PLENTY = 1 << 40
 
 
-async def write(logs: LogStore, at: int, text: str = "one\n") -> str:
+async def write(logs: LogStore, at: int, text: str = "one\n", tenant: str = "") -> str:
     execution = new_id(at)
-    writer = logs.open(execution, 1)
+    writer = logs.open(execution, 1, tenant)
     writer.write("stdout", text)
     await writer.close()
     return execution
@@ -63,6 +65,64 @@ async def test_the_oldest_are_pruned_while_all_take_too_much(logs: LogStore):
     await logs.remove(executions[5:7])
     assert await logs.prune(NOW, 6000) == 0
     assert await logs.prune(NOW, 0) == 1
+
+
+class Ledger:
+    """Knows whose executions are whose, and counts how many it was asked for."""
+
+    def __init__(self) -> None:
+        self.owners: dict[str, str] = {}
+        self.asked = 0
+
+    async def tenants_of(self, execution_ids: Sequence[str]) -> dict[str, str]:
+        self.asked += len(execution_ids)
+        return {one: self.owners[one] for one in execution_ids if one in self.owners}
+
+
+async def test_the_tenant_with_the_most_loses_its_oldest_logs_and_the_others_lose_none(logs: LogStore):
+    ledger, text = Ledger(), "x" * 999 + "\n"
+    quiet = [await write(logs, NOW + HOUR, text, "quiet"), await write(logs, NOW + DAY, text, "quiet")]
+    loud = [await write(logs, NOW + 2 * HOUR + n * DAY, text, "loud") for n in (0, 0, 0, 1, 1, 1)]
+    ledger.owners = {**dict.fromkeys(quiet, "quiet"), **dict.fromkeys(loud, "loud")}
+    room = await logs.size(quiet[0]) * 6 + 600  # some more is kept of each log than its text
+    assert await logs.prune(NOW, room, ledger.tenants_of) in (2, 3)
+    assert await kept(logs, *quiet) == [True, True]
+    left = await kept(logs, *loud)
+    assert left in ([False] * 2 + [True] * 4, [False] * 3 + [True] * 3)
+    assert await logs.prune(NOW, room, ledger.tenants_of) == 0
+
+
+async def test_what_two_tenants_write_later_is_counted_as_theirs(logs: LogStore):
+    ledger, text = Ledger(), "x" * 4999 + "\n"
+
+    async def more(tenant: str, at: int) -> str:
+        execution = await write(logs, at, text, tenant)
+        ledger.owners[execution] = tenant
+        return execution
+
+    first = [await more("a", NOW + HOUR), await more("b", NOW + HOUR)]
+    assert await logs.prune(NOW, 7000, ledger.tenants_of) == 2, "both have more than half of it"
+    assert await kept(logs, *first) == [False, False]
+    quiet = await more("a", NOW + 2 * HOUR)
+    loud = [await more("b", NOW + (3 + n) * HOUR) for n in range(4)]
+    assert await logs.prune(NOW, 12_000, ledger.tenants_of) == 3
+    assert await kept(logs, quiet, *loud) == [True, False, False, False, True]
+
+
+async def test_logs_of_executions_that_the_ledger_no_longer_has_go_first(logs: LogStore):
+    ledger, text = Ledger(), "x" * 4999 + "\n"
+    known = [await write(logs, NOW + HOUR, text, "a") for _ in range(3)]
+    gone = [await write(logs, NOW + DAY, text, "a") for _ in range(2)]
+    ledger.owners = dict.fromkeys(known, "a")
+    assert await logs.prune(NOW, 16_500, ledger.tenants_of) == 2
+    assert await kept(logs, *known, *gone) == [True, True, True, False, False]
+
+
+async def test_the_ledger_is_not_asked_while_there_is_room(logs: LogStore):
+    ledger = Ledger()
+    await write(logs, NOW + HOUR, tenant="a")
+    assert await logs.prune(NOW, PLENTY, ledger.tenants_of) == 0
+    assert ledger.asked == 0
 
 
 async def test_pruning_nothing_takes_nothing(logs: LogStore):

@@ -14,11 +14,10 @@ import pytest
 from duetime.domain.capacity import UNBOUNDED, Capacity
 from duetime.domain.commands import StartNode
 from duetime.ports.store import Store
-from duetime.store.postgres import PostgresStore
 from duetime.store.sqlite import SqliteStore
 from duetime.store.sqlite.connection import FILE_NAME
 from samples import NOW, one
-from store.postgres_server import connected, emptied_database
+from store.postgres_server import connected, emptied_database, patient_store
 
 DATABASE = "DUETIME_TEST_DATABASE"  # where a test's child process finds the test's database
 
@@ -29,7 +28,7 @@ class MakeStore(Protocol):
 
 FACTORIES: dict[str, Callable[[Path, Capacity], Store]] = {
     "sqlite": lambda folder, capacity: SqliteStore(folder / "data", capacity),
-    "postgres": lambda folder, capacity: PostgresStore(os.environ[DATABASE], capacity=capacity),
+    "postgres": lambda folder, capacity: patient_store(os.environ[DATABASE], capacity=capacity),
 }
 Raw = Callable[[str], Awaitable[list[tuple[Any, ...]]]]
 

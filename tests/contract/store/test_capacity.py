@@ -22,6 +22,13 @@ from patience import PATIENCE_SECONDS
 from processes import child
 from samples import NOW, TENANT, add_job, add_run, change_of, new_id, new_job, one, spec, verified
 
+ROWS = "SELECT tenant, count(*), CAST(sum(size) AS bigint) FROM jobs GROUP BY tenant"
+COUNTERS = (
+    "SELECT tenant, CAST(sum(CASE WHEN name = 'jobs' THEN value ELSE 0 END) AS bigint) AS jobs,"
+    " CAST(sum(CASE WHEN name = 'bytes' THEN value ELSE 0 END) AS bigint)"
+    " FROM counters WHERE tenant <> '' GROUP BY tenant"
+    " HAVING sum(CASE WHEN name IN ('jobs', 'bytes') THEN value ELSE 0 END) > 0"
+)
 CHILD = Path(__file__).with_name("child.py")
 
 
@@ -31,8 +38,10 @@ def size(description: str | None = None) -> int:
 
 
 async def counted(raw: Raw) -> Load:
-    """Row by row; each row's own size is what its definition says."""
+    """Row by row; each row's own size is what its definition says. Each tenant's counters say the same of its rows."""
     assert await raw("SELECT count(*) FROM jobs WHERE size <> octet_length(spec) + 512") == [(0,)]
+    by_tenant = {tenant: (jobs, size) for tenant, jobs, size in await raw(ROWS)}
+    assert {tenant: (jobs, size) for tenant, jobs, size in await raw(COUNTERS)} == by_tenant
     ((jobs, total),) = await raw("SELECT count(*), coalesce(sum(size), 0) FROM jobs")
     return Load(jobs, int(total))
 
@@ -58,9 +67,9 @@ async def test_a_store_that_has_as_many_jobs_as_it_may_refuses_more(make_store: 
     store = await filled(make_store, Capacity(most_jobs=3), new_job(), new_job())
     assert figures(await one(store, c.CreateJobs(NOW, (new_job(), new_job())))) == ("job_count", 2, 3, 2)
     assert await one(store, c.CreateJobs(NOW, (new_job(tenant="other"),))) is None
-    for tenant in (TENANT, "other"):
+    for tenant, held in ((TENANT, 2), ("other", 1)):
         refused = await one(store, c.CreateJobs(NOW, (new_job(tenant=tenant),)))
-        assert figures(refused) == ("job_count", 3, 3, 1)
+        assert figures(refused) == ("job_count", held, 3, 1), "a tenant is told what it holds itself"
     assert await store.get_load() == Load(3, 3 * size())
     await store.stop()
 
@@ -294,4 +303,7 @@ async def test_a_file_of_the_schema_before_has_its_jobs_counted(tmp_path: Path):
     assert all(job_size == octets + JOB_OVERHEAD_BYTES for job_size, octets in rows)
     assert load == Load(51, sum(job_size for job_size, _ in rows))
     assert [await store.count_jobs(JobQuery(f"t{n}")) for n in range(3)] == [17, 18, 16]
+    reader = apsw.Connection(str(tmp_path / FILE_NAME))
+    assert reader.execute(f"{COUNTERS} ORDER BY 1").fetchall() == reader.execute(f"{ROWS} ORDER BY 1").fetchall()
+    reader.close()
     await store.stop()

@@ -119,7 +119,7 @@ class Churn:
         job_id = await self._add(tenant, "2030-01-01T00:00:00Z")
         await self.do(c.AddRun(self.now, tenant, job_id, new_id(self.now), "manual"))
         for run in await claim(self._store, int(str(node)), self.now):
-            saved = c.SaveProgress(run.execution_id, run.job_id, run.attempt, run.token, '{"percent": 50}')
+            saved = c.SaveProgress(tenant, run.execution_id, run.job_id, run.attempt, run.token, '{"percent": 50}')
             assert await self.do(saved) is True
             await self.do(c.Release(int(str(node)), self.now, (run,)))
         await self._stage.tick()

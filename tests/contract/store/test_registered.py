@@ -84,7 +84,7 @@ async def names(store: Store) -> list[str]:
 async def test_what_goes_with_a_command_is_carried_out_with_it(store: Store):
     job_id = await add_job(store)
     word = c.CreateJobs(NOW, (new_job(spec(name="word")),))
-    assert await one(store, c.Sequel(pause(job_id), (word,))) is JobStatus.PAUSED
+    assert await one(store, c.Sequel(pause(job_id), (word,))) == c.Carried(JobStatus.PAUSED, ())
     assert await names(store) == ["report", "word"]
 
 
@@ -97,6 +97,7 @@ async def test_nothing_goes_with_a_command_that_is_refused(store: Store):
 async def test_what_is_refused_of_it_spoils_neither_the_command_nor_the_rest(store: Store):
     job_id = await add_job(store, spec(key="taken"))
     words = tuple(c.CreateJobs(NOW, (new_job(spec(name=name, key=name)),)) for name in ("taken", "free"))
-    assert await one(store, c.Sequel(pause(job_id), words)) is JobStatus.PAUSED
+    carried = await one(store, c.Sequel(pause(job_id), words))
+    assert (carried.answer, [type(error) for error in carried.refused]) == (JobStatus.PAUSED, [Conflict])
     assert (await job_of(store, job_id)).status is JobStatus.PAUSED
     assert await names(store) == ["report", "free"]

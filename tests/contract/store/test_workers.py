@@ -133,8 +133,8 @@ async def test_a_worker_sees_what_it_runs_and_what_is_to_stop(store: Store):
     first, second = await waiting(store), await waiting(store)
     await claim(store, worker, AT)
     await one(store, c.CancelExecution(NOW, TENANT, second))
-    assert sorted(await store.list_claims(worker, 10)) == sorted([(first, 1, 1, False), (second, 1, 1, True)])
-    assert await store.list_claims(other, 10) == []
+    assert sorted(await store.list_claims(worker, TENANT, 10)) == sorted([(first, 1, 1, False), (second, 1, 1, True)])
+    assert await store.list_claims(other, TENANT, 10) == []
     runs = await store.list_runs_of(worker, [first, second, new_id()])
     assert {(run.execution_id, run.cancel_requested) for run in runs} == {(first, False), (second, True)}
     assert await store.list_runs_of(other, [first]) == []
@@ -144,16 +144,16 @@ async def test_progress_is_kept_for_the_next_attempt_and_by_no_old_claim(store: 
     worker = await join(store)
     execution_id = await waiting(store)
     (run,) = await claim(store, worker, AT)
-    save = c.SaveProgress(execution_id, run.job_id, run.attempt, run.token, '{"done":1}')
+    save = c.SaveProgress(TENANT, execution_id, run.job_id, run.attempt, run.token, '{"done":1}')
     assert await one(store, save) is True
-    assert await one(store, c.SaveProgress(execution_id, run.job_id, 1, 1, "[2]")) is True
+    assert await one(store, c.SaveProgress(TENANT, execution_id, run.job_id, 1, 1, "[2]")) is True
     assert await store.get_progress([execution_id, new_id()]) == {execution_id: "[2]"}
     await one(store, c.EndNodes(NOW, (worker,)))
     await finish(store, node, lapse(run, NOW))
     assert await one(store, save) is False
     assert await store.get_progress([execution_id]) == {execution_id: "[2]"}
     (again,) = await claim(store, await join(store), AT)
-    assert await one(store, c.SaveProgress(execution_id, run.job_id, again.attempt, again.token, None)) is True
+    assert await one(store, c.SaveProgress(TENANT, execution_id, run.job_id, again.attempt, again.token, None)) is True
     assert await store.get_progress([execution_id]) == {}
 
 
@@ -161,7 +161,7 @@ async def test_progress_goes_with_its_execution(store: Store):
     worker = await join(store)
     pruned, purged = await waiting(store), await waiting(store, call(OTHER))
     for run in await claim(store, worker, AT, AT_OTHER):
-        await one(store, c.SaveProgress(run.execution_id, run.job_id, run.attempt, run.token, "1"))
+        await one(store, c.SaveProgress(TENANT, run.execution_id, run.job_id, run.attempt, run.token, "1"))
         await finish(store, worker, conclude(run, Outcome(), NOW, NOW + 1, 0))
     assert set(await store.get_progress([pruned, purged])) == {pruned, purged}
     job_id = (await execution(store, purged)).job_id

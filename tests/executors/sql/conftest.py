@@ -16,7 +16,8 @@ import pytest
 
 from duetime.domain.execution import ErrorType, Outcome, Trigger
 from duetime.domain.payloads import SqlQuery
-from duetime.executors.sql import OwnDatabase, SqlExecutor, SqlLimits
+from duetime.domain.sql_servers import parse_servers
+from duetime.executors.sql import OwnDatabase, SqlExecutor, SqlLimits, SqlRules
 from duetime.ports.executor import Task
 from patience import PATIENCE_SECONDS
 from store.postgres_server import connected, server_url, url_of
@@ -163,8 +164,24 @@ def limits() -> SqlLimits:
 
 
 @pytest.fixture
-async def executor(connections: Connections, data: Path, limits: SqlLimits) -> AsyncIterator[SqlExecutor]:
-    made = SqlExecutor(connections.find, OwnDatabase(data, None), limits)
+def folder(tmp_path: Path) -> Path:
+    """Of the tenants' SQLite files."""
+    folder = tmp_path / "sqlite"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def rules(folder: Path) -> SqlRules:
+    """Servers on this machine, with their superuser, and SQLite."""
+    return SqlRules(servers=parse_servers("127.0.0.0/8"), superusers=True, sqlite_folder=str(folder))
+
+
+@pytest.fixture
+async def executor(
+    connections: Connections, data: Path, limits: SqlLimits, rules: SqlRules
+) -> AsyncIterator[SqlExecutor]:
+    made = SqlExecutor(connections.find, OwnDatabase(data, None), limits, rules)
     await made.start()
     yield made
     await made.stop()
@@ -182,9 +199,10 @@ def postgres(executor: SqlExecutor, connections: Connections, url: str) -> Run:
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
-    """A SQLite database, which has nothing in it."""
-    path = tmp_path / "app.db"
+def file(folder: Path) -> Path:
+    """A SQLite database of the tenant `default`, which has nothing in it."""
+    path = folder / "default" / "app.db"
+    path.parent.mkdir()
     path.touch()
     return path
 
@@ -192,7 +210,7 @@ def file(tmp_path: Path) -> Path:
 @pytest.fixture
 def sqlite(executor: SqlExecutor, connections: Connections, file: Path) -> Run:
     """Runs a statement on SQLite."""
-    connections.urls["it"] = f"sqlite://{file}"
+    connections.urls["it"] = f"sqlite:///{file.name}"
 
     async def run(statement: str, *parameters: Any, **fields: Any) -> Outcome:
         return await executor.execute(task_of(statement, *parameters, **fields))

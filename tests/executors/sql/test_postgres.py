@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from duetime.domain.execution import ErrorType
-from duetime.executors.sql import OwnDatabase, SqlExecutor, SqlLimits
+from duetime.executors.sql import OwnDatabase, SqlExecutor, SqlLimits, SqlRules
 from executors.sql.conftest import Connections, Run, Written, rows_of, sentence_of, table_of, task_of
 from store.postgres_server import emptied_database
 from store.proxy import Proxy
@@ -136,7 +136,7 @@ async def test_duetimes_own_tables_are_found_in_any_schema(postgres: Run, sessio
 
 
 async def test_duetimes_own_address_is_refused_before_it_is_called(connections: Connections, data: Path):
-    own = SqlExecutor(connections.find, OwnDatabase(None, "postgresql://other@db.invalid/app"), SqlLimits())
+    own = SqlExecutor(connections.find, OwnDatabase(None, "postgresql://other@db.invalid/app"), SqlLimits(), SqlRules())
     connections.urls["it"] = "postgresql://me@db.invalid:5432/app"
     sentence_of(await own.execute(task_of("SELECT 1")), ErrorType.BLOCKED_TARGET)
     await own.stop()

@@ -22,24 +22,25 @@ from duetime.executors.sql.sqlite import PLACES
 from executors.sql.conftest import Connections, Run, rows_of, sentence_of, task_of
 
 
-async def test_a_tenant_whose_statements_hold_every_thread_does_not_delay_another(
-    executor: SqlExecutor, connections: Connections, limits: SqlLimits, tmp_path: Path
+async def test_a_tenant_whose_statements_hold_every_process_does_not_delay_another(
+    executor: SqlExecutor, connections: Connections, limits: SqlLimits, folder: Path
 ):
+    (folder / "hostile").mkdir()
     with ExitStack() as locks:
         slow = []
         for number in range(PLACES // limits.connections + 2):
-            file = tmp_path / f"{number}.db"
+            file = folder / "hostile" / f"{number}.db"
             lock = locks.enter_context(closing(apsw.Connection(str(file))))
             lock.execute("CREATE TABLE t (n); BEGIN EXCLUSIVE")
-            connections.urls[f"slow-{number}"] = f"sqlite://{file}"
+            connections.urls[f"slow-{number}"] = f"sqlite:///{file.name}"
             slow += [
                 task_of("SELECT * FROM t", connection=f"slow-{number}", tenant="hostile", timeout_seconds=60)
                 for _ in range(limits.connections)
             ]
         waiting = [asyncio.create_task(executor.execute(task)) for task in slow]
         for _ in range(10):
-            await asyncio.sleep(0)  # each is as far as it gets without a thread's answer
-        connections.urls["quick"] = f"sqlite://{tmp_path / 'quick.db'}?mode=rwc"
+            await asyncio.sleep(0)  # each is as far as it gets without a process's answer
+        connections.urls["quick"] = "sqlite:///quick.db?mode=rwc"
         quick = (executor.execute(task_of("SELECT 1", connection="quick", tenant="other")) for _ in range(10))
         assert [rows_of(outcome) for outcome in await asyncio.gather(*quick)] == [[[1]]] * 10
         assert not any(attempt.done() for attempt in waiting)

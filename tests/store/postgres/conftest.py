@@ -10,7 +10,7 @@ import pytest
 from duetime.domain.commands import StartNode
 from duetime.store.postgres import PostgresStore
 from samples import NOW, one
-from store.postgres_server import connected, emptied_database
+from store.postgres_server import connected, emptied_database, patient_store
 from store.proxy import Proxy
 
 
@@ -21,7 +21,7 @@ async def url() -> str:
 
 @pytest.fixture
 async def store(url: str) -> AsyncIterator[PostgresStore]:
-    made = PostgresStore(url)
+    made = patient_store(url)
     await made.start()
     yield made
     await made.stop()
@@ -30,7 +30,7 @@ async def store(url: str) -> AsyncIterator[PostgresStore]:
 @pytest.fixture
 async def other(url: str) -> AsyncIterator[PostgresStore]:
     """Another node's store on the same database."""
-    made = PostgresStore(url)
+    made = patient_store(url)
     await made.start()
     yield made
     await made.stop()

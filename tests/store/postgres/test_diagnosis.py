@@ -24,7 +24,7 @@ from duetime.store.postgres.connections import Address
 from duetime.store.postgres.partitions import make_day
 from patience import PATIENCE_SECONDS
 from samples import one
-from store.postgres_server import connected, fresh_database
+from store.postgres_server import connected, fresh_database, patient_store
 
 OK, WARNING, PROBLEM = Status.OK, Status.WARNING, Status.PROBLEM
 ROLES = ("api", "timer", "worker", "alerts")
@@ -70,7 +70,7 @@ def doctor(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Doctor:
 @pytest.fixture
 async def cluster(url: str) -> AsyncIterator[tuple[PostgresStore, PostgresRegistry, int]]:
     """A node that lives and owns every shard; it fires nothing."""
-    store, registry = PostgresStore(url), PostgresRegistry(url, ttl_seconds=60)
+    store, registry = patient_store(url), PostgresRegistry(url, ttl_seconds=60)
     await store.start()
     await registry.start()
     node = int(await one(store, StartNode(now(), "a")))

@@ -21,12 +21,19 @@ from duetime.store.postgres.blocks import load_migrations, statement
 from duetime.store.postgres.filters import list_executions, list_jobs
 from patience import PATIENCE_SECONDS
 from samples import NOW, TENANT, add_job, change_of, entry_of, new_job, new_key, one, spec, verified
-from store.postgres_server import connected, fresh_database
+from store.postgres_server import connected, fresh_database, patient_store
 
 QUOTA = Quota(TENANT, "ann", Limit("jobs", 100, DAY))
 
 
 async def recount(session: asyncpg.Connection) -> Load:
+    """Of all tenants; the counters of each tenant must say the same of its rows."""
+    counted = await session.fetch(
+        "SELECT tenant, name, sum(value)::bigint FROM counters WHERE tenant <> '' AND name IN ('jobs', 'bytes')"
+        " GROUP BY 1, 2 HAVING sum(value) > 0 ORDER BY 1, 2"
+    )
+    by_row = "SELECT tenant, 'jobs', count(*) FROM jobs GROUP BY 1 UNION ALL SELECT tenant, 'bytes', sum(size)::bigint"
+    assert counted == await session.fetch(f"{by_row} FROM jobs GROUP BY 1 ORDER BY 1, 2")
     sizes = await session.fetch("SELECT size, octet_length(spec) FROM jobs")
     assert all(size == octets + 512 for size, octets in sizes)
     return Load(len(sizes), sum(size for size, _ in sizes))
@@ -83,7 +90,7 @@ async def limited(url: str) -> AsyncIterator[Any]:
     made: list[PostgresStore] = []
 
     async def make(capacity: Capacity) -> PostgresStore:
-        store = PostgresStore(url, capacity=capacity)
+        store = patient_store(url, capacity=capacity)
         await store.start()
         made.append(store)
         return store
@@ -124,6 +131,17 @@ async def test_two_nodes_that_add_at_once_fill_the_store_to_its_last_place_and_n
     assert all(isinstance(answer, InsufficientStorage) and answer.current == 400 for answer in refused)
     assert await recount(session) == await nodes[0].get_load() == await nodes[1].get_load()
     assert (await nodes[0].get_load()).jobs == 400
+
+
+@pytest.mark.usefixtures("ample")
+async def test_a_tenant_that_adds_on_two_nodes_at_once_leaves_the_reserve(limited: Any, session: asyncpg.Connection):
+    nodes = [await limited(Capacity(most_jobs=400, tenant_percent=75)) for _ in range(2)]
+    answers = await adding(nodes, 600)
+    refused = [answer for answer in answers if answer is not None]
+    assert len(refused) == 300
+    assert {(type(answer), answer.current, answer.limit) for answer in refused} == {(InsufficientStorage, 300, 300)}
+    assert [await one(node, c.CreateJobs(NOW, (new_job(tenant="other"),))) for node in nodes] == [None, None]
+    assert (await recount(session)).jobs == 302
 
 
 @pytest.mark.usefixtures("ample")
@@ -286,7 +304,7 @@ async def test_a_database_of_the_schema_before_has_its_jobs_counted():
                 SELECT tenant, 'jobs', 0, 9, count(*) FROM jobs GROUP BY 1
                 """
             )
-        store = PostgresStore(url)
+        store = patient_store(url)
         await store.start()
         async with connected(url) as session:
             assert await store.get_load() == await recount(session)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import asyncpg
@@ -17,7 +18,8 @@ from duetime.store.postgres import PostgresStore
 from duetime.store.postgres.apply import Applier
 from duetime.store.postgres.blocks import load_blocks
 from duetime.store.postgres.columns import columns
-from duetime.store.postgres.connections import PLANS
+from duetime.store.postgres.connections import PLANS, Address
+from duetime.store.postgres.schema import migrate
 from samples import (
     NOW,
     add_job,
@@ -34,6 +36,7 @@ from samples import (
     spec,
 )
 from snapshot import recount, totals
+from store.postgres_server import connected, fresh_database
 
 DUE = NOW + MINUTE
 FAILED = Outcome(ErrorType.HTTP_ERROR, "no", http_status=503)
@@ -180,11 +183,38 @@ async def test_what_a_first_try_counted_does_not_count_when_it_is_done_again(
 @pytest.mark.parametrize("block", PLAIN)
 async def test_no_page_reads_a_table_to_find_its_rows(store: PostgresStore, session: asyncpg.Connection, block: str):
     """One probe a row, whatever the planner knows: a table read into a hash would be all that waits, or all history."""
+    plan = await plan_of(session, block)
+    assert "hashed" not in plan
+    assert "Seq Scan" not in plan
+    assert "Bitmap" not in plan
+
+
+@pytest.mark.parametrize(
+    ("block", "table", "index"),
+    [
+        ("fire_timers", "timers", "timers_pkey"),
+        ("claim", "open_runs", "open_runs_waiting"),
+        ("claim_only", "open_runs", "open_runs_waiting_at"),
+        ("claim_beside", "open_runs", "open_runs_waiting_at"),
+    ],
+)
+async def test_on_a_new_database_rows_are_found_by_their_own_index(block: str, table: str, index: str):
+    """A plan is made when a node starts, and kept: what is best for tables without rows must be good for full ones."""
+    async with fresh_database() as url:
+        await migrate(Address(url))
+        async with connected(url) as session:
+            for known in ("nothing", "that all are empty"):
+                if known != "nothing":
+                    await session.execute("DEALLOCATE page; ANALYZE")
+                plan = await plan_of(session, block)
+                used = set(re.findall(rf"Scan using (\w+) on {table}\b", plan)) - {"open_runs_pkey"}  # to update
+                assert used == {index}, f"when the planner knows {known}:\n{plan}"
+
+
+async def plan_of(session: asyncpg.Connection, block: str) -> str:
+    """Returns the plan of a statement as a node's connections make it."""
     await session.execute("; ".join(f"SET {name} = '{value}'" for name, value in PLANS.items()))
     statement = load_blocks("runs.sql")[block]
     await session.execute(f"PREPARE page AS {statement.sql}")
     nulls = ", ".join("NULL" for _ in statement.names)
-    plan = "\n".join(row[0] for row in await session.fetch(f"EXPLAIN EXECUTE page ({nulls})"))
-    assert "hashed" not in plan
-    assert "Seq Scan" not in plan
-    assert "Bitmap" not in plan
+    return "\n".join(row[0] for row in await session.fetch(f"EXPLAIN EXECUTE page ({nulls})"))

@@ -16,7 +16,7 @@ from duetime.store.postgres.statements import Statements
 from patience import PATIENCE_SECONDS
 from samples import NOW, TENANT, add_job, add_run, claim, ended, execution, finish, fire, one, spec
 from snapshot import recount, totals
-from store.postgres_server import connected
+from store.postgres_server import connected, patient_store
 
 FAR = NOW + 100 * DAY  # where the tests' database has no partition yet
 TODAY = FAR // DAY
@@ -125,7 +125,7 @@ async def test_a_day_whose_rows_are_in_the_rest_already_stays_there(
         f"INSERT INTO executions SELECT * FROM {partition_of('executions', TODAY)};"
         f"DROP TABLE {partition_of('executions', TODAY)}, {partition_of('attempts', TODAY)}"
     )
-    again = PostgresStore(store._address.url)
+    again = patient_store(store._address.url)
     await again.start()
     second = await ended_run(again, node, FAR + HOUR)
     assert await in_rest(session) == 2
@@ -247,7 +247,7 @@ async def test_an_execution_that_ends_stays_in_its_page(url: str, session: async
     table = partition_of("executions", NOW // DAY)
     figures = f"SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = '{table}'"
     before = await session.fetchrow(figures)
-    store = PostgresStore(url)
+    store = patient_store(url)
     await store.start()
     node = await one(store, c.StartNode(NOW, "node-1"))
     for _ in range(40):

@@ -16,8 +16,9 @@ from duetime.store.postgres.connections import Address
 from duetime.store.postgres.lane import OF_A_BURST, Lane
 from duetime.store.postgres.partitions import Days
 from duetime.store.postgres.schema import LOCK, get_versions, migrate
+from patience import PATIENCE_SECONDS
 from samples import NOW, add_job, one
-from store.postgres_server import connected, fresh_database
+from store.postgres_server import connected, fresh_database, patient_store
 
 NEWEST = load_migrations()[-1][0]
 SCHEMA = """
@@ -46,7 +47,7 @@ def test_every_value_that_a_block_names_stands_with_its_type():
 
 async def test_stores_that_start_at_once_on_an_empty_database_converge():
     async with fresh_database() as url:
-        stores = [PostgresStore(url) for _ in range(4)]
+        stores = [patient_store(url) for _ in range(4)]
         await asyncio.gather(*(store.start() for store in stores))
         nodes = [await one(store, StartNode(NOW, f"node-{n}")) for n, store in enumerate(stores)]
         assert len(set(nodes)) == 4
@@ -100,7 +101,7 @@ async def test_a_newer_schema_is_refused_with_what_to_do_and_not_touched():
             StoreUnusable,
             match=rf"has schema {NEWEST + 1}, this Duetime knows {NEWEST} at most: .*Install that version",
         ):
-            await PostgresStore(url).start()
+            await patient_store(url).start()
         assert await schema_of(url) == before
 
 
@@ -130,15 +131,16 @@ async def test_nothing_is_kept_between_transactions_behind_a_pooler(
     url: str, session: asyncpg.Connection, is_pooled: bool
 ):
     """In transaction mode each transaction may run on another server connection."""
-    store = PostgresStore(f"{url}{'&' if '?' in url else '?'}pgbouncer=true" if is_pooled else url)
+    patience = f"{PATIENCE_SECONDS / 60:.0f}min"
+    store = patient_store(f"{url}{'&' if '?' in url else '?'}pgbouncer=true" if is_pooled else url)
     await store.start()
     await add_job(store)
     connection = await store._writer._lanes[0]._connector.open()
     await connection.execute(store._writer._lanes[0]._connector.begin)
     await connection.fetch("SELECT 1")
-    assert await connection.fetchval("SHOW lock_timeout") == "5s"
+    assert await connection.fetchval("SHOW lock_timeout") == patience
     await connection.execute("COMMIT")
-    assert await connection.fetchval("SHOW lock_timeout") == ("0" if is_pooled else "5s")
+    assert await connection.fetchval("SHOW lock_timeout") == ("0" if is_pooled else patience)
     assert await connection.fetchval("SELECT count(*) > 0 FROM pg_prepared_statements") is not is_pooled
     await connection.close()
     assert await session.fetchval("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == 0

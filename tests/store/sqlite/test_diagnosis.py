@@ -23,7 +23,7 @@ from samples import add_job, one
 
 OK, WARNING, PROBLEM = Status.OK, Status.WARNING, Status.PROBLEM
 ALL_CHECKS = [
-    "file", "integrity", "journal mode", "free space", "node", "write-ahead log", "schema", "due timers",
+    "file", "integrity", "journal mode", "free space", "permissions", "node", "write-ahead log", "schema", "due timers",
     "waiting executions", "waiting functions", "lost executions",
 ]  # fmt: skip
 

@@ -7,7 +7,14 @@ Rows are `array_like` structs: they go to the store's SQL as one JSON page, in t
 
 from duetime.domain.commands.base import Command
 from duetime.domain.commands.circuits import CloseCircuit, CountEnds, TakeProbe
-from duetime.domain.commands.housekeeping import PruneAudit, SweepCounters, SweepLimits, SweptRows
+from duetime.domain.commands.housekeeping import (
+    PruneAudit,
+    SweepCounters,
+    SweepLimits,
+    SweptRows,
+    TrimHistory,
+    Trimmed,
+)
 from duetime.domain.commands.jobs import (
     CancelJob,
     ChangeJob,
@@ -51,10 +58,11 @@ from duetime.domain.commands.tenants import (
     RemoveSubscription,
     ResealConnection,
     RevokeKey,
+    RotateSigningKey,
     TakeRequests,
     TouchKeys,
 )
-from duetime.domain.commands.together import FollowUp, Sequel
+from duetime.domain.commands.together import Carried, FollowUp, Sequel
 
 __all__ = [
     "AddKey",
@@ -63,6 +71,7 @@ __all__ = [
     "BeatWorkers",
     "CancelExecution",
     "CancelJob",
+    "Carried",
     "ChangeJob",
     "Claim",
     "CloseCircuit",
@@ -92,6 +101,7 @@ __all__ = [
     "ResealConnection",
     "ResumeJob",
     "RevokeKey",
+    "RotateSigningKey",
     "SaveProgress",
     "Seal",
     "Sequel",
@@ -105,4 +115,6 @@ __all__ = [
     "TakeProbe",
     "TakeRequests",
     "TouchKeys",
+    "TrimHistory",
+    "Trimmed",
 ]

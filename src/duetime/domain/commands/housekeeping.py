@@ -51,3 +51,22 @@ class PruneAudit(Command, frozen=True):
     chain: int
     link: int
     hash: str  # hex
+
+
+class TrimHistory(Command, frozen=True):
+    """Remove up to `number` ended executions of a tenant, oldest first and dead letters last. Answers `Trimmed`.
+
+    It looks at the `look` executions behind `after` (an execution's id). Only if these are the tenant's last ones, and
+    too few of them could be removed, the rest is taken from the tenant's dead letters.
+    """
+
+    tenant: str
+    number: int
+    after: str
+    look: int
+
+
+class Trimmed(msgspec.Struct, frozen=True):
+    removed: int
+    last: str  # what was looked at last: where the next one goes on
+    is_end: bool  # the tenant has no executions behind it

@@ -61,10 +61,11 @@ class Claim(Command, frozen=True):
 
     Each tenant gives the same number at most, so that one that has many waiting leaves the others theirs. Of a tenant
     the highest priority comes first, and within a priority what has waited longest.
-    `only` names what a worker can run, by endpoint; without, it is what every node can (`domain.endpoints`).
+    `only` names what a worker can run, by endpoint; without, it is what every node can (`domain.endpoints`). An
+    endpoint is a hash, which two tenants may share: a worker of another tenant claims nothing, and is refused.
     `full_endpoints` names (tenant, endpoint) that have no room and are left out. Of such a tenant, and with `only`, an
     endpoint gives all it can before the next one of that priority does. One whose job's definition can't be
-    read is FAILED, a dead letter until it can be. Refused: StaleWrite if `node` is void.
+    read is FAILED, a dead letter until it can be. Refused: StaleWrite if `node` is void, or another tenant's worker.
     """
 
     node: int
@@ -141,9 +142,10 @@ class Redrive(Command, frozen=True):
 class SaveProgress(Command, frozen=True):
     """Keep what a running attempt says of how far it is. Answers whether that claim still holds.
 
-    `value` is JSON; None forgets it.
+    `value` is JSON; None forgets it. An execution of another tenant is none of the claim.
     """
 
+    tenant: str
     execution_id: str
     job_id: str
     attempt: int

@@ -6,6 +6,7 @@ import msgspec
 
 from duetime.domain.audit import Entry
 from duetime.domain.commands.base import Command
+from duetime.domain.grants import KeyLimits
 from duetime.domain.identity import Role, Tier
 from duetime.domain.limits import Quota
 
@@ -38,11 +39,15 @@ class NewKey(msgspec.Struct, frozen=True):
 
 
 class AddKey(Command, frozen=True):
-    """Answers None."""
+    """Answers None. Refused: Conflict if the tenant has as many as `limits` say.
+
+    With `limits`, it also removes the oldest keys that are revoked or expired beyond `grants.ENDED_KEPT`.
+    """
 
     now: int
     key: NewKey
     audit: Entry | None = None
+    limits: KeyLimits | None = None
 
 
 class RevokeKey(Command, frozen=True):
@@ -62,6 +67,19 @@ class TouchKeys(Command, frozen=True):
 
     now: int
     key_ids: tuple[str, ...]
+
+
+class RotateSigningKey(Command, frozen=True):
+    """The next version of a tenant's signing key; the present one signs, too, for `overlap` ms.
+
+    Answers the new `SigningState`. Refused: Conflict while an earlier rotation is under way, unless `overlap` is 0.
+    """
+
+    now: int
+    tenant: str
+    overlap: int
+    rotated_by: str
+    audit: Entry | None = None
 
 
 class AddSubscription(Command, frozen=True):

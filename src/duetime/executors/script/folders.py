@@ -1,62 +1,141 @@
 """A script's private folder: made for one run, removed with whatever is in it then.
 
-By the time of removal none of the script's processes is left, so nobody plays tricks meanwhile; but what they left may
-be nested deeper than any path is long, or closed to its own owner.
+The script owns the folder, and may put a link to another place where the folder, or one inside it, was. So nothing here
+is found by its path again: every step goes from a folder that is open to a name in it, and no link is followed. What a
+script left may also be nested deeper than any path is long, or closed to its own owner.
 """
 
 from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
+
+_MODE = 0o700
+_OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+_PLACE = getattr(os, "O_PATH", os.O_RDONLY)  # a folder to start from, also one that may not be listed
+_MOST_TRIES = 3  # at a name that something else stands at each time
 
 
-def make_folder(parent: str) -> str:
-    path = os.path.join(parent, f"duetime-script-{os.urandom(8).hex()}")
-    os.mkdir(path, 0o700)
-    return path
+class PrivateFolder:
+    """Makes the folder. `path` is for the script and what starts it; `remove` never uses it."""
+
+    def __init__(self, parent: str) -> None:
+        self._name = f"duetime-script-{os.urandom(8).hex()}"
+        self._parent = os.open(parent, _PLACE | os.O_DIRECTORY)
+        try:
+            os.mkdir(self._name, _MODE, dir_fd=self._parent)
+            self._folder = os.open(self._name, _OPEN, dir_fd=self._parent)
+        except BaseException:
+            os.close(self._parent)
+            raise
+        self.path = os.path.join(parent, self._name)
+
+    def give_to(self, user: int) -> None:
+        os.fchown(self._folder, user, user)
+
+    def write_script(self, text: str, user: int | None) -> str:
+        """Returns the path of a file that holds the text and may be run."""
+        descriptor = os.open("script", os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE, dir_fd=self._folder)
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            if user is not None:
+                os.fchown(file.fileno(), user, user)
+        return os.path.join(self.path, "script")
+
+    def remove(self) -> None:
+        """Removes what is in it, wherever the script has moved it, and what stands at its name. Raises OSError."""
+        try:
+            _empty(self._folder)
+            self._remove_name()
+        finally:
+            os.close(self._folder)
+            os.close(self._parent)
+
+    def _remove_name(self) -> None:
+        """The folder itself; or what the script has put there in its place, such as a link, which is not followed."""
+        for _ in range(_MOST_TRIES):
+            try:
+                os.rmdir(self._name, dir_fd=self._parent)
+            except FileNotFoundError:
+                return
+            except NotADirectoryError:
+                os.unlink(self._name, dir_fd=self._parent)
+                return
+            except OSError:
+                if (other := _open(self._name, self._parent)) is None:
+                    continue
+                try:
+                    _empty(other)
+                finally:
+                    os.close(other)
+            else:
+                return
+        os.rmdir(self._name, dir_fd=self._parent)
 
 
-def write_script(folder: str, text: str, user: int | None) -> str:
-    path = os.path.join(folder, "script")
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o700)
-    with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
-        file.write(text)
-        if user is not None:
-            os.fchown(file.fileno(), user, user)
-    return path
-
-
-def remove_folder(folder: str) -> None:
+def _empty(top: int) -> None:
     """Folders inside are brought to the top before they are emptied: no path gets long, and nothing recurses."""
     number = 0
-    os.chmod(folder, 0o700)
-    while inner := _remove_files(folder):
-        for path in inner:
-            os.chmod(path, 0o700)
-            for deeper in _remove_files(path):
-                os.chmod(deeper, 0o700)  # a folder that changes its parent is written to
-                number = _rename(deeper, folder, number)
-            os.rmdir(path)
-    os.rmdir(folder)
+    os.fchmod(top, _MODE)
+    while names := _remove_files(top):
+        for name in names:
+            folder = _open(name, top)
+            if folder is None:
+                with suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=top)
+                continue
+            try:
+                for deeper in _remove_files(folder):
+                    _make_usable(deeper, folder)  # a folder that changes its parent is written to
+                    number = _rename(deeper, folder, top, number)
+            finally:
+                os.close(folder)
+            os.rmdir(name, dir_fd=top)
 
 
-def _remove_files(folder: str) -> list[str]:
-    """Answers the folders in it, which stay."""
+def _open(name: str, parent: int) -> int | None:
+    """Opens a folder, and makes it usable for its owner; None if it is not a folder, or not any more."""
+    try:
+        _make_usable(name, parent)
+        return os.open(name, _OPEN, dir_fd=parent)
+    except OSError as problem:
+        if isinstance(problem, PermissionError):
+            raise
+        return None
+
+
+def _make_usable(name: str, parent: int) -> None:
+    """Like chmod 700, of a folder only, and never of what a link points at. Raises OSError."""
+    if not hasattr(os, "O_PATH"):
+        os.chmod(name, _MODE, dir_fd=parent, follow_symlinks=False)
+        return
+    # Linux has no chmod that does not follow links. This opens the folder itself, for which no right to it is needed.
+    folder = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+    try:
+        os.chmod(f"/proc/self/fd/{folder}", _MODE)
+    finally:
+        os.close(folder)
+
+
+def _remove_files(folder: int) -> list[str]:
+    """Returns the names of the folders in it, which stay."""
     inner = []
     with os.scandir(folder) as entries:
         for entry in entries:
             if stat.S_ISDIR(entry.stat(follow_symlinks=False).st_mode):
-                inner.append(entry.path)
+                inner.append(entry.name)
             else:
-                os.unlink(entry.path)
+                os.unlink(entry.name, dir_fd=folder)
     return inner
 
 
-def _rename(path: str, parent: str, number: int) -> int:
-    """To the first free number; answers that."""
+def _rename(name: str, parent: int, top: int, number: int) -> int:
+    """Moves a folder to the first free number in `top`; returns that."""
     while True:
         number += 1
-        target = os.path.join(parent, str(number))
-        if not os.path.lexists(target):
-            os.rename(path, target)
+        try:
+            os.stat(str(number), dir_fd=top, follow_symlinks=False)
+        except FileNotFoundError:
+            os.rename(name, str(number), src_dir_fd=parent, dst_dir_fd=top)
             return number

@@ -17,7 +17,7 @@ import time
 import traceback
 
 from duetime.executors.script.launch import IGNORED_BY_KEEPER
-from duetime.executors.script.system import LINUX, become_subreaper, descendants
+from duetime.executors.script.system import LINUX, become_subreaper, descendants, receive_descriptors
 from duetime.executors.script.users import Users, end_all_of, may_switch
 from duetime.executors.script.warden import Warden, end_descendants
 from duetime.executors.script.wire import Refused, to_line
@@ -52,15 +52,10 @@ class Keeper:
 
     def _accept(self) -> bool:
         """False: the node is gone."""
-        try:
-            data, descriptors, _, _ = socket.recv_fds(self._node, 1, _DESCRIPTORS)
-        except ConnectionError:
+        descriptors = receive_descriptors(self._node, _DESCRIPTORS)
+        if descriptors is None:
             return False
-        if not data:
-            return False
-        if len(descriptors) < _DESCRIPTORS:  # too many are open: the node sees its end close, and says so
-            for descriptor in descriptors:
-                os.close(descriptor)
+        if not descriptors:
             return True
         for descriptor in descriptors:
             os.set_inheritable(descriptor, False)  # unlike all others, these come open to the script

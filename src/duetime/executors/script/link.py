@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import duetime
@@ -23,7 +24,10 @@ class KeeperLost(Exception):
 
 
 class KeeperLink:
-    def __init__(self) -> None:
+    """`spawn` starts the process with its end of the socket: by default the keeper of scripts."""
+
+    def __init__(self, spawn: Callable[[int], subprocess.Popen[bytes]] | None = None) -> None:
+        self._spawn = spawn or _spawn
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self.turns = asyncio.Semaphore(_AT_ONCE)
@@ -39,7 +43,7 @@ class KeeperLink:
         ours, theirs = socket.socketpair()
         with theirs:
             ours.setblocking(False)
-            self._process = _spawn(theirs.fileno())
+            self._process = self._spawn(theirs.fileno())
         self._socket = ours
 
     def ask(self, *descriptors: int) -> None:

@@ -1,9 +1,13 @@
-"""What Linux offers beyond Python's os: prctl and /proc. Elsewhere each of these does nothing, or finds nothing."""
+"""What the system offers beyond Python's os: prctl, /proc, and descriptors over a socket.
+
+Outside Linux, prctl does nothing, and /proc is empty.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import socket
 import sys
 from collections.abc import Callable, Iterable
 
@@ -16,6 +20,24 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 # Looked up once, before any fork: a child between fork and exec only calls it.
 _prctl = ctypes.CDLL(None, use_errno=True).prctl if LINUX else None
+
+
+def receive_descriptors(node: socket.socket, count: int) -> list[int] | None:
+    """Returns the descriptors that a node has sent to its fork server, with one request for a child.
+
+    None: the node is gone. An empty list: too many are open here; the node sees its end close, and says so.
+    """
+    try:
+        data, descriptors, _, _ = socket.recv_fds(node, 1, count)
+    except ConnectionError:
+        return None
+    if not data:
+        return None
+    if len(descriptors) < count:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return []
+    return descriptors
 
 
 def become_subreaper() -> None:

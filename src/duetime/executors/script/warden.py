@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Iterable
 
-from duetime.executors.script.folders import make_folder, remove_folder, write_script
+from duetime.executors.script.folders import PrivateFolder
 from duetime.executors.script.launch import NOT_RUNNABLE, Launch, launch, process_ceiling
 from duetime.executors.script.system import (
     LINUX,
@@ -52,20 +52,20 @@ class Warden:
             return
         become_subreaper()
         try:
-            folder = make_folder(request.folder)
+            folder = PrivateFolder(request.folder)
         except OSError as problem:
             self._refuse_folder(request.folder, problem)
             return
         try:
             self._run_in(folder, request)
         finally:
-            remove_folder(folder)
+            folder.remove()
 
     def _refuse_folder(self, folder: str, problem: OSError) -> None:
         message = f"No private folder can be made in '{folder}': {problem.strerror}; name another for scripts."
         self._tell(Refused(NOT_RUNNABLE, message))
 
-    def _run_in(self, folder: str, request: Request) -> None:
+    def _run_in(self, folder: PrivateFolder, request: Request) -> None:
         try:
             request = self._prepare(folder, request)
             ceiling = process_ceiling(self._user, request.processes)
@@ -76,7 +76,7 @@ class Warden:
         if self._order() != GO:
             return
         try:
-            self._script = launch(request, folder, self._user, self._outputs, ceiling)
+            self._script = launch(request, folder.path, self._user, self._outputs, ceiling)
         except Launch as problem:
             self._tell(problem.refused)
             return
@@ -90,12 +90,12 @@ class Warden:
         assert self._status is not None  # nothing is left, so the script itself has been waited for
         self._tell(Ended(self._status, self._cpu_seconds, self._limit))
 
-    def _prepare(self, folder: str, request: Request) -> Request:
-        argv, env = request.argv, {"HOME": folder, "TMPDIR": folder} | request.env
+    def _prepare(self, folder: PrivateFolder, request: Request) -> Request:
+        argv, env = request.argv, {"HOME": folder.path, "TMPDIR": folder.path} | request.env
         if request.script is not None:
-            argv = [*argv, write_script(folder, request.script, self._user)]
+            argv = [*argv, folder.write_script(request.script, self._user)]
         if self._user is not None:
-            os.chown(folder, self._user, self._user)
+            folder.give_to(self._user)
             for output in self._outputs:
                 os.fchown(output, self._user, self._user)  # or it could not open /dev/stderr
         return request._replace(argv=argv, env=env)

@@ -1,5 +1,8 @@
 """The SQL executor: one attempt is one statement, sent once, and one outcome whatever the server does.
 
+A SQL job runs with the rights of the connection's user at its server, and those are what bounds it. Here it is bounded
+where it may connect to, how long it runs and how much comes back. That is why an operator has to allow it.
+
 The time a task has covers everything: finding the connection, waiting for one that is free, connecting and the
 statement. When an attempt ends, so has its statement: one that took too long or was cancelled is stopped first.
 """
@@ -12,12 +15,12 @@ from collections.abc import Awaitable, Callable
 from duetime.domain.connection_urls import BadUrl, SqliteUrl, parse_url
 from duetime.domain.execution import ErrorType
 from duetime.domain.payloads import SqlQuery
-from duetime.executors.sql.limits import SqlLimits
-from duetime.executors.sql.own import OwnDatabase
+from duetime.executors.sql.limits import SqlLimits, SqlRules
+from duetime.executors.sql.own import OwnDatabase, check_folder
 from duetime.executors.sql.postgres import PostgresStatements
 from duetime.executors.sql.problems import Failed, blocked, timed_out
 from duetime.executors.sql.sqlite import SqliteStatements
-from duetime.executors.sql.table import Table
+from duetime.executors.sql.sqlite_wire import Result
 from duetime.ports.executor import Outcome, Task
 
 FindConnection = Callable[[str, str], Awaitable[str | None]]
@@ -27,12 +30,21 @@ class SqlExecutor:
     """Carries out `sql_query` jobs.
 
     `find`: the URL of a tenant's connection by name, in plain; None if there is none. `own`: what no job may reach.
+    `rules`: what the operator allows. Raises BadFolder if the folder for SQLite files can't be used.
     """
 
-    def __init__(self, find: FindConnection, own: OwnDatabase, limits: SqlLimits) -> None:
+    def __init__(self, find: FindConnection, own: OwnDatabase, limits: SqlLimits, rules: SqlRules) -> None:
+        if rules.sqlite_folder:
+            check_folder(own, rules.sqlite_folder)
         self._find = find
-        self._postgres = PostgresStatements(own, limits)
-        self._sqlite = SqliteStatements(own, limits)
+        self._rules = rules
+        self._postgres = PostgresStatements(own, limits, rules)
+        self._sqlite = SqliteStatements(limits, rules)
+
+    @property
+    def sqlite_server_pid(self) -> int | None:
+        """The process id of the fork server for SQLite statements; None: there is none yet."""
+        return self._sqlite.server_pid
 
     async def start(self) -> None:
         """Nothing to open: connections come with the first attempts."""
@@ -45,16 +57,18 @@ class SqlExecutor:
         clock = asyncio.get_running_loop().time
         begun_at = clock()
         try:
-            table = await self._run(task, begun_at + task.timeout_seconds)
+            result = await self._run(task, begun_at + task.timeout_seconds)
         except Failed as problem:
             task.log.write("log", f"{problem.message}\n")
             return Outcome(error_type=problem.error_type, error_message=problem.message)
-        rows = "1 row" if table.row_count == 1 else f"{table.row_count} rows"
+        rows = "1 row" if result.row_count == 1 else f"{result.row_count} rows"
         task.log.write("log", f"{rows} in {(clock() - begun_at) * 1000:.0f} ms\n")
-        return Outcome(response=table.encode())
+        return Outcome(response=result.text)
 
-    async def _run(self, task: Task[SqlQuery], deadline: float) -> Table:
+    async def _run(self, task: Task[SqlQuery], deadline: float) -> Result:
         query = task.payload
+        if not self._rules.allowed:
+            raise blocked("SQL jobs are not allowed on this node; its operator has to set ALLOW_SQL.")
         text = await self._url(task, query.connection, deadline)
         try:
             url = parse_url(text)
@@ -62,7 +76,8 @@ class SqlExecutor:
             raise blocked(f"The connection {query.connection!r} can't be used. {problem} Register it anew.") from None
         if isinstance(url, SqliteUrl):
             return await self._sqlite.run(task, query, url, deadline)
-        return await self._postgres.run(task, query, url, deadline)
+        table = await self._postgres.run(task, query, url, deadline)
+        return Result(table.row_count, table.encode())
 
     async def _url(self, task: Task[SqlQuery], name: str, deadline: float) -> str:
         try:

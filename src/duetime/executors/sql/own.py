@@ -1,9 +1,12 @@
-"""Duetime's own database, which no job may reach under any name: a job could grant itself anything there."""
+"""Duetime's own database, which no job may reach under any name: a job could grant itself anything there.
+
+And the rights that no job may have at another: a role that can run programs on the machine of the database, or read
+and write its files, can do so from inside any statement. No look at the text of a statement prevents that.
+"""
 
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -11,14 +14,25 @@ import asyncpg
 import msgspec
 
 from duetime.domain.connection_urls import POSTGRES_PORT, PostgresUrl
-from duetime.domain.execution import ErrorType
-from duetime.executors.sql.problems import Failed, blocked
+from duetime.executors.sql.problems import blocked
 
 OWN_TABLES = ("open_runs", "shard_epochs")
-# By what it holds, not by its name: a server has many names, and tables may be in any schema.
+# By what it holds, not by its name: a server has many names, and tables may be in any schema. The operators are
+# qualified: a role may have a search_path on which others are found first.
 _HOLDS_OWN = """
-SELECT count(DISTINCT relname) = 2 FROM pg_catalog.pg_class
-WHERE relname IN ('open_runs', 'shard_epochs') AND relkind IN ('r', 'p')
+SELECT count(DISTINCT relname) OPERATOR(pg_catalog.=) 2 FROM pg_catalog.pg_class
+WHERE relname OPERATOR(pg_catalog.=) ANY (ARRAY['open_runs', 'shard_epochs']::pg_catalog.name[])
+AND relkind OPERATOR(pg_catalog.=) ANY (ARRAY['r', 'p']::pg_catalog."char"[])
+"""
+# Roles that the session's user is, or may become. Before PostgreSQL 16, who may create roles may give itself any of
+# these.
+_STRONG_ROLES = """
+SELECT pg_catalog.min(rolname::pg_catalog.text) FROM pg_catalog.pg_roles
+WHERE (rolsuper OR (rolcreaterole AND pg_catalog.current_setting('server_version_num')::pg_catalog.int4
+                    OPERATOR(pg_catalog.<) 160000)
+       OR rolname OPERATOR(pg_catalog.=) ANY (ARRAY['pg_execute_server_program', 'pg_read_server_files',
+                                                    'pg_write_server_files']::pg_catalog.name[]))
+AND pg_catalog.pg_has_role(SESSION_USER, oid, 'MEMBER')
 """
 _OURS = "This is Duetime's own database, which jobs can't use: register a connection to another one."
 
@@ -30,30 +44,22 @@ class OwnDatabase(msgspec.Struct, frozen=True):
     url: str | None
 
 
-def check_file(own: OwnDatabase, path: str) -> None:
-    """Raises Failed if it is ours, by path or by another name of the same file, or no file at all."""
-    real = os.path.realpath(path)
-    try:
-        found = os.stat(real)
-    except FileNotFoundError:
-        found = None
-    except OSError as problem:
-        raise Failed(ErrorType.CONNECTION_ERROR, f"{path} can't be opened: {problem.strerror}.") from None
-    if own.folder is not None:
-        folder = os.path.realpath(own.folder)
-        if os.path.commonpath([folder, real]) == folder or (found is not None and _is_linked(folder, found)):
-            raise blocked(_OURS)
-    if found is not None and not stat.S_ISREG(found.st_mode):
-        raise blocked(f"{path} is no file.")
+class BadFolder(OSError):
+    """The folder for SQLite files can't be used: a node does not start with it."""
+
+    def __init__(self, folder: str, why: str) -> None:
+        super().__init__(f"SQL_SQLITE_FOLDER: '{folder}' can't be used: {why}")
 
 
-def _is_linked(folder: str, found: os.stat_result) -> bool:
-    """A hard link, or the folder mounted at another place: the same inode under a name outside."""
-    try:
-        with os.scandir(folder) as entries:
-            return any(os.path.samestat(entry.stat(follow_symlinks=False), found) for entry in entries)
-    except FileNotFoundError:
-        return False
+def check_folder(own: OwnDatabase, folder: str) -> None:
+    """Raises BadFolder if SQLite files of tenants would lie beside Duetime's own."""
+    if not os.path.isabs(folder):
+        raise BadFolder(folder, "must be an absolute path, such as /var/lib/duetime-sqlite")
+    if own.folder is None:
+        return
+    ours, theirs = os.path.realpath(own.folder), os.path.realpath(folder)
+    if os.path.commonpath([ours, theirs]) in (ours, theirs):
+        raise BadFolder(folder, "must neither lie in DATA nor hold it: jobs may open files of that folder")
 
 
 def check_address(own: OwnDatabase, url: PostgresUrl) -> None:
@@ -68,3 +74,15 @@ def check_address(own: OwnDatabase, url: PostgresUrl) -> None:
 async def check_tables(connection: asyncpg.Connection) -> None:
     if await connection.fetchval(_HOLDS_OWN):
         raise blocked(_OURS)
+
+
+async def check_role(connection: asyncpg.Connection, url: PostgresUrl) -> None:
+    """Raises Failed if the user of the connection has rights beyond the database."""
+    role = await connection.fetchval(_STRONG_ROLES)
+    if role is None:
+        return
+    what = "is a strong role" if role == url.user else f"is a member of {role}"
+    raise blocked(
+        f"The user {url.user} of {url.shown} {what}: it can run programs or touch files on the database's machine. "
+        "Give the connection a user without such rights, or the operator sets SQL_ALLOW_SUPERUSERS."
+    )

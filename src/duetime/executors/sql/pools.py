@@ -8,7 +8,6 @@ many URLs have kept ones is bounded, and shared by tenant: many URLs of one do n
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Sequence
 
 import asyncpg
@@ -16,11 +15,14 @@ import asyncpg
 from duetime.domain.connection_urls import PostgresUrl
 from duetime.domain.execution import ErrorType
 from duetime.domain.shares import FairCache
+from duetime.executors.guard import BlockedTarget
 from duetime.executors.resolver import DnsError
-from duetime.executors.sql.limits import SqlLimits
-from duetime.executors.sql.names import Names, loop_to
-from duetime.executors.sql.own import OwnDatabase, check_address, check_tables
-from duetime.executors.sql.problems import Failed, unreachable
+from duetime.executors.sql.connecting import connect
+from duetime.executors.sql.limits import SqlLimits, SqlRules
+from duetime.executors.sql.names import Names
+from duetime.executors.sql.own import OwnDatabase, check_address, check_role, check_tables
+from duetime.executors.sql.problems import Failed, blocked, flooded, unreachable
+from duetime.executors.sql.received import Meter, Received
 from duetime.postgres import TROUBLE
 
 _RESET_SECONDS = 5.0
@@ -33,8 +35,9 @@ Key = tuple[str, PostgresUrl]
 class Session:
     """A connection, and what was found out about its server."""
 
-    def __init__(self, connection: asyncpg.Connection, addresses: Sequence[str], most_ms: int) -> None:
+    def __init__(self, connection: asyncpg.Connection, addresses: Sequence[str], meter: Meter, most_ms: int) -> None:
         self.connection = connection
+        self.meter = meter
         self.addresses = addresses  # of its server
         self.most_ms = most_ms  # what the server's operator lets a statement of this user take; 0: any time
         self.checks_client = connection.get_server_version().major >= _CLIENT_CHECK_SINCE
@@ -42,6 +45,7 @@ class Session:
 
     async def begin(self, seconds: float) -> None:
         """Bound what comes, on the server: it keeps to that also when this node hangs or is gone."""
+        self.meter.rewind()
         limit = max(1, int(seconds * 1000))
         settings = [
             f"SET statement_timeout = {min(limit, self.most_ms) if self.most_ms else limit}",
@@ -68,10 +72,12 @@ class Pool:
 
 
 class Pools:
-    def __init__(self, own: OwnDatabase, limits: SqlLimits) -> None:
+    def __init__(self, own: OwnDatabase, limits: SqlLimits, rules: SqlRules) -> None:
         self._own = own
         self._limits = limits
-        self._names = Names()
+        self._rules = rules
+        self._names = Names(rules.servers)
+        self._received = Received(limits.received_bytes)
         self._pools: dict[Key, Pool] = {}
         self._unused = FairCache[Key](limits.pools)
         self._closing: set[asyncio.Task[None]] = set()
@@ -113,9 +119,12 @@ class Pools:
             return await self._open(*key, deadline)
 
     async def _open(self, tenant: str, url: PostgresUrl, deadline: float) -> Session:
+        meter = self._received.meter(tenant)
         try:
-            addresses = await self._names.find(tenant, url.host)
-            connection = await connect(url, addresses)
+            addresses = await self._names.find(tenant, url.host, url.port)
+            connection = await connect(url, addresses, meter)
+        except BlockedTarget as problem:
+            raise blocked(str(problem)) from None
         except DnsError as problem:
             raise Failed(ErrorType.CONNECTION_ERROR, f"No connection to {url.shown}: {problem}") from None
         except TimeoutError as problem:
@@ -123,16 +132,18 @@ class Pools:
                 raise
             raise unreachable(url.shown, problem) from None
         except (*TROUBLE, asyncpg.ClientConfigurationError, ValueError) as problem:
-            raise unreachable(url.shown, problem) from None
+            raise _broken(url, meter, problem) from None
         try:
             await check_tables(connection)
-            session = Session(connection, addresses, await connection.fetchval(_LIMIT))
+            if not self._rules.superusers:
+                await check_role(connection, url)
+            session = Session(connection, addresses, meter, await connection.fetchval(_LIMIT))
             await session.begin(deadline - asyncio.get_running_loop().time())
         except TROUBLE as problem:
             connection.terminate()
             if isinstance(problem, TimeoutError):
                 raise
-            raise unreachable(url.shown, problem) from None
+            raise _broken(url, meter, problem) from None
         except BaseException:
             connection.terminate()
             raise
@@ -140,6 +151,7 @@ class Pools:
 
     def give_back(self, tenant: str, url: PostgresUrl, session: Session) -> None:
         """Keep it, once what the job left in it is discarded. Does not wait: the job's outcome is known."""
+        session.meter.rewind()
         self._spawn(self._reset((tenant, url), session))
 
     def throw_away(self, tenant: str, url: PostgresUrl, session: Session) -> None:
@@ -210,34 +222,8 @@ class Pools:
         task.add_done_callback(self._closing.discard)
 
 
-async def connect(url: PostgresUrl, addresses: Sequence[str]) -> asyncpg.Connection:
-    """Everything is named, so that nothing is taken from the environment: its password is for another server."""
-    try:
-        return await asyncpg.connect(
-            host=url.host,
-            port=url.port,
-            user=url.user,
-            password=url.password,
-            database=url.database,
-            ssl=_trust(url.sslmode),
-            target_session_attrs="any",
-            timeout=None,
-            loop=loop_to(addresses),
-            statement_cache_size=0,  # DISCARD ALL forgets them
-            server_settings={"application_name": "duetime job"},
-        )
-    except asyncpg.InterfaceError as problem:
-        raise Failed(
-            ErrorType.CONNECTION_ERROR, f"No connection to {url.shown}: the server and the driver do not agree."
-        ) from problem
-
-
-def _trust(sslmode: str) -> str | ssl.SSLContext:
-    if not sslmode.startswith("verify"):
-        return sslmode
-    context = ssl.create_default_context()
-    context.check_hostname = sslmode == "verify-full"
-    return context
+def _broken(url: PostgresUrl, meter: Meter, problem: Exception) -> Failed:
+    return unreachable(url.shown, problem) if meter.problem is None else flooded(url.shown, meter)
 
 
 async def _close(session: Session) -> None:

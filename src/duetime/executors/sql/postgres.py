@@ -3,7 +3,11 @@
 It is a transaction of its own. What returns no rows runs by itself, so that VACUUM and CREATE INDEX CONCURRENTLY can;
 so does CALL, whose procedure may commit, and which returns one row at most. What returns rows is read through a portal
 in a transaction: a few rows at a time as long as they are kept, the rest is passed over on the server. So a statement
-always runs to its end, also a SELECT of a function that does the work, and memory does not depend on its result.
+always runs to its end, also a SELECT of a function that does the work, and memory does not depend on its result: what
+a server sends for a statement is counted, and one that sends too much is cut off.
+
+What a statement may do is decided by the rights of its role at the server, and by nothing here. COPY is refused as a
+statement of its own because the driver can't take part in it; inside a DO block or a function it is the role's matter.
 """
 
 from __future__ import annotations
@@ -19,27 +23,29 @@ import msgspec
 from duetime.domain.connection_urls import PostgresUrl
 from duetime.domain.execution import ErrorType
 from duetime.domain.payloads import SqlQuery
-from duetime.executors.sql.limits import SqlLimits
+from duetime.executors.sql.connecting import connect
+from duetime.executors.sql.limits import SqlLimits, SqlRules
 from duetime.executors.sql.own import OwnDatabase
 from duetime.executors.sql.parameters import bind, misfit_of
-from duetime.executors.sql.pools import Pools, Session, connect
-from duetime.executors.sql.problems import Failed, clean, lost, server_refused, timed_out, wrong
+from duetime.executors.sql.pools import Pools, Session
+from duetime.executors.sql.problems import Failed, clean, flooded, lost, server_refused, timed_out, wrong
 from duetime.executors.sql.table import Table
 from duetime.executors.sql.words import first_word
 from duetime.ports.executor import NotSent, Task
 from duetime.postgres import TROUBLE
 
 _STOP_SECONDS = 5.0  # a cancelled statement ends within that, or its backend is ended
-_FIRST_ROWS = 8  # rows may be wide: each look takes twice as many as the one before
+_FIRST_ROWS = 2  # rows may be wide: each look takes twice as many as the one before
 _ALL_ROWS = 2**31 - 1
 _COUNT = re.compile(r" (\d+)$")
 _DOCUMENTS = ("json", "jsonb")
+_LONGEST_DOCUMENTS = 4  # times what is kept of a result: blanks may be most of it
 _UNSHOWABLE = "The result holds a value that can't be shown: cast it in the statement, as in column::text."
 
 
 class PostgresStatements:
-    def __init__(self, own: OwnDatabase, limits: SqlLimits) -> None:
-        self._pools = Pools(own, limits)
+    def __init__(self, own: OwnDatabase, limits: SqlLimits, rules: SqlRules) -> None:
+        self._pools = Pools(own, limits, rules)
         self._limits = limits
 
     async def stop(self) -> None:
@@ -65,6 +71,9 @@ class PostgresStatements:
 
     def _result(self, task: Task[SqlQuery], url: PostgresUrl, session: Session, work: asyncio.Task[Table]) -> Table:
         problem = work.exception()
+        if problem is not None and session.meter.problem is not None:
+            self._pools.throw_away(task.tenant, url, session)
+            raise flooded(url.shown, session.meter) from None
         if problem is None or isinstance(problem, asyncpg.PostgresError | Failed | NotSent):
             self._pools.give_back(task.tenant, url, session)
         else:
@@ -133,7 +142,7 @@ class PostgresStatements:
             raise wrong("A job is one statement in a transaction of its own: it can't begin another.", "SQLSTATE 0A000")
         table = Table(self._limits, [attribute.name for attribute in attributes])
         for row in rows:
-            table.add(_decoded(row, attributes))
+            table.add(_decoded(row, attributes, self._limits))
         if not attributes:
             count = _COUNT.search(statement.get_statusmsg() or "")
             table.row_count = int(count[1]) if count else 0
@@ -156,7 +165,7 @@ class PostgresStatements:
             wanted = min(wanted, left)
             rows = await cursor.fetch(wanted)
             for row in rows:
-                table.add(_decoded(row, attributes))
+                table.add(_decoded(row, attributes, self._limits))
             if len(rows) < wanted:
                 break
             left, wanted = left - wanted, wanted * 2
@@ -172,10 +181,12 @@ def _ask(task: Task[SqlQuery]) -> None:
         raise NotSent
 
 
-def _decoded(row: asyncpg.Record, attributes: tuple[asyncpg.Attribute, ...]) -> list[Any]:
-    values = list(row)
+def _decoded(row: asyncpg.Record, attributes: tuple[asyncpg.Attribute, ...], limits: SqlLimits) -> list[Any]:
+    """A document that is far too long to be kept stays text: as objects it could take thirty times its size."""
+    values, longest = list(row), _LONGEST_DOCUMENTS * limits.bytes
     for place, attribute in enumerate(attributes):
-        if attribute.type.name in _DOCUMENTS and values[place] is not None:
+        value = values[place]
+        if attribute.type.name in _DOCUMENTS and value is not None and len(value) <= longest:
             with suppress(msgspec.DecodeError):  # a number beyond what we can hold: it stays text
                 values[place] = msgspec.json.decode(values[place])
     return values
@@ -202,7 +213,7 @@ async def _end_backend(session: Session, url: PostgresUrl) -> None:
     """It did not listen, or the way to it is broken: another connection ends it."""
     with suppress(*TROUBLE, Failed):
         async with asyncio.timeout(_STOP_SECONDS):
-            other = await connect(url, session.addresses)
+            other = await connect(url, session.addresses, session.meter.sibling())
             try:
                 waits = f", {int(_STOP_SECONDS * 1000)}" if other.get_server_version().major >= 14 else ""
                 await other.execute(f"SELECT pg_terminate_backend({session.connection.get_server_pid()}{waits})")

@@ -10,6 +10,7 @@ import apsw
 import asyncpg
 
 from duetime.domain.execution import ErrorType
+from duetime.executors.sql.received import Meter
 
 LONGEST_MESSAGE = 1000
 # What may pass, by SQLSTATE or its class: rolled back for another's sake, out of resources, locked, shutting down.
@@ -55,6 +56,16 @@ def lost(shown: str) -> Failed:
     return Failed(
         ErrorType.CONNECTION_ERROR,
         f"The connection to {shown} was lost while the statement ran. Whether it took effect is not known.",
+    )
+
+
+def flooded(shown: str, meter: Meter) -> Failed:
+    """The connection was cut because of what it brought."""
+    error_type = ErrorType.DATABASE_BUSY if meter.is_crowded else ErrorType.SQL_ERROR
+    return Failed(
+        error_type,
+        f"The connection to {shown} was cut: {meter.problem}. Select fewer or shorter values. "
+        "A statement that returns rows was rolled back; of any other it is not known whether it took effect.",
     )
 
 

@@ -1,89 +1,128 @@
-"""One statement on a SQLite file, in a thread. It commits by itself, or leaves nothing behind.
+"""SQLite statements as a node sees them: each runs in a child process of the fork server (`sqlite_server`).
 
-Threads are shared by tenant: one whose statements hold all of them, as they wait for locks, does not delay the others.
-Each statement has a connection of its own, so there is nothing that could leak into the next. SQLite works inside this
-process: what a statement may allocate at once is bounded, and a value beyond that is an error of the statement.
+Processes are bounded in number and shared by tenant: one whose statements hold all of them, as they wait for locks,
+does not delay the others. Each statement has a process and a connection of its own, so there is nothing that could leak
+into the next. When an attempt ends, its process is gone.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
-import time
+import os
+import signal
+import socket
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-import apsw
-import apsw.ext
 import msgspec
 
 from duetime.domain.connection_urls import SqliteUrl
 from duetime.domain.execution import ErrorType
 from duetime.domain.payloads import SqlQuery
-from duetime.executors.sql.limits import SqlLimits
-from duetime.executors.sql.own import OwnDatabase, check_file
-from duetime.executors.sql.problems import Failed, blocked, sqlite_refused, timed_out, wrong
-from duetime.executors.sql.sqlite_rules import Authorizer
-from duetime.executors.sql.table import Table
-from duetime.executors.sql.words import first_word
+from duetime.executors.script.link import KeeperLink
+from duetime.executors.sql.limits import SqlLimits, SqlRules
+from duetime.executors.sql.problems import Failed, blocked, timed_out, wrong
+from duetime.executors.sql.sqlite_server import spawn
+from duetime.executors.sql.sqlite_wire import (
+    ASK_TO_END,
+    GO,
+    LENGTH,
+    Died,
+    Opened,
+    Problem,
+    Reply,
+    Request,
+    Result,
+    frame,
+    reply_of,
+)
 from duetime.places import Places
 from duetime.ports.executor import NotSent, Task
 
-PLACES = 64  # statements at once
-MOST_THREADS = 256  # with those of tenants that would else wait behind the statements of others
-LONGEST_VALUE = 16 * 1024 * 1024
-_STOP_SECONDS = 10.0  # one step of the virtual machine may take long; more than that is told
-_STEPS = 5000  # of the virtual machine, between two looks at whether to go on
-_BUSY_SECONDS = 0.005
-_FLAGS = {
-    "ro": apsw.SQLITE_OPEN_READONLY,
-    "rw": apsw.SQLITE_OPEN_READWRITE,
-    "rwc": apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE,
-}
+PLACES = 16  # statements at once
+MOST_PROCESSES = 64  # with those of tenants that would else wait behind the statements of others
+_ASK_SECONDS = 0.5  # for a statement to stop by itself and roll back; then its process is killed
+_KILL_SECONDS = 10.0  # for a killed process to be gone; then the fork server, which has to see to it, is killed
+_ENVELOPE = 65_536  # bytes of a reply beside the result that is kept
+OFF = "SQLite connections are off on this node; the operator turns them on: SQL_SQLITE_FOLDER."
 
 
 class SqliteStatements:
-    def __init__(self, own: OwnDatabase, limits: SqlLimits) -> None:
-        self._own = own
+    def __init__(self, limits: SqlLimits, rules: SqlRules) -> None:
         self._limits = limits
-        self._threads = ThreadPoolExecutor(MOST_THREADS, "duetime-sqlite")
-        self._places = Places(PLACES, MOST_THREADS)
+        self._folder = rules.sqlite_folder
+        self._link = KeeperLink(spawn)
+        self._places = Places(PLACES, MOST_PROCESSES)
         self._rooms: dict[tuple[str, str], tuple[asyncio.Semaphore, int]] = {}
 
+    @property
+    def server_pid(self) -> int | None:
+        return self._link.pid
+
     async def stop(self) -> None:
-        self._threads.shutdown(wait=False)
+        await self._link.stop()
 
-    async def run(self, task: Task[SqlQuery], query: SqlQuery, url: SqliteUrl, deadline: float) -> Table:
-        """Raises Failed, NotSent, CancelledError: by then the statement is over."""
+    async def run(self, task: Task[SqlQuery], query: SqlQuery, url: SqliteUrl, deadline: float) -> Result:
+        """Raises Failed, NotSent, CancelledError: by then the process of the statement is gone."""
+        if not self._folder:
+            raise blocked(OFF)
+        parameters = [_bound(number, value) for number, value in enumerate(query.parameters, 1)]
         loop = asyncio.get_running_loop()
-        async with self._room(task, url, deadline):
-            await self._enter(task, deadline)
-            statement = _Statement(self._own, self._limits, task, query, url, deadline - loop.time())
-            work = loop.run_in_executor(self._threads, statement.run)
-            work.add_done_callback(lambda _: self._places.leave(task.tenant))
-            try:
-                await asyncio.wait({work}, timeout=deadline - loop.time())
-            finally:
-                is_over = work.done()
-                if not is_over:
-                    await _ended(statement, work)
-        if not is_over:
-            raise timed_out(task.timeout_seconds, f"{url.shown} did not finish the statement, which was stopped:")
-        return work.result()
+        async with self._room(task, url, deadline), self._place(task, deadline):
+            request = Request(
+                self._folder, task.tenant, url.name, url.mode, query.statement, parameters,
+                max(0.0, deadline - loop.time()), task.timeout_seconds, self._limits.rows, self._limits.bytes,
+                self._limits.file_bytes, self._limits.memory_bytes,
+            )  # fmt: skip
+            reply = await self._attempt(task, request, deadline)
+            if reply is None:  # the fork server was killed: nothing has run, and the next one is there at once
+                reply = await self._attempt(task, request, deadline)
+        match reply:
+            case Result():
+                return reply
+            case Problem(error_type, message):
+                raise Failed(error_type, message)
+            case Died(status):
+                raise _died(status)
+        raise Failed(ErrorType.INTERNAL_ERROR, "The process for the statement could not be started.")
 
-    async def _enter(self, task: Task[SqlQuery], deadline: float) -> None:
-        """Until there is a thread for it. Whoever has one leaves its place when the thread is done."""
+    async def _attempt(self, task: Task[SqlQuery], request: Request, deadline: float) -> Reply | None:
+        """Returns how the statement ended; None if its process was gone before it had begun."""
+        process = _Process(self._limits)
+        try:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await process.start(self._link, request)
+                    first = await process.reply()
+                    if not isinstance(first, Opened):
+                        return first
+                    if not task.may_send():
+                        raise NotSent
+                    process.go()
+                    return await process.reply() or Died(signal.SIGKILL)
+            except TimeoutError:
+                raise timed_out(
+                    task.timeout_seconds, f"{request.name} did not finish the statement, which was stopped:"
+                ) from None
+        finally:
+            await _undisturbed(process.end(self._link))
+
+    @asynccontextmanager
+    async def _place(self, task: Task[SqlQuery], deadline: float) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout_at(deadline):
                 await self._places.enter(task.tenant)
         except TimeoutError:
-            raise timed_out(task.timeout_seconds, "None of this node's threads for SQLite was free") from None
+            raise timed_out(task.timeout_seconds, "None of this node's processes for SQLite was free") from None
+        try:
+            yield
+        finally:
+            self._places.leave(task.tenant)
 
     @asynccontextmanager
     async def _room(self, task: Task[SqlQuery], url: SqliteUrl, deadline: float) -> AsyncIterator[None]:
-        key = (task.tenant, url.path)
+        key = (task.tenant, url.name)
         room, users = self._rooms.get(key, (asyncio.Semaphore(self._limits.connections), 0))
         self._rooms[key] = room, users + 1
         try:
@@ -104,107 +143,86 @@ class SqliteStatements:
                 self._rooms[key] = room, users - 1
 
 
-class _Statement:
-    """What runs in the thread, and how it is told to stop."""
+class _Process:
+    """The child process of one statement, by its socket and by the pipe that ends it."""
 
-    def __init__(
-        self, own: OwnDatabase, limits: SqlLimits, task: Task[SqlQuery], query: SqlQuery, url: SqliteUrl, seconds: float
-    ) -> None:
-        self._own = own
-        self._limits = limits
-        self._task = task
-        self._query = query
-        self._url = url
-        self._deadline = time.monotonic() + seconds
-        self._stopped = threading.Event()
-        self._connection: apsw.Connection | None = None
-        self._authorizer = Authorizer(is_vacuum=first_word(query.statement) == "VACUUM")
+    def __init__(self, limits: SqlLimits) -> None:
+        self._most_bytes = 2 * limits.bytes + _ENVELOPE
+        self._orders: int | None = None
+        self._is_over = False  # it has said how it ended, and ends by itself
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
 
-    def stop(self) -> None:
-        """From another thread. What it runs ends at its next look."""
-        self._stopped.set()
-        if self._connection is not None:
-            with suppress(apsw.ConnectionClosedError):
-                self._connection.interrupt()
-
-    def run(self) -> Table:
-        check_file(self._own, self._url.path)
+    async def start(self, link: KeeperLink, request: Request) -> None:
+        ours, theirs = socket.socketpair()
+        reads, self._orders = os.pipe()
         try:
-            with closing(self._open()) as connection:
-                check_file(self._own, connection.filename)  # whoever swapped a link meanwhile is found out
-                return self._execute(connection)
-        except apsw.InterruptError:
-            raise timed_out(self._task.timeout_seconds, "The statement did not end") from None
-        except apsw.BusyError as problem:
-            if self._must_stop():
-                raise timed_out(
-                    self._task.timeout_seconds, f"{self._url.shown} was locked by others, not free"
-                ) from None
-            raise sqlite_refused(problem, self._query.statement) from None
-        except apsw.Error as problem:
-            if self._authorizer.refused:
-                raise blocked(f"{self._authorizer.refused}, which a job can't do.") from None
-            raise sqlite_refused(problem, self._query.statement) from None
-        except UnicodeDecodeError:
-            raise wrong("A text is no valid UTF-8: read it as CAST(column AS BLOB).", "SQLITE_MISMATCH") from None
-
-    def _open(self) -> apsw.Connection:
-        try:
-            connection = apsw.Connection(self._url.path, flags=_FLAGS[self._url.mode])
-        except apsw.Error:
+            link.ask(theirs.fileno(), reads)
+        except OSError as problem:
+            ours.close()
             raise Failed(
-                ErrorType.CONNECTION_ERROR,
-                f"{self._url.shown} can't be opened: is it there, and may Duetime's user read and write it? "
-                "(With ?mode=rwc in its URL, a file that is not there is made.)",
+                ErrorType.INTERNAL_ERROR, f"The process for the statement could not be started: {problem.strerror}."
             ) from None
-        connection.set_busy_handler(self._wait)
-        connection.set_progress_handler(self._must_stop, _STEPS)
-        connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
-        connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
-        connection.limit(apsw.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)
-        connection.authorizer = self._authorizer
-        self._connection = connection
-        return connection
+        finally:
+            theirs.close()
+            os.close(reads)
+        ours.setblocking(False)
+        self._reader, self._writer = await asyncio.open_connection(sock=ours)
+        self._writer.write(frame(request))
 
-    def _execute(self, connection: apsw.Connection) -> Table:
-        found = apsw.ext.query_info(connection, self._query.statement)
-        _check_alone(connection, found)
-        if found.bindings_count != len(self._query.parameters):
-            raise wrong(
-                f"The statement has {found.bindings_count} parameters, the job gives {len(self._query.parameters)}.",
-                "SQLITE_RANGE",
-            )
-        bindings = [_bound(number, value) for number, value in enumerate(self._query.parameters, 1)]
-        if not self._task.may_send():
-            raise NotSent
-        table = Table(self._limits, [column[0] for column in found.description])
-        for row in connection.execute(found.first_query, bindings):
-            table.add(row)
-        if not found.description:
-            table.row_count = connection.changes()
-        return table
+    def go(self) -> None:
+        assert self._writer is not None
+        self._writer.write(GO)
 
-    def _must_stop(self) -> bool:
-        return self._stopped.is_set() or time.monotonic() >= self._deadline
-
-    def _wait(self, _: int) -> bool:
-        """Another has the file locked: whether to try again."""
-        return not (self._must_stop() or self._stopped.wait(_BUSY_SECONDS))
-
-
-def _check_alone(connection: apsw.Connection, found: Any) -> None:
-    """SQLite itself tells where the first statement ends, and whether what follows is one."""
-    if not found.has_vdbe:
-        raise wrong("The statement is empty.", "SQLITE_MISUSE")
-    remaining = found.query_remaining
-    while remaining:
+    async def reply(self) -> Reply | None:
+        """Returns the next reply; None if there is none, for the process is gone."""
+        assert self._reader is not None
         try:
-            after = apsw.ext.query_info(connection, remaining)
-        except apsw.Error:
-            after = None  # it can't even be read, so it is no comment
-        if after is None or after.has_vdbe:
-            raise wrong("A job is one statement, this has several: make a job of each.", "SQLITE_MISUSE")
-        remaining = after.query_remaining
+            (size,) = LENGTH.unpack(await self._reader.readexactly(LENGTH.size))
+            if size > self._most_bytes:
+                raise Failed(ErrorType.INTERNAL_ERROR, "The process of the statement sent more than it may.")
+            reply = reply_of(await self._reader.readexactly(size))
+            self._is_over = not isinstance(reply, Opened)
+            return reply
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return None
+
+    async def end(self, link: KeeperLink) -> None:
+        """Until the process is gone. It is asked first, so that it rolls back what it did, and then killed."""
+        if self._orders is None:
+            return
+        if not self._is_over:
+            with suppress(OSError):  # the fork server is gone
+                os.write(self._orders, ASK_TO_END)
+        is_gone = await self._gone(_ASK_SECONDS)
+        os.close(self._orders)
+        self._orders = None
+        if not is_gone and not await self._gone(_KILL_SECONDS):
+            link.give_up()  # it hangs. Its children end with it
+            await self._gone(_KILL_SECONDS)
+        if self._writer is not None:
+            self._writer.close()
+
+    async def _gone(self, seconds: float) -> bool:
+        """Whether the process is gone in time: the other end of the socket is closed once it was reaped."""
+        try:
+            async with asyncio.timeout(seconds):
+                while self._reader is not None and await self._reader.read(_ENVELOPE):
+                    continue
+        except TimeoutError:
+            return False
+        except ConnectionError:
+            return True
+        return True
+
+
+def _died(status: int) -> Failed:
+    code = os.waitstatus_to_exitcode(status)
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    return Failed(
+        ErrorType.INTERNAL_ERROR,
+        f"The process of the statement {how}. What was not committed is rolled back; whether it was is not known.",
+    )
 
 
 def _bound(number: int, value: Any) -> Any:
@@ -215,16 +233,15 @@ def _bound(number: int, value: Any) -> Any:
     return int(value) if isinstance(value, bool) else value
 
 
-async def _ended(statement: _Statement, work: asyncio.Future[Table]) -> None:
-    """Until the thread is through, however often whoever waits is cancelled."""
-    statement.stop()
-    give_up = asyncio.get_running_loop().time() + _STOP_SECONDS
-    work.add_done_callback(lambda done: done.exception())  # nobody else will ask
+async def _undisturbed(work: Any) -> None:
+    """Until it is done, however often whoever waits for it is cancelled."""
+    task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
-    while not work.done() and (left := give_up - asyncio.get_running_loop().time()) > 0:
+    while not task.done():
         try:
-            await asyncio.wait({work}, timeout=left)
+            await asyncio.wait({task})
         except asyncio.CancelledError as again:
             cancelled = again
     if cancelled is not None:
         raise cancelled
+    task.result()

@@ -11,10 +11,11 @@ import asyncpg
 from duetime.domain import commands as c
 from duetime.domain.capacity import UNBOUNDED, Capacity
 from duetime.domain.errors import Conflict, DuetimeError
-from duetime.domain.ids import is_id
+from duetime.domain.follow_ups import UNSENT
+from duetime.domain.ids import instant_of, is_id
 from duetime.domain.limits import Quota
 from duetime.store.postgres import faults
-from duetime.store.postgres.following import chained_tenants, due_commands
+from duetime.store.postgres.following import chained_tenants, due_commands, registering_tenants
 from duetime.store.postgres.on_circuits import CircuitCommands
 from duetime.store.postgres.on_due import DueCommands
 from duetime.store.postgres.on_identity import IdentityCommands
@@ -48,6 +49,7 @@ class Applier:
             c.AddKey: identity.add_key,
             c.RevokeKey: identity.revoke_key,
             c.TouchKeys: identity.touch_keys,
+            c.RotateSigningKey: identity.rotate_signing_key,
             c.AddSubscription: identity.add_subscription,
             c.RemoveSubscription: identity.remove_subscription,
             c.PutConnection: identity.put_connection,
@@ -78,6 +80,7 @@ class Applier:
             c.SweepLimits: sweep.sweep_limits,
             c.SweepCounters: sweep.sweep_counters,
             c.PruneAudit: sweep.prune_audit,
+            c.TrimHistory: sweep.trim_history,
         }
 
     async def apply(
@@ -89,11 +92,13 @@ class Applier:
         A command that is refused while alone spoils its transaction: that is to be rolled back, and nothing was lost.
         """
         if takes_turns:
-            await self.statements.lock_room()
-        if keys := {quota.key for command in commands if (quota := _quota_of(command, limits_in_turns)) is not None}:
+            await self.statements.lock_room({tenant for command in commands for tenant in adding_tenants(command)})
+        if keys := {quota.key for command in commands for quota in _quotas_of(command, limits_in_turns)}:
             await self.statements.lock_limits(keys)
         if tenants := chained_tenants(commands):
             await self.statements.run("lock_chains", tenants=sorted(tenants))
+        if tenants := registering_tenants(commands):
+            await self.statements.run("lock_registered", tenants=sorted(tenants))
         if len(commands) == 1:
             answer, is_good = await self._alone(commands[0], f"ROLLBACK; {self._begin}")
             return [answer], is_good
@@ -137,11 +142,10 @@ class Applier:
         finally:
             self.statements.is_careful = False
 
-    async def _sequel(self, command: c.Sequel) -> Any:
+    async def _sequel(self, command: c.Sequel) -> c.Carried:
         answer = await self._apply[type(command.first)](command.first)
-        for then in command.then:
-            await self._beside_others(then)
-        return answer
+        others = [await self._beside_others(then) for then in command.then]
+        return c.Carried(answer, tuple(other for other in others if isinstance(other, DuetimeError)))
 
     async def _beside_others(self, command: c.Command) -> Any:
         connection, pending = self.statements.connection, self.statements.pending.copy()
@@ -150,6 +154,9 @@ class Applier:
         if not is_good:
             self.statements.pending = pending
             await connection.execute("ROLLBACK TO SAVEPOINT command")
+            if type(command) is c.FollowUp and type(command.command) is c.CreateJobs:
+                at, execution = instant_of(command.execution_id), command.execution_id
+                await self.statements.run("set_reason", at=at, execution=execution, reason=UNSENT)
         await connection.execute("RELEASE SAVEPOINT command")
         return answer
 
@@ -174,21 +181,34 @@ class Applier:
             await self.statements.run("lock_timers", jobs=jobs)
 
 
-def adds(command: c.Command) -> bool:
-    """Whether it may need room."""
+def adding_tenants(command: c.Command) -> set[str]:
+    """The tenants that may need room for it."""
     match command:
         case c.FollowUp():
-            return adds(command.command)
+            return adding_tenants(command.command)
         case c.Sequel():
-            return any(map(adds, (command.first, *command.then)))
+            return set().union(*map(adding_tenants, (command.first, *command.then)))
+        case c.CreateJobs():
+            return {job.tenant for job in command.jobs}
+        case c.ChangeJob():
+            return {command.tenant}
         case _:
-            return isinstance(command, (c.CreateJobs, c.ChangeJob))
+            return set()
 
 
-def _quota_of(command: c.Command, for_jobs: bool) -> Quota | None:
-    """The quota that has to be locked for it."""
-    kinds = (c.TakeRequests, c.CreateJobs) if for_jobs else (c.TakeRequests,)
-    return command.quota if isinstance(command, kinds) else None
+def _quotas_of(command: c.Command, for_jobs: bool) -> set[Quota]:
+    """The quotas that have to be locked for it."""
+    match command:
+        case c.FollowUp():
+            return _quotas_of(command.command, for_jobs)
+        case c.Sequel():
+            return set().union(*(_quotas_of(one, for_jobs) for one in (command.first, *command.then)))
+        case c.TakeRequests():
+            return {command.quota}
+        case c.CreateJobs() if for_jobs and command.quota is not None:
+            return {command.quota}
+        case _:
+            return set()
 
 
 def _jobs_of(command: c.Command) -> list[str]:

@@ -34,3 +34,14 @@ def chained_tenants(commands: Sequence[c.Command]) -> set[str]:
         elif isinstance(command, c.ChangeJob) and command.spec.after:
             tenants.add(command.tenant)
     return tenants
+
+
+def registering_tenants(commands: Sequence[c.Command]) -> set[str]:
+    """Whose keys, subscriptions or signing keys these commands count or replace: one transaction at a time may."""
+    tenants: set[str] = set()
+    for command in commands:
+        if isinstance(command, c.AddKey):
+            tenants.add(command.key.tenant)
+        elif isinstance(command, c.AddSubscription | c.RotateSigningKey):
+            tenants.add(command.tenant)
+    return tenants

@@ -22,7 +22,7 @@ from duetime.domain.errors import Overloaded
 from duetime.domain.limits import MICRO
 from duetime.postgres import TROUBLE
 from duetime.store.postgres import faults
-from duetime.store.postgres.apply import Applier, adds
+from duetime.store.postgres.apply import Applier, adding_tenants
 from duetime.store.postgres.blocks import load_blocks
 from duetime.store.postgres.connections import Connector, close
 from duetime.store.postgres.partitions import Days
@@ -117,7 +117,7 @@ class Lane:
         connection = await self._connect()
         await self._prepare_days(connection, commands)
         await connection.execute(self._connector.begin)
-        wants_room = any(map(adds, commands))
+        wants_room = any(map(adding_tenants, commands))
         takes_turns = self._is_near and wants_room
         applier = Applier(connection, self._connector.begin, self._capacity)
         self._results, is_good = await applier.apply(commands, takes_turns=takes_turns, limits_in_turns=limits_in_turns)

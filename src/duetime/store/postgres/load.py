@@ -56,6 +56,7 @@ WANTED: dict[str, tuple[str, ...]] = {
     "api_keys": ("id", "tenant", "user_id", "name", "role", "tier", "secret_hash", "created_at", "created_by",
                  "expires_at", "last_used_at", "revoked_at", "scopes"),
     "subscriptions": ("id", "tenant", "created_at", "created_by", "events", "url"),
+    "signing_keys": ("tenant", "version", "previous_until", "rotated_at", "rotated_by"),
     "connections": ("tenant", "name", "shown", "created_at", "created_by", "url"),
     "limits": ("full_at", "tenant", "user_id", "name"),
     "audit": ("number", "tenant", "resource", "entry"),
@@ -238,6 +239,7 @@ class Load:
     def _jobs(self, page: Sequence[Row]) -> list[Row]:
         for row in page:
             self._totals[row[1], JOBS, 0] += 1
+            self._totals[row[1], BYTES, 0] += row[-2]
             self._totals[ALL, JOBS, 0] += 1
             self._totals[ALL, BYTES, 0] += row[-2]
         return [(UUID(row[0]), *row[1:], _tags(row[-1])) for row in page]

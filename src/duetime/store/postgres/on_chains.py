@@ -53,7 +53,7 @@ class Chains:
         if not await self._db.value("is_awaited", tenant=tenant, keys=keys):
             return  # no chain comes back to what nobody waits for
         found = await self._db.rows("list_chain", tenant=tenant, keys=keys, most=MOST_LINKS + 1)
-        check_loops(keys, [(key, awaited) for key, awaited in found])
+        check_loops(keys, [(key, awaited, owner) for key, awaited, owner in found])
 
     async def lock(self, attempts: Sequence[Attempted]) -> None:
         """The timers of these jobs and of those that wait for them. The first that is locked of a page, or TakeCare."""

@@ -7,6 +7,8 @@ import msgspec
 from duetime.domain import commands as c
 from duetime.domain import limits
 from duetime.domain.errors import NotFound, no_connection
+from duetime.domain.grants import ENDED_KEPT, check_key_limits
+from duetime.domain.signing import SigningState, rotate_signing_key
 from duetime.domain.subscriptions import check_subscriptions
 from duetime.store.postgres.statements import Statements
 
@@ -23,7 +25,13 @@ class IdentityCommands:
         return granted, moved
 
     async def add_key(self, command: c.AddKey) -> None:
-        key = command.key
+        key, limits = command.key, command.limits
+        if limits is not None:
+            ((keys, users, is_known),) = await self._db.rows(
+                "count_keys", tenant=key.tenant, user_id=key.user_id, now=command.now
+            )
+            check_key_limits(keys, users, bool(is_known), limits)
+            await self._db.run("remove_ended_keys", tenant=key.tenant, now=command.now, kept=ENDED_KEPT)
         await self._db.run(
             "add_key", id=key.key_id, tenant=key.tenant, user_id=key.user_id, name=key.name, role=key.role,
             tier=key.tier, scopes=msgspec.json.encode(key.scopes).decode(), secret_hash=key.secret_hash,
@@ -38,6 +46,17 @@ class IdentityCommands:
         if row[0] is None:
             await self._db.run("revoke_key", id=command.key_id, now=command.now)
             self._db.note(command.audit)
+
+    async def rotate_signing_key(self, command: c.RotateSigningKey) -> SigningState:
+        row = await self._db.row("get_signing_state", tenant=command.tenant)
+        old = None if row is None else SigningState(*row)
+        new = rotate_signing_key(old, command.tenant, command.now, command.overlap, command.rotated_by)
+        await self._db.run(
+            "put_signing_state", tenant=new.tenant, version=new.version, previous_until=new.previous_until,
+            rotated_at=new.rotated_at, rotated_by=new.rotated_by,
+        )  # fmt: skip
+        self._db.note(command.audit, None, {"version": new.version})
+        return new
 
     async def add_subscription(self, command: c.AddSubscription) -> None:
         check_subscriptions(await self._db.value("count_subscriptions", tenant=command.tenant))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 import asyncpg
@@ -10,6 +9,7 @@ import msgspec
 
 from duetime.domain import commands as c
 from duetime.domain.audit import cancelled, own_entry
+from duetime.domain.capacity import Load, loads
 from duetime.domain.errors import Conflict, IdempotencyKeyReused, PreconditionFailed
 from duetime.domain.job import JobStatus
 from duetime.domain.plan import Skipped
@@ -39,7 +39,7 @@ class JobCommands:
         jobs = [job for create in creates for job in create.jobs]
         nows = [create.now for create in creates for _ in create.jobs] if len(creates) > 1 else [creates[0].now]
         specs, sizes = zip(*[text_of(job.spec) for job in jobs], strict=True)
-        self._db.make_room(Counter(job.tenant for job in jobs), sum(sizes))
+        self._db.make_room(loads(zip([job.tenant for job in jobs], sizes, strict=True)))
         try:
             await self._db.run(
                 "create_jobs", nows=nows, same_now=nows[0], ids=[job.job_id for job in jobs],
@@ -86,7 +86,7 @@ class JobCommands:
         except asyncpg.UniqueViolationError:
             raise _key_taken(command.key) from None
         await self._chains.change(command.job_id, command.tenant, command.spec)
-        self._db.make_room({}, size - int(old_size))
+        self._db.make_room({command.tenant: Load(0, size - int(old_size))})
         self._db.note(command.audit)
         if not command.replan:
             await self._db.run("keep_timer", job=command.job_id)
@@ -181,7 +181,7 @@ class JobCommands:
                 self._db.note(cancelled(command.audit, status))
             return True
         size = await self._db.value("purge_job", job=command.job_id)
-        self._db.make_room({command.tenant: -1}, -int(size))
+        self._db.make_room({command.tenant: Load(-1, -int(size))})
         self._db.note(command.audit)
         return False
 
@@ -192,7 +192,9 @@ class JobCommands:
             "reseal", jobs=[job_id for job_id, _, _ in jobs], versions=[version for _, version, _ in jobs],
             sizes=[size for _, size in texts], specs=[text for text, _ in texts],
         )  # fmt: skip
-        self._db.moved[ALL, BYTES, 0] += sum(row[0] for row in rows)
+        for tenant, grown in rows:
+            self._db.moved[tenant, BYTES, 0] += grown
+            self._db.moved[ALL, BYTES, 0] += grown
         return len(rows)
 
 

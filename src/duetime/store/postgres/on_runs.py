@@ -176,7 +176,7 @@ class RunCommands:
         return bool(
             await self._db.value(
                 "save_progress", id=command.execution_id, job=command.job_id, attempt=command.attempt,
-                token=command.token, value=command.value,
+                token=command.token, value=command.value, tenant=command.tenant,
             )
         )  # fmt: skip
 

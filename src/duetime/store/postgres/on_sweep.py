@@ -3,18 +3,21 @@ nothing; and the oldest links of the audit's chains."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 
 import asyncpg
 
 from duetime.domain import commands as c
 from duetime.domain.audit import own_entry
+from duetime.domain.capacity import loads
 from duetime.domain.errors import no_audit_link
+from duetime.domain.ids import instant_of
 from duetime.domain.instants import DAY
 from duetime.domain.limits import MICRO
 from duetime.domain.subscriptions import EVENT_TAG
 from duetime.store.postgres.statements import Statements
+from duetime.store.trimming import UNINDEXED, choose_to_trim
 
 
 class SweepCommands:
@@ -34,8 +37,7 @@ class SweepCommands:
         jobs = sorted({*delivered, *over})
         rows = await self._db.rows("sweep_jobs", jobs=jobs, tag=EVENT_TAG) if jobs else []
         if rows:
-            tenants = Counter(row["tenant"] for row in rows)
-            self._db.make_room({tenant: -count for tenant, count in tenants.items()}, -sum(row["size"] for row in rows))
+            self._db.make_room(loads(((row["tenant"], row["size"]) for row in rows), -1))
             self._note([row for row in rows if not row["is_notification"]], command.now)
         return c.Swept(len(rows), page["last"] if page["number"] == command.limit else None)
 
@@ -67,6 +69,24 @@ class SweepCommands:
             return c.SweptRows(0, None)
         last = (row["tenant"], row["name"], row["day"])
         return c.SweptRows(row["removed"], last if row["number"] == command.limit else None)
+
+    async def trim_history(self, command: c.TrimHistory) -> c.Trimmed:
+        block = "list_to_trim_of_default" if command.tenant == UNINDEXED else "list_to_trim"
+        at = instant_of(command.after)
+        seen = await self._db.rows(block, tenant=command.tenant, at=at, after=command.after, look=command.look)
+        chosen, last, is_end = choose_to_trim([(str(id), may_go) for id, may_go in seen], command)
+        if is_end and len(chosen) < command.number:
+            left = command.number - len(chosen)
+            chosen += [
+                str(row[0]) for row in await self._db.rows("list_dead_to_trim", tenant=command.tenant, number=left)
+            ]
+        removed = 0
+        if chosen:
+            ats = [instant_of(execution_id) for execution_id in chosen]
+            for tenant, state, day, count in await self._db.rows("trim_executions", ids=chosen, ats=ats):
+                self._db.moved[tenant, state, day] -= count
+                removed += count
+        return c.Trimmed(removed, last, is_end)
 
     async def prune_audit(self, command: c.PruneAudit) -> int:
         found = await self._db.value("lock_audit_link", chain=command.chain, link=command.link)

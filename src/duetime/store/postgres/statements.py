@@ -79,6 +79,7 @@ class Statements:
         self.capacity = capacity
         self._sql = load_blocks("jobs.sql", "runs.sql", "nodes.sql", "identity.sql", "circuits.sql", "chains.sql")
         self.pending = Pending()
+        self._held: dict[str, Load] = {}  # by tenant, as `load`
         self.taken: dict[LimitKey, int] = {}  # limits as they were when they were locked
 
     @property
@@ -88,7 +89,10 @@ class Statements:
     @property
     def added(self) -> tuple[int, int]:
         """Jobs and bytes that this transaction adds."""
-        return self.moved[ALL, JOBS, 0], self.moved[ALL, BYTES, 0]
+        return self._added_by(ALL)
+
+    def _added_by(self, tenant: str) -> tuple[int, int]:
+        return self.moved[tenant, JOBS, 0], self.moved[tenant, BYTES, 0]
 
     async def rows(self, block: str, **values: Any) -> list[asyncpg.Record]:
         sql = self._sql[block]
@@ -120,22 +124,26 @@ class Statements:
             raise no_job(job_id)
         return row
 
-    async def lock_room(self) -> None:
-        """Near a limit, those who add jobs take turns: from here to the commit, what there is only changes by us."""
-        await self.run("lock_room")
-        row = await self.row("get_load")
-        assert row is not None
-        self.load = Load(*row)
+    async def lock_room(self, tenants: Iterable[str]) -> None:
+        """Near a limit, those who add jobs take turns: from here to the commit, what there is only changes by us.
 
-    def make_room(self, tenants: Mapping[str, int], size: int) -> None:
-        """Count jobs by tenant in, or out, and their bytes. Raises InsufficientStorage if there is no room."""
-        jobs = sum(tenants.values())
-        if self.load is not None:
-            self.capacity.check(self.load.plus(*self.added), jobs, size)
-        for tenant, number in tenants.items():
-            self.moved[tenant, JOBS, 0] += number
-        self.moved[ALL, JOBS, 0] += jobs
-        self.moved[ALL, BYTES, 0] += size
+        `tenants`: those whose jobs are added.
+        """
+        await self.run("lock_room")
+        rows = await self.rows("get_loads", tenants=[ALL, *tenants])
+        self._held = {tenant: Load(jobs, size) for tenant, jobs, size in rows}
+        self.load = self._held.get(ALL, Load())
+
+    def make_room(self, added: Mapping[str, Load]) -> None:
+        """Count each tenant's jobs and bytes in, or out. Raises InsufficientStorage if a tenant has no room."""
+        for tenant, more in added.items():
+            if self.load is not None:
+                held = self._held.get(tenant, Load())
+                load, held = self.load.plus(*self.added), held.plus(*self._added_by(tenant))
+                self.capacity.check(load, held, more.jobs, more.bytes)
+            for of in (tenant, ALL):
+                self.moved[of, JOBS, 0] += more.jobs
+                self.moved[of, BYTES, 0] += more.bytes
 
     async def lock_limits(self, keys: Iterable[LimitKey]) -> None:
         """Nobody else takes from these until the commit."""

@@ -14,10 +14,12 @@ from duetime.domain.capacity import UNBOUNDED, Capacity, Load
 from duetime.domain.commands import Command, Finish, PauseJob
 from duetime.domain.errors import Conflict, Overloaded
 from duetime.domain.execution import Run
+from duetime.domain.history import Held
 from duetime.domain.ids import SHARDS, instant_of, is_id
 from duetime.domain.job import JobSpec
 from duetime.domain.lease import Writes
 from duetime.domain.plan import DueTimer, Place
+from duetime.domain.signing import SigningState
 from duetime.ports.store import (
     AttemptRecord,
     AuditCheckpoint,
@@ -153,12 +155,12 @@ class PostgresStore:
             return None
         return _only(await self._read(self._engine_reads, self._sql["get_worker"], WorkerRecord, {"worker": worker_id}))
 
-    async def list_runs_of(self, worker_id: int, execution_ids: Sequence[str]) -> list[Run]:
-        values = {"worker": worker_id, "ids": [id for id in execution_ids if is_id(id)]}
+    async def list_runs_of(self, node: int, execution_ids: Sequence[str], tenant: str | None = None) -> list[Run]:
+        values = {"worker": node, "ids": [id for id in execution_ids if is_id(id)], "tenant": tenant}
         return decode_apart(Run, await self._text(self._engine_reads, self._sql["list_runs_of"], values))[0]
 
-    async def list_claims(self, worker_id: int, limit: int) -> list[tuple[str, int, int, bool]]:
-        values = {"worker": worker_id, "limit": limit}
+    async def list_claims(self, worker_id: int, tenant: str, limit: int) -> list[tuple[str, int, int, bool]]:
+        values = {"worker": worker_id, "tenant": tenant, "limit": limit}
         return await self._read(self._engine_reads, self._sql["list_claims"], tuple[str, int, int, bool], values)
 
     async def list_node_claims(self, node: int, limit: int) -> list[tuple[str, int]]:
@@ -187,6 +189,14 @@ class PostgresStore:
     async def count_history(self) -> int:
         found: list[int] = await self._read(self._engine_reads, self._sql["count_history"], int, {})
         return found[0]
+
+    async def list_history(self) -> list[Held]:
+        return await self._read(self._engine_reads, self._sql["list_history"], Held, {})
+
+    async def list_tenants(self, execution_ids: Sequence[str]) -> dict[str, str]:
+        ids = [one for one in execution_ids if is_id(one)]
+        values = {"ids": ids, "ats": [instant_of(one) for one in ids]}
+        return dict(await self._read(self._engine_reads, self._sql["list_tenants"], tuple[str, str], values))
 
     async def newest_at(self) -> int | None:
         return _only(await self._read(self._engine_reads, self._sql["newest_at"], int | None, {}))
@@ -269,6 +279,10 @@ class PostgresStore:
     async def list_keys(self, tenant: str, limit: int) -> list[KeyRecord]:
         values = {"tenant": tenant, "limit": limit}
         return await self._read(self._people_reads, self._sql["list_keys"], KeyRecord, values)
+
+    async def list_signing_states(self, tenant: str | None, since: int, after: str, limit: int) -> list[SigningState]:
+        values = {"tenant": tenant, "since": since, "after": after, "limit": limit}
+        return await self._read(self._engine_reads, self._sql["list_signing_states"], SigningState, values)
 
     async def list_subscriptions(self, tenant: str | None, limit: int) -> list[SubscriptionRecord]:
         values = {"tenant": tenant, "limit": limit}

@@ -10,6 +10,7 @@ import apsw
 from duetime.domain import commands as c
 from duetime.domain.capacity import Capacity
 from duetime.domain.errors import Conflict, DuetimeError
+from duetime.domain.follow_ups import UNSENT
 from duetime.store.ended import owned, ownerless
 from duetime.store.sqlite.on_circuits import CircuitCommands
 from duetime.store.sqlite.on_due import DueCommands
@@ -41,6 +42,7 @@ class Applier:
             c.AddKey: identity.add_key,
             c.RevokeKey: identity.revoke_key,
             c.TouchKeys: identity.touch_keys,
+            c.RotateSigningKey: identity.rotate_signing_key,
             c.AddSubscription: identity.add_subscription,
             c.RemoveSubscription: identity.remove_subscription,
             c.PutConnection: identity.put_connection,
@@ -71,6 +73,7 @@ class Applier:
             c.SweepLimits: sweep.sweep_limits,
             c.SweepCounters: sweep.sweep_counters,
             c.PruneAudit: sweep.prune_audit,
+            c.TrimHistory: sweep.trim_history,
         }
 
     def apply(self, command: c.Command) -> Any:
@@ -86,6 +89,8 @@ class Applier:
             # What is wrong is this command, not the database: whoever shares its commit is not to suffer for it.
             self._undo(mark)
             answer = Conflict(f"this can't be written as it is: {error}")
+        if isinstance(answer, DuetimeError) and type(command) is c.FollowUp and type(command.command) is c.CreateJobs:
+            self._statements.run("set_reason", execution=command.execution_id, reason=UNSENT)
         self._connection.execute("RELEASE command")
         return answer
 
@@ -99,11 +104,10 @@ class Applier:
             following = owned(cast("c.CreateJobs", following), owner)
         return self._apply[type(following)](following)
 
-    def _sequel(self, command: c.Sequel) -> Any:
+    def _sequel(self, command: c.Sequel) -> c.Carried:
         answer = self._apply[type(command.first)](command.first)
-        for then in command.then:
-            self.apply(then)
-        return answer
+        others = [self.apply(then) for then in command.then]
+        return c.Carried(answer, tuple(other for other in others if isinstance(other, DuetimeError)))
 
     def begin(self) -> None:
         """Of a commit. (Of the one before, something may be left that was rolled back.)"""

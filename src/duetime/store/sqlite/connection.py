@@ -11,36 +11,31 @@ from typing import IO
 
 import apsw
 
+from duetime.private_files import make_file, make_folder
 from duetime.store import StoreUnusable
 from duetime.store.sqlite.blocks import load_migrations
 from duetime.telemetry.crash import crash_point
 
 FILE_NAME = "duetime.db"
-PATIENCE_SECONDS = 0.1  # whoever only looks whether a node runs holds the lock for less
-MIGRATION_SECONDS = 60.0  # how long one waits for another
 LOCK_NAME = "duetime.lock"
+LOOK_SECONDS = 1.0  # a command that only looks whether a node runs holds the lock for less
+MIGRATION_LOCK_NAME = "migrate.lock"
+MIGRATION_SECONDS = 60.0  # how long one migration waits for another
 WRITER_CACHE_KIB = 32 * 1024
 READER_CACHE_KIB = 8 * 1024
 
 
-def lock_folder(folder: Path, purpose: str = "", wait_for_same_seconds: float = 0) -> IO[str]:
-    """One process a data folder; the lock goes with the process, however it ends.
+def lock_folder(folder: Path, purpose: str = "") -> IO[str]:
+    """Returns the folder's lock, one process a data folder; it goes with the process, however that ends.
 
-    It says what for, if for no node: one that holds it for the same purpose may be waited for.
+    The file names the process and, unless it is a node, its purpose. Raises StoreUnusable if another process has it.
     """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # whose jobs, and what they call, is for its owner
-    lock = open(folder / LOCK_NAME, "a+")  # noqa: SIM115 (held until the store stops)
-    begun = time.monotonic()
-    while not _is_ours(lock, fcntl.LOCK_EX):
-        owner, its_purpose = _holder(lock)
-        patience = max(PATIENCE_SECONDS, wait_for_same_seconds if its_purpose == purpose else 0)
-        if time.monotonic() - begun > patience:
-            lock.close()
-            raise StoreUnusable(
-                f"{folder} is in use by another Duetime (process {owner}). "
-                "Stop it, or start this one with another --data."
-            )
-        time.sleep(0.01)
+    make_folder(folder)  # jobs, and what they call, are for the folder's owner only
+    if (lock := _lock(folder / LOCK_NAME, LOOK_SECONDS)) is None:
+        owner, _ = _read_holder(folder / LOCK_NAME)
+        raise StoreUnusable(
+            f"{folder} is in use by another Duetime (process {owner}). Stop it, or start this one with another --data."
+        )
     lock.truncate(0)
     lock.write(f"{os.getpid()} {purpose}".strip())
     lock.flush()
@@ -48,12 +43,24 @@ def lock_folder(folder: Path, purpose: str = "", wait_for_same_seconds: float = 
 
 
 def get_lock_owner(folder: Path) -> str | None:
-    """The process that holds the folder's lock; None if nobody does. Whoever wants it meanwhile waits for a moment."""
+    """Returns the process that holds the folder's lock; None if no process does. A start waits while this looks."""
     try:
         with open(folder / LOCK_NAME) as lock:
-            return None if _is_ours(lock, fcntl.LOCK_SH) else _holder(lock)[0]
+            return None if _is_ours(lock, fcntl.LOCK_SH) else _read_holder(folder / LOCK_NAME)[0]
     except FileNotFoundError:
         return None
+
+
+def _lock(file: Path, patience_seconds: float) -> IO[str] | None:
+    make_file(file)
+    lock = open(file, "a+")  # noqa: SIM115 (the caller holds it)
+    begun = time.monotonic()
+    while not _is_ours(lock, fcntl.LOCK_EX):
+        if time.monotonic() - begun > patience_seconds:
+            lock.close()
+            return None
+        time.sleep(0.01)
+    return lock
 
 
 def _is_ours(lock: IO[str], kind: int) -> bool:
@@ -64,16 +71,16 @@ def _is_ours(lock: IO[str], kind: int) -> bool:
     return True
 
 
-def _holder(lock: IO[str]) -> tuple[str, str]:
+def _read_holder(file: Path) -> tuple[str, str]:
     """(process, purpose)"""
-    lock.seek(0)
-    process, _, purpose = lock.read().strip().partition(" ")
+    process, _, purpose = file.read_text().strip().partition(" ")
     return process or "unknown", purpose
 
 
 def open_connection(folder: Path, *, writer: bool) -> apsw.Connection:
-    flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if writer else 0)
-    connection = apsw.Connection(str(folder / FILE_NAME), flags=flags)
+    if writer:
+        make_file(folder / FILE_NAME)  # SQLite gives its log and its index the rights of the file
+    connection = apsw.Connection(str(folder / FILE_NAME), flags=apsw.SQLITE_OPEN_READWRITE)
     connection.set_busy_timeout(5000)
     settings = [
         "PRAGMA journal_mode = WAL",
@@ -154,8 +161,17 @@ def get_version(connection: apsw.Connection) -> int:
 
 
 def migrate_folder(folder: Path) -> tuple[int, int]:
-    """What a start does to the schema, and no more. Refused while a node runs."""
-    with lock_folder(folder, "migrate", MIGRATION_SECONDS), closing(open_checked(folder)) as connection:
+    """Does what a start does to the schema, and no more. Refused while a node runs.
+
+    Migrations wait for each other at a lock of their own. The folder's lock can't tell them apart from a node: its
+    holder writes its purpose a moment after it has taken it.
+    """
+    make_folder(folder)
+    if (turn := _lock(folder / MIGRATION_LOCK_NAME, MIGRATION_SECONDS)) is None:
+        raise StoreUnusable(
+            f"{folder} is being migrated by another process for {MIGRATION_SECONDS:g} s. Try again later."
+        )
+    with turn, lock_folder(folder, "migrate"), closing(open_checked(folder)) as connection:
         return migrate(connection)
 
 
@@ -165,7 +181,7 @@ def open_checked(folder: Path) -> apsw.Connection:
         connection = open_connection(folder, writer=True)
     except (apsw.NotADBError, apsw.CorruptError) as error:
         raise damaged(str(error)) from None
-    except apsw.Error as error:
+    except (apsw.Error, OSError) as error:
         raise StoreUnusable(f"{folder} can't be opened ({error}). May this user write there?") from None
     try:
         check_integrity(connection)

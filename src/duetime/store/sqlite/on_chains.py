@@ -46,7 +46,7 @@ class Chains:
         if self._db.row("is_awaited", tenant=tenant, keys=page(keys)) is None:
             return  # no chain comes back to what nobody waits for
         found = self._db.rows("list_chain", tenant=tenant, keys=page(keys), most=MOST_LINKS + 1)
-        check_loops(keys, [(key, awaited) for key, awaited in found])
+        check_loops(keys, [(key, awaited, owner) for key, awaited, owner in found])
 
     def follow(self, ended: Sequence[Attempted], now: int) -> None:
         """Let jobs start that have waited for these ends."""

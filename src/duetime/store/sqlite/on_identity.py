@@ -5,6 +5,8 @@ from __future__ import annotations
 from duetime.domain import commands as c
 from duetime.domain import limits
 from duetime.domain.errors import NotFound, no_connection
+from duetime.domain.grants import ENDED_KEPT, check_key_limits
+from duetime.domain.signing import SigningState, rotate_signing_key
 from duetime.domain.subscriptions import check_subscriptions
 from duetime.store.sqlite.statements import Statements, page
 
@@ -21,7 +23,13 @@ class IdentityCommands:
         return granted, moved
 
     def add_key(self, command: c.AddKey) -> None:
-        key = command.key
+        key, limits = command.key, command.limits
+        if limits is not None:
+            ((keys, users, is_known),) = self._db.rows(
+                "count_keys", tenant=key.tenant, user_id=key.user_id, now=command.now
+            )
+            check_key_limits(keys, users, bool(is_known), limits)
+            self._db.run("remove_ended_keys", tenant=key.tenant, now=command.now, kept=ENDED_KEPT)
         self._db.run(
             "add_key", id=key.key_id, tenant=key.tenant, user_id=key.user_id, name=key.name, role=key.role,
             tier=key.tier, scopes=page(key.scopes), secret_hash=key.secret_hash, now=command.now,
@@ -36,6 +44,17 @@ class IdentityCommands:
         if row[0] is None:
             self._db.run("revoke_key", id=command.key_id, now=command.now)
             self._db.note(command.audit)
+
+    def rotate_signing_key(self, command: c.RotateSigningKey) -> SigningState:
+        row = self._db.row("get_signing_state", tenant=command.tenant)
+        old = None if row is None else SigningState(*row)
+        new = rotate_signing_key(old, command.tenant, command.now, command.overlap, command.rotated_by)
+        self._db.run(
+            "put_signing_state", tenant=new.tenant, version=new.version, previous_until=new.previous_until,
+            rotated_at=new.rotated_at, rotated_by=new.rotated_by,
+        )  # fmt: skip
+        self._db.note(command.audit, None, {"version": new.version})
+        return new
 
     def add_subscription(self, command: c.AddSubscription) -> None:
         row = self._db.row("count_subscriptions", tenant=command.tenant)

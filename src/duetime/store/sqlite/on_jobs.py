@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 from operator import attrgetter
@@ -13,7 +12,7 @@ import msgspec
 
 from duetime.domain import commands as c
 from duetime.domain.audit import cancelled, own_entry
-from duetime.domain.capacity import size_of
+from duetime.domain.capacity import Load, loads, size_of
 from duetime.domain.errors import Conflict, IdempotencyKeyReused, PreconditionFailed
 from duetime.domain.job import JobStatus
 from duetime.domain.plan import Skipped
@@ -56,7 +55,7 @@ class JobCommands:
         jobs = [(job, create.now) for create in creates for job in create.jobs]
         specs = [encoded(job.spec) for job, _ in jobs]
         sizes = [size_of(spec) for spec in specs]
-        self._db.make_room(Counter(job.tenant for job, _ in jobs), sum(sizes))
+        self._db.make_room(loads((job.tenant, size) for (job, _), size in zip(jobs, sizes, strict=True)))
         rows = [
             (job.job_id, job.tenant, job.key, job.name, job.type, job.owner, now, size, msgspec.Raw(spec))
             for (job, now), size, spec in zip(jobs, sizes, specs, strict=True)
@@ -90,7 +89,7 @@ class JobCommands:
         except apsw.ConstraintError:
             raise _key_taken(command.key) from None
         self._chains.change(command.job_id, command.tenant, command.spec)
-        self._db.make_room({}, size - row[0])
+        self._db.make_room({command.tenant: Load(0, size - row[0])})
         self._db.note(command.audit)
         if not command.replan:
             self._db.run("keep_timer", job=command.job_id)
@@ -187,7 +186,7 @@ class JobCommands:
         for name in ("purge_skips", "purge_timer", "purge_job"):
             self._db.run(name, job=command.job_id)
         self._chains.remove(command.job_id)
-        self._db.make_room({command.tenant: -1}, -size[0])
+        self._db.make_room({command.tenant: Load(-1, -size[0])})
         self._db.note(command.audit)
         return False
 
@@ -197,9 +196,9 @@ class JobCommands:
             spec = page(new)
             row = self._db.row("get_sealed", job=job_id, version=version)
             if row is not None:
-                size = size_of(spec.encode())
+                (tenant, before), size = row, size_of(spec.encode())
                 self._db.run("reseal", job=job_id, spec=spec, size=size)
-                self._db.count({(ALL, BYTES): size - row[0]})
+                self._db.count({(ALL, BYTES): size - before, (tenant, BYTES): size - before})
                 done += 1
         return done
 

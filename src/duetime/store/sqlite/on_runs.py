@@ -36,6 +36,7 @@ class RunCommands:
     def _claim_of(self, command: c.Claim, tenant: str, limit: int) -> list[Run]:
         values: dict[str, Any] = {"tenant": tenant, "now": command.now, "limit": limit}
         if command.only:
+            self._db.check_worker(command.node, tenant)
             row = self._db.row("list_claimable_only", **values, only=page(command.only))
         elif full := command.full_of(tenant):
             row = self._db.row("list_claimable_beside", **values, full=page(full), most=MOST_ENDPOINTS)
@@ -109,7 +110,7 @@ class RunCommands:
 
     def save_progress(self, command: c.SaveProgress) -> bool:
         claim = {"id": command.execution_id, "attempt": command.attempt, "token": command.token}
-        if self._db.row("has_claim", **claim) is None:
+        if self._db.row("has_claim", **claim, tenant=command.tenant) is None:
             return False
         if command.value is None:
             self._db.run("clear_progress", id=command.execution_id)

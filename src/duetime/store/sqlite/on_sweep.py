@@ -3,16 +3,18 @@ nothing; and the oldest links of the audit's chains."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
 from duetime.domain import commands as c
 from duetime.domain.audit import PROMOTED, own_entry
+from duetime.domain.capacity import loads
 from duetime.domain.errors import no_audit_link
 from duetime.domain.limits import MICRO
 from duetime.domain.subscriptions import EVENT_TAG
 from duetime.store.sqlite.statements import Statements, page
+from duetime.store.trimming import UNINDEXED, choose_to_trim
 
 
 class SweepCommands:
@@ -41,8 +43,7 @@ class SweepCommands:
         ids = page([row[0] for row in rows])
         for name in ("sweep_links", "sweep_timers", "sweep_jobs"):
             self._db.run(name, jobs=ids)
-        tenants = Counter(row[1] for row in rows)
-        self._db.make_room({tenant: -count for tenant, count in tenants.items()}, -sum(row[2] for row in rows))
+        self._db.make_room(loads(((row[1], row[2]) for row in rows), -1))
         self._note([(job_id, tenant) for job_id, tenant, _, is_notification in rows if not is_notification], now)
 
     def _note(self, removed: list[tuple[str, str]], now: int) -> None:
@@ -75,6 +76,16 @@ class SweepCommands:
         self._db.run("sweep_counters", tenant=tenant, name=name, last_tenant=last[0], last_name=last[1])
         removed = self._db.connection.changes()
         return c.SweptRows(removed, (last[0], last[1], 0) if number == command.limit else None)
+
+    def trim_history(self, command: c.TrimHistory) -> c.Trimmed:
+        block = "list_to_trim_of_default" if command.tenant == UNINDEXED else "list_to_trim"
+        seen = self._db.rows(block, tenant=command.tenant, after=command.after, look=command.look)
+        chosen, last, is_end = choose_to_trim(seen, command)
+        if is_end and len(chosen) < command.number:
+            dead = self._db.rows("list_dead_to_trim", tenant=command.tenant, number=command.number - len(chosen))
+            chosen += [row[0] for row in dead]
+        removed = self._db.remove_executions(page(chosen)) if chosen else 0
+        return c.Trimmed(removed, last, is_end)
 
     def prune_audit(self, command: c.PruneAudit) -> int:
         row = self._db.row("get_audit_link", link=command.link) if command.chain == PROMOTED else None

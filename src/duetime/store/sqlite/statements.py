@@ -85,6 +85,11 @@ class Statements:
         if row is None or not row[0]:
             raise StaleWrite(f"node {node} is void: another process has taken its place")
 
+    def check_worker(self, node: int, tenant: str) -> None:
+        """A worker of another tenant is nobody here, whatever its endpoints are. Raises StaleWrite."""
+        if self.row("is_worker_of_another", node=node, tenant=tenant) is not None:
+            raise StaleWrite(f"worker {node} is not a worker of this tenant")
+
     def check_epochs(self, block: str, **values: Any) -> None:
         """`block` looks for a shard that another owner has."""
         if (row := self.row(block, **values)) is not None:
@@ -118,13 +123,13 @@ class Statements:
             if delta:
                 self.run("add_to_counter", tenant=tenant, name=name, delta=delta)
 
-    def make_room(self, tenants: Mapping[str, int], size: int) -> None:
-        """Count jobs by tenant in, or out, and their bytes. Raises InsufficientStorage if there is no room."""
-        jobs = sum(tenants.values())
-        found = dict(self.rows("get_counters", tenant=ALL))
-        self._capacity.check(Load(found.get(JOBS, 0), found.get(BYTES, 0)), jobs, size)
-        self.count({(tenant, JOBS): number for tenant, number in tenants.items()})
-        self.count({(ALL, JOBS): jobs, (ALL, BYTES): size})
+    def make_room(self, added: Mapping[str, Load]) -> None:
+        """Count each tenant's jobs and bytes in, or out. Raises InsufficientStorage if a tenant has no room."""
+        for tenant, more in added.items():
+            found = {(of, name): value for of, name, value in self.rows("get_loads", tenant=tenant)}
+            load, held = (Load(found.get((of, JOBS), 0), found.get((of, BYTES), 0)) for of in (ALL, tenant))
+            self._capacity.check(load, held, more.jobs, more.bytes)
+            self.run("add_to_loads", tenant=tenant, jobs=more.jobs, bytes=more.bytes)
 
     def take_quota(self, quota: limits.Quota, count: int, now: int) -> None:
         """Raises QuotaExceeded."""

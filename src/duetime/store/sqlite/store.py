@@ -19,9 +19,11 @@ from duetime.domain.capacity import UNBOUNDED, Capacity, Load
 from duetime.domain.commands import Command, Finish, PauseJob
 from duetime.domain.errors import Conflict, Overloaded
 from duetime.domain.execution import Run
+from duetime.domain.history import Held
 from duetime.domain.job import JobSpec
 from duetime.domain.lease import Writes
 from duetime.domain.plan import DueTimer, Place
+from duetime.domain.signing import SigningState
 from duetime.ports.store import (
     AttemptRecord,
     AuditCheckpoint,
@@ -42,6 +44,7 @@ from duetime.ports.store import (
 from duetime.store.decoding import decode, decode_apart, given_up, read_specs, stand_in
 from duetime.store.sqlite import filters
 from duetime.store.sqlite.blocks import load_blocks
+from duetime.store.sqlite.checkpointer import Checkpointer
 from duetime.store.sqlite.connection import lock_folder, migrate, open_checked, open_connection, void_nodes
 from duetime.store.sqlite.handover import refuse_promoted
 from duetime.store.sqlite.statements import page
@@ -65,7 +68,8 @@ class SqliteStore:
         self._read_seconds = read_seconds
         self._lock: IO[str] | None = None
         self._was_open = False
-        self._writer = Writer(self._open_writer, capacity)
+        checkpointer = Checkpointer(lambda: open_connection(folder, writer=True))
+        self._writer = Writer(self._open_writer, capacity, checkpointer)
         # The engine has a reader of its own: a person's slow list must not make a run late.
         self._engine_reads = ThreadPoolExecutor(1, "duetime-engine-read")
         self._people_reads = ThreadPoolExecutor(2, "duetime-read")
@@ -167,12 +171,12 @@ class SqliteStore:
     async def get_worker(self, worker_id: int) -> WorkerRecord | None:
         return _only(await self._read(self._engine_reads, self._sql["get_worker"], WorkerRecord, {"worker": worker_id}))
 
-    async def list_runs_of(self, worker_id: int, execution_ids: Sequence[str]) -> list[Run]:
-        values = {"worker": worker_id, "ids": page(list(execution_ids))}
+    async def list_runs_of(self, node: int, execution_ids: Sequence[str], tenant: str | None = None) -> list[Run]:
+        values = {"worker": node, "ids": page(list(execution_ids)), "tenant": tenant}
         return decode_apart(Run, await self._text(self._engine_reads, self._sql["list_runs_of"], values))[0]
 
-    async def list_claims(self, worker_id: int, limit: int) -> list[tuple[str, int, int, bool]]:
-        values = {"worker": worker_id, "limit": limit}
+    async def list_claims(self, worker_id: int, tenant: str, limit: int) -> list[tuple[str, int, int, bool]]:
+        values = {"worker": worker_id, "tenant": tenant, "limit": limit}
         return await self._read(self._engine_reads, self._sql["list_claims"], tuple[str, int, int, bool], values)
 
     async def list_node_claims(self, node: int, limit: int) -> list[tuple[str, int]]:
@@ -209,6 +213,13 @@ class SqliteStore:
     async def count_history(self) -> int:
         found: list[int] = await self._read(self._engine_reads, self._sql["count_history"], int, {})
         return found[0]
+
+    async def list_history(self) -> list[Held]:
+        return await self._read(self._engine_reads, self._sql["list_history"], Held, {})
+
+    async def list_tenants(self, execution_ids: Sequence[str]) -> dict[str, str]:
+        values = {"ids": page(execution_ids)}
+        return dict(await self._read(self._engine_reads, self._sql["list_tenants"], tuple[str, str], values))
 
     async def newest_at(self) -> int | None:
         return _only(await self._read(self._engine_reads, self._sql["newest_at"], int | None, {}))
@@ -289,6 +300,10 @@ class SqliteStore:
 
     async def list_keys(self, tenant: str, limit: int) -> list[KeyRecord]:
         return await self._ask(self._sql["list_keys"], KeyRecord, {"tenant": tenant, "limit": limit})
+
+    async def list_signing_states(self, tenant: str | None, since: int, after: str, limit: int) -> list[SigningState]:
+        values = {"tenant": tenant, "since": since, "after": after, "limit": limit}
+        return await self._read(self._engine_reads, self._sql["list_signing_states"], SigningState, values)
 
     async def list_subscriptions(self, tenant: str | None, limit: int) -> list[SubscriptionRecord]:
         values = {"tenant": tenant, "limit": limit}

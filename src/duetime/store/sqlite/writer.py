@@ -17,6 +17,7 @@ from duetime.domain.capacity import Capacity
 from duetime.domain.commands import Command, CreateJobs
 from duetime.domain.errors import DuetimeError, Overloaded
 from duetime.store.sqlite.apply import Applier
+from duetime.store.sqlite.checkpointer import Checkpointer
 from duetime.telemetry.crash import crash_point
 
 MOST_COMMANDS_A_COMMIT = 1000
@@ -27,8 +28,9 @@ Answer = tuple["asyncio.Future[list[Any]]", list[Any] | Exception]
 
 
 class Writer:
-    def __init__(self, connect: Callable[[], apsw.Connection], capacity: Capacity) -> None:
+    def __init__(self, connect: Callable[[], apsw.Connection], capacity: Capacity, checkpointer: Checkpointer) -> None:
         self._connect = connect
+        self._checkpointer = checkpointer
         self._capacity = capacity
         self._waiting: list[Batch] = []
         self._ready = threading.Condition()
@@ -69,13 +71,18 @@ class Writer:
         except Exception as error:  # noqa: BLE001 (handed to whoever awaits start)
             self._loop.call_soon_threadsafe(self._opened.set_exception, error)
             return
+        self._checkpointer.start()
         self._loop.call_soon_threadsafe(self._opened.set_result, None)
         while batches := self._take():
             self._loop.call_soon_threadsafe(_answer, self._write(batches))
+            if not self._broken:
+                self._checkpointer.finish(self._connection)
+        self._checkpointer.stop()
         self._connection.close()
 
     def _open(self) -> None:
         self._connection = self._connect()
+        self._checkpointer.watch(self._connection)
         self._applier = Applier(self._connection, self._capacity)
         self._broken = False
 

@@ -70,7 +70,7 @@ WITH RECURSIVE up (key) AS (
     UNION
     SELECT c.key FROM up JOIN jobs AS j ON j.tenant = :tenant::text AND j.key = up.key JOIN chains AS c ON c.job = j.id
 )
-SELECT up.key, c.key AS awaited
+SELECT up.key, c.key AS awaited, j.owner
 FROM up JOIN jobs AS j ON j.tenant = :tenant::text AND j.key = up.key JOIN chains AS c ON c.job = j.id
 LIMIT :most::bigint;
 
@@ -147,6 +147,9 @@ gone AS (
 )
 SELECT tenant, user_id, name, (SELECT count(*) FROM page) AS number, (SELECT count(*) FROM gone) AS removed
 FROM page ORDER BY tenant DESC, user_id DESC, name DESC LIMIT 1;
+
+-- name: set_reason
+UPDATE executions SET reason = coalesce(reason, :reason::text) WHERE scheduled_at = :at::bigint AND id = :execution::uuid;
 
 -- name: sweep_counters
 -- Rows of one total that come to 0 together may go whatever the others are, and whatever is added meanwhile: the total

@@ -34,7 +34,7 @@ WITH instant AS MATERIALIZED (SELECT floor(extract(epoch FROM clock_timestamp())
 SELECT count(*) AS count, coalesce(max(i.now - w.due_at), 0) AS late
 FROM instant AS i
 CROSS JOIN LATERAL (SELECT o.due_at FROM open_runs AS o
-                    WHERE o.state <> 'RUNNING' AND NOT o.held AND o.endpoint >= 0 AND o.due_at <= i.now
+                    WHERE o.state <> 'RUNNING' AND NOT o.held AND o.endpoint >= 0 AND o.attempt >= 0 AND o.due_at <= i.now
                     ORDER BY o.due_at LIMIT :most::bigint) AS w;
 
 -- name: count_lost_runs
@@ -59,7 +59,7 @@ FROM instant AS i CROSS JOIN LATERAL (
 SELECT shard, epoch, node FROM shard_epochs;
 
 -- name: read_history
-SELECT (SELECT coalesce(sum(value), 0)::bigint FROM counters WHERE tenant <> '' AND name <> 'jobs') AS count,
+SELECT (SELECT coalesce(sum(value), 0)::bigint FROM counters WHERE tenant <> '' AND name NOT IN ('jobs', 'bytes')) AS count,
        (SELECT coalesce(sum(pg_total_relation_size(i.inhrelid)), 0)::bigint FROM pg_inherits AS i
         WHERE i.inhparent IN ('executions'::regclass, 'attempts'::regclass)) AS size_bytes,
        floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now;

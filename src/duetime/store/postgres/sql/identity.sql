@@ -3,9 +3,10 @@
 -- name: lock_room
 SELECT pg_advisory_xact_lock(hashtextextended('duetime room', 0));
 
--- name: get_load
-SELECT coalesce(sum(value) FILTER (WHERE name = 'jobs'), 0)::bigint, coalesce(sum(value) FILTER (WHERE name = 'bytes'), 0)::bigint
-FROM counters WHERE tenant = '' AND day = 0;
+-- name: get_loads
+SELECT tenant, coalesce(sum(value) FILTER (WHERE name = 'jobs'), 0)::bigint,
+       coalesce(sum(value) FILTER (WHERE name = 'bytes'), 0)::bigint
+FROM counters WHERE tenant = ANY (:tenants::text[]) AND name IN ('jobs', 'bytes') AND day = 0 GROUP BY tenant;
 
 -- name: lock_limits
 SELECT l.tenant, l.user_id, l.name, l.full_at
@@ -22,6 +23,31 @@ ON CONFLICT DO NOTHING;
 INSERT INTO api_keys (id, tenant, user_id, name, role, tier, scopes, secret_hash, created_at, created_by, expires_at)
 VALUES (:id::text, :tenant::text, :user_id::text, :name::text, :role::text, :tier::text, :scopes::text,
         :secret_hash::text, :now::bigint, :created_by::text, :expires_at::bigint);
+
+-- name: lock_registered
+-- Of these tenants nobody else registers anything until the commit: two at once would both count before either adds.
+SELECT count(pg_advisory_xact_lock(number)) FROM (
+    SELECT DISTINCT hashtextextended('registered by ' || tenant, 0) AS number FROM unnest(:tenants::text[]) AS t (tenant)
+    ORDER BY 1) AS locks;
+
+-- name: count_keys
+-- Those that are neither revoked nor expired, whose they are, and whether this user is one of them.
+SELECT count(*), count(DISTINCT user_id), coalesce(bool_or(user_id = :user_id::text), false) FROM api_keys
+WHERE tenant = :tenant::text AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > :now::bigint);
+
+-- name: remove_ended_keys
+DELETE FROM api_keys WHERE id IN (
+    SELECT id FROM api_keys WHERE tenant = :tenant::text AND (revoked_at IS NOT NULL OR expires_at <= :now::bigint)
+    ORDER BY created_at DESC, id DESC OFFSET :kept::bigint);
+
+-- name: get_signing_state
+SELECT tenant, version, previous_until, rotated_at, rotated_by FROM signing_keys WHERE tenant = :tenant::text;
+
+-- name: put_signing_state
+INSERT INTO signing_keys (tenant, version, previous_until, rotated_at, rotated_by)
+VALUES (:tenant::text, :version::bigint, :previous_until::bigint, :rotated_at::bigint, :rotated_by::text)
+ON CONFLICT (tenant) DO UPDATE SET version = excluded.version, previous_until = excluded.previous_until,
+    rotated_at = excluded.rotated_at, rotated_by = excluded.rotated_by;
 
 -- name: lock_key
 SELECT revoked_at FROM api_keys WHERE id = :id::text AND tenant = :tenant::text FOR NO KEY UPDATE;

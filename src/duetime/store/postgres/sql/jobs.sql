@@ -45,13 +45,13 @@ RETURNING (SELECT size FROM old);
 -- name: reseal
 -- (The job is locked too: another reseal leaves the timer as it is, and what was read of the size before would be old.)
 WITH page AS MATERIALIZED (
-    SELECT p.*, j.size AS old_size
+    SELECT p.*, j.tenant, j.size AS old_size
     FROM unnest(:jobs::uuid[], :versions::integer[], :sizes::bigint[], :specs::text[]) AS p (id, version, size, spec)
     JOIN timers AS t ON t.job = p.id AND t.version = p.version JOIN jobs AS j ON j.id = p.id
     ORDER BY p.id FOR NO KEY UPDATE OF t, j
 )
 UPDATE jobs AS j SET size = p.size, spec = p.spec FROM page AS p WHERE j.id = p.id
-RETURNING p.size - p.old_size;
+RETURNING p.tenant, p.size - p.old_size;
 
 -- name: change_timer
 UPDATE timers

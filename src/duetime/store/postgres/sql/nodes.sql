@@ -65,6 +65,39 @@ gone AS (
 )
 SELECT tenant, state, (scheduled_at / 86400000)::integer AS day, count(*) FROM gone GROUP BY 1, 2, 3;
 
+-- name: list_to_trim
+SELECT id, state IS NOT NULL AND NOT dead FROM executions
+WHERE tenant = :tenant::text AND tenant <> 'default' AND scheduled_at >= :at::bigint
+  AND (scheduled_at, id) > (:at::bigint, :after::uuid)
+ORDER BY scheduled_at, id LIMIT :look::bigint;
+
+-- name: list_to_trim_of_default
+-- (The index by tenant leaves this tenant out: mostly there is no other, and the ids alone are the order.)
+SELECT id, tenant = :tenant::text AND state IS NOT NULL AND NOT dead FROM executions
+WHERE scheduled_at >= :at::bigint AND (scheduled_at, id) > (:at::bigint, :after::uuid)
+ORDER BY scheduled_at, id LIMIT :look::bigint;
+
+-- name: list_dead_to_trim
+SELECT id FROM executions WHERE tenant = :tenant::text AND dead AND state IS NOT NULL
+ORDER BY scheduled_at, id LIMIT :number::bigint;
+
+-- name: trim_executions
+-- As prune_executions, of those that are named.
+WITH page AS MATERIALIZED (
+    SELECT * FROM unnest(:ats::bigint[], :ids::uuid[]) AS p (scheduled_at, id)
+),
+tried AS (
+    DELETE FROM attempts AS a USING page AS p WHERE a.scheduled_at = p.scheduled_at AND a.execution = p.id
+),
+said AS (
+    DELETE FROM progress AS s USING page AS p WHERE s.scheduled_at = p.scheduled_at AND s.execution = p.id
+),
+gone AS (
+    DELETE FROM executions AS e USING page AS p WHERE e.scheduled_at = p.scheduled_at AND e.id = p.id AND e.state IS NOT NULL
+    RETURNING e.tenant, e.state, e.scheduled_at
+)
+SELECT tenant, state, (scheduled_at / 86400000)::integer AS day, count(*) FROM gone GROUP BY 1, 2, 3;
+
 -- name: prune_skips
 DELETE FROM skips WHERE (job, first_at) IN (
     SELECT job, first_at FROM skips WHERE until_at < :before::bigint ORDER BY until_at LIMIT :limit::bigint
@@ -94,7 +127,7 @@ DELETE FROM commits WHERE writer IN (
 DELETE FROM progress WHERE scheduled_at >= :since::bigint AND scheduled_at < :before::bigint;
 
 -- name: drop_counters_of_day
-DELETE FROM counters WHERE day = :day::integer AND tenant <> '' AND name <> 'jobs' RETURNING value;
+DELETE FROM counters WHERE day = :day::integer AND tenant <> '' AND name NOT IN ('jobs', 'bytes') RETURNING value;
 
 -- name: is_open_between
 SELECT EXISTS (SELECT 1 FROM open_runs WHERE scheduled_at >= :since::bigint AND scheduled_at < :before::bigint);

@@ -29,7 +29,7 @@ SELECT (SELECT count(*) FROM jobs) AS jobs,
        EXISTS (SELECT 1 FROM timers) OR EXISTS (SELECT 1 FROM executions) OR EXISTS (SELECT 1 FROM open_runs)
        OR EXISTS (SELECT 1 FROM attempts) OR EXISTS (SELECT 1 FROM skips) OR EXISTS (SELECT 1 FROM idempotency_keys)
        OR EXISTS (SELECT 1 FROM api_keys) OR EXISTS (SELECT 1 FROM subscriptions) OR EXISTS (SELECT 1 FROM connections)
-       OR EXISTS (SELECT 1 FROM limits)
+       OR EXISTS (SELECT 1 FROM signing_keys) OR EXISTS (SELECT 1 FROM limits)
        OR EXISTS (SELECT 1 FROM audit_links WHERE chain = -1)
        OR EXISTS (SELECT 1 FROM audit_checkpoints WHERE chain = -1) AS has_history;
 
@@ -50,7 +50,7 @@ WHERE (SELECT count(*) FROM nodes WHERE id = ANY (:nodes::integer[])) < cardinal
 LIMIT 1;
 
 -- name: empty
-TRUNCATE jobs, timers, executions, open_runs, attempts, progress, chains, skips, counters, idempotency_keys, api_keys, subscriptions, connections, limits;
+TRUNCATE jobs, timers, executions, open_runs, attempts, progress, chains, skips, counters, idempotency_keys, api_keys, subscriptions, signing_keys, connections, limits;
 
 -- name: empty_audit
 -- Of what came with the promotion: what was done here is not taken back.
@@ -77,6 +77,7 @@ UNION ALL SELECT 'executions held', count(*) FROM open_runs WHERE held
 UNION ALL SELECT 'executions dead', count(*) FROM executions WHERE dead
 UNION ALL SELECT 'API keys', count(*) FROM api_keys
 UNION ALL SELECT 'subscriptions', count(*) FROM subscriptions
+UNION ALL SELECT 'signing keys', count(*) FROM signing_keys
 UNION ALL SELECT 'connections', count(*) FROM connections
 UNION ALL SELECT 'limits', count(*) FROM limits
 UNION ALL SELECT 'audit entries', count(*) FROM audit WHERE chain = -1

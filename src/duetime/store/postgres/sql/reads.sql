@@ -87,7 +87,9 @@ CROSS JOIN LATERAL (SELECT v.due_at FROM timers AS v WHERE v.shard = s.shard AND
                     ORDER BY v.due_at LIMIT 1) AS t;
 
 -- name: next_waiting_at
-SELECT due_at FROM open_runs WHERE state <> 'RUNNING' AND NOT held AND endpoint >= 0 ORDER BY due_at LIMIT 1;
+-- (`attempt >= 0` is always so. Indexes that name it serve the questions that name it, here and below, and no claim.)
+SELECT due_at FROM open_runs WHERE state <> 'RUNNING' AND NOT held AND endpoint >= 0 AND attempt >= 0
+ORDER BY due_at LIMIT 1;
 
 -- name: next_waiting_at_only
 SELECT min(w.due_at) FROM generate_series(0, 9) AS p (priority) CROSS JOIN unnest(:only::bigint[]) AS n (endpoint)
@@ -99,12 +101,13 @@ CROSS JOIN LATERAL (SELECT o.due_at FROM open_runs AS o
 -- name: list_waiting_tenants
 -- One probe finds the next tenant, one when its first is due.
 WITH RECURSIVE found (tenant, due_at) AS (
-    (SELECT tenant, due_at FROM open_runs WHERE tenant > :after::text AND state <> 'RUNNING' AND NOT held AND endpoint >= 0
+    (SELECT tenant, due_at FROM open_runs
+     WHERE tenant > :after::text AND state <> 'RUNNING' AND NOT held AND endpoint >= 0 AND attempt >= 0
      ORDER BY tenant, due_at LIMIT 1)
     UNION ALL
     SELECT n.tenant, n.due_at FROM found AS f CROSS JOIN LATERAL (
         SELECT o.tenant, o.due_at FROM open_runs AS o
-        WHERE o.tenant > f.tenant AND o.state <> 'RUNNING' AND NOT o.held AND o.endpoint >= 0
+        WHERE o.tenant > f.tenant AND o.state <> 'RUNNING' AND NOT o.held AND o.endpoint >= 0 AND o.attempt >= 0
         ORDER BY o.tenant, o.due_at LIMIT 1) AS n
 )
 SELECT tenant FROM found WHERE due_at <= :now::bigint LIMIT :limit::bigint;
@@ -124,11 +127,12 @@ FROM workers WHERE node = :worker::integer;
 SELECT rtrim(json_build_array(r.execution, r.job, r.tenant, r.scheduled_at, r.trigger, r.priority, r.endpoint, r.attempt,
                               r.token, r.cancel_requested)::text, ']') || ',' || j.spec || ']' AS row
 FROM open_runs AS r JOIN jobs AS j ON j.id = r.job
-WHERE r.state = 'RUNNING' AND r.node = :worker::integer AND r.execution = ANY (:ids::uuid[]);
+WHERE r.state = 'RUNNING' AND r.node = :worker::integer AND r.execution = ANY (:ids::uuid[])
+  AND (:tenant::text IS NULL OR r.tenant = :tenant::text);
 
 -- name: list_claims
 SELECT json_build_array(execution, attempt, token, cancel_requested)::text AS row FROM open_runs
-WHERE state = 'RUNNING' AND node = :worker::integer LIMIT :limit::bigint;
+WHERE state = 'RUNNING' AND node = :worker::integer AND tenant = :tenant::text LIMIT :limit::bigint;
 
 -- name: list_node_claims
 SELECT json_build_array(execution, token)::text AS row FROM open_runs
@@ -155,8 +159,17 @@ JOIN jobs AS j ON j.id = r.job
 WHERE b.node <> :node::integer AND NOT EXISTS (SELECT 1 FROM nodes AS n WHERE n.id = b.node AND n.ended_at IS NULL)
 LIMIT :limit::bigint;
 
+-- name: list_history
+SELECT json_build_array(tenant, sum(value)::bigint,
+           coalesce(sum(value) FILTER (WHERE name NOT IN ('QUEUED', 'RUNNING', 'RETRYING')), 0)::bigint)::text AS row
+FROM counters WHERE tenant <> '' AND name NOT IN ('jobs', 'bytes') GROUP BY tenant HAVING sum(value) > 0;
+
+-- name: list_tenants
+SELECT json_build_array(i.id, e.tenant)::text AS row
+FROM unnest(:ids::uuid[], :ats::bigint[]) AS i (id, at) JOIN executions AS e ON e.scheduled_at = i.at AND e.id = i.id;
+
 -- name: count_history
-SELECT coalesce(sum(value), 0)::text AS row FROM counters WHERE tenant <> '' AND name <> 'jobs';
+SELECT coalesce(sum(value), 0)::text AS row FROM counters WHERE tenant <> '' AND name NOT IN ('jobs', 'bytes');
 
 -- name: newest_at
 SELECT coalesce(greatest((SELECT max(started_at) FROM nodes), (SELECT max(scheduled_at) FROM executions))::text,
@@ -174,7 +187,7 @@ SELECT json_build_array(first_at, until_at, count, reason, decided_at)::text AS 
 FROM skips WHERE job = :job::uuid ORDER BY first_at DESC LIMIT :limit::bigint;
 
 -- name: list_links
-SELECT json_build_array(c.key, c.is_done, j.id IS NOT NULL)::text AS row
+SELECT json_build_array(c.key, c.is_done, j.owner)::text AS row
 FROM chains AS c LEFT JOIN jobs AS j ON j.tenant = c.tenant AND j.key = c.key
 WHERE c.job = :job::uuid ORDER BY c.key;
 
@@ -213,6 +226,11 @@ FROM api_keys WHERE id = :id::text;
 SELECT json_build_array(id, tenant, user_id, name, role, tier, scopes::json, secret_hash, created_at, created_by,
                         expires_at, last_used_at, revoked_at)::text AS row
 FROM api_keys WHERE tenant = :tenant::text ORDER BY created_at DESC, id DESC LIMIT :limit::bigint;
+
+-- name: list_signing_states
+SELECT json_build_array(tenant, version, previous_until, rotated_at, rotated_by)::text AS row FROM signing_keys
+WHERE (:tenant::text IS NULL OR tenant = :tenant::text) AND rotated_at >= :since::bigint AND tenant > :after::text
+ORDER BY tenant LIMIT :limit::bigint;
 
 -- name: list_subscriptions
 SELECT json_build_array(id, tenant, url, events::json, created_at, created_by)::text AS row

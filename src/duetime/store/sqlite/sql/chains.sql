@@ -54,7 +54,7 @@ WITH RECURSIVE up (key) AS (
     SELECT c.key
     FROM up CROSS JOIN jobs AS j ON j.tenant = :tenant AND j.key = up.key CROSS JOIN chains AS c ON c.job = j.id
 )
-SELECT up.key, c.key
+SELECT up.key, c.key, j.owner
 FROM up CROSS JOIN jobs AS j ON j.tenant = :tenant AND j.key = up.key CROSS JOIN chains AS c ON c.job = j.id
 LIMIT :most;
 
@@ -99,6 +99,9 @@ DELETE FROM jobs WHERE id IN (SELECT unhex(value, '-') FROM json_each(:jobs));
 
 -- name: list_owners
 SELECT uuid_text(id), owner FROM jobs WHERE id IN (SELECT unhex(value, '-') FROM json_each(:jobs));
+
+-- name: set_reason
+UPDATE executions SET reason = coalesce(reason, :reason) WHERE id = unhex(:execution, '-');
 
 -- name: get_last_limit
 SELECT tenant, user_id, name, number FROM (

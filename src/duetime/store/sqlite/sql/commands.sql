@@ -31,7 +31,7 @@ WHERE id = unhex(:job, '-');
 SELECT size FROM jobs WHERE id = unhex(:job, '-');
 
 -- name: get_sealed
-SELECT j.size FROM jobs AS j JOIN timers AS t ON t.job = j.id WHERE j.id = unhex(:job, '-') AND t.version = :version;
+SELECT j.tenant, j.size FROM jobs AS j JOIN timers AS t ON t.job = j.id WHERE j.id = unhex(:job, '-') AND t.version = :version;
 
 -- name: reseal
 UPDATE jobs SET size = :size, spec = :spec WHERE id = unhex(:job, '-');
@@ -240,6 +240,9 @@ SELECT '[' || group_concat('"' || uuid_text(id) || '"') || ']' FROM (
     WHERE e.state IN ('QUEUED', 'RETRYING') AND e.held = 0 AND e.endpoint >= 0
     LIMIT :limit);
 
+-- name: is_worker_of_another
+SELECT 1 FROM workers WHERE node = :node AND tenant <> :tenant;
+
 -- name: list_claimable_only
 -- What needs one of these endpoints: a probe for each and each priority.
 SELECT '[' || group_concat('"' || uuid_text(id) || '"') || ']' FROM (
@@ -424,7 +427,7 @@ RETURNING node;
 
 -- name: has_claim
 SELECT 1 FROM executions
-WHERE id = unhex(:id, '-') AND state = 'RUNNING' AND attempt = :attempt AND token = :token;
+WHERE id = unhex(:id, '-') AND state = 'RUNNING' AND attempt = :attempt AND token = :token AND tenant = :tenant;
 
 -- name: set_progress
 INSERT INTO progress (execution, value) VALUES (unhex(:id, '-'), :value)
@@ -438,6 +441,19 @@ SELECT '[' || group_concat('"' || uuid_text(id) || '"') || ']' FROM (
     SELECT id FROM executions
     WHERE id < unhex(:before, '-') AND state NOT IN ('QUEUED', 'RUNNING', 'RETRYING')
     ORDER BY id LIMIT :limit);
+
+-- name: list_to_trim
+SELECT uuid_text(id), state NOT IN ('QUEUED', 'RUNNING', 'RETRYING') AND dead = 0 FROM executions
+WHERE tenant = :tenant AND tenant <> 'default' AND id > unhex(:after, '-') ORDER BY id LIMIT :look;
+
+-- name: list_to_trim_of_default
+-- (The index by tenant leaves this tenant out: mostly there is no other, and the ids alone are the order.)
+SELECT uuid_text(id), tenant = 'default' AND state NOT IN ('QUEUED', 'RUNNING', 'RETRYING') AND dead = 0 FROM executions
+WHERE id > unhex(:after, '-') ORDER BY id LIMIT :look;
+
+-- name: list_dead_to_trim
+SELECT uuid_text(id) FROM executions INDEXED BY executions_dead
+WHERE tenant = :tenant AND dead = 1 AND state NOT IN ('QUEUED', 'RUNNING', 'RETRYING') ORDER BY id LIMIT :number;
 
 -- name: count_states
 SELECT tenant, state, count(*)
@@ -475,8 +491,14 @@ WHERE (tenant, key) IN (SELECT tenant, key FROM idempotency_keys WHERE created_a
 INSERT INTO counters (tenant, name, value) VALUES (:tenant, :name, :delta)
 ON CONFLICT DO UPDATE SET value = value + excluded.value;
 
--- name: get_counters
-SELECT name, value FROM counters WHERE tenant = :tenant;
+-- name: get_loads
+-- What a tenant holds, and all of them together.
+SELECT tenant, name, value FROM counters WHERE tenant IN ('', :tenant) AND name IN ('jobs', 'bytes');
+
+-- name: add_to_loads
+INSERT INTO counters (tenant, name, value)
+VALUES (:tenant, 'jobs', :jobs), (:tenant, 'bytes', :bytes), ('', 'jobs', :jobs), ('', 'bytes', :bytes)
+ON CONFLICT DO UPDATE SET value = value + excluded.value;
 
 -- name: get_limit
 SELECT full_at FROM limits WHERE tenant = :tenant AND user_id = :user_id AND name = :name;
@@ -488,6 +510,25 @@ ON CONFLICT DO UPDATE SET full_at = excluded.full_at;
 -- name: add_key
 INSERT INTO api_keys (id, tenant, user_id, name, role, tier, scopes, secret_hash, created_at, created_by, expires_at)
 VALUES (:id, :tenant, :user_id, :name, :role, :tier, :scopes, :secret_hash, :now, :created_by, :expires_at);
+
+-- name: count_keys
+-- Those that are neither revoked nor expired, whose they are, and whether this user is one of them.
+SELECT count(*), count(DISTINCT user_id), coalesce(max(user_id = :user_id), 0) FROM api_keys
+WHERE tenant = :tenant AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > :now);
+
+-- name: remove_ended_keys
+DELETE FROM api_keys WHERE id IN (
+    SELECT id FROM api_keys WHERE tenant = :tenant AND (revoked_at IS NOT NULL OR expires_at <= :now)
+    ORDER BY created_at DESC, id DESC LIMIT -1 OFFSET :kept);
+
+-- name: get_signing_state
+SELECT tenant, version, previous_until, rotated_at, rotated_by FROM signing_keys WHERE tenant = :tenant;
+
+-- name: put_signing_state
+INSERT INTO signing_keys (tenant, version, previous_until, rotated_at, rotated_by)
+VALUES (:tenant, :version, :previous_until, :rotated_at, :rotated_by)
+ON CONFLICT (tenant) DO UPDATE SET version = excluded.version, previous_until = excluded.previous_until,
+    rotated_at = excluded.rotated_at, rotated_by = excluded.rotated_by;
 
 -- name: get_revoked
 SELECT revoked_at FROM api_keys WHERE id = :id AND tenant = :tenant;

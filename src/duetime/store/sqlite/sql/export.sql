@@ -3,7 +3,7 @@
 -- name: count_rows
 SELECT (SELECT count(*) FROM jobs) + (SELECT count(*) FROM timers) + (SELECT count(*) FROM executions)
      + (SELECT count(*) FROM attempts) + (SELECT count(*) FROM progress) + (SELECT count(*) FROM skips) + (SELECT count(*) FROM chains) + (SELECT count(*) FROM idempotency_keys)
-     + (SELECT count(*) FROM api_keys) + (SELECT count(*) FROM connections) + (SELECT count(*) FROM subscriptions) + (SELECT count(*) FROM limits) + (SELECT count(*) FROM audit)
+     + (SELECT count(*) FROM api_keys) + (SELECT count(*) FROM connections) + (SELECT count(*) FROM subscriptions) + (SELECT count(*) FROM signing_keys) + (SELECT count(*) FROM limits) + (SELECT count(*) FROM audit)
      + (SELECT count(*) FROM audit_links) + (SELECT count(*) FROM audit_checkpoints);
 
 -- name: get_first_from
@@ -28,6 +28,7 @@ UNION ALL SELECT 'executions held', count(*) FROM executions WHERE held = 1
 UNION ALL SELECT 'executions dead', count(*) FROM executions WHERE dead = 1
 UNION ALL SELECT 'API keys', count(*) FROM api_keys
 UNION ALL SELECT 'subscriptions', count(*) FROM subscriptions
+UNION ALL SELECT 'signing keys', count(*) FROM signing_keys
 UNION ALL SELECT 'connections', count(*) FROM connections
 UNION ALL SELECT 'limits', count(*) FROM limits
 UNION ALL SELECT 'audit entries', count(*) FROM audit
@@ -36,6 +37,7 @@ UNION ALL SELECT 'audit checkpoints', count(*) FROM audit_checkpoints
 UNION ALL SELECT 'total of jobs', count(*) FROM jobs HAVING count(*) > 0
 UNION ALL SELECT 'total of bytes', sum(size) FROM jobs HAVING count(*) > 0
 UNION ALL SELECT 'counter jobs', count(*) FROM jobs HAVING count(*) > 0
+UNION ALL SELECT 'counter bytes', sum(size) FROM jobs HAVING count(*) > 0
 UNION ALL SELECT 'counter ' || state, count(*) FROM executions GROUP BY state;
 
 -- name: list_soonest

@@ -118,12 +118,12 @@ SELECT rtrim(json_array(uuid_text(e.id), uuid_text(e.job), e.tenant, e.scheduled
 FROM json_each(:ids) AS i
 CROSS JOIN executions AS e ON e.id = unhex(i.value, '-')
 CROSS JOIN jobs AS j ON j.id = e.job
-WHERE e.state = 'RUNNING' AND e.node = :worker;
+WHERE e.state = 'RUNNING' AND e.node = :worker AND (:tenant IS NULL OR e.tenant = :tenant);
 
 -- name: list_claims
 SELECT '["' || uuid_text(id) || '",' || attempt || ',' || token || ',' || iif(cancel_requested, 'true', 'false') || ']' AS row
 FROM executions INDEXED BY executions_of_worker
-WHERE state = 'RUNNING' AND endpoint < 0 AND node = :worker LIMIT :limit;
+WHERE state = 'RUNNING' AND endpoint < 0 AND node = :worker AND tenant = :tenant LIMIT :limit;
 
 -- name: list_node_claims
 -- Of the next :limit open executions after one. There is no index by node: it would cost every start and end of an
@@ -147,8 +147,17 @@ WHERE e.state IN ('QUEUED', 'RUNNING', 'RETRYING') AND e.state = 'RUNNING' AND e
   AND NOT EXISTS (SELECT 1 FROM nodes AS n WHERE n.id = e.node AND n.ended_at IS NULL)
 LIMIT :limit;
 
+-- name: list_history
+SELECT json_array(tenant, sum(value),
+                  coalesce(sum(value) FILTER (WHERE name NOT IN ('QUEUED', 'RUNNING', 'RETRYING')), 0)) AS row
+FROM counters WHERE tenant <> '' AND name NOT IN ('jobs', 'bytes') GROUP BY tenant HAVING sum(value) > 0;
+
+-- name: list_tenants
+SELECT json_array(i.value, e.tenant) AS row
+FROM json_each(:ids) AS i CROSS JOIN executions AS e ON e.id = unhex(i.value, '-');
+
 -- name: count_history
-SELECT coalesce(sum(value), 0) AS row FROM counters WHERE tenant <> '' AND name <> 'jobs';
+SELECT coalesce(sum(value), 0) AS row FROM counters WHERE tenant <> '' AND name NOT IN ('jobs', 'bytes');
 
 -- name: newest_at
 -- (When a node ended is no witness: whoever opens the file writes it down for those that were killed.)
@@ -168,7 +177,7 @@ SELECT json_array(first_at, until_at, count, reason, decided_at) AS row
 FROM skips WHERE job = unhex(:job, '-') ORDER BY first_at DESC LIMIT :limit;
 
 -- name: list_links
-SELECT '[' || json_quote(c.key) || ',' || iif(c.is_done, 'true', 'false') || ',' || iif(j.id IS NULL, 'false', 'true') || ']' AS row
+SELECT '[' || json_quote(c.key) || ',' || iif(c.is_done, 'true', 'false') || ',' || json_quote(j.owner) || ']' AS row
 FROM chains AS c LEFT JOIN jobs AS j ON j.tenant = c.tenant AND j.key = c.key
 WHERE c.job = unhex(:job, '-') ORDER BY c.key;
 
@@ -205,6 +214,10 @@ FROM api_keys WHERE id = :id;
 SELECT json_array(id, tenant, user_id, name, role, tier, json(scopes), secret_hash, created_at, created_by, expires_at,
                   last_used_at, revoked_at) AS row
 FROM api_keys WHERE tenant = :tenant ORDER BY created_at DESC, id DESC LIMIT :limit;
+
+-- name: list_signing_states
+SELECT json_array(tenant, version, previous_until, rotated_at, rotated_by) AS row FROM signing_keys
+WHERE (:tenant IS NULL OR tenant = :tenant) AND rotated_at >= :since AND tenant > :after ORDER BY tenant LIMIT :limit;
 
 -- name: list_subscriptions
 SELECT json_array(id, tenant, url, json(events), created_at, created_by) AS row

@@ -1,0 +1,75 @@
+"""Large bodies of requests that are under way: how much of them this node holds at once, shared fairly by tenant.
+
+A body is held until its request is answered. Small ones are bounded by the number of connections, and NDJSON is not
+held but read as it comes; so only bodies of some size, or of unknown size, are counted.
+"""
+
+from __future__ import annotations
+
+from litestar.types import ASGIApp, HTTPReceiveMessage, HTTPScope, Receive, Send
+
+from duetime.domain.errors import Overloaded
+from duetime.domain.shares import may_have_more
+
+MOST_HELD_BYTES = 64 * 1024 * 1024
+SMALL_DIGITS = 5  # a Content-Length of so many digits is small
+
+_BATCH = "/api/v1/jobs:batch"
+_WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
+_FULL = (
+    "too many large bodies are being received at once, most of them from your tenant; "
+    "send fewer at a time, or many jobs as application/x-ndjson"
+)
+
+
+def is_counted(scope: HTTPScope, content_length: bytes | None) -> bool:
+    """Returns whether the body of a request counts. One without a length may be of any size."""
+    if content_length is not None and len(content_length) <= SMALL_DIGITS:
+        return False
+    return scope["method"] not in _WITHOUT_BODY and not (scope["path"] == _BATCH and _is_lines(scope))
+
+
+def _is_lines(scope: HTTPScope) -> bool:
+    """Whichever of several content types the handler goes by, it is NDJSON."""
+    types = [value for name, value in scope["headers"] if name == b"content-type"]
+    return bool(types) and all(b"ndjson" in value for value in types)
+
+
+class HeldBodies:
+    def __init__(self, capacity: int = MOST_HELD_BYTES) -> None:
+        self._capacity = capacity
+        self._total = 0
+        self._held: dict[str, int] = {}
+
+    async def call(self, app: ASGIApp, scope: HTTPScope, receive: Receive, send: Send, tenant: str) -> None:
+        """Call the application. Its `receive` raises Overloaded when this tenant may hold no more."""
+        own = 0
+
+        async def counted() -> HTTPReceiveMessage:
+            nonlocal own
+            message = await receive()
+            size = len(message.get("body", b""))  # type: ignore[arg-type]  # a disconnect has none
+            if size:
+                self._add(tenant, size)
+                own += size
+            return message  # type: ignore[return-value]  # of a request: there are no other scopes here
+
+        try:
+            await app(scope, counted, send)
+        finally:
+            if own:
+                self._remove(tenant, own)
+
+    def _add(self, tenant: str, size: int) -> None:
+        held = self._held.get(tenant, 0)
+        holders = len(self._held) + (tenant not in self._held)
+        if not may_have_more(held, self._total, self._capacity, holders):
+            raise Overloaded(_FULL, retry_after=1)
+        self._held[tenant] = held + size
+        self._total += size
+
+    def _remove(self, tenant: str, size: int) -> None:
+        self._total -= size
+        self._held[tenant] -= size
+        if not self._held[tenant]:
+            del self._held[tenant]

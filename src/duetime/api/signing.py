@@ -1,0 +1,102 @@
+"""/api/v1/signing-key: the key that a tenant's receivers verify requests with, shown to its admins and rotated by them.
+
+The secret is in the answer to whoever asks for it, and nowhere else: not in the audit, not in a log, not in an event.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Controller, Request, get, post
+from msgspec import Meta
+
+from duetime.api.bodies import decode
+from duetime.api.context import ApiContext
+from duetime.api.views import text
+from duetime.domain.audit import entry
+from duetime.domain.commands import RotateSigningKey
+from duetime.domain.errors import NotFound
+from duetime.domain.identity import Caller, Right
+from duetime.domain.instants import SECOND
+from duetime.domain.signing import (
+    DEFAULT_OVERLAP_SECONDS,
+    LONGEST_OVERLAP_SECONDS,
+    SigningState,
+    signing_versions,
+)
+
+RESOURCE = "signing-key"
+
+
+class RotateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`overlap_seconds`: how long requests are also signed with the version of before. 0: no longer, as it leaked."""
+
+    overlap_seconds: Annotated[int, Meta(ge=0, le=LONGEST_OVERLAP_SECONDS)] = DEFAULT_OVERLAP_SECONDS
+
+
+class OtherSigningKey(msgspec.Struct, frozen=True):
+    """`until`: when requests are no longer signed with it; null: when the operator removes the secret it comes from."""
+
+    version: int
+    secret: str
+    until: str | None
+
+
+class SigningKeyView(msgspec.Struct, frozen=True):
+    """`secret` is what a receiver verifies with. `others` sign the same requests while keys rotate."""
+
+    version: int
+    secret: str
+    rotated_at: str | None
+    rotated_by: str | None
+    others: list[OtherSigningKey]
+
+
+class SigningKeyController(Controller):
+    path = "/signing-key"
+    tags = ("signing key",)
+
+    @get("/", summary="The secret that the tenant's receivers verify requests with", right=Right.ADMIN)
+    async def get_signing_key(self, context: ApiContext, caller: Caller) -> SigningKeyView:
+        found = await context.store.list_signing_states(caller.tenant, 0, "", 1)
+        return _view(context, caller.tenant, found[0] if found else None, context.clock.now())
+
+    @post("/rotate", summary="Sign with the next version; the present one signs, too, for a time", status_code=200,
+          right=Right.ADMIN)  # fmt: skip
+    async def rotate_signing_key(
+        self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller
+    ) -> SigningKeyView:
+        wanted = decode(await request.body(), RotateRequest)
+        if not context.derive_keys(caller.tenant, 1):
+            raise _not_signed()
+        now = context.clock.now()
+        noted = entry(caller, now, "signing_key.rotate", RESOURCE)
+        command = RotateSigningKey(now, caller.tenant, wanted.overlap_seconds * SECOND, caller.user_id, noted)
+        state: SigningState = await context.apply(command)
+        context.signing_hint(state)
+        return _view(context, caller.tenant, state, now)
+
+
+def _view(context: ApiContext, tenant: str, state: SigningState | None, now: int) -> SigningKeyView:
+    version, *earlier = signing_versions(state, now)
+    own = [_secret(key) for key in context.derive_keys(tenant, version)]
+    if not own:
+        raise _not_signed()
+    others = [OtherSigningKey(version, secret, None) for secret in own[1:]]
+    until = None if state is None else text(state.previous_until)
+    for before in earlier:
+        others += [OtherSigningKey(before, _secret(key), until) for key in context.derive_keys(tenant, before)]
+    if state is None:
+        return SigningKeyView(version, own[0], None, None, others)
+    return SigningKeyView(version, own[0], text(state.rotated_at), state.rotated_by, others)
+
+
+def _secret(key: bytes) -> str:
+    """As Standard Webhooks writes it."""
+    return f"whsec_{b64encode(key).decode()}"
+
+
+def _not_signed() -> NotFound:
+    return NotFound("there is no signing key: this server signs nothing until its operator sets SIGNING_SECRETS")

@@ -1,0 +1,86 @@
+"""Secrets stay with what they were given for: a change of where they go asks for them anew. Pure.
+
+Secrets are written and never read back. Whoever may change a job could still read one, by sending it somewhere else:
+to another origin, statement, program or function. So a change that leads secrets elsewhere must bring them along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from duetime.domain.errors import FieldError
+from duetime.domain.job import JobSpec
+from duetime.domain.payloads import HttpRequest, Payload, PythonCall, Script, SqlQuery
+from duetime.domain.pointers import Steps, escape
+from duetime.domain.secrets import is_sealed, list_marked, sealed_values
+
+_PORTS = {"http": "80", "https": "443"}
+
+
+def origin_of(url: str) -> tuple[str, str, str]:
+    """(scheme, host, port) of a job's URL, which was checked before. Of one that is written otherwise, another."""
+    scheme, _, rest = url.partition("://")
+    authority = rest
+    for end in "/?#":
+        authority = authority.partition(end)[0]
+    host_end = authority.rfind("]") + 1 or authority.find(":")
+    host, port = (authority, "") if host_end < 0 else (authority[:host_end], authority[host_end:].removeprefix(":"))
+    scheme = scheme.lower()
+    return scheme, host.lower(), port.lstrip("0") or _PORTS.get(scheme, "")
+
+
+def redirection_problems(old: JobSpec, new: JobSpec, sent: Mapping[str, Any] | None = None) -> Iterator[FieldError]:
+    """What of `new` is a secret of `old` that was not sent anew, although it would go elsewhere.
+
+    `sent`: the change as it was sent (a JSON Merge Patch). It tells secrets that are stored in plain, which only
+    versions without keys did, from the same ones sent anew; those that are encrypted nobody can send.
+    """
+    was, now = old.payload, new.payload
+    if type(was) is not type(now) or (moved := _moved(was, now)) is None:
+        return
+    patch = {} if sent is None else sent.get("payload")
+    why = (
+        f"was given for another {moved}, and secrets are not sent elsewhere unasked: send its value anew, or remove it"
+    )
+    kept = sealed_values(was)
+    for name, value in sealed_values(now).items():
+        if kept.get(name) == value and (is_sealed(value) or not _is_sent(patch, (now.sealed_field, name), sent)):
+            yield FieldError(f"/payload/{now.sealed_field}/{escape(name)}", why)
+    before = dict(list_marked(was))
+    for path, value in list_marked(now):
+        is_kept = path in before and before[path] == value
+        if is_kept and (is_sealed(value) or not _is_sent(patch, (now.marked_field, *path), sent)):
+            steps = "".join(f"/{escape(step)}" for step in path)
+            yield FieldError(f"/payload/{now.marked_field}{steps}", why)
+
+
+def _moved(was: Payload, now: Payload) -> str | None:
+    """What else the secrets of a job would go to after this change; None if they go where they went."""
+    match was, now:
+        case HttpRequest(), HttpRequest():
+            return "origin (scheme, host and port)" if origin_of(was.url) != origin_of(now.url) else None
+        case Script(), Script():
+            runs = [(one.argv, one.script, one.interpreter, one.cwd) for one in (was, now)]
+            return "program" if runs[0] != runs[1] else None
+        case SqlQuery(), SqlQuery():
+            if was.connection != now.connection:
+                return "connection"
+            return "statement" if was.statement != now.statement else None
+        case PythonCall(), PythonCall():
+            return "function" if was.function != now.function else None
+        case _:
+            return None
+
+
+def _is_sent(patch: Any, path: Steps, sent: Mapping[str, Any] | None) -> bool:
+    """Whether a merge patch says what is there. Without a patch (`sent` None) all of it was sent."""
+    if sent is None:
+        return True
+    for step in path:
+        if not isinstance(patch, Mapping):
+            return patch is not None  # an array or a plain value replaces all that was there
+        if step not in patch:
+            return False
+        patch = patch[step]
+    return True

@@ -1,0 +1,90 @@
+"""Opening a connection to a tenant's PostgreSQL server, with nothing in it that is the node's own.
+
+The driver takes what it is not given from the environment and from files of the node's user: a password (PGPASSWORD,
+~/.pgpass), a TLS client certificate (PGSSLCERT, ~/.postgresql), roots, a Kerberos ticket. Those are for the node's own
+database. So each of them is given here, and TLS contexts are made here instead of by the driver.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Sequence
+
+import asyncpg
+
+from duetime.domain.connection_urls import PostgresUrl
+from duetime.domain.execution import ErrorType
+from duetime.executors.sql.names import loop_to
+from duetime.executors.sql.problems import Failed
+from duetime.executors.sql.received import Meter
+
+_PROTOCOLS = ["postgresql"]
+# Of a library that exists on Windows alone: a server that asks for a Kerberos ticket gets none of the node's.
+_NO_TICKETS = "sspi"
+
+
+async def connect(url: PostgresUrl, addresses: Sequence[str], meter: Meter) -> asyncpg.Connection:
+    """Returns a connection to one of these addresses, with or without TLS as `sslmode` says."""
+    match url.sslmode:
+        case "disable":
+            return await _connect(url, addresses, meter, None)
+        case "allow":
+            try:
+                return await _connect(url, addresses, meter, None)
+            except asyncpg.InvalidPasswordError:
+                raise
+            except asyncpg.InvalidAuthorizationSpecificationError:  # it wants TLS
+                return await _connect(url, addresses, meter, context_of(url.sslmode))
+        case "prefer":
+            try:
+                return await _connect(url, addresses, meter, context_of(url.sslmode))
+            except (asyncpg.InvalidPasswordError, TimeoutError):
+                raise
+            except (ssl.SSLError, asyncpg.InvalidAuthorizationSpecificationError):
+                return await _connect(url, addresses, meter, None)
+            except ConnectionError as problem:
+                if type(problem) is not ConnectionError:  # as the driver says that the server has no TLS
+                    raise
+                return await _connect(url, addresses, meter, None)
+        case _:
+            return await _connect(url, addresses, meter, context_of(url.sslmode))
+
+
+def context_of(sslmode: str) -> ssl.SSLContext:
+    """Returns a TLS context without a client certificate. It trusts the system's roots where it verifies at all."""
+    if sslmode.startswith("verify"):
+        context = ssl.create_default_context()
+        context.check_hostname = sslmode == "verify-full"
+    else:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(_PROTOCOLS)
+    return context
+
+
+async def _connect(
+    url: PostgresUrl, addresses: Sequence[str], meter: Meter, context: ssl.SSLContext | None
+) -> asyncpg.Connection:
+    try:
+        return await asyncpg.connect(
+            host=url.host,
+            port=url.port,
+            user=url.user,
+            password=url.password,
+            database=url.database,
+            ssl=context or False,
+            direct_tls=False,
+            target_session_attrs="any",
+            krbsrvname="",
+            gsslib=_NO_TICKETS,
+            timeout=None,
+            loop=loop_to(addresses, meter),
+            statement_cache_size=0,  # DISCARD ALL forgets them
+            server_settings={"application_name": "duetime job"},
+        )
+    except asyncpg.InterfaceError as problem:
+        raise Failed(
+            ErrorType.CONNECTION_ERROR, f"No connection to {url.shown}: the server and the driver do not agree."
+        ) from problem

@@ -1,0 +1,48 @@
+"""Whether a SQL job may connect to a server: the SSRF guard's rules with the operator's list. Does no I/O.
+
+The check is made at connect time with every address of the name, and the connection goes to a checked address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from ipaddress import IPv6Address
+
+from duetime.domain.sql_servers import SqlServers
+from duetime.executors.guard import DEFAULT_PORTS, Address, BlockedTarget, check_address, parse_address
+
+_ADVICE = "The operator allows servers with SQL_ALLOWED_HOSTS."
+
+
+def check_server(allowed: SqlServers, host: str, port: int, addresses: Iterable[str]) -> None:
+    """Raises BlockedTarget unless the host is allowed by name, or each of its addresses is allowed."""
+    if allowed.names(host, port):
+        return
+    for text in addresses:
+        try:
+            _check(allowed, parse_address(text), port)
+        except ValueError:
+            raise BlockedTarget(f"SQL jobs may not connect to {host}: {text} is no address. {_ADVICE}") from None
+        except BlockedTarget as problem:
+            raise BlockedTarget(f"SQL jobs may not connect to {host}: {problem} {_ADVICE}") from None
+
+
+def check_literal(allowed: SqlServers, host: str, port: int) -> None:
+    """Raises BlockedTarget if the host is an address that is not allowed. A name is checked when it is resolved."""
+    try:
+        parse_address(host)
+    except ValueError:
+        return
+    check_server(allowed, host, port, (host,))
+
+
+def _check(allowed: SqlServers, address: Address, port: int) -> None:
+    networks = allowed.networks(port)
+    if isinstance(address, IPv6Address) and address.scope_id is None:
+        address = address.ipv4_mapped or address
+    is_listed = any(address in network for network in networks if network.version == address.version)
+    if not is_listed and not allowed.public:
+        raise BlockedTarget(f"{address} is not on the operator's list.")
+    check_address(address, networks)  # what is public or listed passes, and so must any IPv4 address inside it
+    if not is_listed and not any(low <= port <= high for low, high in DEFAULT_PORTS):
+        raise BlockedTarget(f"Port {port} is not one that jobs may call.")

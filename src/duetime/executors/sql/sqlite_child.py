@@ -1,0 +1,206 @@
+"""One statement on a SQLite file, in a process of its own. It commits by itself, or leaves nothing behind.
+
+SQLite looks at whether to stop between two steps of its virtual machine, and one step may take minutes. So the
+statement runs where it can be killed: whatever is killed in the middle is rolled back by whoever opens the file next.
+The process also has limits of its own: memory, processor time, and the size of what it writes.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+import signal
+import socket
+import time
+from contextlib import closing, suppress
+from typing import Any
+
+import apsw
+import apsw.ext
+
+from duetime.executors.sql.limits import SqlLimits
+from duetime.executors.sql.problems import Failed, blocked, sqlite_refused, timed_out, wrong
+from duetime.executors.sql.sqlite_files import Identity, check_opened, enter_folder, find_file, open_files
+from duetime.executors.sql.sqlite_rules import Authorizer
+from duetime.executors.sql.sqlite_wire import GO, LENGTH, Opened, Problem, Request, Result, frame, request_of
+from duetime.executors.sql.table import Table
+from duetime.executors.sql.words import first_word
+
+LONGEST_VALUE = 16 * 1024 * 1024
+_STEPS = 5000  # of the virtual machine, between two looks at whether to go on
+_BUSY_SECONDS = 0.005
+_CPU_SECONDS = 5  # beyond the time that the statement has: nobody else may be left to end it
+_READ_ONLY = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_NOFOLLOW
+_READ_WRITE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW
+
+
+class Ended(Exception):
+    """The node is gone, or wants the statement no longer."""
+
+
+def run(control: socket.socket) -> None:
+    """Carry out the one request that comes, and say what came of it."""
+    request = request_of(_receive(control))
+    statement = _Statement(request, control)
+    signal.signal(signal.SIGTERM, lambda *_: statement.stop())
+    reply: Result | Problem
+    try:
+        limit_process(request)
+        reply = statement.run()
+    except Failed as problem:
+        reply = Problem(problem.error_type, problem.message)
+    except (MemoryError, apsw.NoMemError):
+        failed = wrong(
+            f"The statement needs more memory than the {request.memory_bytes} bytes that it may have "
+            "(SQL_SQLITE_MEMORY_LIMIT).",
+            "SQLITE_NOMEM",
+        )
+        reply = Problem(failed.error_type, failed.message)
+    control.sendall(frame(reply))
+
+
+def limit_process(request: Request) -> None:
+    """Hold this process to limits that the kernel enforces, and SQLite to its part of the memory."""
+    os.umask(0o077)
+    os.environ["SQLITE_TMPDIR"] = "."  # in the tenant's folder; SQLite removes the name of a file as it opens it
+    _limit(resource.RLIMIT_CORE, 0)
+    _limit(resource.RLIMIT_FSIZE, 2 * request.file_bytes)  # a journal is a little longer than its file
+    _limit(resource.RLIMIT_CPU, math.ceil(request.seconds) + _CPU_SECONDS)
+    apsw.hard_heap_limit(request.memory_bytes)
+    if held := _data_bytes():
+        _limit(resource.RLIMIT_DATA, held + 3 * request.memory_bytes)  # values are copied on their way to JSON
+
+
+def _limit(which: int, value: int) -> None:
+    most = resource.getrlimit(which)[1]
+    value = value if most == resource.RLIM_INFINITY else min(value, most)
+    resource.setrlimit(which, (value, value))
+
+
+def _data_bytes() -> int:
+    """Returns what counts for RLIMIT_DATA already, or 0 where the kernel does not say."""
+    with suppress(OSError), open("/proc/self/status", encoding="ascii", errors="replace") as file:
+        for line in file:
+            if line.startswith("VmData:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+class _Statement:
+    def __init__(self, request: Request, control: socket.socket) -> None:
+        self._request = request
+        self._control = control
+        self._deadline = time.monotonic() + request.seconds
+        self._is_stopped = False
+        self._authorizer = Authorizer(is_vacuum=first_word(request.statement) == "VACUUM")
+
+    def stop(self) -> None:
+        """The statement ends at its next look."""
+        self._is_stopped = True
+
+    def run(self) -> Result:
+        request = self._request
+        folder = enter_folder(request.folder, request.tenant, make=request.mode == "rwc")
+        identity = find_file(folder, request.name, request.mode)
+        try:
+            if request.mode == "ro" and os.path.exists(f"{request.name}-journal"):
+                self._roll_back(identity)
+            with closing(self._open(identity, _READ_ONLY if request.mode == "ro" else _READ_WRITE)) as connection:
+                self._bound(connection)
+                return self._execute(connection)
+        except apsw.InterruptError:
+            raise timed_out(request.timeout_seconds, "The statement did not end") from None
+        except apsw.BusyError as problem:
+            if self._must_stop():
+                raise timed_out(request.timeout_seconds, f"{request.name} was locked by others, not free") from None
+            raise sqlite_refused(problem, request.statement) from None
+        except apsw.NoMemError:
+            raise
+        except apsw.Error as problem:
+            if self._authorizer.refused:
+                raise blocked(f"{self._authorizer.refused}, which a job can't do.") from None
+            raise sqlite_refused(problem, request.statement) from None
+        except UnicodeDecodeError:
+            raise wrong("A text is no valid UTF-8: read it as CAST(column AS BLOB).", "SQLITE_MISMATCH") from None
+
+    def _open(self, identity: Identity, flags: int) -> apsw.Connection:
+        before = open_files()
+        connection = apsw.Connection(self._request.name, flags=flags)
+        check_opened(before, identity, self._request.name)
+        connection.set_busy_handler(self._wait)
+        connection.set_progress_handler(self._must_stop, _STEPS)
+        return connection
+
+    def _roll_back(self, identity: Identity) -> None:
+        """A statement was killed in the middle. To whom may only read the file, it would be closed until it is done."""
+        with suppress(apsw.Error), closing(self._open(identity, _READ_WRITE)) as connection:
+            connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+
+    def _bound(self, connection: apsw.Connection) -> None:
+        page_size = connection.pragma("page_size")
+        connection.pragma("max_page_count", max(1, self._request.file_bytes // page_size))
+        connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+        connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
+        connection.limit(apsw.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)
+        connection.limit(apsw.SQLITE_LIMIT_WORKER_THREADS, 0)
+        connection.authorizer = self._authorizer
+
+    def _execute(self, connection: apsw.Connection) -> Result:
+        request = self._request
+        found = apsw.ext.query_info(connection, request.statement)
+        _check_alone(connection, found)
+        if found.bindings_count != len(request.parameters):
+            raise wrong(
+                f"The statement has {found.bindings_count} parameters, the job gives {len(request.parameters)}.",
+                "SQLITE_RANGE",
+            )
+        self._control.sendall(frame(Opened()))
+        if self._control.recv(1) != GO:
+            raise Ended
+        limits = SqlLimits(rows=request.rows, bytes=request.bytes)
+        table = Table(limits, [column[0] for column in found.description])
+        for row in connection.execute(found.first_query, request.parameters):
+            table.add(row)
+        if not found.description:
+            table.row_count = connection.changes()
+        return Result(table.row_count, table.encode())
+
+    def _must_stop(self) -> bool:
+        return self._is_stopped or time.monotonic() >= self._deadline
+
+    def _wait(self, _: int) -> bool:
+        """Another has the file locked: whether to try again."""
+        if self._must_stop():
+            return False
+        time.sleep(_BUSY_SECONDS)
+        return True
+
+
+def _check_alone(connection: apsw.Connection, found: Any) -> None:
+    """SQLite itself tells where the first statement ends, and whether what follows is one."""
+    if not found.has_vdbe:
+        raise wrong("The statement is empty.", "SQLITE_MISUSE")
+    remaining = found.query_remaining
+    while remaining:
+        try:
+            after = apsw.ext.query_info(connection, remaining)
+        except apsw.Error:
+            after = None  # it can't even be read, so it is no comment
+        if after is None or after.has_vdbe:
+            raise wrong("A job is one statement, this has several: make a job of each.", "SQLITE_MISUSE")
+        remaining = after.query_remaining
+
+
+def _receive(control: socket.socket) -> bytes:
+    return _exactly(control, LENGTH.unpack(_exactly(control, LENGTH.size))[0])
+
+
+def _exactly(control: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        part = control.recv(size - len(data))
+        if not part:
+            raise Ended
+        data += part
+    return bytes(data)

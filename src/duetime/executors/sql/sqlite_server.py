@@ -1,0 +1,153 @@
+"""The fork server: one process a node, which forks a child for each SQLite statement and ends it when it is told.
+
+A small process with one thread forks fast and safely, and a node is neither. It has loaded all that a child needs. For
+each statement the node sends two descriptors: the child's socket, and the end of a pipe by which the child is ended. A
+byte in the pipe asks the child to end, and closing it kills the child; so a node that dies ends all of its statements.
+The server closes its end of the socket once a child was reaped: the node then knows that nothing of it is left.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from contextlib import suppress
+from typing import NamedTuple
+
+from duetime.executors.script.system import die_with_parent, receive_descriptors
+from duetime.executors.sql.sqlite_child import Ended, run
+from duetime.executors.sql.sqlite_wire import ASK_TO_END, Died, frame
+
+_DESCRIPTORS = 2
+_BOOT = (
+    "import sys; sys.path[:] = sys.argv[2:]; "
+    "from duetime.executors.sql.sqlite_server import main; main(int(sys.argv[1]))"
+)
+_KEPT = ("LD_LIBRARY_PATH",)  # some Pythons need it
+
+
+class _Child(NamedTuple):
+    pid: int
+    control: socket.socket
+    orders: int
+
+
+class ForkServer:
+    def __init__(self, node: socket.socket) -> None:
+        self._node = node
+        self._children: dict[int, _Child] = {}  # by process id
+        self._by_orders: dict[int, _Child] = {}
+        self._poll = select.poll()
+        self._wakes, self._wake = os.pipe()
+        for end in (self._wakes, self._wake):
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+
+    def run(self) -> None:
+        """Until the node is gone; the children go with it."""
+        self._poll.register(self._node, select.POLLIN)
+        self._poll.register(self._wakes, select.POLLIN)
+        while True:
+            ready = [descriptor for descriptor, _ in self._poll.poll()]
+            if self._wakes in ready:
+                os.read(self._wakes, 4096)
+            for descriptor in ready:
+                if child := self._by_orders.get(descriptor):
+                    self._obey(child)
+            self._reap()
+            if self._node.fileno() in ready and not self._accept():
+                break
+        for pid in self._children:
+            os.kill(pid, signal.SIGKILL)
+        while self._children:
+            self._forget(*os.waitpid(-1, 0))
+
+    def _accept(self) -> bool:
+        """False: the node is gone."""
+        descriptors = receive_descriptors(self._node, _DESCRIPTORS)
+        if descriptors is None:
+            return False
+        if not descriptors:
+            return True
+        control, orders = socket.socket(fileno=descriptors[0]), descriptors[1]
+        server = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            self._become(server, control, orders)
+        child = _Child(pid, control, orders)
+        self._children[pid] = self._by_orders[orders] = child
+        self._poll.register(orders, select.POLLIN)
+        return True
+
+    def _become(self, server: int, control: socket.socket, orders: int) -> None:
+        """The child: never returns."""
+        code = 1
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            die_with_parent(server, signal.SIGKILL)
+            for descriptor in (self._wakes, self._wake, self._node.detach(), orders):
+                os.close(descriptor)
+            for other in self._children.values():
+                other.control.close()
+                os.close(other.orders)
+            run(control)
+            code = 0
+        except (Ended, OSError):  # there is nobody to tell
+            code = 0
+        except BaseException:  # noqa: BLE001 -- a child must never return into the server's code
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+
+    def _obey(self, child: _Child) -> None:
+        order = os.read(child.orders, 1)
+        if order == ASK_TO_END:
+            os.kill(child.pid, signal.SIGTERM)
+            return
+        self._poll.unregister(child.orders)
+        del self._by_orders[child.orders]
+        os.kill(child.pid, signal.SIGKILL)  # it is ours until it is reaped, so the number is nobody else's
+
+    def _reap(self) -> None:
+        while self._children:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            self._forget(pid, status)
+
+    def _forget(self, pid: int, status: int) -> None:
+        child = self._children.pop(pid)
+        if self._by_orders.pop(child.orders, None) is not None:
+            self._poll.unregister(child.orders)
+        if status:
+            with suppress(OSError):  # the node has closed its end
+                child.control.send(frame(Died(status)), socket.MSG_DONTWAIT)
+        child.control.close()
+        os.close(child.orders)
+
+
+def spawn(descriptor: int) -> subprocess.Popen[bytes]:
+    """In a session of its own, so that Ctrl-C reaches the node alone, and without the node's environment."""
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", "-X", "utf8", "-c", _BOOT, str(descriptor), *sys.path],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, cwd="/",
+        env={name: os.environ[name] for name in _KEPT if name in os.environ},
+        pass_fds=[descriptor], start_new_session=True,
+    )  # fmt: skip
+
+
+def main(descriptor: int) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # it ends when the node does, and not before
+    node = socket.socket(fileno=descriptor)
+    node.set_inheritable(False)
+    gc.disable()
+    gc.freeze()
+    ForkServer(node).run()

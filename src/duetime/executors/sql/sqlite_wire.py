@@ -1,0 +1,73 @@
+"""What a node, the fork server for SQLite statements and its children say to each other.
+
+Frames of JSON with their length before them. The node sends one request and, once the file is open, one byte: go. The
+child replies with Opened and then with how it ended; the fork server adds Died if the child did not end by itself.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Literal
+
+import msgspec
+
+from duetime.domain.execution import ErrorType
+
+GO = b"g"
+ASK_TO_END = b"t"
+LENGTH = struct.Struct("!I")
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One statement on one file. `folder`: of all tenants; the file lies in `folder`/`tenant`."""
+
+    folder: str
+    tenant: str
+    name: str
+    mode: Literal["ro", "rw", "rwc"]
+    statement: str
+    parameters: list[Any]
+    seconds: float  # that are left
+    timeout_seconds: float  # as the job says it
+    rows: int
+    bytes: int
+    file_bytes: int
+    memory_bytes: int
+
+
+class Opened(msgspec.Struct, frozen=True, array_like=True, tag=0):
+    """The statement is prepared and runs at the word."""
+
+
+class Result(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """`text`: what is kept of the result, as JSON."""
+
+    row_count: int
+    text: str
+
+
+class Problem(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    error_type: ErrorType
+    message: str
+
+
+class Died(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    status: int  # as wait() says it
+
+
+Reply = Opened | Result | Problem | Died
+_replies: msgspec.json.Decoder[Reply] = msgspec.json.Decoder(Reply)
+_requests = msgspec.json.Decoder(Request)
+
+
+def frame(message: Request | Reply) -> bytes:
+    data = msgspec.json.encode(message)
+    return LENGTH.pack(len(data)) + data
+
+
+def reply_of(data: bytes) -> Reply:
+    return _replies.decode(data)
+
+
+def request_of(data: bytes) -> Request:
+    return _requests.decode(data)

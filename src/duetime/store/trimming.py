@@ -1,0 +1,26 @@
+"""Which executions a TrimHistory removes, of those that a store has looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from duetime.domain.commands import TrimHistory
+
+UNINDEXED = "default"  # the tenant that the index by tenant leaves out
+
+
+def choose_to_trim(seen: Sequence[Any], command: TrimHistory) -> tuple[list[str], str, bool]:
+    """Returns the ids to remove, the id that was looked at last, and whether there are no more behind it.
+
+    `seen`: (id, whether it may be removed), oldest first, up to `look` of them.
+    """
+    chosen: list[str] = []
+    last = command.after
+    for execution_id, may_go in seen:
+        if len(chosen) == command.number:
+            return chosen, last, False
+        last = execution_id
+        if may_go:
+            chosen.append(execution_id)
+    return chosen, last, len(seen) < command.look

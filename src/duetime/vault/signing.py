@@ -1,0 +1,64 @@
+"""Keys that sign requests to targets: derived for each tenant and version, so that no tenant can sign as another.
+
+HKDF (RFC 5869) makes them of the operator's secrets: whoever has one of them learns neither the secret nor another
+tenant's key. Nothing is stored, and every node derives the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from struct import pack
+
+import structlog
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+KEY_BYTES = 32
+MOST_CACHED = 16_384  # tenants and versions; one costs some 10 µs to derive and 300 bytes to keep
+LEAST_SECRET_BYTES = 24  # as Standard Webhooks has it
+_PURPOSE = b"duetime webhook signature 1"
+
+log = structlog.get_logger()
+
+
+class TenantKeys:
+    """`secrets`: the operator's, the newest first; none: requests are not signed.
+
+    `shared`: each request is also signed with the secrets themselves, as before there were keys of tenants.
+    """
+
+    def __init__(self, secrets: Sequence[bytes], *, shared: bool = False) -> None:
+        self._secrets = tuple(secrets)
+        self._shared = self._secrets if shared else ()
+        if self._shared:
+            log.warning(
+                "SIGN_WITH_SHARED_KEY is on: a receiver that verifies with SIGNING_SECRETS can't tell tenants apart; "
+                "give each tenant's receivers its own secret (`duetime signing-key show`), then turn it off"
+            )
+        if any(len(secret) < LEAST_SECRET_BYTES for secret in self._secrets):
+            log.warning(
+                "one of SIGNING_SECRETS is short: who has a key that is derived from it may guess it; "
+                "`openssl rand -base64 32` prints a good one",
+                least_bytes=LEAST_SECRET_BYTES,
+            )
+        self._cached = lru_cache(maxsize=MOST_CACHED)(self._signing)
+
+    def sign_with(self, tenant: str, versions: tuple[int, ...]) -> tuple[bytes, ...]:
+        """All keys that a request of this tenant is signed with. Asked for every attempt."""
+        return self._cached(tenant, versions)
+
+    def derive(self, tenant: str, version: int) -> tuple[bytes, ...]:
+        """The tenant's own keys of this version: one for each secret, that of the newest first."""
+        return tuple(_derive(secret, tenant, version) for secret in self._secrets)
+
+    def _signing(self, tenant: str, versions: tuple[int, ...]) -> tuple[bytes, ...]:
+        own = [key for version in versions for key in self.derive(tenant, version)]
+        return (*own, *self._shared)
+
+
+def _derive(secret: bytes, tenant: str, version: int) -> bytes:
+    """Each part of the info has its length before it, or a fixed one: no two tenants and versions have the same."""
+    name = tenant.encode()
+    info = _PURPOSE + pack(">I", len(name)) + name + pack(">Q", version)
+    return HKDF(SHA256(), KEY_BYTES, salt=None, info=info).derive(secret)

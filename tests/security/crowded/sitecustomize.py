@@ -1,0 +1,13 @@
+"""For a node of the tests, by way of PYTHONPATH: it takes 40 connections where others take thousands.
+
+It never closes an idle one because of its age, so that the only reason to close one is that another takes its place.
+"""
+
+from __future__ import annotations
+
+from duetime import node
+from duetime.api import protocol
+
+node.MOST_CONNECTIONS = 40
+protocol.HEAD_SECONDS = protocol.BODY_SECONDS = 3600.0
+protocol.BoundedProtocol.timeout_keep_alive_handler = lambda self: None

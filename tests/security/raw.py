@@ -1,0 +1,72 @@
+"""Clients that write bytes to a node, whole requests or not, and see what comes back."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from patience import PATIENCE_SECONDS
+
+MEGABYTE = 1024 * 1024
+
+
+class Ending(NamedTuple):
+    """What became of a connection: bytes that the system took from us, and all that the server said."""
+
+    sent: int
+    said: bytes
+
+    @property
+    def status(self) -> int:
+        return int(self.said.split(b" ", 2)[1]) if self.said else 0
+
+    @property
+    def problem(self) -> dict[str, Any]:
+        problem: dict[str, Any] = json.loads(self.said.partition(b"\r\n\r\n")[2])
+        return problem
+
+
+def connect(port: int, address: str = "127.0.0.1") -> socket.socket:
+    """A connection to a node on this machine, from any address of loopback."""
+    return socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS, (address, 0))
+
+
+def send_until_closed(line: socket.socket, pieces: Iterable[bytes]) -> Ending:
+    """Send as long as the server takes it, then read what it said until it closes the connection."""
+    sent = 0
+    with suppress(BrokenPipeError, ConnectionResetError):  # closed: no more is taken
+        for piece in pieces:
+            line.sendall(piece)
+            sent += len(piece)
+    return Ending(sent, read_to_the_end(line))
+
+
+def read_to_the_end(line: socket.socket) -> bytes:
+    said = b""
+    with suppress(ConnectionResetError):  # closed, if not politely
+        while piece := line.recv(65_536):
+            said += piece
+    return said
+
+
+def is_closed(line: socket.socket) -> bool:
+    """Whether the server has closed this connection by now. Nothing is waited for."""
+    line.setblocking(False)
+    try:
+        return line.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionResetError:
+        return True
+    finally:
+        line.settimeout(PATIENCE_SECONDS)
+
+
+def peak_memory(process_id: int) -> int:
+    """The most memory that a process has had, in bytes."""
+    lines = Path(f"/proc/{process_id}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))

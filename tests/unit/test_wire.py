@@ -1,0 +1,43 @@
+"""How much beside a body the other end may send, and how slowly a body."""
+
+from __future__ import annotations
+
+from duetime.domain.wire import LEAST_BYTES_PER_SECOND, MAX_FRAMING_BYTES, framing_after, is_too_slow
+
+
+def framing_of(chunk: int, chunks: int) -> int:
+    """What counts after so many chunks of so many bytes."""
+    framing, overhead = 0, len(f"{chunk:x}") + 4
+    for _ in range(chunks):
+        framing = framing_after(framing, chunk + overhead, chunk)
+    return framing
+
+
+def test_a_head_counts_in_full():
+    assert framing_after(0, 500, 0) == 500
+    assert framing_after(500, 500, 0) == 1000
+
+
+def test_chunks_of_a_byte_soon_exceed_the_bound():
+    assert framing_of(1, 100) == 500
+    assert framing_of(1, 14_000) > MAX_FRAMING_BYTES
+
+
+def test_chunks_of_a_line_never_do():
+    assert framing_of(60, 100_000) == 0
+
+
+def test_a_large_body_does_not_pay_for_what_comes_after_it():
+    framing = framing_after(0, 10_000_000, 10_000_000)
+    assert framing_after(framing, MAX_FRAMING_BYTES + 1, 0) > MAX_FRAMING_BYTES
+
+
+def test_a_body_is_too_slow_below_the_least_average_rate():
+    rate = LEAST_BYTES_PER_SECOND
+    assert is_too_slow(rate * 100 - 1, 160, 60)
+    assert not is_too_slow(rate * 100, 160, 60)
+
+
+def test_a_body_may_take_its_time_to_begin():
+    assert not is_too_slow(0, 60, 60)
+    assert is_too_slow(0, 60.1, 60)
