@@ -47,8 +47,9 @@ _EXPOSED_HEADERS = (
 log = structlog.get_logger()
 
 
-# Workers ask all the time, and have leave to: what they take was counted when it was created.
 WORKERS = "/api/v1/workers/"
+# Workers ask these all the time, and have leave to: what they take was counted when it was created.
+UNCOUNTED = frozenset({f"{WORKERS}poll", f"{WORKERS}report", f"{WORKERS}leave"})
 
 
 class Gate:
@@ -102,7 +103,7 @@ class Gate:
                 scope["user"] = caller
                 scope["auth"] = partial(self._identify, given, caller.request_id, address)  # for answers that last
                 self._check_changes(scope["method"], scope["path"])
-                if not (scope["path"].startswith(WORKERS) and Right.WORK in caller.rights):
+                if not (scope["path"] in UNCOUNTED and Right.WORK in caller.rights):
                     added += await self._limiter.take(caller)
         except DuetimeError as error:
             if isinstance(error, RateLimited):

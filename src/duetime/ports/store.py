@@ -272,16 +272,16 @@ class Store(Protocol):
         """The same, of one job; what waits for an earlier execution to end is left out."""
 
     async def list_lapsed_runs(self, node: int, limit: int) -> list[Run]:
-        """RUNNING executions whose node is void, or is neither `node` nor alive.
-
-        One whose job's definition can't be read is left out and FAILED, as in Claim.
-        """
+        """RUNNING executions whose node is void, or neither `node` nor alive. Unreadable jobs: FAILED, as in Claim."""
 
     async def list_to_stop(self, node: int, limit: int) -> list[str]:
         """Executions that `node` runs and that were asked to stop."""
 
-    async def list_workers(self, tenant: str | None, limit: int) -> list[WorkerRecord]:
-        """Those that have joined and not ended, of one tenant or of all; latest first."""
+    async def list_workers(self, tenant: str | None, limit: int, before: int | None = None) -> list[WorkerRecord]:
+        """Those that have not ended, latest first, `before` an id. A page ends with the one that reaches PAGE_BYTES."""
+
+    async def list_beats(self, after: int, limit: int) -> list[tuple[int, int]]:
+        """(worker id, beats) of those that have not ended, of all tenants, in the order of their ids, `after` one."""
 
     async def get_worker(self, worker_id: int) -> WorkerRecord | None:
         """None if it has ended."""

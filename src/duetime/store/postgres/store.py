@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 import asyncpg
 import msgspec
 
+from duetime.domain import worker_limits
 from duetime.domain.breaker import Circuit, CircuitChanges
 from duetime.domain.capacity import UNBOUNDED, Capacity, Load
 from duetime.domain.commands import Command, Finish, PauseJob
@@ -152,9 +153,13 @@ class PostgresStore:
         values = {"node": node, "limit": limit}
         return [row[0] for row in await self._fetch(self._engine_reads, self._sql["list_to_stop"], values)]
 
-    async def list_workers(self, tenant: str | None, limit: int) -> list[WorkerRecord]:
-        values = {"tenant": tenant, "limit": limit}
-        return await self._read(self._engine_reads, self._sql["list_workers"], WorkerRecord, values)
+    async def list_workers(self, tenant: str | None, limit: int, before: int | None = None) -> list[WorkerRecord]:
+        values = {"tenant": tenant, "limit": limit, "before": before, "bytes": worker_limits.PAGE_BYTES}
+        return await self._read(self._reads_of(tenant), self._sql["list_workers"], WorkerRecord, values)
+
+    async def list_beats(self, after: int, limit: int) -> list[tuple[int, int]]:
+        values = {"after": after, "limit": limit}
+        return await self._read(self._engine_reads, self._sql["list_beats"], tuple[int, int], values)
 
     async def get_worker(self, worker_id: int) -> WorkerRecord | None:
         if not 0 < worker_id < 2**31:

@@ -10,7 +10,7 @@ from typing import IO, Any, TypeVar, cast
 import apsw
 import msgspec
 
-from duetime.domain import audit
+from duetime.domain import audit, worker_limits
 from duetime.domain.breaker import Circuit, CircuitChanges
 from duetime.domain.capacity import UNBOUNDED, Capacity, Load
 from duetime.domain.commands import Command, Finish, PauseJob
@@ -153,9 +153,13 @@ class SqliteStore:
         values = {"node": node, "limit": limit}
         return await self._read(self._engine_reads, self._sql["list_to_stop"], str, values)
 
-    async def list_workers(self, tenant: str | None, limit: int) -> list[WorkerRecord]:
-        values = {"tenant": tenant, "limit": limit}
-        return await self._read(self._engine_reads, self._sql["list_workers"], WorkerRecord, values)
+    async def list_workers(self, tenant: str | None, limit: int, before: int | None = None) -> list[WorkerRecord]:
+        values = {"tenant": tenant, "limit": limit, "before": before, "bytes": worker_limits.PAGE_BYTES}
+        return await self._read(self._reads_of(tenant), self._sql["list_workers"], WorkerRecord, values)
+
+    async def list_beats(self, after: int, limit: int) -> list[tuple[int, int]]:
+        values = {"after": after, "limit": limit}
+        return await self._read(self._engine_reads, self._sql["list_beats"], tuple[int, int], values)
 
     async def get_worker(self, worker_id: int) -> WorkerRecord | None:
         return _only(await self._read(self._engine_reads, self._sql["get_worker"], WorkerRecord, {"worker": worker_id}))
