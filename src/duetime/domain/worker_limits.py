@@ -15,7 +15,7 @@ from duetime.domain.limits import ALL_USERS, Limit, Quota
 DEFAULT_WORKERS = 2000
 MOST_NAME_BYTES = 4 * 1024 * 1024  # of the names of functions of all workers of a tenant
 PAGE_BYTES = 1024 * 1024  # of names, in a page of workers
-LEAST_JOINS = 1000  # an hour, however few workers a tenant may have
+LEAST_JOINS = 2000  # an hour, however few workers a tenant may have
 JOINS_A_WORKER = 10  # an hour
 JOIN_BYTES = 4096  # of names: as much as one join more
 FULL_SECONDS = 5  # after which a worker that found no place may ask again: those that died have ended by then

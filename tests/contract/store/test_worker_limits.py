@@ -70,10 +70,10 @@ async def test_names_of_functions_have_a_bounded_size(store: Store):
 
 
 async def test_joins_have_a_quota_in_which_long_names_count(store: Store):
-    limits = WorkerLimits(workers=1)  # a thousand joins an hour
-    for _ in range(15):  # each counts for 63 joins, and one
+    limits = WorkerLimits(workers=1)  # two thousand joins an hour
+    for _ in range(31):  # each counts for 63 joins, and one
         await one(store, c.EndNodes(NOW, (await hire(store, functions=LONG, limits=limits),)))
-    with pytest.raises(QuotaExceeded, match="1,000 joins of workers an hour"):
+    with pytest.raises(QuotaExceeded, match="2,000 joins of workers an hour"):
         await hire(store, functions=LONG, limits=limits)
     await hire(store, "other", LONG, limits)
     worker = await hire(store, limits=limits, now=NOW + HOUR)
