@@ -47,6 +47,7 @@ from duetime.domain.job import JobType
 from duetime.domain.lease import ClockState, explain_clock
 from duetime.domain.secrets import connection_place
 from duetime.domain.sockets import Sockets
+from duetime.domain.worker_limits import WorkerLimits
 from duetime.engine.dispatcher import Limits
 from duetime.engine.engine import Engine, EngineSettings
 from duetime.engine.stop_limit import StopLimit
@@ -119,6 +120,7 @@ class Node:
                 logs_most_bytes=value("LOGS_TOTAL_LIMIT"),
                 audit_seconds=value("AUDIT_RETENTION"),
                 worker_lease_seconds=value("WORKER_LEASE_SECONDS"),
+                workers=WorkerLimits(value("TENANT_WORKERS_LIMIT")),
                 breaker=Rules(value("CIRCUIT_BREAKER_THRESHOLD"), int(value("CIRCUIT_BREAKER_COOLDOWN") * SECOND)),
                 notifications=self._limits.notifications,
             ),

@@ -32,6 +32,7 @@ JOB_ID, EXECUTION_ID, KEY_ID = "job id", "execution id", "API key's id"
 JOB_KEY, IDEMPOTENCY_KEY, USER_ID, RESOURCE = "job's key", "idempotency key", "user id", "id of a resource"
 NAME, TAG = "name", "tag"
 JOBS_CURSOR, EXECUTIONS_CURSOR, AUDIT_CURSOR = "cursor of jobs", "cursor of executions", "cursor of the audit"
+WORKERS_CURSOR = "cursor of workers"
 EVENT, VERSION, CIRCUIT = "number of an event", "version", "circuit"
 CONNECTION, WORKER, SUBSCRIPTION = "name of a connection", "worker's id", "subscription's id"
 HELD = "what a worker holds"  # see TestWorkers
@@ -120,7 +121,7 @@ TABLE: dict[str, dict[str, str]] = {
     "get /subscriptions": {},
     "post /subscriptions": {"body url": NOTHING, "body events": NOTHING},
     "delete /subscriptions/{subscription_id}": {"path subscription_id": SUBSCRIPTION},
-    "get /workers": {},
+    "get /workers": {"query limit": NOTHING, "query cursor": WORKERS_CURSOR},
     "post /workers/join": {"body name": NOTHING, "body functions": NOTHING, "body slots": NOTHING},
     "post /workers/poll": {"body worker_id": WORKER, "body free": NOTHING, "body wait_seconds": NOTHING},
     "post /workers/report": {
@@ -259,6 +260,7 @@ def make_things(people: People, owner: Known) -> Things:
             CONNECTION: [MARK],
             SUBSCRIPTION: [told.json()["subscription_id"]],
             WORKER: [str(joined.json()["worker_id"])],
+            WORKERS_CURSOR: [paging.write_cursor(joined.json()["worker_id"] + 1, paging.NO_ROW)],
         },
     )
 
@@ -344,7 +346,7 @@ CURSORS = [
     Ask(route, place, kind)
     for route, found in TABLE.items()
     for place, kind in found.items()
-    if kind in (JOBS_CURSOR, EXECUTIONS_CURSOR, AUDIT_CURSOR)
+    if kind in (JOBS_CURSOR, EXECUTIONS_CURSOR, AUDIT_CURSOR, WORKERS_CURSOR)
 ]
 
 _CHANCE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{4}-\d\d-\d\dT[\d:.]+Z|dt_[a-z0-9]+_[a-z0-9]+")
@@ -429,8 +431,9 @@ class TestAnotherTenants:
                 assert answer.status == 200, (ask, answer)
                 assert MARK not in answer.body.decode()
                 assert not any(name in answer.body.decode() for name in victim.names[RESOURCE]), ask
-                assert (own_job in answer.body.decode()) == (ask.route != "get /dead-letters"), ask
-                value, row = paging.read_cursor(cursor, int if ask.kind == AUDIT_CURSOR else str)
+                has_jobs = ask.route not in ("get /dead-letters", "get /workers")
+                assert (own_job in answer.body.decode()) == has_jobs, ask
+                value, row = paging.read_cursor(cursor, int if ask.kind in (AUDIT_CURSOR, WORKERS_CURSOR) else str)
                 beside = paging.write_cursor(value, row[:-4] + "0000")  # names no row, at the same place of the order
                 assert told(answer, "") == told(ask.send(eve, beside, own_job), "")
         assert snapshot(people.ada) == before

@@ -70,7 +70,12 @@ class TestRights:
         (listed,) = people.ada.get("/workers").json()["workers"]
         assert (listed["name"], listed["functions"], listed["slots"], listed["user_id"]) == ("w", ["f"], 1, "cem")
         assert worker.post("/workers/leave", {"worker_id": joined.json()["worker_id"]}).status == 204
-        assert people.ada.get("/workers").json() == {"workers": []}
+        assert people.ada.get("/workers").json() == {
+            "workers": [],
+            "limit": 100,
+            "has_more": False,
+            "next_cursor": None,
+        }
         refused(worker.post("/workers/poll", {"worker_id": joined.json()["worker_id"], "free": 1}), 404, "NOT_FOUND")
 
     def test_connections_are_for_admins(self, people: People) -> None:

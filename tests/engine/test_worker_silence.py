@@ -9,7 +9,7 @@ from duetime.domain.job import PythonJob
 from duetime.domain.payloads import PythonCall
 from duetime.domain.states import State
 from duetime.domain.work import Joining, Polling, Reporting
-from duetime.ports.store import Store, WorkerRecord
+from duetime.ports.store import Store
 from engine.stage import Stage
 from samples import TENANT
 
@@ -73,8 +73,8 @@ class Stopped:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stage.store, name)
 
-    async def list_workers(self, tenant: str | None, limit: int) -> list[WorkerRecord]:
-        found = await self._stage.store.list_workers(tenant, limit)
+    async def list_beats(self, after: int, limit: int) -> list[tuple[int, int]]:
+        found = await self._stage.store.list_beats(after, limit)
         if self.is_next:
             self.is_next = False
             self._stage.clock.advance(60)

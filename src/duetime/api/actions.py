@@ -111,7 +111,7 @@ class JobActionController(Controller):
     ) -> ExecutionList:  # fmt: skip
         state = read_filter(wanted, State, "state")
         await find_job(context, caller, job_id)
-        skipped = await context.store.list_skipped(job_id, MOST_SKIPPED)
+        skipped = await context.store.list_skipped(job_id, MOST_SKIPPED, caller.tenant)
         page = await list_page(context, ExecutionQuery(caller.tenant, job_id, state), limit, offset, cursor)
         return ExecutionList(
             page.executions, page.total, page.limit, page.offset, page.has_more, page.next_cursor,
@@ -131,10 +131,10 @@ class JobActionController(Controller):
         summary, holds = explain(
             record.status, record.due_at, record.paused_by, record.paused_at, record.pause_reason, record.spec,
             [one.state for one in opened], context.clock.now(), await _circuit_of(context, record),
-            await context.store.next_waiting_of(job_id), not all(map(_waits_its_turn, opened)),
+            await context.store.next_waiting_of(job_id, caller.tenant), not all(map(_waits_its_turn, opened)),
         )  # fmt: skip
         if record.spec.after and record.due_at == LATEST:
-            links = await context.store.list_links(job_id)
+            links = await context.store.list_links(job_id, caller.tenant)
             seen = [(link, link.is_there and caller.sees in (None, link.owner)) for link in links]
             # Of a job that they may not see, neither that it is there nor that it has ended is told.
             holds += [
@@ -148,7 +148,7 @@ class JobActionController(Controller):
 async def _circuit_of(context: ApiContext, record: JobRecord) -> Circuit | None:
     if not isinstance(record.spec, HttpJob):
         return None
-    return await context.store.get_circuit(circuit_of(record.tenant, record.spec.payload.url))
+    return await context.store.get_circuit(circuit_of(record.tenant, record.spec.payload.url), record.tenant)
 
 
 async def add_run(context: ApiContext, caller: Caller, job_id: str, trigger: Trigger, message: str) -> QueuedRun:

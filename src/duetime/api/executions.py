@@ -66,8 +66,8 @@ class ExecutionController(Controller):
     @get("/{execution_id:str}", summary="One execution with its attempts", right=Right.READ)
     async def get_execution(self, context: ApiContext, caller: Caller, execution_id: str) -> ExecutionDetail:
         record = await find_execution(context, caller, execution_id)
-        attempts = await context.store.list_attempts(execution_id)
-        saved = (await context.store.get_progress([execution_id])).get(execution_id)
+        attempts = await context.store.list_attempts(execution_id, caller.tenant)
+        saved = (await context.store.get_progress([execution_id], caller.tenant)).get(execution_id)
         progress = None if saved is None else msgspec.json.decode(saved)
         return ExecutionDetail(view_execution(record), [view_attempt(attempt) for attempt in attempts], progress)
 
@@ -91,7 +91,7 @@ class ExecutionController(Controller):
                 context, request, caller, lambda place: follow_logs(context, caller, execution_id, last, place)
             )
             return cast(Response[Logs], followed)
-        return Response(await read_logs(context, execution_id, after, lines))
+        return Response(await read_logs(context, caller, execution_id, after, lines))
 
     @post(
         "/{execution_id:str}/cancel", summary="Cancel an execution, also one that is running", status_code=202,

@@ -47,8 +47,9 @@ _EXPOSED_HEADERS = (
 log = structlog.get_logger()
 
 
-# Workers ask all the time, and have leave to: what they take was counted when it was created.
 WORKERS = "/api/v1/workers/"
+# Workers ask these all the time, and have leave to: what they take was counted when it was created.
+UNCOUNTED = frozenset({f"{WORKERS}poll", f"{WORKERS}report", f"{WORKERS}leave"})
 
 
 class Gate:
@@ -97,11 +98,12 @@ class Gate:
             if self._tokens is None:
                 check_local(given.get(b"host", b""), given.get(b"origin", b""))
             if scope["path"] not in PUBLIC:
-                caller = await self._identify(given, request_id.decode())
+                address = _address(scope)
+                caller = await self._identify(given, request_id.decode(), address)
                 scope["user"] = caller
-                scope["auth"] = partial(self._identify, given, caller.request_id)  # for answers that last
+                scope["auth"] = partial(self._identify, given, caller.request_id, address)  # for answers that last
                 self._check_changes(scope["method"], scope["path"])
-                if not (scope["path"].startswith(WORKERS) and Right.WORK in caller.rights):
+                if not (scope["path"] in UNCOUNTED and Right.WORK in caller.rights):
                     added += await self._limiter.take(caller)
         except DuetimeError as error:
             if isinstance(error, RateLimited):
@@ -122,12 +124,12 @@ class Gate:
         if method not in READS and not path.startswith(WORKERS) and (refusal := self._refusal()) is not None:
             raise refusal
 
-    async def _identify(self, given: dict[bytes, bytes], request_id: str) -> Caller:
+    async def _identify(self, given: dict[bytes, bytes], request_id: str, address: str) -> Caller:
         key, authorization = given.get(b"x-api-key"), given.get(b"authorization")
         if key is not None and authorization is not None and self._tokens is not None:
             raise Unauthorized("the request has a token and an API key; send one of them")
         if key is not None:
-            caller = await self._keyring.find(key.decode("latin-1").strip())
+            caller = await self._keyring.find(key.decode("latin-1").strip(), address)
         elif self._tokens is None:
             caller = LOCAL
         elif authorization is None:
@@ -164,6 +166,12 @@ class Gate:
         ]
         await send({"type": "http.response.start", "status": 204, "headers": headers})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _address(scope: Scope) -> str:
+    """The client's, or the proxy's in front."""
+    client = scope.get("client")
+    return client[0] if client else ""
 
 
 _READ = frozenset(

@@ -86,7 +86,7 @@ class JobController(Controller):
     @get("/{job_id:str}", summary="Read a job", right=Right.READ)
     async def get_job(self, context: ApiContext, caller: Caller, job_id: str) -> Response[Any]:
         record = await find_job(context, caller, job_id)
-        lateness = await context.store.list_lateness(job_id, LATENESS_SAMPLE)
+        lateness = await context.store.list_lateness(job_id, LATENESS_SAMPLE, caller.tenant)
         return _versioned(view_job(record, lateness), record.version)
 
     @put("/{job_id:str}", summary="Change the named fields of a job", right=Right.WRITE)

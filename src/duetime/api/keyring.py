@@ -2,6 +2,9 @@
 
 A key that another node revokes is thus refused here two seconds later at most; one that this node revokes, at once
 (`forget`). Whatever is wrong with a key, the answer is the same: nobody learns which keys there are.
+
+A key that is not known here costs a read, whether it is real or made up. Such reads are few at a time, and clients'
+addresses share them: made-up keys delay neither the keys that are known nor the first use of a key from elsewhere.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
@@ -18,11 +22,15 @@ from duetime.domain.errors import Unauthorized
 from duetime.domain.identity import Caller, rights_of, tier_of
 from duetime.domain.instants import MINUTE
 from duetime.domain.keys import hash_secret, is_secret, parse_key
+from duetime.places import Places
 from duetime.ports.clock import Clock
 from duetime.ports.store import KeyRecord
 
 FRESH_SECONDS = 2.0
 MOST_CACHED = 4096  # of each kind
+UNKNOWN_AT_ONCE = 2  # reads of keys that are not known here; an address below its share begins beside them
+MOST_UNKNOWN_AT_ONCE = 8
+MOST_UNKNOWN_WAITING = 128  # of one address
 TOUCH_EVERY = MINUTE
 _NOBODYS = hash_secret("")  # compared with where there is no record, so that it takes as long
 
@@ -46,18 +54,22 @@ class Keyring:
         self._found: _Recent[tuple[KeyRecord, float]] = _Recent(MOST_CACHED)
         # Apart, so that made-up keys push no real one out.
         self._missing: _Recent[float] = _Recent(MOST_CACHED)
+        self._unknown = Places(UNKNOWN_AT_ONCE, MOST_UNKNOWN_AT_ONCE, MOST_UNKNOWN_WAITING, "unknown API keys")
         self._reading: dict[str, asyncio.Task[KeyRecord | None]] = {}
         self._touched: _Recent[float] = _Recent(MOST_CACHED)
         self._to_touch: set[str] = set()
         self._touching: asyncio.Task[None] | None = None
 
-    async def find(self, token: str) -> Caller:
-        """Who the bearer of this key is. Raises Unauthorized; what the store raises comes through."""
+    async def find(self, token: str, address: str = "") -> Caller:
+        """Who the bearer of this key is. `address`: the client's.
+
+        Raises Unauthorized, or Overloaded if too many keys wait to be looked up; what the store raises comes through.
+        """
         parsed = parse_key(token)
         if parsed is None:
             raise _refusal()
         key_id, secret = parsed
-        record = await self._record(key_id)
+        record = await self._record(key_id, address)
         if not is_secret(secret, record.secret_hash if record else _NOBODYS) or record is None:
             raise _refusal()
         now = self._clock.now()
@@ -78,7 +90,7 @@ class Keyring:
         while self._touching is not None:
             await asyncio.wait({self._touching})
 
-    async def _record(self, key_id: str) -> KeyRecord | None:
+    async def _record(self, key_id: str, address: str = "") -> KeyRecord | None:
         oldest = self._clock.monotonic() - FRESH_SECONDS
         found = self._found.get(key_id)
         if found is not None and found[1] > oldest:
@@ -88,15 +100,16 @@ class Keyring:
             return None
         reading = self._reading.get(key_id)
         if reading is None:
-            reading = self._reading[key_id] = asyncio.create_task(self._read(key_id), name="read-key")
+            reading = self._reading[key_id] = asyncio.create_task(self._read(key_id, address), name="read-key")
         return await asyncio.shield(reading)  # others may wait for it, too: one who goes away takes nothing from them
 
-    async def _read(self, key_id: str) -> KeyRecord | None:
+    async def _read(self, key_id: str, address: str) -> KeyRecord | None:
         """Once for all who ask meanwhile."""
-        read_at = self._clock.monotonic()
         own = asyncio.current_task()
         try:
-            record = await self._store.get_key(key_id)
+            async with nullcontext() if self._found.get(key_id) else self._unknown.of(address):
+                read_at = self._clock.monotonic()
+                record = await self._store.get_key(key_id)
             if self._reading.get(key_id) is own:
                 self._keep(key_id, record, read_at)
             return record

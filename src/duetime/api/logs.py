@@ -30,10 +30,10 @@ _LAST = 0xFFFF_FFFF  # the place of an attempt's end among its lines
 _LINE_END = re.compile("\r\n|\n|\r")
 
 
-async def read_logs(context: ApiContext, execution_id: str, after: int, limit: int) -> Logs:
+async def read_logs(context: ApiContext, caller: Caller, execution_id: str, after: int, limit: int) -> Logs:
     lines, has_more = await _read_page(context, execution_id, after, limit)
     until = lines[-1].number if has_more else None
-    attempts = await context.store.list_attempts(execution_id)
+    attempts = await context.store.list_attempts(execution_id, caller.tenant)
     entries = [entry for number, entry in _merged(lines, attempts) if number > after and (not until or number <= until)]
     logs = "".join(f"{entry}\n" for entry in entries)
     return Logs(execution_id, logs, len(logs.encode()), until)
@@ -70,7 +70,7 @@ async def follow_logs(
     try:
         while True:
             record = await context.store.get_execution(caller.tenant, execution_id)
-            attempts = await context.store.list_attempts(execution_id)
+            attempts = await context.store.list_attempts(execution_id, caller.tenant)
             # What these attempts printed was kept before their ends were; what came since is of the next one.
             for attempt in [*attempts, None]:
                 end = None if attempt is None else _number_of_end(attempt)

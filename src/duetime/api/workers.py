@@ -11,13 +11,14 @@ from typing import Any
 import msgspec
 from litestar import Controller, Request, get, post
 
+from duetime.api import paging
 from duetime.api.bodies import decode
 from duetime.api.context import ApiContext
+from duetime.domain.errors import InvalidRequest
 from duetime.domain.identity import Caller, Right
 from duetime.domain.instants import format_instant
 from duetime.domain.work import MOST_BYTES, Joined, Joining, Leaving, Polled, Polling, Reported, Reporting
-
-MOST_LISTED = 1000
+from duetime.ports.store import WorkerRecord
 
 
 class WorkerView(msgspec.Struct, frozen=True):
@@ -32,24 +33,28 @@ class WorkerView(msgspec.Struct, frozen=True):
 
 class WorkerList(msgspec.Struct, frozen=True):
     workers: list[WorkerView]
+    limit: int
+    has_more: bool
+    next_cursor: str | None
 
 
 class WorkerController(Controller):
     path = "/workers"
     tags = ("workers",)
 
-    @get("/", summary="Workers that run Python functions now", right=Right.ADMIN)
-    async def list_workers(self, context: ApiContext, caller: Caller) -> WorkerList:
-        records = await context.store.list_workers(caller.tenant, MOST_LISTED)
-        return WorkerList(
-            [
-                WorkerView(
-                    record.worker_id, record.name, record.functions, record.slots, record.user_id,
-                    format_instant(record.started_at), format_instant(record.seen_at),
-                )
-                for record in records
-            ]
-        )  # fmt: skip
+    @get("/", summary="Workers that run Python functions now, latest first", right=Right.ADMIN)
+    async def list_workers(
+        self, context: ApiContext, caller: Caller, limit: int = paging.MAX_LIMIT, cursor: str | None = None
+    ) -> WorkerList:
+        paging.check_page(limit, 0)
+        before = paging.read_cursor(cursor, int)[0] if cursor else None
+        if cursor and not (isinstance(before, int) and 0 < before < 2**31):
+            raise InvalidRequest.at("/cursor", "is not a cursor of this list; leave it out to start over")
+        records = await context.store.list_workers(caller.tenant, limit, before)
+        # A page may end early, for its size: only the store knows whether there is another worker.
+        has_more = bool(records) and bool(await context.store.list_workers(caller.tenant, 1, records[-1].worker_id))
+        cursor = paging.write_cursor(records[-1].worker_id, paging.NO_ROW) if has_more else None
+        return WorkerList([_view(record) for record in records], limit, has_more, cursor)
 
     @post("/join", summary="A worker begins", status_code=201, right=Right.WORK)
     async def join(self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> Joined:
@@ -70,3 +75,10 @@ class WorkerController(Controller):
     @post("/leave", summary="A worker ends", status_code=204, right=Right.WORK)
     async def leave(self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> None:
         await context.desk().leave(caller.tenant, decode(await request.body(), Leaving).worker_id)
+
+
+def _view(record: WorkerRecord) -> WorkerView:
+    return WorkerView(
+        record.worker_id, record.name, record.functions, record.slots, record.user_id,
+        format_instant(record.started_at), format_instant(record.seen_at),
+    )  # fmt: skip

@@ -20,7 +20,12 @@ class WorkerEntry(Answered, frozen=True):
 
 
 class WorkerList(Answered, frozen=True):
+    """`next_cursor` leads to the next page, if there is one."""
+
     workers: list[WorkerEntry]
+    limit: int = 0
+    has_more: bool = False
+    next_cursor: str | None = None
 
 
 class Connection(Answered, frozen=True):

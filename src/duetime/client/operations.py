@@ -261,9 +261,9 @@ def audit(
     return Listed(path_of("audit"), m.AuditPage, lambda page: page.entries, query)
 
 
-def list_workers() -> Call[o.WorkerList]:
-    """For admins: the tenant's workers that run Python functions now."""
-    return get(path_of("workers"), o.WorkerList)
+def list_workers(*, limit: int = 100, cursor: str | None = None) -> Call[o.WorkerList]:
+    """For admins: the tenant's workers that run Python functions now, latest first, page by page."""
+    return get(path_of("workers"), o.WorkerList, limit=limit, cursor=cursor)
 
 
 def list_connections() -> Call[o.ConnectionList]:

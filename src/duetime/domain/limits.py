@@ -102,7 +102,7 @@ def refusal(limit: Limit, full_at: int, now: int, count: int) -> tuple[str, int]
     """The sentence for whoever has used up a limit, and how many seconds they have to wait."""
     wait = retry_after(limit, full_at, now, count)
     period = "a day" if limit.period == DAY else "an hour"
-    what = {"jobs": "new jobs"}.get(limit.name, limit.name)
+    what = {"jobs": "new jobs", "joins": "joins of workers"}.get(limit.name, limit.name)
     left = remaining(limit, full_at, now)
     some = f", of which {left:,} are left" if left and count > 1 else ""
     return f"you may have {limit.most:,} {what} {period}{some}; try again in {_spell(wait)}", wait

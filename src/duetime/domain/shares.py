@@ -184,6 +184,10 @@ class FairQueue(Generic[K]):
         """How many of this holder have begun."""
         return self._holdings.of(holder)
 
+    def waiting(self, holder: str) -> int:
+        """How many of this holder wait."""
+        return len(self._waiting.get(holder, ()))
+
     def wait(self, holder: str, key: K) -> None:
         self._waiting.setdefault(holder, OrderedDict())[key] = None
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from duetime.domain.commands import BeatWorkers, Command, EndNodes, JoinWorker, Release, SaveProgress
+from duetime.domain.commands import BeatWorkers, Command, EndNodes, Release, SaveProgress
 from duetime.domain.endpoints import endpoint_of_function
 from duetime.domain.errors import DuetimeError, NotFound, StaleWrite
 from duetime.domain.execution import Attempted, Outcome, Run, conclude, lapse
@@ -36,11 +36,14 @@ from duetime.domain.work import (
     WorkClaim,
     error_type_of,
 )
+from duetime.domain.worker_limits import DEFAULT_LIMITS, WorkerLimits
 from duetime.engine.hiding import KeptRedactors, Redaction
+from duetime.engine.joins import Joins
 from duetime.engine.pages import Pages
 from duetime.engine.polls import Polls
 from duetime.engine.recorder import Recorder, Result
 from duetime.engine.turn_gate import TurnGate
+from duetime.engine.worker_records import WorkerRecords
 from duetime.ports.clock import Clock
 from duetime.ports.executor import always
 from duetime.ports.logs import LogStore, LogWriter
@@ -85,6 +88,7 @@ class Desk:
     def __init__(
         self, store: Store, clock: Clock, recorder: Recorder, vault: Vault, logs: LogStore | None, lease_seconds: float,
         chance: Callable[[], float], taken_over: Callable[[], None], redaction: Redaction | None = None,
+        limits: WorkerLimits = DEFAULT_LIMITS,
     ) -> None:  # fmt: skip
         self._store = store
         self._clock = clock
@@ -98,6 +102,8 @@ class Desk:
         self._handed: OrderedDict[str, _Handed] = OrderedDict()
         self._workers: dict[int, _Known] = {}
         self._reads = TurnGate(READS_AT_ONCE)
+        self._joins = Joins(store, clock, limits)
+        self._records = WorkerRecords(store, clock, self._reads)
         self.is_clock_right: Callable[[], bool] = always
         self._polls = Polls(store, clock, self._reads, lambda: self.is_clock_right())
         self._releases = Pages(RELEASE_PAGE)
@@ -114,8 +120,7 @@ class Desk:
     async def join(self, tenant: str, user_id: str, joining: Joining) -> Joined:
         self._polls.check_open()
         now = self._clock.now()
-        command = JoinWorker(now, tenant, user_id, joining.name, joining.functions, joining.slots)
-        worker_id = await self._apply(command)
+        worker_id = await self._joins.add(tenant, user_id, joining, now)
         await self._forget_silent()
         self._remember(
             WorkerRecord(worker_id, tenant, user_id, joining.name, joining.functions, joining.slots, now, now, 0)
@@ -320,15 +325,13 @@ class Desk:
     async def _known(self, tenant: str, worker_id: int) -> _Known:
         """Raises NotFound: its lease is lost, or it never joined; or it is another tenant's."""
         known = self._workers.get(worker_id)
-        if known is None:
-            record = await self._store.get_worker(worker_id)
-            if record is None:
-                raise _unknown(worker_id)
-            await self._forget_silent()
-            known = self._remember(record)
-        if known.record.tenant != tenant:
+        if known is not None and known.record.tenant == tenant:
+            return known
+        record = None if known is not None else await self._records.get(tenant, worker_id)
+        if record is None:
             raise _unknown(worker_id)
-        return known
+        await self._forget_silent()
+        return self._remember(record)
 
     def _remember(self, record: WorkerRecord) -> _Known:
         endpoints = tuple(endpoint_of_function(record.tenant, name) for name in record.functions)

@@ -21,6 +21,7 @@ from duetime.domain.hint import Hint
 from duetime.domain.instants import LATEST, SECOND
 from duetime.domain.lease import TIMER, doubt_clock, is_long_after, runs_chores
 from duetime.domain.limits import Limit
+from duetime.domain.worker_limits import WorkerLimits
 from duetime.engine.audit_retention import AuditRetention
 from duetime.engine.breaker import Breaker
 from duetime.engine.claimer import Claimer
@@ -81,6 +82,7 @@ class EngineSettings(msgspec.Struct, frozen=True):
     logs_most_bytes: int = 10 * 1024**3
     audit_seconds: float = 0.0  # 0: for ever
     worker_lease_seconds: float = 5.0
+    workers: WorkerLimits = WorkerLimits()  # of a tenant
     breaker: Rules = Rules()
     notifications: Limit | None = None  # of a tenant
 
@@ -191,7 +193,7 @@ class Engine:
         self.reconciler.silent_workers = self.watch.silent
         self.desk = Desk(
             self._store, self._clock, recorder, self._vault, self._logs, settings.worker_lease_seconds, self._chance,
-            self.reconciler.look_now, self._redaction,
+            self.reconciler.look_now, self._redaction, settings.workers,
         )  # fmt: skip
         self.reconciler.on_ended = self.desk.forget
         self.desk.is_clock_right = self.membership.is_clock_right

@@ -14,7 +14,7 @@ from duetime.engine.service import Service
 from duetime.ports.clock import Clock
 from duetime.ports.store import Store
 
-MOST_WORKERS = 10_000
+PAGE = 10_000
 
 
 class WorkerWatch(Service):
@@ -33,15 +33,23 @@ class WorkerWatch(Service):
             self._heard.clear()  # whoever does it meanwhile; here it begins anew
             return self._clock.now() + SECOND
         began_at, heard = self._clock.monotonic(), self._heard
-        workers = await self._store.list_workers(None, MOST_WORKERS)
+        beats = await self._list_beats()
         ended_at = self._clock.monotonic()
         apart, within = began_at - self._looked_at, ended_at - self._looked_at
         self._heard = {
-            worker.worker_id: listen(heard.get(worker.worker_id), worker.beats, apart, within, self._lease)
-            for worker in workers
+            worker: listen(heard.get(worker), number, apart, within, self._lease) for worker, number in beats.items()
         }
         self._looked_at = ended_at
         return self._clock.now() + SECOND
+
+    async def _list_beats(self) -> dict[int, int]:
+        """Of all workers, however many one tenant has: those of the others must not be overlooked."""
+        beats: dict[int, int] = {}
+        while page := await self._store.list_beats(max(beats, default=0), PAGE):
+            beats.update(page)
+            if len(page) < PAGE:
+                break
+        return beats
 
     def silent(self) -> Mapping[int, int]:
         """Workers that were silent for longer than their lease, with the beats that they were last seen with."""

@@ -268,20 +268,20 @@ class Store(Protocol):
     async def list_waiting_tenants(self, now: int, after: str, limit: int) -> list[str]:
         """Tenants that have QUEUED or RETRYING executions that a node may run by now, in their order; those `after`."""
 
-    async def next_waiting_of(self, job_id: str) -> int | None:
+    async def next_waiting_of(self, job_id: str, tenant: str = "") -> int | None:
         """The same, of one job; what waits for an earlier execution to end is left out."""
 
     async def list_lapsed_runs(self, node: int, limit: int) -> list[Run]:
-        """RUNNING executions whose node is void, or is neither `node` nor alive.
-
-        One whose job's definition can't be read is left out and FAILED, as in Claim.
-        """
+        """RUNNING executions whose node is void, or neither `node` nor alive. Unreadable jobs: FAILED, as in Claim."""
 
     async def list_to_stop(self, node: int, limit: int) -> list[str]:
         """Executions that `node` runs and that were asked to stop."""
 
-    async def list_workers(self, tenant: str | None, limit: int) -> list[WorkerRecord]:
-        """Those that have joined and not ended, of one tenant or of all; latest first."""
+    async def list_workers(self, tenant: str | None, limit: int, before: int | None = None) -> list[WorkerRecord]:
+        """Those that have not ended, latest first, `before` an id. A page ends with the one that reaches PAGE_BYTES."""
+
+    async def list_beats(self, after: int, limit: int) -> list[tuple[int, int]]:
+        """(worker id, beats) of those that have not ended, of all tenants, in the order of their ids, `after` one."""
 
     async def get_worker(self, worker_id: int) -> WorkerRecord | None:
         """None if it has ended."""
@@ -295,8 +295,8 @@ class Store(Protocol):
     async def list_node_claims(self, node: int, limit: int) -> list[tuple[str, int]]:
         """What a node runs: execution ids and tokens. It may take a while: it is for a look now and then."""
 
-    async def get_progress(self, execution_ids: Sequence[str]) -> dict[str, str]:
-        """What attempts saved last, as JSON, of those that saved anything."""
+    async def get_progress(self, execution_ids: Sequence[str], tenant: str | None = None) -> dict[str, str]:
+        """What attempts saved last, as JSON, of those that saved anything. `tenant`: for people of that tenant."""
 
     async def list_circuits(self, tenant: str | None, limit: int) -> list[Circuit]:
         """Targets that failed since they last succeeded, of one tenant or of all: open ones first, then the latest."""
@@ -308,7 +308,7 @@ class Store(Protocol):
         was closed is, for a day.
         """
 
-    async def get_circuit(self, circuit: int) -> Circuit | None:
+    async def get_circuit(self, circuit: int, tenant: str = "") -> Circuit | None:
         """None: it is closed, and has not failed lately."""
 
     async def count_history(self) -> int:
@@ -323,7 +323,7 @@ class Store(Protocol):
     async def newest_at(self) -> int | None:
         """The newest instant that the ledger has seen: of a node's start, or of an execution. None if there is none."""
 
-    # What people ask.
+    # What people ask, in turns by tenant (Overloaded if many of one wait); beside an id, `tenant` only says whose turn.
     async def get_job(self, tenant: str, job_id: str) -> JobRecord | None:
         """Raises Conflict if its definition can't be read by this version."""
 
@@ -342,15 +342,15 @@ class Store(Protocol):
 
     async def count_executions(self, query: ExecutionQuery) -> int: ...
 
-    async def list_attempts(self, execution_id: str) -> list[AttemptRecord]: ...
+    async def list_attempts(self, execution_id: str, tenant: str = "") -> list[AttemptRecord]: ...
 
-    async def list_skipped(self, job_id: str, limit: int) -> list[SkippedRecord]:
+    async def list_skipped(self, job_id: str, limit: int, tenant: str = "") -> list[SkippedRecord]:
         """The ledger's spans of a job, latest first."""
 
-    async def list_links(self, job_id: str) -> list[LinkRecord]:
+    async def list_links(self, job_id: str, tenant: str = "") -> list[LinkRecord]:
         """What a job comes after, in the order of the keys."""
 
-    async def list_lateness(self, job_id: str, limit: int) -> list[int]:
+    async def list_lateness(self, job_id: str, limit: int, tenant: str = "") -> list[int]:
         """started_at − scheduled_at in ms of the job's last runs; 0 where a clock that was set back makes it less.
 
         Not of dead letters that were driven again: those may have waited for their turn.

@@ -42,10 +42,10 @@ async def test_the_limit_is_each_reads_own(tmp_path: Path):
     store = await opened(tmp_path, read_seconds=60)
     try:
         assert await store._ask(LONG, int, {}) == [500_000]
-        store._read_seconds = 0.0
+        store._people_reads.seconds = 0.0
         with pytest.raises(Overloaded):
             await store._ask(LONG, int, {})
-        store._read_seconds = 60
+        store._people_reads.seconds = 60
         for _ in range(4):
             assert await store._ask(LONG, int, {}) == [500_000]
     finally:

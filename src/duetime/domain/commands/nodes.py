@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from duetime.domain.commands.base import Command
+from duetime.domain.worker_limits import WorkerLimits
 
 
 class JoinWorker(Command, frozen=True):
-    """A worker joins: to the ledger it is a node, with a row that says what it can run. Answers its id."""
+    """A worker joins: to the ledger it is a node, with a row that says what it can run. Answers its id.
+
+    Refused beyond `limits`: RateLimited for too many workers or names, QuotaExceeded for too many joins.
+    """
 
     now: int
     tenant: str
@@ -14,6 +18,7 @@ class JoinWorker(Command, frozen=True):
     name: str
     functions: tuple[str, ...]
     slots: int
+    limits: WorkerLimits | None = None
 
 
 class BeatWorkers(Command, frozen=True):

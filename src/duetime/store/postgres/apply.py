@@ -205,6 +205,8 @@ def _quotas_of(command: c.Command, for_jobs: bool) -> set[Quota]:
             return set().union(*(_quotas_of(one, for_jobs) for one in (command.first, *command.then)))
         case c.TakeRequests():
             return {command.quota}
+        case c.JoinWorker() if command.limits is not None:
+            return {command.limits.quota(command.tenant)}
         case c.CreateJobs() if for_jobs and command.quota is not None:
             return {command.quota}
         case _:

@@ -15,6 +15,7 @@ import asyncpg
 
 from duetime.domain.database_urls import split_url
 from duetime.domain.errors import Overloaded
+from duetime.places import Places
 from duetime.postgres import TROUBLE, Servers
 
 # One plan a statement, kept, that probes an index for each row of a page. Planning takes longer than writing a small
@@ -23,6 +24,8 @@ PLANS = {
     "plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_mergejoin": "off",
     "enable_hashjoin": "off", "enable_bitmapscan": "off", "jit": "off",
 }  # fmt: skip
+
+MOST_WAITING = 256  # reads of one tenant
 
 
 class Address:
@@ -68,19 +71,22 @@ class Connector:
 
 
 class Connections:
-    """Up to `limit` connections for reading, opened by need."""
+    """Up to `limit` connections for reading, opened by need.
 
-    def __init__(self, connector: Connector, limit: int, timeout_seconds: float) -> None:
+    `shared`: tenants share them. One alone has half of them; the others are for tenants that have fewer.
+    """
+
+    def __init__(self, connector: Connector, limit: int, timeout_seconds: float, *, shared: bool = False) -> None:
         self._connector = connector
-        self._room = asyncio.Semaphore(limit)
+        self.places = Places(max(1, limit // 2), limit, MOST_WAITING) if shared else Places(limit, limit)
         self._limit = limit
         self._timeout = timeout_seconds
         self._idle: list[asyncpg.Connection] = []
         self._drops = 0
 
-    async def fetch(self, sql: str, arguments: list[object]) -> list[asyncpg.Record]:
-        """The rows of one statement, within the time that an operation may take."""
-        async with self._use() as connection:
+    async def fetch(self, sql: str, arguments: list[object], tenant: str = "") -> list[asyncpg.Record]:
+        """The rows of one statement, within the time that an operation may take. `tenant`: whose read it is."""
+        async with self._use(tenant) as connection:
             if not self._connector.is_pooled:
                 rows: list[asyncpg.Record] = await connection.fetch(sql, *arguments)
                 return rows
@@ -90,11 +96,11 @@ class Connections:
             return found
 
     @asynccontextmanager
-    async def _use(self) -> AsyncIterator[asyncpg.Connection]:
+    async def _use(self, tenant: str) -> AsyncIterator[asyncpg.Connection]:
         async with asyncio.timeout(self._timeout):
             try:
                 async with asyncio.timeout(self._timeout * 0.9):
-                    await self._room.acquire()
+                    await self.places.enter(tenant)
             except TimeoutError:
                 raise Overloaded(f"all {self._limit} connections to the database are busy; try again") from None
             try:
@@ -110,7 +116,7 @@ class Connections:
                 elif not connection.is_closed():
                     self._idle.append(connection)
             finally:
-                self._room.release()
+                self.places.leave(tenant)
 
     def drop_idle(self) -> None:
         """One was found broken: the others were opened to the same server. Those in use go when they come back."""

@@ -7,6 +7,7 @@ import msgspec
 from duetime.domain import commands as c
 from duetime.domain.errors import StaleEpoch
 from duetime.domain.instants import DAY
+from duetime.domain.worker_limits import cost_of_join
 from duetime.store.postgres.partitions import drop_day, list_days
 from duetime.store.postgres.statements import Statements
 
@@ -30,10 +31,15 @@ class NodeCommands:
         return sorted(row[0] for row in rows)
 
     async def join_worker(self, command: c.JoinWorker) -> int:
+        functions = msgspec.json.encode(command.functions)
+        if command.limits is not None:
+            ((workers, name_bytes),) = await self._db.rows("count_workers", tenant=command.tenant)
+            command.limits.check(workers, name_bytes, len(functions))
+            self._db.take_quota(command.limits.quota(command.tenant), cost_of_join(len(functions)), command.now)
         return int(
             await self._db.value(
                 "join_worker", name=command.name, now=command.now, tenant=command.tenant, user_id=command.user_id,
-                functions=msgspec.json.encode(command.functions).decode(), slots=command.slots,
+                functions=functions.decode(), slots=command.slots,
             )
         )  # fmt: skip
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 import asyncpg
 import msgspec
 
+from duetime.domain import worker_limits
 from duetime.domain.breaker import Circuit, CircuitChanges
 from duetime.domain.capacity import UNBOUNDED, Capacity, Load
 from duetime.domain.commands import Command, Finish, PauseJob
@@ -51,6 +52,7 @@ T = TypeVar("T")
 PAGE_BYTES = 4 * 1024 * 1024  # of job definitions, in a page of due timers
 MOST_PASSED_OVER = 64  # blocks of timers of one tenant and instant, in each shard, in a page beside that tenant
 ENGINE_CONNECTIONS = 2  # a person's slow list must not make a run late
+FEW_CONNECTIONS = 3  # for people; of fewer, none is set apart
 FIRST_ID = "00000000-0000-0000-0000-000000000000"
 
 
@@ -68,7 +70,10 @@ class PostgresStore:
         self._writer = Writer(engine, op_timeout_seconds, capacity)
         self._engine_reads = Connections(engine, ENGINE_CONNECTIONS, op_timeout_seconds)
         readers = Connector(self._address, op_timeout_seconds, {"jit": "off"})
-        self._people_reads = Connections(readers, people, op_timeout_seconds)
+        # What the node asks for itself (how it is, whose an API key is) waits for no tenant, where there are enough.
+        own = 1 if people >= FEW_CONNECTIONS else 0
+        self._people_reads = Connections(readers, people - own, op_timeout_seconds, shared=True)
+        self._own_reads = Connections(readers, own, op_timeout_seconds) if own else self._people_reads
         self._sql = load_blocks("reads.sql")
         self._writer.on_read_only(self._leave_readers)
 
@@ -85,6 +90,7 @@ class PostgresStore:
     async def stop(self) -> None:
         await self._writer.stop()
         await self._engine_reads.close()
+        await self._own_reads.close()
         await self._people_reads.close()
 
     async def apply(self, commands: Sequence[Command]) -> list[Any]:
@@ -129,8 +135,9 @@ class PostgresStore:
         values = {"now": now, "after": after, "limit": limit}
         return [row[0] for row in await self._fetch(self._engine_reads, self._sql["list_waiting_tenants"], values)]
 
-    async def next_waiting_of(self, job_id: str) -> int | None:
-        ((found,),) = await self._fetch(self._people_reads, self._sql["next_waiting_of"], {"job": job_id})
+    async def next_waiting_of(self, job_id: str, tenant: str = "") -> int | None:
+        values = {"job": job_id, "tenant": tenant}
+        ((found,),) = await self._fetch(self._people_reads, self._sql["next_waiting_of"], values)
         return None if found is None else int(found)
 
     async def list_lapsed_runs(self, node: int, limit: int) -> list[Run]:
@@ -146,9 +153,13 @@ class PostgresStore:
         values = {"node": node, "limit": limit}
         return [row[0] for row in await self._fetch(self._engine_reads, self._sql["list_to_stop"], values)]
 
-    async def list_workers(self, tenant: str | None, limit: int) -> list[WorkerRecord]:
-        values = {"tenant": tenant, "limit": limit}
-        return await self._read(self._engine_reads, self._sql["list_workers"], WorkerRecord, values)
+    async def list_workers(self, tenant: str | None, limit: int, before: int | None = None) -> list[WorkerRecord]:
+        values = {"tenant": tenant, "limit": limit, "before": before, "bytes": worker_limits.PAGE_BYTES}
+        return await self._read(self._reads_of(tenant), self._sql["list_workers"], WorkerRecord, values)
+
+    async def list_beats(self, after: int, limit: int) -> list[tuple[int, int]]:
+        values = {"after": after, "limit": limit}
+        return await self._read(self._engine_reads, self._sql["list_beats"], tuple[int, int], values)
 
     async def get_worker(self, worker_id: int) -> WorkerRecord | None:
         if not 0 < worker_id < 2**31:
@@ -167,9 +178,9 @@ class PostgresStore:
         values = {"node": node, "limit": limit}
         return await self._read(self._engine_reads, self._sql["list_node_claims"], tuple[str, int], values)
 
-    async def get_progress(self, execution_ids: Sequence[str]) -> dict[str, str]:
-        values = {"ids": execution_ids, "ats": list(map(instant_of, execution_ids))}
-        return dict(await self._read(self._engine_reads, self._sql["get_progress"], tuple[str, str], values))
+    async def get_progress(self, execution_ids: Sequence[str], tenant: str | None = None) -> dict[str, str]:
+        values = {"ids": execution_ids, "ats": list(map(instant_of, execution_ids)), "tenant": tenant}
+        return dict(await self._read(self._reads_of(tenant), self._sql["get_progress"], tuple[str, str], values))
 
     async def list_circuits(self, tenant: str | None, limit: int) -> list[Circuit]:
         if tenant is None:
@@ -183,8 +194,9 @@ class PostgresStore:
         found = await self._read(self._engine_reads, sql, tuple[int, list[Circuit]], values)
         return CircuitChanges(*found[0])
 
-    async def get_circuit(self, circuit: int) -> Circuit | None:
-        return _only(await self._read(self._people_reads, self._sql["get_circuit"], Circuit, {"circuit": circuit}))
+    async def get_circuit(self, circuit: int, tenant: str = "") -> Circuit | None:
+        values = {"circuit": circuit, "tenant": tenant}
+        return _only(await self._read(self._people_reads, self._sql["get_circuit"], Circuit, values))
 
     async def count_history(self) -> int:
         found: list[int] = await self._read(self._engine_reads, self._sql["count_history"], int, {})
@@ -250,19 +262,20 @@ class PostgresStore:
         found: list[int] = await self._read(self._people_reads, self._sql["get_counter"], int, values)
         return found[0]
 
-    async def list_attempts(self, execution_id: str) -> list[AttemptRecord]:
-        values = {"execution": execution_id, "at": instant_of(execution_id)}
+    async def list_attempts(self, execution_id: str, tenant: str = "") -> list[AttemptRecord]:
+        values = {"execution": execution_id, "at": instant_of(execution_id), "tenant": tenant}
         return await self._read(self._people_reads, self._sql["list_attempts"], AttemptRecord, values)
 
-    async def list_skipped(self, job_id: str, limit: int) -> list[SkippedRecord]:
-        values = {"job": job_id, "limit": limit}
+    async def list_skipped(self, job_id: str, limit: int, tenant: str = "") -> list[SkippedRecord]:
+        values = {"job": job_id, "limit": limit, "tenant": tenant}
         return await self._read(self._people_reads, self._sql["list_skipped"], SkippedRecord, values)
 
-    async def list_links(self, job_id: str) -> list[LinkRecord]:
-        return await self._read(self._people_reads, self._sql["list_links"], LinkRecord, {"job": job_id})
+    async def list_links(self, job_id: str, tenant: str = "") -> list[LinkRecord]:
+        values = {"job": job_id, "tenant": tenant}
+        return await self._read(self._people_reads, self._sql["list_links"], LinkRecord, values)
 
-    async def list_lateness(self, job_id: str, limit: int) -> list[int]:
-        values = {"job": job_id, "limit": limit}
+    async def list_lateness(self, job_id: str, limit: int, tenant: str = "") -> list[int]:
+        values = {"job": job_id, "limit": limit, "tenant": tenant}
         return await self._read(self._people_reads, self._sql["list_lateness"], int, values)
 
     async def get_response(self, tenant: str, idempotency_key: str) -> tuple[str, str] | None:
@@ -270,11 +283,11 @@ class PostgresStore:
         return _only(await self._read(self._people_reads, self._sql["get_response"], tuple[str, str], values))
 
     async def get_load(self) -> Load:
-        (load,) = await self._read(self._people_reads, self._sql["get_load"], Load, {})
+        (load,) = await self._read(self._own_reads, self._sql["get_load"], Load, {})
         return cast(Load, load)
 
     async def get_key(self, key_id: str) -> KeyRecord | None:
-        return _only(await self._read(self._people_reads, self._sql["get_key"], KeyRecord, {"id": key_id}))
+        return _only(await self._read(self._own_reads, self._sql["get_key"], KeyRecord, {"id": key_id}))
 
     async def list_keys(self, tenant: str, limit: int) -> list[KeyRecord]:
         values = {"tenant": tenant, "limit": limit}
@@ -282,11 +295,11 @@ class PostgresStore:
 
     async def list_signing_states(self, tenant: str | None, since: int, after: str, limit: int) -> list[SigningState]:
         values = {"tenant": tenant, "since": since, "after": after, "limit": limit}
-        return await self._read(self._engine_reads, self._sql["list_signing_states"], SigningState, values)
+        return await self._read(self._reads_of(tenant), self._sql["list_signing_states"], SigningState, values)
 
     async def list_subscriptions(self, tenant: str | None, limit: int) -> list[SubscriptionRecord]:
         values = {"tenant": tenant, "limit": limit}
-        return await self._read(self._engine_reads, self._sql["list_subscriptions"], SubscriptionRecord, values)
+        return await self._read(self._reads_of(tenant), self._sql["list_subscriptions"], SubscriptionRecord, values)
 
     async def get_connection(self, tenant: str, name: str) -> ConnectionRecord | None:
         values = {"tenant": tenant, "name": name}
@@ -318,16 +331,21 @@ class PostgresStore:
     def _leave_readers(self) -> None:
         """The server is not the primary (any more): what could be read there is old, though it would be answered."""
         self._engine_reads.drop_idle()
+        self._own_reads.drop_idle()
         self._people_reads.drop_idle()
 
     async def check(self) -> str | None:
         if (error := self._writer.last_error) is not None:
             return f"the last write failed: {error}"
         try:
-            await self._read(self._people_reads, self._sql["check"], int, {})
+            await self._read(self._own_reads, self._sql["check"], int, {})
         except Overloaded as error:
             return f"the database can't be read: {error}"
         return None
+
+    def _reads_of(self, tenant: str | None) -> Connections:
+        """What is read of one tenant is for people; of all, for the engine."""
+        return self._engine_reads if tenant is None else self._people_reads
 
     async def _ask(self, sql: filters.Sql, row: type[T]) -> list[T]:
         return await self._read(self._people_reads, statement(sql[0]), row, sql[1])
@@ -342,14 +360,15 @@ class PostgresStore:
         return None if text is None else str(text)
 
     async def _fetch(self, lane: Connections, sql: Statement, values: dict[str, Any]) -> list[asyncpg.Record]:
+        tenant = values.get("tenant") or ""
         try:
             try:
-                return await lane.fetch(sql.sql, sql.arguments(values))
+                return await lane.fetch(sql.sql, sql.arguments(values), tenant)
             except Exception as error:
                 if not faults.is_lost(error):
                     raise
                 lane.drop_idle()  # they were opened before the server went, or was restarted
-                return await lane.fetch(sql.sql, sql.arguments(values))
+                return await lane.fetch(sql.sql, sql.arguments(values), tenant)
         except faults.AWAY as error:
             if faults.is_refusal(error):
                 raise

@@ -6,6 +6,7 @@ from typing import cast
 
 from duetime.domain import commands as c
 from duetime.domain.ids import make_id
+from duetime.domain.worker_limits import cost_of_join
 from duetime.store.sqlite.statements import Statements, page
 
 
@@ -32,12 +33,18 @@ class NodeCommands:
         return ended
 
     def join_worker(self, command: c.JoinWorker) -> int:
+        functions = page(command.functions)
+        if command.limits is not None:
+            more = len(functions.encode())
+            ((workers, name_bytes),) = self._db.rows("count_workers", tenant=command.tenant)
+            command.limits.check(workers, name_bytes, more)
+            self._db.take_quota(command.limits.quota(command.tenant), cost_of_join(more), command.now)
         row = self._db.row("start_node", name=command.name, now=command.now)
         assert row is not None
         node = cast(int, row[0])
         self._db.run(
             "add_worker", node=node, tenant=command.tenant, user_id=command.user_id, name=command.name,
-            functions=page(command.functions), slots=command.slots, now=command.now,
+            functions=functions, slots=command.slots, now=command.now,
         )  # fmt: skip
         return node
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any, TypeVar, cast
 
 import apsw
 import msgspec
 
-from duetime.domain import audit
+from duetime.domain import audit, worker_limits
 from duetime.domain.breaker import Circuit, CircuitChanges
 from duetime.domain.capacity import UNBOUNDED, Capacity, Load
 from duetime.domain.commands import Command, Finish, PauseJob
@@ -47,34 +44,28 @@ from duetime.store.sqlite.blocks import load_blocks
 from duetime.store.sqlite.checkpointer import Checkpointer
 from duetime.store.sqlite.connection import lock_folder, migrate, open_checked, open_connection, void_nodes
 from duetime.store.sqlite.handover import refuse_promoted
+from duetime.store.sqlite.readers import FairReads, Reads, TimedReads
 from duetime.store.sqlite.statements import page
 from duetime.store.sqlite.writer import Writer
 
 T = TypeVar("T")
 
 READ_SECONDS = 5.0  # what people read may take so long
-# Of SQLite's virtual machine, some 12 ms: how often a read looks at the clock, for which it needs Python's lock.
-STEPS = 1_000_000
 PAGE_BYTES = 4 * 1024 * 1024  # of job definitions, in a page of due timers
 OPEN_PAGE = 2_000  # open executions that are looked at in one go, a few ms
 MOST_PASSED_OVER = 2_000  # blocks of timers of one tenant and instant, in a page beside that tenant
 
 
 class SqliteStore:
-    def __init__(
-        self, folder: Path, capacity: Capacity = UNBOUNDED, read_seconds: float = READ_SECONDS
-    ) -> None:  # fmt: skip
+    def __init__(self, folder: Path, capacity: Capacity = UNBOUNDED, read_seconds: float = READ_SECONDS) -> None:
         self._folder = folder
-        self._read_seconds = read_seconds
         self._lock: IO[str] | None = None
         self._was_open = False
         checkpointer = Checkpointer(lambda: open_connection(folder, writer=True))
         self._writer = Writer(self._open_writer, capacity, checkpointer)
-        # The engine has a reader of its own: a person's slow list must not make a run late.
-        self._engine_reads = ThreadPoolExecutor(1, "duetime-engine-read")
-        self._people_reads = ThreadPoolExecutor(2, "duetime-read")
-        self._local = threading.local()
-        self._connections: list[apsw.Connection] = []
+        self._engine_reads = Reads(folder, 1, "duetime-engine-read")
+        self._own_reads = TimedReads(folder, 1, "duetime-own-read", read_seconds)
+        self._people_reads = FairReads(folder, "duetime-read", read_seconds)
         self._sql = load_blocks("reads.sql")
 
     async def start(self) -> None:
@@ -102,10 +93,8 @@ class SqliteStore:
 
     async def stop(self) -> None:
         await self._writer.stop()
-        for pool in (self._engine_reads, self._people_reads):
-            await asyncio.to_thread(pool.shutdown)
-        for connection in self._connections:
-            connection.close()
+        for reads in (self._engine_reads, self._own_reads, self._people_reads):
+            await reads.stop()
         if self._lock is not None:
             self._lock.close()
 
@@ -123,9 +112,9 @@ class SqliteStore:
             "steps": limit + MOST_PASSED_OVER,
         }  # fmt: skip
         block = "list_due_timers_beside" if without else "list_due_timers"
-        text = await self._text(self._engine_reads, self._sql[block], values)
+        text = await self._engine_reads.text(self._sql[block], values)
         if text is None and without:  # it may lie beyond the steps; then all of them are taken, this once
-            text = await self._text(self._engine_reads, self._sql[block], values | {"steps": -1})
+            text = await self._engine_reads.text(self._sql[block], values | {"steps": -1})
         timers, apart = decode_apart(DueTimer, text)
         if apart:
             now = _wall_clock()
@@ -144,8 +133,8 @@ class SqliteStore:
         values = {"now": now, "after": after, "limit": limit}
         return await self._read(self._engine_reads, self._sql["list_waiting_tenants"], str, values)
 
-    async def next_waiting_of(self, job_id: str) -> int | None:
-        values = {"job": job_id}
+    async def next_waiting_of(self, job_id: str, tenant: str = "") -> int | None:
+        values = {"job": job_id, "tenant": tenant}
         return _only(await self._read(self._people_reads, self._sql["next_waiting_of"], int | None, values))
 
     async def _soonest(self, block: str, values: dict[str, Any]) -> int | None:
@@ -153,7 +142,7 @@ class SqliteStore:
 
     async def list_lapsed_runs(self, node: int, limit: int) -> list[Run]:
         values = {"node": node, "limit": limit}
-        text = await self._text(self._engine_reads, self._sql["list_lapsed_runs"], values)
+        text = await self._engine_reads.text(self._sql["list_lapsed_runs"], values)
         runs, apart = decode_apart(Run, text)
         if apart:
             now = _wall_clock()
@@ -164,16 +153,20 @@ class SqliteStore:
         values = {"node": node, "limit": limit}
         return await self._read(self._engine_reads, self._sql["list_to_stop"], str, values)
 
-    async def list_workers(self, tenant: str | None, limit: int) -> list[WorkerRecord]:
-        values = {"tenant": tenant, "limit": limit}
-        return await self._read(self._engine_reads, self._sql["list_workers"], WorkerRecord, values)
+    async def list_workers(self, tenant: str | None, limit: int, before: int | None = None) -> list[WorkerRecord]:
+        values = {"tenant": tenant, "limit": limit, "before": before, "bytes": worker_limits.PAGE_BYTES}
+        return await self._read(self._reads_of(tenant), self._sql["list_workers"], WorkerRecord, values)
+
+    async def list_beats(self, after: int, limit: int) -> list[tuple[int, int]]:
+        values = {"after": after, "limit": limit}
+        return await self._read(self._engine_reads, self._sql["list_beats"], tuple[int, int], values)
 
     async def get_worker(self, worker_id: int) -> WorkerRecord | None:
         return _only(await self._read(self._engine_reads, self._sql["get_worker"], WorkerRecord, {"worker": worker_id}))
 
     async def list_runs_of(self, node: int, execution_ids: Sequence[str], tenant: str | None = None) -> list[Run]:
         values = {"worker": node, "ids": page(list(execution_ids)), "tenant": tenant}
-        return decode_apart(Run, await self._text(self._engine_reads, self._sql["list_runs_of"], values))[0]
+        return decode_apart(Run, await self._engine_reads.text(self._sql["list_runs_of"], values))[0]
 
     async def list_claims(self, worker_id: int, tenant: str, limit: int) -> list[tuple[str, int, int, bool]]:
         values = {"worker": worker_id, "tenant": tenant, "limit": limit}
@@ -191,9 +184,9 @@ class SqliteStore:
             values |= {"after_id": page[-1][0], "after_state": page[-1][2], "after_job": page[-1][3]}
         return found[:limit]
 
-    async def get_progress(self, execution_ids: Sequence[str]) -> dict[str, str]:
-        sql, values = self._sql["get_progress"], {"ids": page(list(execution_ids))}
-        return dict(await self._read(self._engine_reads, sql, tuple[str, str], values))
+    async def get_progress(self, execution_ids: Sequence[str], tenant: str | None = None) -> dict[str, str]:
+        sql, values = self._sql["get_progress"], {"ids": page(list(execution_ids)), "tenant": tenant}
+        return dict(await self._read(self._reads_of(tenant), sql, tuple[str, str], values))
 
     async def list_circuits(self, tenant: str | None, limit: int) -> list[Circuit]:
         if tenant is None:
@@ -207,8 +200,9 @@ class SqliteStore:
         found = await self._read(self._engine_reads, sql, tuple[int, list[Circuit]], values)
         return CircuitChanges(*found[0])
 
-    async def get_circuit(self, circuit: int) -> Circuit | None:
-        return _only(await self._read(self._people_reads, self._sql["get_circuit"], Circuit, {"circuit": circuit}))
+    async def get_circuit(self, circuit: int, tenant: str = "") -> Circuit | None:
+        values = {"circuit": circuit, "tenant": tenant}
+        return _only(await self._ask(self._sql["get_circuit"], Circuit, values))
 
     async def count_history(self) -> int:
         found: list[int] = await self._read(self._engine_reads, self._sql["count_history"], int, {})
@@ -233,7 +227,7 @@ class SqliteStore:
         return await self._ask_job(sql, {"key": key, "tenant": tenant})
 
     async def _ask_job(self, sql: str, values: dict[str, Any]) -> JobRecord | None:
-        found, apart = decode_apart(JobRecord, await self._text(self._people_reads, sql, values))
+        found, apart = decode_apart(JobRecord, await self._people_reads.text(sql, values))
         if apart:
             job_id, error = apart[0].fields[0], apart[0].error
             raise Conflict(f"job {job_id} can't be shown or changed, {error}; install the version that wrote it")
@@ -247,7 +241,7 @@ class SqliteStore:
         return await self._ask_jobs(filters.list_jobs(query))
 
     async def _ask_jobs(self, statement: filters.Sql) -> list[JobRecord]:
-        text = await self._text(self._people_reads, *statement)
+        text = await self._people_reads.text(*statement)
         try:
             return decode(JobRecord, text)
         except msgspec.ValidationError:
@@ -276,38 +270,42 @@ class SqliteStore:
         found = [await self._ask(self._sql["get_counter"], int, {"tenant": tenant, "name": name}) for name in names]
         return sum(sum(values) for values in found)
 
-    async def list_attempts(self, execution_id: str) -> list[AttemptRecord]:
-        return await self._ask(self._sql["list_attempts"], AttemptRecord, {"execution": execution_id})
+    async def list_attempts(self, execution_id: str, tenant: str = "") -> list[AttemptRecord]:
+        values = {"execution": execution_id, "tenant": tenant}
+        return await self._ask(self._sql["list_attempts"], AttemptRecord, values)
 
-    async def list_skipped(self, job_id: str, limit: int) -> list[SkippedRecord]:
-        return await self._ask(self._sql["list_skipped"], SkippedRecord, {"job": job_id, "limit": limit})
+    async def list_skipped(self, job_id: str, limit: int, tenant: str = "") -> list[SkippedRecord]:
+        values = {"job": job_id, "limit": limit, "tenant": tenant}
+        return await self._ask(self._sql["list_skipped"], SkippedRecord, values)
 
-    async def list_links(self, job_id: str) -> list[LinkRecord]:
-        return await self._ask(self._sql["list_links"], LinkRecord, {"job": job_id})
+    async def list_links(self, job_id: str, tenant: str = "") -> list[LinkRecord]:
+        return await self._ask(self._sql["list_links"], LinkRecord, {"job": job_id, "tenant": tenant})
 
-    async def list_lateness(self, job_id: str, limit: int) -> list[int]:
-        return await self._ask(self._sql["list_lateness"], int, {"job": job_id, "limit": limit})
+    async def list_lateness(self, job_id: str, limit: int, tenant: str = "") -> list[int]:
+        values = {"job": job_id, "limit": limit, "tenant": tenant}
+        return await self._ask(self._sql["list_lateness"], int, values)
 
     async def get_response(self, tenant: str, idempotency_key: str) -> tuple[str, str] | None:
         values = {"tenant": tenant, "key": idempotency_key}
         return _only(await self._ask(self._sql["get_response"], tuple[str, str], values))
 
     async def get_load(self) -> Load:
-        return (await self._ask(self._sql["get_load"], Load, {}))[0]
+        (load,) = await self._read(self._own_reads, self._sql["get_load"], Load, {})
+        return cast(Load, load)
 
     async def get_key(self, key_id: str) -> KeyRecord | None:
-        return _only(await self._ask(self._sql["get_key"], KeyRecord, {"id": key_id}))
+        return _only(await self._read(self._own_reads, self._sql["get_key"], KeyRecord, {"id": key_id}))
 
     async def list_keys(self, tenant: str, limit: int) -> list[KeyRecord]:
         return await self._ask(self._sql["list_keys"], KeyRecord, {"tenant": tenant, "limit": limit})
 
     async def list_signing_states(self, tenant: str | None, since: int, after: str, limit: int) -> list[SigningState]:
         values = {"tenant": tenant, "since": since, "after": after, "limit": limit}
-        return await self._read(self._engine_reads, self._sql["list_signing_states"], SigningState, values)
+        return await self._read(self._reads_of(tenant), self._sql["list_signing_states"], SigningState, values)
 
     async def list_subscriptions(self, tenant: str | None, limit: int) -> list[SubscriptionRecord]:
         values = {"tenant": tenant, "limit": limit}
-        return await self._read(self._engine_reads, self._sql["list_subscriptions"], SubscriptionRecord, values)
+        return await self._read(self._reads_of(tenant), self._sql["list_subscriptions"], SubscriptionRecord, values)
 
     async def get_connection(self, tenant: str, name: str) -> ConnectionRecord | None:
         values = {"tenant": tenant, "name": name}
@@ -330,9 +328,7 @@ class SqliteStore:
 
     async def list_specs(self, after: str, limit: int) -> list[tuple[str, str, int, JobSpec]]:
         sql = self._sql["list_specs"]
-        return await read_specs(
-            lambda last: self._text(self._people_reads, sql, {"after": last, "limit": limit}), after
-        )
+        return await read_specs(lambda last: self._people_reads.text(sql, {"after": last, "limit": limit}), after)
 
     def writes(self) -> Writes:
         return Writes(self._writer.committed, self._writer.last_error)
@@ -341,62 +337,20 @@ class SqliteStore:
         if self._writer.last_error is not None:
             return f"the last write failed: {self._writer.last_error}"
         try:
-            await self._ask(self._sql["check"], int, {})
+            await self._read(self._own_reads, self._sql["check"], int, {})
         except (apsw.Error, Overloaded) as error:
             return f"the database can't be read: {error}"
         return None
 
+    def _reads_of(self, tenant: str | None) -> Reads:
+        """What is read of one tenant is for people; of all, for the engine."""
+        return self._engine_reads if tenant is None else self._people_reads
+
     async def _ask(self, sql: str, row: type[T], values: dict[str, Any]) -> list[T]:
         return await self._read(self._people_reads, sql, row, values)
 
-    async def _read(self, pool: ThreadPoolExecutor, sql: str, row: Any, values: dict[str, Any]) -> list[Any]:
-        return decode(row, await self._text(pool, sql, values))
-
-    async def _text(self, pool: ThreadPoolExecutor, sql: str, values: dict[str, Any]) -> str | None:
-        loop = asyncio.get_running_loop()
-        if pool is self._engine_reads:
-            return await loop.run_in_executor(pool, self._fetch, sql, values)
-        until = time.monotonic() + self._read_seconds  # from here on: others may be read first
-        return await loop.run_in_executor(pool, self._fetch_in_time, sql, values, until)
-
-    def _fetch_in_time(self, sql: str, values: dict[str, Any], until: float) -> str | None:
-        """Raises Overloaded when it takes longer than that."""
-
-        def is_late() -> bool:
-            return time.monotonic() > until
-
-        connection = self._reader()
-        connection.set_progress_handler(is_late, STEPS)
-        try:
-            if is_late():
-                raise self._too_slow()
-            return self._fetch(sql, values)
-        except apsw.InterruptError:
-            raise self._too_slow() from None
-        finally:
-            connection.set_progress_handler(None)
-
-    def _too_slow(self) -> Overloaded:
-        return Overloaded(
-            f"reading this took longer than {self._read_seconds:g} s and was given up; ask for less (a narrower "
-            "filter, a smaller page), or raise DB_OP_TIMEOUT",
-            retry_after=2,
-        )
-
-    def _reader(self) -> apsw.Connection:
-        """This thread's own."""
-        connection: apsw.Connection | None = getattr(self._local, "connection", None)
-        if connection is None:
-            connection = self._local.connection = open_connection(self._folder, writer=False)
-            self._connections.append(connection)
-        return connection
-
-    def _fetch(self, sql: str, values: dict[str, Any]) -> str | None:
-        """All rows as one JSON text: Python's lock is taken once, whatever the number of rows."""
-        connection = self._reader()
-        for (text,) in connection.execute(f"SELECT '[' || group_concat(row) || ']' FROM ({sql})", values):
-            return None if text is None else str(text)
-        return None
+    async def _read(self, reads: Reads, sql: str, row: Any, values: dict[str, Any]) -> list[Any]:
+        return decode(row, await reads.text(sql, values))
 
 
 def _as_json(values: Sequence[int] | Sequence[str] | None) -> str | None:

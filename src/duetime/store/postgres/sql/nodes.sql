@@ -26,6 +26,9 @@ silent AS (
 UPDATE nodes AS n SET ended_at = :now::bigint FROM silent AS s WHERE n.id = s.node AND n.ended_at IS NULL
 RETURNING n.id;
 
+-- name: count_workers
+SELECT count(*), coalesce(sum(octet_length(functions)), 0) FROM workers WHERE tenant = :tenant::text;
+
 -- name: join_worker
 WITH joined AS (INSERT INTO nodes (name, started_at) VALUES (:name::text, :now::bigint) RETURNING id)
 INSERT INTO workers (node, tenant, user_id, name, functions, slots, started_at, seen_at)

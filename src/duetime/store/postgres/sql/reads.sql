@@ -116,8 +116,19 @@ SELECT tenant FROM found WHERE due_at <= :now::bigint LIMIT :limit::bigint;
 SELECT min(due_at) FROM open_runs WHERE job = :job::uuid AND state <> 'RUNNING' AND NOT held;
 
 -- name: list_workers
+-- Up to :bytes of names; those that pass it are the last.
 SELECT json_build_array(node, tenant, user_id, name, functions::json, slots, started_at, seen_at, beats)::text AS row
-FROM (SELECT * FROM workers WHERE :tenant::text IS NULL OR tenant = :tenant::text ORDER BY node DESC LIMIT :limit::bigint) AS w;
+FROM (
+    SELECT *, sum(octet_length(functions)) OVER (ORDER BY node DESC ROWS UNBOUNDED PRECEDING) - octet_length(functions)
+        AS bytes_before
+    FROM workers
+    WHERE (:tenant::text IS NULL OR tenant = :tenant::text) AND (:before::integer IS NULL OR node < :before::integer)
+    ORDER BY node DESC LIMIT :limit::bigint) AS w
+WHERE bytes_before < :bytes::bigint ORDER BY node DESC;
+
+-- name: list_beats
+SELECT json_build_array(node, beats)::text AS row
+FROM (SELECT node, beats FROM workers WHERE node > :after::integer ORDER BY node LIMIT :limit::bigint) AS w;
 
 -- name: get_worker
 SELECT json_build_array(node, tenant, user_id, name, functions::json, slots, started_at, seen_at, beats)::text AS row

@@ -417,6 +417,9 @@ DELETE FROM workers WHERE node IN (SELECT value FROM json_each(:nodes));
 -- name: end_silent_workers
 DELETE FROM workers WHERE (node, beats) IN (SELECT value ->> 0, value ->> 1 FROM json_each(:workers)) RETURNING node;
 
+-- name: count_workers
+SELECT count(*), coalesce(sum(octet_length(functions)), 0) FROM workers WHERE tenant = :tenant;
+
 -- name: add_worker
 INSERT INTO workers (node, tenant, user_id, name, functions, slots, started_at, seen_at)
 VALUES (:node, :tenant, :user_id, :name, :functions, :slots, :now, :now);

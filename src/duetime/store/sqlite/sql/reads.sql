@@ -104,8 +104,16 @@ SELECT coalesce(min(due_at), 'null') AS row FROM executions
 WHERE job = unhex(:job, '-') AND state IN ('QUEUED', 'RUNNING', 'RETRYING') AND state <> 'RUNNING' AND held = 0;
 
 -- name: list_workers
-SELECT json_array(node, tenant, user_id, name, json(functions), slots, started_at, seen_at, beats) AS row
-FROM workers WHERE :tenant IS NULL OR tenant = :tenant ORDER BY node DESC LIMIT :limit;
+-- Up to :bytes of names; those that pass it are the last.
+SELECT json_array(node, tenant, user_id, name, json(functions), slots, started_at, seen_at, beats) AS row FROM (
+    SELECT *, sum(octet_length(functions)) OVER (ORDER BY node DESC ROWS UNBOUNDED PRECEDING) - octet_length(functions)
+        AS bytes_before
+    FROM workers WHERE (:tenant IS NULL OR tenant = :tenant) AND (:before IS NULL OR node < :before)
+    ORDER BY node DESC LIMIT :limit)
+WHERE bytes_before < :bytes ORDER BY node DESC;
+
+-- name: list_beats
+SELECT json_array(node, beats) AS row FROM workers WHERE node > :after ORDER BY node LIMIT :limit;
 
 -- name: get_worker
 SELECT json_array(node, tenant, user_id, name, json(functions), slots, started_at, seen_at, beats) AS row

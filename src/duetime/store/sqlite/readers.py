@@ -1,0 +1,110 @@
+"""Threads that read the database file, each with a connection of its own. Who reads beside whom is decided here.
+
+- The engine has one thread: a person's slow list must not make a run late.
+- The node has one for what it asks for itself: how it is, how much it holds, whose an API key is.
+- People share a few, by tenant: one tenant's slow lists take no thread from another's reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from duetime.domain.errors import Overloaded
+from duetime.places import Places
+from duetime.store.sqlite.connection import open_connection
+
+AT_ONCE = 2  # reads of people; a tenant below its share begins beside them
+MOST_AT_ONCE = 8
+MOST_WAITING = 256  # reads of one tenant
+# Of SQLite's virtual machine, some 12 ms: how often a read looks at the clock, for which it needs Python's lock.
+STEPS = 1_000_000
+
+
+class Reads:
+    """Reads that take as long as they take."""
+
+    def __init__(self, folder: Path, threads: int, name: str) -> None:
+        self._folder = folder
+        self._pool = ThreadPoolExecutor(threads, name)
+        self._local = threading.local()
+        self.connections: list[apsw.Connection] = []
+
+    async def text(self, sql: str, values: dict[str, Any]) -> str | None:
+        """All rows as one JSON text: Python's lock is taken once, whatever the number of rows."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._fetch, sql, values)
+
+    async def stop(self) -> None:
+        await asyncio.to_thread(self._pool.shutdown)
+        for connection in self.connections:
+            connection.close()
+
+    def _reader(self) -> apsw.Connection:
+        """This thread's own."""
+        connection: apsw.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._local.connection = open_connection(self._folder, writer=False)
+            self.connections.append(connection)
+        return connection
+
+    def _fetch(self, sql: str, values: dict[str, Any]) -> str | None:
+        connection = self._reader()
+        for (text,) in connection.execute(f"SELECT '[' || group_concat(row) || ']' FROM ({sql})", values):
+            return None if text is None else str(text)
+        return None
+
+
+class TimedReads(Reads):
+    """Reads that are given up after `seconds`: they raise Overloaded."""
+
+    def __init__(self, folder: Path, threads: int, name: str, seconds: float) -> None:
+        super().__init__(folder, threads, name)
+        self.seconds = seconds
+
+    async def text(self, sql: str, values: dict[str, Any]) -> str | None:
+        return await self._text_until(sql, values, time.monotonic() + self.seconds)  # others may be read first
+
+    async def _text_until(self, sql: str, values: dict[str, Any], until: float) -> str | None:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._pool, self._fetch_in_time, sql, values, until)
+
+    def _fetch_in_time(self, sql: str, values: dict[str, Any], until: float) -> str | None:
+        def is_late() -> bool:
+            return time.monotonic() > until
+
+        connection = self._reader()
+        connection.set_progress_handler(is_late, STEPS)
+        try:
+            if is_late():
+                raise self._too_slow()
+            return self._fetch(sql, values)
+        except apsw.InterruptError:
+            raise self._too_slow() from None
+        finally:
+            connection.set_progress_handler(None)
+
+    def _too_slow(self) -> Overloaded:
+        return Overloaded(
+            f"reading this took longer than {self.seconds:g} s and was given up; ask for less (a narrower "
+            "filter, a smaller page), or raise DB_OP_TIMEOUT",
+            retry_after=2,
+        )
+
+
+class FairReads(TimedReads):
+    """Reads of people. The `tenant` among the values is whose it is; the time that it waits for its turn counts."""
+
+    def __init__(self, folder: Path, name: str, seconds: float) -> None:
+        super().__init__(folder, MOST_AT_ONCE, name, seconds)
+        self.places = Places(AT_ONCE, MOST_AT_ONCE, MOST_WAITING)
+
+    async def text(self, sql: str, values: dict[str, Any]) -> str | None:
+        until = time.monotonic() + self.seconds
+        async with self.places.of(values.get("tenant") or ""):
+            return await self._text_until(sql, values, until)
