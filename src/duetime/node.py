@@ -29,6 +29,7 @@ from duetime.api.keyring import Keyring
 from duetime.api.limiter import Limiter
 from duetime.api.metrics import create_metrics_app
 from duetime.api.protocol import BoundedProtocol
+from duetime.api.starts import Starts
 from duetime.assembly import (
     make_capacity,
     make_executors,
@@ -283,7 +284,7 @@ class Node:
         return uvicorn.Config(
             app,
             loop="uvloop",
-            http=cast(Any, partial(BoundedProtocol, sockets=self._sockets())),
+            http=cast(Any, partial(BoundedProtocol, sockets=self._sockets(), starts=Starts())),
             ws="none",  # it would take connections over from the protocol that bounds them
             lifespan="off",
             access_log=False,

@@ -18,7 +18,8 @@ from duetime.api.held_bodies import HeldBodies, is_counted
 from duetime.api.keyring import Keyring
 from duetime.api.limiter import Headers, Limiter
 from duetime.api.local import check_local
-from duetime.api.problems import problem_of, problem_of_defect, send_problem
+from duetime.api.problems import problem_of, problem_of_defect, send_problem, shown_path
+from duetime.api.refusal_log import refusal_log
 from duetime.api.tokens import Tokens
 from duetime.domain.errors import DuetimeError, Forbidden, RateLimited, Unauthorized
 from duetime.domain.identity import LOCAL, Caller, Right
@@ -106,7 +107,10 @@ class Gate:
         except DuetimeError as error:
             if isinstance(error, RateLimited):
                 added += self._limiter.exhausted(caller)
-            log.info("a request was refused", path=scope["path"], error=error.code, request_id=request_id.decode())
+            refusal_log.note(
+                log.info, "a request was refused", path=shown_path(scope["path"]), error=error.code,
+                request_id=request_id.decode(),
+            )  # fmt: skip
             await send_problem(send_with_headers, problem_of(error, scope["path"]))
             return
         except Exception as error:  # noqa: BLE001 (logged there; the client gets a problem like any other)
