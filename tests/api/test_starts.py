@@ -15,8 +15,8 @@ import uvicorn
 
 from duetime.api import openapi
 from duetime.api.app import create_routes
-from duetime.api.protocol import BoundedProtocol
-from duetime.api.starts import REQUESTS_PER_ROUND, Starts
+from duetime.api.protocol import BoundedProtocol, request_starts
+from duetime.api.starts import REQUESTS_PER_ROUND
 from patience import PATIENCE_SECONDS
 
 HOSTILE, VICTIM = "127.0.0.2", "127.0.0.3"
@@ -28,7 +28,7 @@ class Server(uvicorn.Server):
 
     def __init__(self) -> None:
         self.begun: list[str] = []
-        protocol = cast(Any, partial(BoundedProtocol, starts=Starts()))
+        protocol = cast(Any, partial(BoundedProtocol, starts=request_starts()))
         super().__init__(
             uvicorn.Config(self.respond, interface="asgi3", http=protocol, lifespan="off", log_config=None)
         )

@@ -62,7 +62,7 @@ class Gate:
     def __init__(
         self, app: ASGIApp, tokens: Tokens | None, keyring: Keyring, limiter: Limiter, clock: Clock,
         origins: Sequence[str], request_ids: Iterator[bytes],
-        refusal: Callable[[], DuetimeError | None] = lambda: None,
+        refusal: Callable[[], DuetimeError | None] = lambda: None, bodies: HeldBodies | None = None,
     ) -> None:  # fmt: skip
         self._app = app
         self._tokens = tokens
@@ -72,7 +72,7 @@ class Gate:
         self._origins = frozenset(origin.encode() for origin in origins)
         self._request_ids = request_ids
         self._refusal = refusal
-        self._bodies = HeldBodies()
+        self._bodies = bodies or HeldBodies()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != ScopeType.HTTP:

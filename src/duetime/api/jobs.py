@@ -105,7 +105,9 @@ class JobController(Controller):
         self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller, record: JobRecord
     ) -> Response[Any]:
         _check_match(request, record)
-        changes = decode(await request.body(), dict[str, Any])
+        body = await request.body()
+        await context.take_turn(caller.tenant, body)
+        changes = decode(body, dict[str, Any])
         return await self._store_change(context, caller, record, change_spec(record.spec, changes), changes)
 
     async def _store_change(
@@ -135,7 +137,9 @@ class JobController(Controller):
     async def put_job_by_key(
         self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller, key: str
     ) -> Response[Any]:
-        spec = decode_spec(await request.body())
+        body = await request.body()
+        await context.take_turn(caller.tenant, body)
+        spec = decode_spec(body)
         if spec.key not in (None, key):
             raise InvalidRequest.at("/key", f"is '{spec.key}', but the path says '{key}'; leave it out")
         if "\0" in key:

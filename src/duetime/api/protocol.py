@@ -33,7 +33,7 @@ from duetime.api.refusals import (
     TRAILERS,
     Refusal,
 )
-from duetime.api.starts import Starts
+from duetime.api.starts import REQUESTS_PER_ROUND, Starts
 from duetime.domain.sockets import Seat, Sockets, address_group
 from duetime.domain.wire import (
     MAX_FRAMING_BYTES,
@@ -107,7 +107,7 @@ class BoundedProtocol(HttpToolsProtocol):
     _seat: Seat[BoundedProtocol] | None = None
 
     def __init__(
-        self, *, sockets: Sockets[BoundedProtocol] | None = None, starts: Starts | None = None, **parts: Any
+        self, *, sockets: Sockets[BoundedProtocol] | None = None, starts: Starts[Request] | None = None, **parts: Any
     ) -> None:
         super().__init__(**parts)
         self._sockets = sockets
@@ -275,12 +275,7 @@ class BoundedProtocol(HttpToolsProtocol):
     # Requests begin
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        if self._starts is None or self._starts.may_begin(self.loop, self._address, self, cycle, app):
-            HttpToolsProtocol._start_asgi_task(self, cycle, app)
-
-    def begin(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """A request that had to wait for its turn begins, unless its connection has ended meanwhile."""
-        if not cycle.disconnected:
+        if self._starts is None or self._starts.may_begin(self.loop, self._address, (self, cycle, app)):
             HttpToolsProtocol._start_asgi_task(self, cycle, app)
 
     # Answers
@@ -363,3 +358,17 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 _NO_TRAILERS = _NoTrailers()
+
+Request = tuple[BoundedProtocol, RequestResponseCycle, Any]  # the last one is the application
+
+
+def request_starts() -> Starts[Request]:
+    """For the protocols of one server."""
+    return Starts(REQUESTS_PER_ROUND, _begin)
+
+
+def _begin(request: Request) -> None:
+    """A request that had to wait for its turn begins, unless its connection has ended meanwhile."""
+    protocol, cycle, app = request
+    if not cycle.disconnected:
+        HttpToolsProtocol._start_asgi_task(protocol, cycle, app)
