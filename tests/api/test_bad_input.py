@@ -248,7 +248,7 @@ class TestBodies:
         refused(answer, 400, "INVALID_REQUEST", "/webhooks/on_failure")
 
     def test_a_nul_in_a_large_body_is_refused_too(self, person: Person) -> None:
-        payload = f'{{"url": "{person.receiver.url()}", "body": "{"x" * 20_000}\\u0000"}}'
+        payload = f'{{"url": "{person.receiver.url()}", "body": "{"x" * 100_000}\\u0000"}}'
         refused(person.client.post("/jobs", raw(person, payload=payload)), 400, "INVALID_REQUEST", "")
 
     @pytest.mark.parametrize("depth", [31, 33, 200, 20_000])

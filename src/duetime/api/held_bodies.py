@@ -15,6 +15,7 @@ from duetime.domain.errors import Overloaded
 from duetime.domain.shares import may_have_more
 
 MOST_HELD_BYTES = 64 * 1024 * 1024
+MOST_WAITING = 32  # for room: who waits holds a piece of a body, too
 SMALL_DIGITS = 5  # a Content-Length of so many digits is small
 
 _BATCH = "/api/v1/jobs:batch"
@@ -69,7 +70,7 @@ class HeldBytes:
             self._waiting.clear()
 
     async def add_patiently(self, tenant: str, size: int, seconds: float) -> None:
-        """As `add`, but waits for others to give some back, up to `seconds`."""
+        """As `add`, but waits for others to give some back, up to `seconds`, unless many wait already."""
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
         while True:
@@ -78,7 +79,7 @@ class HeldBytes:
                 return
             except Overloaded:
                 left = until - loop.time()
-                if left <= 0:
+                if left <= 0 or len(self._waiting) >= MOST_WAITING:
                     raise
             waiter = loop.create_future()
             self._waiting.add(waiter)
