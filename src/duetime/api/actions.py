@@ -208,12 +208,13 @@ async def list_page(
     after = paging.read_cursor(cursor, str)[1] if cursor else None
     query = msgspec.structs.replace(query, limit=limit + 1, offset=offset, after=after)
     records = await context.store.list_executions(query)
-    has_more, records = len(records) > limit, records[:limit]
+    has_more = records.is_cut or len(records) > limit
+    shown = records[:limit]
     return ExecutionList(
-        [view_execution(record) for record in records],
+        [view_execution(record) for record in shown],
         await context.store.count_executions(query),
         limit,
         offset,
         has_more,
-        paging.write_cursor(None, records[-1].execution_id) if has_more else None,
+        paging.write_cursor(None, shown[-1].execution_id) if has_more else None,
     )

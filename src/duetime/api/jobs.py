@@ -73,14 +73,15 @@ class JobController(Controller):
             paging.read_cursor(cursor, int if sort == "next_run_time" else str) if cursor else None,
         )  # fmt: skip
         records = await context.store.list_jobs(query)
-        has_more, records = len(records) > limit, records[:limit]
+        has_more = records.is_cut or len(records) > limit
+        shown = records[:limit]
         return JobList(
-            [view_job(record) for record in records],
+            [view_job(record) for record in shown],
             await context.store.count_jobs(query),
             limit,
             offset,
             has_more,
-            _cursor(records[-1], sort) if has_more else None,
+            _cursor(shown[-1], sort) if has_more else None,
         )
 
     @get("/{job_id:str}", summary="Read a job", right=Right.READ)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -24,6 +24,7 @@ from duetime.domain.job import JobSpec
 from duetime.domain.lease import Writes
 from duetime.domain.plan import DueTimer, Place
 from duetime.domain.signing import SigningState
+from duetime.ports.pages import PAGE_BYTES, Page
 from duetime.ports.store import (
     AttemptRecord,
     AuditCheckpoint,
@@ -41,7 +42,7 @@ from duetime.ports.store import (
     SubscriptionRecord,
     WorkerRecord,
 )
-from duetime.store.decoding import decode, decode_apart, given_up, read_specs, stand_in
+from duetime.store.decoding import Rows, bounded, decode, decode_apart, decode_page, given_up, read_specs
 from duetime.store.sqlite import filters
 from duetime.store.sqlite.blocks import load_blocks
 from duetime.store.sqlite.checkpointer import Checkpointer
@@ -51,11 +52,11 @@ from duetime.store.sqlite.statements import page
 from duetime.store.sqlite.writer import Writer
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 READ_SECONDS = 5.0  # what people read may take so long
 # Of SQLite's virtual machine, some 12 ms: how often a read looks at the clock, for which it needs Python's lock.
 STEPS = 1_000_000
-PAGE_BYTES = 4 * 1024 * 1024  # of job definitions, in a page of due timers
 OPEN_PAGE = 2_000  # open executions that are looked at in one go, a few ms
 MOST_PASSED_OVER = 2_000  # blocks of timers of one tenant and instant, in a page beside that tenant
 
@@ -239,20 +240,12 @@ class SqliteStore:
             raise Conflict(f"job {job_id} can't be shown or changed, {error}; install the version that wrote it")
         return _only(found)
 
-    async def list_jobs(self, query: JobQuery) -> list[JobRecord]:
+    async def list_jobs(self, query: JobQuery) -> Page[JobRecord]:
         if query.sort == "next_run_time" and query.after is None and not filters.is_narrow(query):
-            found = await self._ask_jobs(filters.soonest_jobs(query))
-            if len(found) == query.limit:
+            found = await self._page(filters.soonest_jobs(query), JobRecord)
+            if found.is_cut or len(found) == query.limit:
                 return found
-        return await self._ask_jobs(filters.list_jobs(query))
-
-    async def _ask_jobs(self, statement: filters.Sql) -> list[JobRecord]:
-        text = await self._text(self._people_reads, *statement)
-        try:
-            return decode(JobRecord, text)
-        except msgspec.ValidationError:
-            rows = [decode_apart(JobRecord, f"[{bytes(raw).decode()}]") for raw in decode(msgspec.Raw, text)]
-            return [found[0] if found else stand_in(apart[0]) for found, apart in rows]
+        return await self._page(filters.list_jobs(query), JobRecord)
 
     async def count_jobs(self, query: JobQuery) -> int:
         if query == JobQuery(query.tenant, sort=query.sort, order=query.order, limit=query.limit,
@@ -264,8 +257,8 @@ class SqliteStore:
         sql = f"{filters.EXECUTION_ROW} WHERE e.id = unhex(:id, '-') AND e.tenant = :tenant"
         return _only(await self._ask(sql, ExecutionRecord, {"id": execution_id, "tenant": tenant}))
 
-    async def list_executions(self, query: ExecutionQuery) -> list[ExecutionRecord]:
-        return await self._ask(*_typed(filters.list_executions(query), ExecutionRecord))
+    async def list_executions(self, query: ExecutionQuery) -> Page[ExecutionRecord]:
+        return await self._page(filters.list_executions(query), ExecutionRecord)
 
     async def count_executions(self, query: ExecutionQuery) -> int:
         if (names := filters.counter_for(query)) is not None:
@@ -317,8 +310,8 @@ class SqliteStore:
         values = {"tenant": tenant, "limit": limit}
         return await self._ask(self._sql["list_connections"], ConnectionRecord, values)
 
-    async def list_audit(self, query: AuditQuery) -> list[AuditRecord]:
-        return await self._ask(*_typed(filters.list_audit(query), AuditRecord))
+    async def list_audit(self, query: AuditQuery) -> Page[AuditRecord]:
+        return await self._page(filters.list_audit(query), AuditRecord)
 
     async def list_audit_pages(self, after: tuple[int, int], limit: int) -> list[AuditPage]:
         chain, link = after  # there is one chain here, with the number that it keeps when it is promoted
@@ -352,14 +345,22 @@ class SqliteStore:
     async def _read(self, pool: ThreadPoolExecutor, sql: str, row: Any, values: dict[str, Any]) -> list[Any]:
         return decode(row, await self._text(pool, sql, values))
 
-    async def _text(self, pool: ThreadPoolExecutor, sql: str, values: dict[str, Any]) -> str | None:
-        loop = asyncio.get_running_loop()
-        if pool is self._engine_reads:
-            return await loop.run_in_executor(pool, self._fetch, sql, values)
-        until = time.monotonic() + self._read_seconds  # from here on: others may be read first
-        return await loop.run_in_executor(pool, self._fetch_in_time, sql, values, until)
+    async def _page(self, statement: filters.Sql, row: type[T]) -> Page[T]:
+        return decode_page(row, await self._in_time(self._fetch_page, *statement))
 
-    def _fetch_in_time(self, sql: str, values: dict[str, Any], until: float) -> str | None:
+    async def _text(self, pool: ThreadPoolExecutor, sql: str, values: dict[str, Any]) -> str | None:
+        if pool is self._engine_reads:
+            return await asyncio.get_running_loop().run_in_executor(pool, self._fetch, sql, values)
+        return await self._in_time(self._fetch, sql, values)
+
+    async def _in_time(self, fetch: Callable[[str, dict[str, Any]], R], sql: str, values: dict[str, Any]) -> R:
+        until = time.monotonic() + self._read_seconds  # from here on: others may be read first
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._people_reads, self._fetch_in_time, fetch, sql, values, until)
+
+    def _fetch_in_time(
+        self, fetch: Callable[[str, dict[str, Any]], R], sql: str, values: dict[str, Any], until: float
+    ) -> R:
         """Raises Overloaded when it takes longer than that."""
 
         def is_late() -> bool:
@@ -370,7 +371,7 @@ class SqliteStore:
         try:
             if is_late():
                 raise self._too_slow()
-            return self._fetch(sql, values)
+            return fetch(sql, values)
         except apsw.InterruptError:
             raise self._too_slow() from None
         finally:
@@ -397,6 +398,10 @@ class SqliteStore:
         for (text,) in connection.execute(f"SELECT '[' || group_concat(row) || ']' FROM ({sql})", values):
             return None if text is None else str(text)
         return None
+
+    def _fetch_page(self, sql: str, values: dict[str, Any]) -> Rows:
+        """Row by row: what a page has no room for is not read."""
+        return bounded(row for (row,) in self._reader().execute(sql, values))
 
 
 def _as_json(values: Sequence[int] | Sequence[str] | None) -> str | None:
