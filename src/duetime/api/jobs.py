@@ -72,12 +72,13 @@ class JobController(Controller):
             owner or caller.sees, sort, order, limit + 1, offset,
             paging.read_cursor(cursor, int if sort == "next_run_time" else str) if cursor else None,
         )  # fmt: skip
+        total = await context.store.count_jobs(query)  # first: a page may be large, and waits for nothing
         records = await context.store.list_jobs(query)
         has_more = records.is_cut or len(records) > limit
         shown = records[:limit]
         return JobList(
             [view_job(record) for record in shown],
-            await context.store.count_jobs(query),
+            total,
             limit,
             offset,
             has_more,
