@@ -31,7 +31,7 @@ from duetime.domain.errors import DuetimeError, InvalidRequest, InvalidSchedule,
 from duetime.domain.identity import Caller, Right
 from duetime.domain.instants import SECOND
 from duetime.domain.job import JobSpec
-from duetime.domain.weights import memory_of
+from duetime.domain.weights import MOST_WEIGHT, memory_of, weigh
 
 MOST_JOBS = 100_000
 MOST_BYTES = 256 * 1024 * 1024
@@ -212,10 +212,12 @@ class _Batch:
         """Lines of jobs. In turns with other requests, also if every line is refused. Raises Overloaded."""
         if self._turn.over():
             await self._turn.end()
-        size = memory_of(block)
+        weight = weigh(block)
+        size = memory_of(block, weight)
         await self._hold(size)
         self._page_bytes += size
-        specs = decode_specs(block) if len(block) <= MAX_BODY_BYTES else None
+        is_light = len(block) <= MAX_BODY_BYTES and weight <= MOST_WEIGHT
+        specs = decode_specs(block) if is_light else None
         found: Sequence[JobSpec | bytes] = block.split(b"\n") if specs is None else specs
         for item in found:
             if isinstance(item, bytes) and (not item or item.isspace()):

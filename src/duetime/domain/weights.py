@@ -28,6 +28,6 @@ def is_too_heavy(text: bytes, most: int = MOST_WEIGHT) -> bool:
     return weigh(b"".join(plain.split(b'"')[::2])) > most
 
 
-def memory_of(text: bytes) -> int:
+def memory_of(text: bytes, weight: int) -> int:
     """Bytes that lines of jobs take until they are written, decoded and not: an estimate for counting them."""
-    return len(text) + VALUE_BYTES * weigh(text)
+    return len(text) + VALUE_BYTES * weight
