@@ -25,10 +25,11 @@ from duetime.api.app import create_app, create_health_app
 from duetime.api.chance import request_ids, rising
 from duetime.api.context import ApiContext, ClusterState
 from duetime.api.gate import Gate
+from duetime.api.held_bodies import HeldBodies
 from duetime.api.keyring import Keyring
 from duetime.api.limiter import Limiter
 from duetime.api.metrics import create_metrics_app
-from duetime.api.protocol import BoundedProtocol
+from duetime.api.protocol import BoundedProtocol, request_starts
 from duetime.assembly import (
     make_capacity,
     make_executors,
@@ -131,6 +132,7 @@ class Node:
         self._engine.notification_refused = self._metrics.note_refused_notification
         self._keyring = Keyring(self._store, self._engine.clock)
         self._limiter = Limiter(self._store, self._engine.clock, self._limits)
+        self._bodies = HeldBodies()
 
     def _keys_of(self, tenant: str) -> tuple[bytes, ...]:
         """Those that sign a request of this tenant now."""
@@ -271,6 +273,7 @@ class Node:
             subscriptions=lambda tenant: self._engine.subscribers.of(tenant),
             subscriptions_hint=lambda: self._engine.subscribers.wake(),
             connection_refusal=lambda url: refusal_of(url, make_sql_rules(self._settings)),
+            bodies=self._bodies,
         )
 
     def gate(self, app: ASGIApp) -> ASGIApp:
@@ -278,14 +281,22 @@ class Node:
         origins = self._settings("CORS_ORIGINS")
         clock = self._engine.clock
         return Gate(
-            app, self._tokens, self._keyring, self._limiter, clock, origins, request_ids(os.urandom), self._refusal
+            app,
+            self._tokens,
+            self._keyring,
+            self._limiter,
+            clock,
+            origins,
+            request_ids(os.urandom),
+            self._refusal,
+            self._bodies,
         )
 
     def _http_config(self, app: ASGIApp) -> uvicorn.Config:
         return uvicorn.Config(
             app,
             loop="uvloop",
-            http=cast(Any, partial(BoundedProtocol, sockets=self._sockets())),
+            http=cast(Any, partial(BoundedProtocol, sockets=self._sockets(), starts=request_starts())),
             ws="none",  # it would take connections over from the protocol that bounds them
             lifespan="off",
             access_log=False,

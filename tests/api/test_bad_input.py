@@ -251,7 +251,7 @@ class TestBodies:
         payload = f'{{"url": "{person.receiver.url()}", "body": "{"x" * 100_000}\\u0000"}}'
         refused(person.client.post("/jobs", raw(person, payload=payload)), 400, "INVALID_REQUEST", "")
 
-    @pytest.mark.parametrize("depth", [31, 33, 200, 100_000])
+    @pytest.mark.parametrize("depth", [31, 33, 200, 20_000])
     def test_deep_nesting_is_refused(self, person: Person, depth: int) -> None:
         nested = "[" * depth + "]" * depth
         payload = f'{{"url": "{person.receiver.url()}", "body": {nested}}}'

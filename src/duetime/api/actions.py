@@ -207,13 +207,15 @@ async def list_page(
     paging.check_page(limit, offset)
     after = paging.read_cursor(cursor, str)[1] if cursor else None
     query = msgspec.structs.replace(query, limit=limit + 1, offset=offset, after=after)
+    total = await context.store.count_executions(query)  # first: a page may be large, and waits for nothing
     records = await context.store.list_executions(query)
-    has_more, records = len(records) > limit, records[:limit]
+    has_more = records.is_cut or len(records) > limit
+    shown = records[:limit]
     return ExecutionList(
-        [view_execution(record) for record in records],
-        await context.store.count_executions(query),
+        [view_execution(record) for record in shown],
+        total,
         limit,
         offset,
         has_more,
-        paging.write_cursor(None, records[-1].execution_id) if has_more else None,
+        paging.write_cursor(None, shown[-1].execution_id) if has_more else None,
     )

@@ -62,9 +62,10 @@ class AuditController(Controller):
             paging.read_instant(until, "to"), limit + 1, before,
         )  # fmt: skip
         records = await context.store.list_audit(query)
-        has_more, records = len(records) > limit, records[:limit]
-        cursor = paging.write_cursor(records[-1].number, paging.NO_ROW) if has_more else None
-        return AuditList([_view(record) for record in records], limit, has_more, cursor)
+        has_more = records.is_cut or len(records) > limit
+        shown = records[:limit]
+        cursor = paging.write_cursor(shown[-1].number, paging.NO_ROW) if has_more else None
+        return AuditList([_view(record) for record in shown], limit, has_more, cursor)
 
 
 def _view(record: AuditRecord) -> AuditView:

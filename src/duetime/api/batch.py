@@ -1,6 +1,8 @@
 """POST /api/v1/jobs:batch: many jobs at once, as a JSON array or as NDJSON, which is read as it comes.
 
-An array is held in memory as a whole, so it may have 8 MB. NDJSON is not: a batch may have 100,000 jobs.
+An array is held in memory as a whole, so it may have 8 MB. NDJSON is not: a batch may have 100,000 jobs. What is held
+of it, a line whose end has not come and pages that are not written yet, counts among the large bodies of its tenant.
+When there is no room, nothing more is read for a while, and then the rest is refused.
 
 A page of lines is checked while the pages before it are being written. One bad line spoils no other: not one that is
 too long, which is skipped up to its end, and not the ones past the bound, after which nothing is read. What was created
@@ -10,7 +12,7 @@ is always answered.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -25,15 +27,19 @@ from duetime.api.views import BatchResult, Refused
 from duetime.domain.audit import entry
 from duetime.domain.commands import CreateJobs, NewJob
 from duetime.domain.cron import is_zone
-from duetime.domain.errors import DuetimeError, InvalidRequest, InvalidSchedule, PayloadTooLarge
+from duetime.domain.errors import DuetimeError, InvalidRequest, InvalidSchedule, Overloaded, PayloadTooLarge
 from duetime.domain.identity import Caller, Right
 from duetime.domain.instants import SECOND
 from duetime.domain.job import JobSpec
+from duetime.domain.weights import MOST_WEIGHT, memory_of, weigh
 
 MOST_JOBS = 100_000
 MOST_BYTES = 256 * 1024 * 1024
 MOST_ARRAY_BYTES = 8 * 1024 * 1024
 PAGE = 1000
+PAGE_BYTES = 1024 * 1024  # of memory: a page ends at so many jobs, or when it takes so much
+JOINED = 64  # items of an array that are decoded together
+ROOM_SECONDS = 2.0  # how long a batch waits for room
 PAGES_UNDER_WAY = 4
 MOST_EXPLAINED = 1000  # refused lines; of the others, the answer has the index
 LONGEST_TEXT = 300  # of what is said about a refused line ...
@@ -45,7 +51,10 @@ _LIMITS = (
     f"up to {MOST_JOBS:,} jobs and {MOST_BYTES // 1024**2} MiB. One bad line spoils no other."
 )
 
+_NOT_READ = "this line and those after it were not read: send them anew"
+
 Numbered = tuple[int, NewJob]
+Hold = Callable[[int], Awaitable[None]]
 
 
 @post(
@@ -56,24 +65,39 @@ Numbered = tuple[int, NewJob]
 async def create_jobs(request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> BatchResult:
     batch = _Batch(context, caller)
     try:
-        async for block in _blocks(request):
+        await _read(request, batch)
+        return await batch.finish()
+    finally:
+        batch.release()
+
+
+async def _read(request: Request[Any, Any, Any], batch: _Batch) -> None:
+    """All lines. Raises Overloaded if there is no room for the first one."""
+    try:
+        async for block in _blocks(request, batch.hold_rest):
             if block is None:
                 batch.refuse_line(PayloadTooLarge(f"the job has more than {MAX_BODY_BYTES} bytes, which is the most"))
             else:
                 await batch.add(block)
     except _TooMany as bound:
-        batch.refuse_rest(PayloadTooLarge(f"{bound}; this line and those after it were not read: send them anew"))
-    return await batch.finish()
+        batch.refuse_rest(PayloadTooLarge(f"{bound}; {_NOT_READ}"))
+    except Overloaded as error:
+        if batch.is_empty:
+            raise
+        batch.refuse_rest(Overloaded(f"{error.message}; {_NOT_READ}", error.retry_after))
 
 
 class _TooMany(Exception):
     """The request goes on past a bound of a batch. The message says which."""
 
 
-async def _blocks(request: Request[Any, Any, Any]) -> AsyncIterator[bytes | None]:
-    """Whole lines, many at a time, whichever way the jobs came. None stands for one that is too long."""
+async def _blocks(request: Request[Any, Any, Any], hold_rest: Hold) -> AsyncIterator[bytes | None]:
+    """Whole lines, many at a time, whichever way the jobs came. None stands for one that is too long.
+
+    `hold_rest` is told the size of a line whose end has not come yet.
+    """
     if "ndjson" in request.headers.get("content-type", ""):
-        async for block in _split(request):
+        async for block in _split(request, hold_rest):
             yield block
         return
     body = await _array(request)
@@ -84,8 +108,8 @@ async def _blocks(request: Request[Any, Any, Any]) -> AsyncIterator[bytes | None
         raise InvalidRequest.at("", message) from None
     if len(items) > MOST_JOBS:
         raise PayloadTooLarge(f"a batch may have {MOST_JOBS} jobs, this one has {len(items)}; none was created")
-    for item in items:  # a line break inside an item is white space
-        yield bytes(item).replace(b"\n", b" ")
+    for start in range(0, len(items), JOINED):  # a line break inside an item is white space
+        yield b"\n".join(bytes(item).replace(b"\n", b" ") for item in items[start : start + JOINED])
 
 
 async def _array(request: Request[Any, Any, Any]) -> bytes:
@@ -105,7 +129,7 @@ async def _array(request: Request[Any, Any, Any]) -> bytes:
     )
 
 
-async def _split(request: Request[Any, Any, Any]) -> AsyncIterator[bytes | None]:
+async def _split(request: Request[Any, Any, Any], hold_rest: Hold) -> AsyncIterator[bytes | None]:
     rest = bytearray()  # of a line whose end has not come yet
     skipping = False  # that line is too long
     async for chunk in _chunks(request):
@@ -123,6 +147,7 @@ async def _split(request: Request[Any, Any, Any]) -> AsyncIterator[bytes | None]
             yield None
             rest.clear()
             skipping = True
+        await hold_rest(len(rest))
     yield bytes(rest)
 
 
@@ -149,11 +174,50 @@ class _Batch:
         self._created: dict[int, str] = {}
         self._refused: list[Refused] = []
         self._also_refused: dict[str, list[int]] = {}  # by error
-        self._turn = Turn()
+        self._turn = Turn(lambda: context.turns.wait(caller.tenant))
+        self._rest_bytes = 0  # held: of a line whose end has not come yet ...
+        self._page_bytes = 0  # ... and of the lines of the page
+
+    @property
+    def is_empty(self) -> bool:
+        """No line was read."""
+        return not self._index
+
+    async def hold_rest(self, size: int) -> None:
+        """A line whose end has not come yet has so many bytes by now. Raises Overloaded when there is no room."""
+        if size > self._rest_bytes:
+            await self._hold(size - self._rest_bytes)
+        elif size < self._rest_bytes:
+            self._give_back(self._rest_bytes - size)
+        self._rest_bytes = size
+
+    async def _hold(self, size: int) -> None:
+        bodies, tenant = self._context.bodies, self._caller.tenant
+        try:
+            bodies.add(tenant, size)
+        except Overloaded:
+            await self._drain()  # what this batch has read is written first
+            await bodies.add_patiently(tenant, size, ROOM_SECONDS)
+
+    def _give_back(self, size: int) -> None:
+        if size:
+            self._context.bodies.remove(self._caller.tenant, size)
+
+    def release(self) -> None:
+        """Nothing more is read, and no page begins. Those that are being written give back what they hold."""
+        self._give_back(self._rest_bytes + self._page_bytes)
+        self._rest_bytes = self._page_bytes = 0
 
     async def add(self, block: bytes) -> None:
-        """Lines of jobs. In turns with other requests, also if every line is refused."""
-        specs = decode_specs(block) if len(block) <= MAX_BODY_BYTES else None
+        """Lines of jobs. In turns with other requests, also if every line is refused. Raises Overloaded."""
+        if self._turn.over():
+            await self._turn.end()
+        weight = weigh(block)
+        size = memory_of(block, weight)
+        await self._hold(size)
+        self._page_bytes += size
+        is_light = len(block) <= MAX_BODY_BYTES and weight <= MOST_WEIGHT
+        specs = decode_specs(block) if is_light else None
         found: Sequence[JobSpec | bytes] = block.split(b"\n") if specs is None else specs
         for item in found:
             if isinstance(item, bytes) and (not item or item.isspace()):
@@ -163,8 +227,11 @@ class _Batch:
                 await self._flush()
             if self._turn.over():
                 await self._turn.end()
+        if not self._page:
+            self._give_back(self._page_bytes)
+            self._page_bytes = 0
         # A page that comes slowly is not held back until it is full: its instant would lie in the past.
-        if self._page and self._context.clock.now() - self._now >= SECOND:
+        elif self._page_bytes >= PAGE_BYTES or self._context.clock.now() - self._now >= SECOND:
             await self._flush()
 
     def _next_index(self) -> int:
@@ -197,13 +264,20 @@ class _Batch:
             self._page.append((index, job))
 
     async def _flush(self) -> None:
-        page, self._page = self._page, []
         while len(self._writing) >= PAGES_UNDER_WAY:
             await self._writing.pop(0)
-        self._writing.append(asyncio.create_task(self._write(page, self._now)))
+        page, self._page = self._page, []
+        size, self._page_bytes = self._page_bytes, 0
+        self._writing.append(asyncio.create_task(self._write(page, self._now, size)))
         await self._turn.end()
 
-    async def _write(self, page: list[Numbered], now: int) -> None:
+    async def _write(self, page: list[Numbered], now: int, size: int) -> None:
+        try:
+            await self._write_page(page, now)
+        finally:
+            self._give_back(size)
+
+    async def _write_page(self, page: list[Numbered], now: int) -> None:
         context, caller = self._context, self._caller
         answers: list[DuetimeError | None] = [None] * len(page)
         try:
@@ -241,10 +315,11 @@ class _Batch:
     async def _drain(self) -> None:
         if self._page:
             await self._flush()
-        for task in self._writing:
-            await task
+        while self._writing:
+            await self._writing.pop(0)
 
     async def finish(self) -> BatchResult:
+        await self.hold_rest(0)
         await self._drain()
         created = [job_id for _, job_id in sorted(self._created.items())]
         refused = sorted(self._refused, key=lambda item: item.index)

@@ -14,6 +14,7 @@ import msgspec
 
 from duetime.domain.errors import InvalidRequest, PayloadTooLarge
 from duetime.domain.job import HttpJob, JobSpec, JobType, PythonJob, ScriptJob, SqlJob
+from duetime.domain.weights import LIGHT_BYTES, MOST_WEIGHT, is_too_heavy
 
 MAX_BODY_BYTES = 1024 * 1024
 MAX_DEPTH = 32
@@ -43,6 +44,8 @@ _decode_raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 def decode_spec(body: bytes) -> JobSpec:
     """The hot one: a job. One that does not say its type is a request. Raises InvalidRequest."""
+    if len(body) > LIGHT_BYTES and is_too_heavy(body):
+        raise _too_heavy()
     if b"\\u0000" in body:
         _check_text(body)
     kind: Any = HttpJob
@@ -84,7 +87,7 @@ def _nested(spec: JobSpec) -> Any:
 def decode_specs(block: bytes) -> list[JobSpec] | None:
     """Lines of jobs in one call, several times as fast as one by one; None if any of them is not right.
 
-    `decode_spec` then says which, and what is wrong with it.
+    `decode_spec` then says which, and what is wrong with it. The caller has weighed them (`domain.weights`).
     """
     if b"\\u0000" in block:
         return None
@@ -125,10 +128,17 @@ def _too_deep() -> InvalidRequest:
     return InvalidRequest.at("", f"the body is nested more than {MAX_DEPTH} levels deep; flatten it")
 
 
-def decode(body: bytes, kind: type[T], most_bytes: int = MAX_BODY_BYTES) -> T:
+def _too_heavy(most: int = MOST_WEIGHT) -> InvalidRequest:
+    message = f"the body has more than {most:,} values, where a list or an object counts as 5; send fewer, or as a text"
+    return InvalidRequest.at("", message)
+
+
+def decode(body: bytes, kind: type[T], most_bytes: int = MAX_BODY_BYTES, most_weight: int = MOST_WEIGHT) -> T:
     """Any other body. An empty one counts as an empty object."""
     if len(body) > most_bytes:
         raise PayloadTooLarge(f"the body has {len(body)} bytes; {most_bytes} are allowed")
+    if is_too_heavy(body, most_weight):
+        raise _too_heavy(most_weight)
     if b"\\u0000" in body:
         _check_text(body)
     try:

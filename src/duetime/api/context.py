@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 import structlog
 
+from duetime.api.held_bodies import HeldBodies
+from duetime.api.starts import TenantTurns
 from duetime.api.streams import Streams
 from duetime.domain.capacity import Capacity
 from duetime.domain.commands import Carried, Command, Sequel
@@ -19,6 +21,7 @@ from duetime.domain.job import JobType
 from duetime.domain.lease import ClockState, Standing, View
 from duetime.domain.limits import Quota, TierLimits
 from duetime.domain.signing import SigningState
+from duetime.domain.weights import LIGHT_BYTES
 from duetime.ports.clock import Clock
 from duetime.ports.desk import Desk
 from duetime.ports.logs import LogStore
@@ -69,6 +72,8 @@ class ApiContext(msgspec.Struct, frozen=True):
     # Why no connection with this URL may be registered here, as a sentence; None: it may.
     connection_refusal: Callable[[Url], str | None] = lambda url: None
     streams: Streams = msgspec.field(default_factory=Streams)
+    bodies: HeldBodies = msgspec.field(default_factory=HeldBodies)
+    turns: TenantTurns = msgspec.field(default_factory=TenantTurns)
 
     async def apply(self, command: Command, then: tuple[Command, ...] = ()) -> Any:
         """What a command answers; what refuses it is raised. `then`: what is carried out with it, if it is."""
@@ -82,6 +87,11 @@ class ApiContext(msgspec.Struct, frozen=True):
                 log.error("a notification can't be stored", error=error.message)
             return answer.answer
         return answer
+
+    async def take_turn(self, tenant: str, body: bytes) -> None:
+        """Before a body is decoded: large ones take turns, so that many of them hold nobody up."""
+        if len(body) > LIGHT_BYTES:
+            await self.turns.wait(tenant)
 
     def note_refusal(self, error: DuetimeError) -> None:
         if isinstance(error, InsufficientStorage):

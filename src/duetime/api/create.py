@@ -49,6 +49,7 @@ async def create_job(context: ApiContext, caller: Caller, body: bytes, key: str 
     check_right(caller, Right.WRITE)
     if len(body) > MAX_BODY_BYTES:
         raise PayloadTooLarge(f"the body has {len(body)} bytes; a job may have {MAX_BODY_BYTES}")
+    await context.take_turn(caller.tenant, body)
     return await _create(context, caller, body) if key is None else await _create_once(context, caller, body, key)
 
 

@@ -107,7 +107,7 @@ async def _found(context: ApiContext, caller: Caller, wanted: RedriveRequest) ->
         query = msgspec.structs.replace(query, limit=size, after=found[-1] if found else None)
         page = await context.store.list_executions(query)
         found += [record.execution_id for record in page]
-        if len(page) < size:
+        if len(page) < size and not page.is_cut:
             break
     found.reverse()
     return found

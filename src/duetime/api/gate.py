@@ -18,9 +18,11 @@ from duetime.api.held_bodies import HeldBodies, is_counted
 from duetime.api.keyring import Keyring
 from duetime.api.limiter import Headers, Limiter
 from duetime.api.local import check_local
-from duetime.api.problems import problem_of, problem_of_defect, send_problem
+from duetime.api.problems import problem_of, problem_of_defect, send_problem, shown_path
+from duetime.api.refusal_log import refusal_log
 from duetime.api.tokens import Tokens
-from duetime.domain.errors import DuetimeError, Forbidden, RateLimited, Unauthorized
+from duetime.api.unsent import UnsentResponses, is_large
+from duetime.domain.errors import DuetimeError, Forbidden, Overloaded, RateLimited, Unauthorized
 from duetime.domain.identity import LOCAL, Caller, Right
 from duetime.ports.clock import Clock
 
@@ -62,7 +64,7 @@ class Gate:
     def __init__(
         self, app: ASGIApp, tokens: Tokens | None, keyring: Keyring, limiter: Limiter, clock: Clock,
         origins: Sequence[str], request_ids: Iterator[bytes],
-        refusal: Callable[[], DuetimeError | None] = lambda: None,
+        refusal: Callable[[], DuetimeError | None] = lambda: None, bodies: HeldBodies | None = None,
     ) -> None:  # fmt: skip
         self._app = app
         self._tokens = tokens
@@ -72,7 +74,8 @@ class Gate:
         self._origins = frozenset(origin.encode() for origin in origins)
         self._request_ids = request_ids
         self._refusal = refusal
-        self._bodies = HeldBodies()
+        self._bodies = bodies or HeldBodies()
+        self._unsent = UnsentResponses()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != ScopeType.HTTP:
@@ -83,12 +86,24 @@ class Gate:
         if not _REQUEST_ID.fullmatch(request_id):
             request_id = next(self._request_ids)
         added: Headers = [(b"x-request-id", request_id), *self._cors(given)]
+        large: Message | None = None  # the head of a large response, until its body comes
 
         async def send_with_headers(message: Message) -> None:
+            nonlocal large
             if message["type"] == "http.response.start":
                 own = list(message.get("headers", ()))
                 names = {name.lower() for name, _ in own}
                 message["headers"] = own + added + [header for header in ALWAYS if header[0] not in names]
+                if is_large(own) and scope["path"] not in PUBLIC:
+                    large = message
+                    return
+            elif large is not None:
+                head, large = large, None
+                try:
+                    await self._unsent.send(send, caller.tenant, head, message)
+                except Overloaded as error:
+                    await send_problem(send_with_headers, problem_of(error, scope["path"]))
+                return
             await send(message)
 
         try:
@@ -108,7 +123,10 @@ class Gate:
         except DuetimeError as error:
             if isinstance(error, RateLimited):
                 added += self._limiter.exhausted(caller)
-            log.info("a request was refused", path=scope["path"], error=error.code, request_id=request_id.decode())
+            refusal_log.note(
+                log.info, "a request was refused", path=shown_path(scope["path"]), error=error.code,
+                request_id=request_id.decode(),
+            )  # fmt: skip
             await send_problem(send_with_headers, problem_of(error, scope["path"]))
             return
         except Exception as error:  # noqa: BLE001 (logged there; the client gets a problem like any other)

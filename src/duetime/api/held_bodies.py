@@ -1,10 +1,13 @@
 """Large bodies of requests that are under way: how much of them this node holds at once, shared fairly by tenant.
 
-A body is held until its request is answered. Small ones are bounded by the number of connections, and NDJSON is not
-held but read as it comes; so only bodies of some size, or of unknown size, are counted.
+A body is held until its request is answered. Small ones are bounded by the number of connections, so only bodies of
+some size, or of unknown size, are counted. Of a batch as NDJSON only a part is held at a time: it counts that part
+itself, and waits for room.
 """
 
 from __future__ import annotations
+
+import asyncio
 
 from litestar.types import ASGIApp, HTTPReceiveMessage, HTTPScope, Receive, Send
 
@@ -12,6 +15,7 @@ from duetime.domain.errors import Overloaded
 from duetime.domain.shares import may_have_more
 
 MOST_HELD_BYTES = 64 * 1024 * 1024
+MOST_WAITING = 32  # for room: who waits holds a piece of a body, too
 SMALL_DIGITS = 5  # a Content-Length of so many digits is small
 
 _BATCH = "/api/v1/jobs:batch"
@@ -23,7 +27,7 @@ _FULL = (
 
 
 def is_counted(scope: HTTPScope, content_length: bytes | None) -> bool:
-    """Returns whether the body of a request counts. One without a length may be of any size."""
+    """Returns whether the body of a request counts as a whole. One without a length may be of any size."""
     if content_length is not None and len(content_length) <= SMALL_DIGITS:
         return False
     return scope["method"] not in _WITHOUT_BODY and not (scope["path"] == _BATCH and _is_lines(scope))
@@ -35,11 +39,59 @@ def _is_lines(scope: HTTPScope) -> bool:
     return bool(types) and all(b"ndjson" in value for value in types)
 
 
-class HeldBodies:
-    def __init__(self, capacity: int = MOST_HELD_BYTES) -> None:
+class HeldBytes:
+    """Bytes of `capacity` that each tenant holds. `refusal`: what to tell one that may hold no more."""
+
+    def __init__(self, capacity: int, refusal: str) -> None:
         self._capacity = capacity
+        self._refusal = refusal
         self._total = 0
         self._held: dict[str, int] = {}
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    def add(self, tenant: str, size: int) -> None:
+        """Raises Overloaded if this tenant may hold no more."""
+        held = self._held.get(tenant, 0)
+        holders = len(self._held) + (tenant not in self._held)
+        if not may_have_more(held, self._total, self._capacity, holders):
+            raise Overloaded(self._refusal, retry_after=1)
+        self._held[tenant] = held + size
+        self._total += size
+
+    def remove(self, tenant: str, size: int) -> None:
+        self._total -= size
+        self._held[tenant] -= size
+        if not self._held[tenant]:
+            del self._held[tenant]
+        if self._waiting:
+            for waiter in self._waiting:
+                if not waiter.done():
+                    waiter.set_result(None)
+            self._waiting.clear()
+
+    async def add_patiently(self, tenant: str, size: int, seconds: float) -> None:
+        """As `add`, but waits for others to give some back, up to `seconds`, unless many wait already."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        while True:
+            try:
+                self.add(tenant, size)
+                return
+            except Overloaded:
+                left = until - loop.time()
+                if left <= 0 or len(self._waiting) >= MOST_WAITING:
+                    raise
+            waiter = loop.create_future()
+            self._waiting.add(waiter)
+            try:
+                await asyncio.wait([waiter], timeout=left)
+            finally:
+                self._waiting.discard(waiter)
+
+
+class HeldBodies(HeldBytes):
+    def __init__(self, capacity: int = MOST_HELD_BYTES) -> None:
+        super().__init__(capacity, _FULL)
 
     async def call(self, app: ASGIApp, scope: HTTPScope, receive: Receive, send: Send, tenant: str) -> None:
         """Call the application. Its `receive` raises Overloaded when this tenant may hold no more."""
@@ -50,7 +102,7 @@ class HeldBodies:
             message = await receive()
             size = len(message.get("body", b""))  # type: ignore[arg-type]  # a disconnect has none
             if size:
-                self._add(tenant, size)
+                self.add(tenant, size)
                 own += size
             return message  # type: ignore[return-value]  # of a request: there are no other scopes here
 
@@ -58,18 +110,4 @@ class HeldBodies:
             await app(scope, counted, send)
         finally:
             if own:
-                self._remove(tenant, own)
-
-    def _add(self, tenant: str, size: int) -> None:
-        held = self._held.get(tenant, 0)
-        holders = len(self._held) + (tenant not in self._held)
-        if not may_have_more(held, self._total, self._capacity, holders):
-            raise Overloaded(_FULL, retry_after=1)
-        self._held[tenant] = held + size
-        self._total += size
-
-    def _remove(self, tenant: str, size: int) -> None:
-        self._total -= size
-        self._held[tenant] -= size
-        if not self._held[tenant]:
-            del self._held[tenant]
+                self.remove(tenant, own)

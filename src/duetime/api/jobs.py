@@ -72,15 +72,17 @@ class JobController(Controller):
             owner or caller.sees, sort, order, limit + 1, offset,
             paging.read_cursor(cursor, int if sort == "next_run_time" else str) if cursor else None,
         )  # fmt: skip
+        total = await context.store.count_jobs(query)  # first: a page may be large, and waits for nothing
         records = await context.store.list_jobs(query)
-        has_more, records = len(records) > limit, records[:limit]
+        has_more = records.is_cut or len(records) > limit
+        shown = records[:limit]
         return JobList(
-            [view_job(record) for record in records],
-            await context.store.count_jobs(query),
+            [view_job(record) for record in shown],
+            total,
             limit,
             offset,
             has_more,
-            _cursor(records[-1], sort) if has_more else None,
+            _cursor(shown[-1], sort) if has_more else None,
         )
 
     @get("/{job_id:str}", summary="Read a job", right=Right.READ)
@@ -105,7 +107,9 @@ class JobController(Controller):
         self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller, record: JobRecord
     ) -> Response[Any]:
         _check_match(request, record)
-        changes = decode(await request.body(), dict[str, Any])
+        body = await request.body()
+        await context.take_turn(caller.tenant, body)
+        changes = decode(body, dict[str, Any])
         return await self._store_change(context, caller, record, change_spec(record.spec, changes), changes)
 
     async def _store_change(
@@ -135,7 +139,9 @@ class JobController(Controller):
     async def put_job_by_key(
         self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller, key: str
     ) -> Response[Any]:
-        spec = decode_spec(await request.body())
+        body = await request.body()
+        await context.take_turn(caller.tenant, body)
+        spec = decode_spec(body)
         if spec.key not in (None, key):
             raise InvalidRequest.at("/key", f"is '{spec.key}', but the path says '{key}'; leave it out")
         if "\0" in key:

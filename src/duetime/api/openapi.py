@@ -117,17 +117,28 @@ def openapi_document(app: Litestar) -> dict[str, Any]:
     return document
 
 
+@cache
+def openapi_body(app: Litestar) -> bytes:
+    """The document as it is sent. Anybody may ask for it, so it is encoded once."""
+    return msgspec.json.encode(openapi_document(app))
+
+
+@cache
+def docs_body(app: Litestar) -> bytes:
+    return _page(openapi_document(app)).encode()
+
+
 @get("/openapi.json", include_in_schema=False, right=ANYONE)
 async def get_openapi(request: Request[Any, Any, Any]) -> Response[bytes]:
-    return Response(msgspec.json.encode(openapi_document(request.app)), media_type="application/vnd.oai.openapi+json")
+    return Response(openapi_body(request.app), media_type="application/vnd.oai.openapi+json")
 
 
 @get("/docs", include_in_schema=False, right=ANYONE)
-async def get_docs(request: Request[Any, Any, Any]) -> Response[str]:
+async def get_docs(request: Request[Any, Any, Any]) -> Response[bytes]:
     headers = {
         "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
     }
-    return Response(_page(openapi_document(request.app)), media_type="text/html", headers=headers)
+    return Response(docs_body(request.app), media_type="text/html; charset=utf-8", headers=headers)
 
 
 def docs_routes() -> list[HTTPRouteHandler]:

@@ -15,6 +15,8 @@ from duetime.domain.errors import ComeBack, DuetimeError, InsufficientStorage, I
 
 MEDIA_TYPE = "application/problem+json"
 
+LONGEST_PATH = 200  # characters of a request's path in logs and responses
+
 log = structlog.get_logger()
 
 
@@ -63,7 +65,13 @@ _TITLES = {
 _CODES = {400: "INVALID_REQUEST", 404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED", 413: "PAYLOAD_TOO_LARGE"}
 
 
+def shown_path(path: str) -> str:
+    """The path of a request, or its beginning: a client can send 8 kB of it."""
+    return path if len(path) <= LONGEST_PATH else f"{path[:LONGEST_PATH]}…"
+
+
 def problem_of(error: DuetimeError, instance: str = "") -> Problem:
+    instance = shown_path(instance)
     if isinstance(error, InsufficientStorage):
         return Problem(
             error.kind, _TITLES[error.code], error.status, error.code, error.message, instance,
@@ -99,7 +107,7 @@ def handle_duetime_error(request: Request[Any, Any, Any], error: DuetimeError) -
 
 def handle_http_exception(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any]:
     """What the framework refuses by itself: unknown paths, methods, parameters that are not what they should be."""
-    path = request.url.path
+    path = shown_path(request.url.path)
     status = error.status_code
     fields: tuple[ProblemField, ...] = ()
     message = error.detail
@@ -134,6 +142,7 @@ def handle_anything(request: Request[Any, Any, Any], error: Exception) -> Respon
 
 
 def problem_of_defect(error: Exception, path: str) -> Problem:
+    path = shown_path(path)
     log.error("a request failed", path=path, exc_info=error)
     message = "the request could not be carried out because of a defect in Duetime; the server's log has the details"
     return Problem("urn:duetime:problem:internal", _TITLES["INTERNAL"], 500, "INTERNAL", message, path)

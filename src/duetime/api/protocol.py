@@ -20,9 +20,11 @@ import httptools
 import structlog
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from duetime.api.refusal_log import refusal_log
 from duetime.api.refusals import (
     FULL,
     GIANT_HEAD,
+    LONG_TARGET,
     MANY_AT_ONCE,
     MANY_HEADERS,
     MUCH_FRAMING,
@@ -31,8 +33,16 @@ from duetime.api.refusals import (
     TRAILERS,
     Refusal,
 )
+from duetime.api.starts import REQUESTS_PER_ROUND, Starts
 from duetime.domain.sockets import Seat, Sockets, address_group
-from duetime.domain.wire import MAX_FRAMING_BYTES, MAX_HEADERS, PIECE_BYTES, framing_after, is_too_slow
+from duetime.domain.wire import (
+    MAX_FRAMING_BYTES,
+    MAX_HEADERS,
+    MAX_TARGET_BYTES,
+    PIECE_BYTES,
+    framing_after,
+    is_too_slow,
+)
 
 HEAD_SECONDS = 10.0  # from the connection, or from a request's first byte
 BODY_SECONDS = 60.0  # between two pieces of a body, or of an answer as it is read
@@ -40,7 +50,7 @@ BODY_BYTES = 256  # what counts as a piece: a line of a batch or two, not a byte
 LOOK_SECONDS = 2.0  # how often a connection is looked at
 LINGER_SECONDS = 5.0  # how long a client may go on sending after the answer that ends its connection ...
 LINGER_BYTES = 16 * 1024 * 1024  # ... and how much; it is not parsed
-MAX_PIPELINED = 64  # requests that wait for the answer to an earlier one on the same connection
+MAX_PIPELINED = 8  # requests that wait for the answer to an earlier one on the same connection
 
 log = structlog.get_logger()
 
@@ -73,7 +83,10 @@ class _LingeringTransport:
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """For `uvicorn.Config(http=BoundedProtocol)`; with `sockets`, the connections of that server are bounded."""
+    """For `uvicorn.Config(http=BoundedProtocol)`.
+
+    With `sockets`, the connections of that server are bounded; with `starts`, addresses take turns with requests.
+    """
 
     _since = 0.0  # the last sign of progress
     _looked_at = 0.0
@@ -93,27 +106,32 @@ class BoundedProtocol(HttpToolsProtocol):
     _look: asyncio.TimerHandle | None = None
     _seat: Seat[BoundedProtocol] | None = None
 
-    def __init__(self, *, sockets: Sockets[BoundedProtocol] | None = None, **parts: Any) -> None:
+    def __init__(
+        self, *, sockets: Sockets[BoundedProtocol] | None = None, starts: Starts[Request] | None = None, **parts: Any
+    ) -> None:
         super().__init__(**parts)
         self._sockets = sockets
+        self._starts = starts
 
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._closing_slowly = cast(asyncio.Transport, _LingeringTransport(self))
+        self._address = address_group(self.client[0] if self.client else "")
         self._since = self._looked_at = self.loop.time()
         self._look = self.loop.call_later(LOOK_SECONDS, self._look_after)
         if self._sockets is not None:
             self._take_seat(self._sockets)
 
     def _take_seat(self, sockets: Sockets[BoundedProtocol]) -> None:
-        address = address_group(self.client[0] if self.client else "")
-        self._seat, evicted = sockets.admit(self, address)
+        self._seat, evicted = sockets.admit(self, self._address)
         if evicted is not None:
             evicted.evict()
         if self._seat is None:
-            log.warning("a connection was refused: too many", address=address, connections=len(sockets))
+            refusal_log.note(
+                log.warning, "a connection was refused: too many", address=self._address, connections=len(sockets)
+            )
             self.transport.write(FULL.response())
             self.transport.close()
 
@@ -196,6 +214,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self._since = self.loop.time()
         self._in_head = True
 
+    def on_url(self, url: bytes) -> None:
+        self.url += url
+        if len(self.url) > MAX_TARGET_BYTES:
+            raise _Refused(LONG_TARGET)
+
     def on_headers_complete(self) -> None:
         if len(self.pipeline) >= MAX_PIPELINED:
             raise _Refused(MANY_AT_ONCE)
@@ -249,6 +272,12 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._seat is not None:
             self._seat.work()
 
+    # Requests begin
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        if self._starts is None or self._starts.may_begin(self.loop, self._address, (self, cycle, app)):
+            HttpToolsProtocol._start_asgi_task(self, cycle, app)
+
     # Answers
 
     def on_response_complete(self) -> None:
@@ -260,7 +289,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _refuse(self, refusal: Refusal) -> None:
         """Answer in place of the application and end the connection. An answer that has begun is cut off."""
-        log.info("a request was refused by its form", client=self.client, reason=refusal.message)
+        refusal_log.note(log.info, "a request was refused by its form", client=self.client, reason=refusal.message)
         running = self._running
         under_way = running is not None and not running.response_complete
         cut = bool(self.pipeline) or (under_way and (running is not self.cycle or self.cycle.response_started))
@@ -329,3 +358,17 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 _NO_TRAILERS = _NoTrailers()
+
+Request = tuple[BoundedProtocol, RequestResponseCycle, Any]  # the last one is the application
+
+
+def request_starts() -> Starts[Request]:
+    """For the protocols of one server."""
+    return Starts(REQUESTS_PER_ROUND, _begin)
+
+
+def _begin(request: Request) -> None:
+    """A request that had to wait for its turn begins, unless its connection has ended meanwhile."""
+    protocol, cycle, app = request
+    if not cycle.disconnected:
+        HttpToolsProtocol._start_asgi_task(protocol, cycle, app)

@@ -10,7 +10,7 @@ import msgspec
 from duetime.api.gate import ALWAYS
 from duetime.api.problems import MEDIA_TYPE, problem_of
 from duetime.domain.errors import DuetimeError, InvalidRequest, Overloaded
-from duetime.domain.wire import LEAST_BYTES_PER_SECOND, MAX_FRAMING_BYTES, MAX_HEADERS
+from duetime.domain.wire import LEAST_BYTES_PER_SECOND, MAX_FRAMING_BYTES, MAX_HEADERS, MAX_TARGET_BYTES
 
 
 class Refusal:
@@ -38,6 +38,12 @@ NO_HTTP = Refusal(
     InvalidRequest("this is not a valid HTTP/1.1 request; check its method, headers and framing"),
 )
 GIANT_HEAD = Refusal(InvalidRequest(f"the request's headers have more than {MAX_FRAMING_BYTES} bytes; send less"), 431)
+LONG_TARGET = Refusal(
+    InvalidRequest(
+        f"the request's target, its path and query, has more than {MAX_TARGET_BYTES} bytes; send less of it"
+    ),
+    414,
+)
 MANY_HEADERS = Refusal(InvalidRequest(f"the request has more than {MAX_HEADERS} headers; send fewer"), 431)
 TRAILERS = Refusal(
     InvalidRequest("the request has trailers, headers after its body, which are not taken; send them before the body"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from time import perf_counter
 from typing import TypeVar
 
@@ -13,12 +13,16 @@ T = TypeVar("T")
 
 
 class Turn:
-    """Begins when it is made. `if turn.over(): await turn.end()` between two pieces of work."""
+    """Begins when it is made. `if turn.over(): await turn.end()` between two pieces of work.
 
-    __slots__ = ("_ends_at",)
+    With `next_turn`, every turn waits for that, the first one too: it is over before it begins.
+    """
 
-    def __init__(self) -> None:
-        self._ends_at = perf_counter() + TURN_SECONDS
+    __slots__ = ("_ends_at", "_next_turn")
+
+    def __init__(self, next_turn: Callable[[], Awaitable[None]] | None = None) -> None:
+        self._next_turn = next_turn
+        self._ends_at = 0.0 if next_turn else perf_counter() + TURN_SECONDS
 
     def over(self) -> bool:
         return perf_counter() >= self._ends_at
@@ -26,6 +30,8 @@ class Turn:
     async def end(self) -> None:
         """Everyone else first; then the next turn begins."""
         await asyncio.sleep(0)
+        if self._next_turn is not None:
+            await self._next_turn()
         self._ends_at = perf_counter() + TURN_SECONDS
 
 

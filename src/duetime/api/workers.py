@@ -17,7 +17,7 @@ from duetime.api.context import ApiContext
 from duetime.domain.errors import InvalidRequest
 from duetime.domain.identity import Caller, Right
 from duetime.domain.instants import format_instant
-from duetime.domain.work import MOST_BYTES, Joined, Joining, Leaving, Polled, Polling, Reported, Reporting
+from duetime.domain.work import MOST_BYTES, MOST_WEIGHT, Joined, Joining, Leaving, Polled, Polling, Reported, Reporting
 from duetime.ports.store import WorkerRecord
 
 
@@ -70,7 +70,9 @@ class WorkerController(Controller):
         request_max_body_size=MOST_BYTES,
     )  # fmt: skip
     async def report(self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> Reported:
-        return await context.desk().report(caller.tenant, decode(await request.body(), Reporting, MOST_BYTES))
+        body = await request.body()
+        await context.take_turn(caller.tenant, body)
+        return await context.desk().report(caller.tenant, decode(body, Reporting, MOST_BYTES, MOST_WEIGHT))
 
     @post("/leave", summary="A worker ends", status_code=204, right=Right.WORK)
     async def leave(self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> None:

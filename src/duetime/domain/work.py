@@ -22,6 +22,7 @@ MOST_FUNCTIONS = 1000
 MOST_SLOTS = 1000
 MOST_RUNNING = 20_000
 MOST_BYTES = 16 * 1024 * 1024  # of a report
+MOST_WEIGHT = 400_000  # of its values (domain.weights): more than the most claims and ends have
 MOST_REPORTED = 1000  # ends, or notes, in one report
 LONGEST_WAIT_SECONDS = 30.0
 LONGEST_RESULT = 16_384  # characters of a function's result as JSON; more is an error of the function

@@ -3,7 +3,7 @@
 Writes: `apply(commands)`. What it has answered is durable. Each command is atomic and fails alone, its error standing
 in its place among the results; commands given together share one commit with whatever else is waiting.
 
-Reads see every write that was answered before they were asked. Everything read is bounded by a `limit`.
+Reads see every write that was answered before. Everything read is bounded by a `limit`, and a `Page` also in bytes.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from duetime.domain.lease import Writes
 from duetime.domain.plan import DueTimer, Place
 from duetime.domain.signing import SigningState
 from duetime.domain.states import ErrorType, State, Trigger
+from duetime.ports.pages import Page
 
 
 class JobRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -330,14 +331,14 @@ class Store(Protocol):
     async def get_job_by_key(self, tenant: str, key: str) -> JobRecord | None:
         """As `get_job`."""
 
-    async def list_jobs(self, query: JobQuery) -> list[JobRecord]:
+    async def list_jobs(self, query: JobQuery) -> Page[JobRecord]:
         """One whose definition can't be read has its name, and what is wrong as its description."""
 
     async def count_jobs(self, query: JobQuery) -> int: ...
 
     async def get_execution(self, tenant: str, execution_id: str) -> ExecutionRecord | None: ...
 
-    async def list_executions(self, query: ExecutionQuery) -> list[ExecutionRecord]:
+    async def list_executions(self, query: ExecutionQuery) -> Page[ExecutionRecord]:
         """Latest scheduled first."""
 
     async def count_executions(self, query: ExecutionQuery) -> int: ...
@@ -379,7 +380,7 @@ class Store(Protocol):
     async def list_connections(self, tenant: str | None, limit: int) -> list[ConnectionRecord]:
         """Of a tenant, or of all, by their names."""
 
-    async def list_audit(self, query: AuditQuery) -> list[AuditRecord]: ...
+    async def list_audit(self, query: AuditQuery) -> Page[AuditRecord]: ...
 
     async def list_audit_pages(self, after: tuple[int, int], limit: int) -> list[AuditPage]:
         """Of all chains, in order of (chain, link), `after` one; to verify them."""

@@ -6,7 +6,7 @@ other rows from anyone.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -16,6 +16,8 @@ from duetime.domain.endpoints import SCRIPTS, endpoint_of_connection, endpoint_o
 from duetime.domain.execution import Attempted, unreadable
 from duetime.domain.job import HttpJob, JobSpec, JobType
 from duetime.domain.payloads import HttpRequest
+from duetime.domain.weights import weigh
+from duetime.ports.pages import PAGE_BYTES, PAGE_WEIGHT, Page
 from duetime.ports.store import JobRecord
 
 
@@ -83,6 +85,37 @@ def decode_apart(row: Any, text: str | None) -> tuple[list[Any], list[Unreadable
         except msgspec.ValidationError as error:
             apart.append(Unreadable(msgspec.json.decode(raw), f"{NOT_READ}: {error}"))
     return found, apart
+
+
+Rows = tuple[str | None, bool]  # as one JSON text, and whether there are more
+
+
+def bounded(rows: Iterable[str]) -> Rows:
+    """The rows of a page. No more are asked for than it may have, and the one after."""
+    taken: list[str] = []
+    size = weight = 0
+    for row in rows:
+        encoded = row.encode()
+        size += len(encoded)
+        weight += weigh(encoded)
+        if taken and (size > PAGE_BYTES or weight > PAGE_WEIGHT):
+            return f"[{','.join(taken)}]", True
+        taken.append(row)
+    return (f"[{','.join(taken)}]" if taken else None), False
+
+
+def decode_page(kind: Any, rows: Rows) -> Page[Any]:
+    """A job that can't be read has its name, and what is wrong as its description."""
+    text, is_cut = rows
+    try:
+        page = Page(decode(kind, text))
+    except msgspec.ValidationError:
+        if kind is not JobRecord:
+            raise
+        apart = [decode_apart(kind, f"[{bytes(raw).decode()}]") for raw in decode(msgspec.Raw, text)]
+        page = Page(found[0] if found else stand_in(unreadable[0]) for found, unreadable in apart)
+    page.is_cut = is_cut
+    return page
 
 
 SpecRow = tuple[str, str, int, JobSpec]  # job id, tenant, version, definition

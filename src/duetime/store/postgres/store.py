@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any, TypeVar, cast
 
 import asyncpg
-import msgspec
 
 from duetime.domain import worker_limits
 from duetime.domain.breaker import Circuit, CircuitChanges
@@ -21,6 +20,7 @@ from duetime.domain.job import JobSpec
 from duetime.domain.lease import Writes
 from duetime.domain.plan import DueTimer, Place
 from duetime.domain.signing import SigningState
+from duetime.ports.pages import PAGE_BYTES, Page
 from duetime.ports.store import (
     AttemptRecord,
     AuditCheckpoint,
@@ -40,7 +40,7 @@ from duetime.ports.store import (
 )
 from duetime.postgres import TROUBLE
 from duetime.store import StoreUnusable
-from duetime.store.decoding import decode, decode_apart, given_up, read_specs, stand_in
+from duetime.store.decoding import bounded, decode, decode_apart, decode_page, given_up, read_specs
 from duetime.store.postgres import faults, filters
 from duetime.store.postgres.blocks import Statement, load_blocks, statement
 from duetime.store.postgres.connections import PLANS, Address, Connections, Connector
@@ -49,7 +49,6 @@ from duetime.store.postgres.writer import LANES, Writer
 
 T = TypeVar("T")
 
-PAGE_BYTES = 4 * 1024 * 1024  # of job definitions, in a page of due timers
 MOST_PASSED_OVER = 64  # blocks of timers of one tenant and instant, in each shard, in a page beside that tenant
 ENGINE_CONNECTIONS = 2  # a person's slow list must not make a run late
 FEW_CONNECTIONS = 3  # for people; of fewer, none is set apart
@@ -229,14 +228,8 @@ class PostgresStore:
             raise Conflict(f"job {job_id} can't be shown or changed, {error}; install the version that wrote it")
         return _only(found)
 
-    async def list_jobs(self, query: JobQuery) -> list[JobRecord]:
-        sql, values = filters.list_jobs(query)
-        text = await self._text(self._people_reads, statement(sql), values)
-        try:
-            return decode(JobRecord, text)
-        except msgspec.ValidationError:
-            rows = [decode_apart(JobRecord, f"[{bytes(raw).decode()}]") for raw in decode(msgspec.Raw, text)]
-            return [found[0] if found else stand_in(apart[0]) for found, apart in rows]
+    async def list_jobs(self, query: JobQuery) -> Page[JobRecord]:
+        return await self._page(filters.list_jobs(query), JobRecord)
 
     async def count_jobs(self, query: JobQuery) -> int:
         if query == JobQuery(query.tenant, sort=query.sort, order=query.order, limit=query.limit,
@@ -249,8 +242,8 @@ class PostgresStore:
             return None
         return _only(await self._ask(filters.get_execution(execution_id, tenant), ExecutionRecord))
 
-    async def list_executions(self, query: ExecutionQuery) -> list[ExecutionRecord]:
-        return await self._ask(filters.list_executions(query), ExecutionRecord)
+    async def list_executions(self, query: ExecutionQuery) -> Page[ExecutionRecord]:
+        return await self._page(filters.list_executions(query), ExecutionRecord)
 
     async def count_executions(self, query: ExecutionQuery) -> int:
         if (names := filters.counter_for(query)) is not None:
@@ -309,8 +302,8 @@ class PostgresStore:
         values = {"tenant": tenant, "limit": limit}
         return await self._read(self._people_reads, self._sql["list_connections"], ConnectionRecord, values)
 
-    async def list_audit(self, query: AuditQuery) -> list[AuditRecord]:
-        return await self._ask(filters.list_audit(query), AuditRecord)
+    async def list_audit(self, query: AuditQuery) -> Page[AuditRecord]:
+        return await self._page(filters.list_audit(query), AuditRecord)
 
     async def list_audit_pages(self, after: tuple[int, int], limit: int) -> list[AuditPage]:
         values = {"chain": after[0], "link": after[1], "limit": limit}
@@ -349,6 +342,16 @@ class PostgresStore:
 
     async def _ask(self, sql: filters.Sql, row: type[T]) -> list[T]:
         return await self._read(self._people_reads, statement(sql[0]), row, sql[1])
+
+    async def _page(self, sql: filters.Sql, row: type[T]) -> Page[T]:
+        """The server sends the rows that a page has room for, and the one after. (It has to read the others.)"""
+        inner = statement(sql[0])
+        window = "OVER (ROWS UNBOUNDED PRECEDING)"
+        sized = f"SELECT found.row, sum(octet_length(found.row)) {window} AS bytes, row_number() {window} AS place"
+        fits = f"bytes - octet_length(sized.row) <= {PAGE_BYTES} OR place <= 2"
+        fitting = f"SELECT sized.row FROM ({sized} FROM ({inner.sql}) AS found) AS sized WHERE {fits}"
+        rows = await self._fetch(self._people_reads, Statement(fitting, inner.names), sql[1])
+        return decode_page(row, bounded(one["row"] for one in rows))
 
     async def _read(self, lane: Connections, sql: Statement, row: Any, values: dict[str, Any]) -> list[Any]:
         return decode(row, await self._text(lane, sql, values))

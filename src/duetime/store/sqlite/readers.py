@@ -10,15 +10,20 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import apsw
 
 from duetime.domain.errors import Overloaded
 from duetime.places import Places
+from duetime.store.decoding import Rows, bounded
 from duetime.store.sqlite.connection import open_connection
+
+R = TypeVar("R")
+Fetch = Callable[[str, dict[str, Any]], R]
 
 AT_ONCE = 2  # reads of people; a tenant below its share begins beside them
 MOST_AT_ONCE = 8
@@ -68,13 +73,20 @@ class TimedReads(Reads):
         self.seconds = seconds
 
     async def text(self, sql: str, values: dict[str, Any]) -> str | None:
-        return await self._text_until(sql, values, time.monotonic() + self.seconds)  # others may be read first
+        return await self._in_time(self._fetch, sql, values)
 
-    async def _text_until(self, sql: str, values: dict[str, Any], until: float) -> str | None:
+    async def page(self, sql: str, values: dict[str, Any]) -> Rows:
+        """As many rows as a page has room for. What it has no room for is not read."""
+        return await self._in_time(self._fetch_page, sql, values)
+
+    async def _in_time(self, fetch: Fetch[R], sql: str, values: dict[str, Any]) -> R:
+        return await self._until(time.monotonic() + self.seconds, fetch, sql, values)  # others may be read first
+
+    async def _until(self, until: float, fetch: Fetch[R], sql: str, values: dict[str, Any]) -> R:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, self._fetch_in_time, sql, values, until)
+        return await loop.run_in_executor(self._pool, self._fetch_until, until, fetch, sql, values)
 
-    def _fetch_in_time(self, sql: str, values: dict[str, Any], until: float) -> str | None:
+    def _fetch_until(self, until: float, fetch: Fetch[R], sql: str, values: dict[str, Any]) -> R:
         def is_late() -> bool:
             return time.monotonic() > until
 
@@ -83,11 +95,14 @@ class TimedReads(Reads):
         try:
             if is_late():
                 raise self._too_slow()
-            return self._fetch(sql, values)
+            return fetch(sql, values)
         except apsw.InterruptError:
             raise self._too_slow() from None
         finally:
             connection.set_progress_handler(None)
+
+    def _fetch_page(self, sql: str, values: dict[str, Any]) -> Rows:
+        return bounded(row for (row,) in self._reader().execute(sql, values))
 
     def _too_slow(self) -> Overloaded:
         return Overloaded(
@@ -104,7 +119,7 @@ class FairReads(TimedReads):
         super().__init__(folder, MOST_AT_ONCE, name, seconds)
         self.places = Places(AT_ONCE, MOST_AT_ONCE, MOST_WAITING)
 
-    async def text(self, sql: str, values: dict[str, Any]) -> str | None:
+    async def _in_time(self, fetch: Fetch[R], sql: str, values: dict[str, Any]) -> R:
         until = time.monotonic() + self.seconds
         async with self.places.of(values.get("tenant") or ""):
-            return await self._text_until(sql, values, until)
+            return await self._until(until, fetch, sql, values)

@@ -21,6 +21,7 @@ from duetime.domain.job import JobSpec
 from duetime.domain.lease import Writes
 from duetime.domain.plan import DueTimer, Place
 from duetime.domain.signing import SigningState
+from duetime.ports.pages import PAGE_BYTES, Page
 from duetime.ports.store import (
     AttemptRecord,
     AuditCheckpoint,
@@ -38,7 +39,7 @@ from duetime.ports.store import (
     SubscriptionRecord,
     WorkerRecord,
 )
-from duetime.store.decoding import decode, decode_apart, given_up, read_specs, stand_in
+from duetime.store.decoding import decode, decode_apart, decode_page, given_up, read_specs
 from duetime.store.sqlite import filters
 from duetime.store.sqlite.blocks import load_blocks
 from duetime.store.sqlite.checkpointer import Checkpointer
@@ -51,7 +52,6 @@ from duetime.store.sqlite.writer import Writer
 T = TypeVar("T")
 
 READ_SECONDS = 5.0  # what people read may take so long
-PAGE_BYTES = 4 * 1024 * 1024  # of job definitions, in a page of due timers
 OPEN_PAGE = 2_000  # open executions that are looked at in one go, a few ms
 MOST_PASSED_OVER = 2_000  # blocks of timers of one tenant and instant, in a page beside that tenant
 
@@ -233,20 +233,12 @@ class SqliteStore:
             raise Conflict(f"job {job_id} can't be shown or changed, {error}; install the version that wrote it")
         return _only(found)
 
-    async def list_jobs(self, query: JobQuery) -> list[JobRecord]:
+    async def list_jobs(self, query: JobQuery) -> Page[JobRecord]:
         if query.sort == "next_run_time" and query.after is None and not filters.is_narrow(query):
-            found = await self._ask_jobs(filters.soonest_jobs(query))
-            if len(found) == query.limit:
+            found = await self._page(filters.soonest_jobs(query), JobRecord)
+            if found.is_cut or len(found) == query.limit:
                 return found
-        return await self._ask_jobs(filters.list_jobs(query))
-
-    async def _ask_jobs(self, statement: filters.Sql) -> list[JobRecord]:
-        text = await self._people_reads.text(*statement)
-        try:
-            return decode(JobRecord, text)
-        except msgspec.ValidationError:
-            rows = [decode_apart(JobRecord, f"[{bytes(raw).decode()}]") for raw in decode(msgspec.Raw, text)]
-            return [found[0] if found else stand_in(apart[0]) for found, apart in rows]
+        return await self._page(filters.list_jobs(query), JobRecord)
 
     async def count_jobs(self, query: JobQuery) -> int:
         if query == JobQuery(query.tenant, sort=query.sort, order=query.order, limit=query.limit,
@@ -258,8 +250,8 @@ class SqliteStore:
         sql = f"{filters.EXECUTION_ROW} WHERE e.id = unhex(:id, '-') AND e.tenant = :tenant"
         return _only(await self._ask(sql, ExecutionRecord, {"id": execution_id, "tenant": tenant}))
 
-    async def list_executions(self, query: ExecutionQuery) -> list[ExecutionRecord]:
-        return await self._ask(*_typed(filters.list_executions(query), ExecutionRecord))
+    async def list_executions(self, query: ExecutionQuery) -> Page[ExecutionRecord]:
+        return await self._page(filters.list_executions(query), ExecutionRecord)
 
     async def count_executions(self, query: ExecutionQuery) -> int:
         if (names := filters.counter_for(query)) is not None:
@@ -315,8 +307,8 @@ class SqliteStore:
         values = {"tenant": tenant, "limit": limit}
         return await self._ask(self._sql["list_connections"], ConnectionRecord, values)
 
-    async def list_audit(self, query: AuditQuery) -> list[AuditRecord]:
-        return await self._ask(*_typed(filters.list_audit(query), AuditRecord))
+    async def list_audit(self, query: AuditQuery) -> Page[AuditRecord]:
+        return await self._page(filters.list_audit(query), AuditRecord)
 
     async def list_audit_pages(self, after: tuple[int, int], limit: int) -> list[AuditPage]:
         chain, link = after  # there is one chain here, with the number that it keeps when it is promoted
@@ -351,6 +343,9 @@ class SqliteStore:
 
     async def _read(self, reads: Reads, sql: str, row: Any, values: dict[str, Any]) -> list[Any]:
         return decode(row, await reads.text(sql, values))
+
+    async def _page(self, statement: filters.Sql, row: type[T]) -> Page[T]:
+        return decode_page(row, await self._people_reads.page(*statement))
 
 
 def _as_json(values: Sequence[int] | Sequence[str] | None) -> str | None:

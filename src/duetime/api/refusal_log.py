@@ -1,0 +1,41 @@
+"""Lines about refused requests and connections: a few a second, however many a stranger sends, and how many more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from duetime.domain.line_pace import SECOND, LinePace
+
+LINES_PER_SECOND = 20
+
+log = structlog.get_logger()
+
+
+class RefusalLog:
+    def __init__(self, lines_per_second: int = LINES_PER_SECOND) -> None:
+        self._pace = LinePace(lines_per_second)
+        self._sum_at: float | None = None  # when the sum of those without a line is due
+
+    def note(self, write: Callable[..., Any], event: str, **fields: Any) -> None:
+        """Write a line with a method of a logger, or count it. Called inside the event loop."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        if self._sum_at is not None and now >= self._sum_at:
+            self._write_sum()
+        if self._pace.admit(now):
+            write(event, **fields)
+        elif self._sum_at is None:
+            self._sum_at = now + SECOND
+            loop.call_at(self._sum_at, self._write_sum)
+
+    def _write_sum(self) -> None:
+        self._sum_at = None
+        if left_out := self._pace.take_left_out():
+            log.info("more requests were refused than are logged one by one", left_out=left_out)
+
+
+refusal_log = RefusalLog()
