@@ -39,7 +39,7 @@ from duetime.ports.store import (
 )
 from duetime.postgres import TROUBLE
 from duetime.store import StoreUnusable
-from duetime.store.decoding import decode, decode_apart, given_up, read_specs, stand_in
+from duetime.store.decoding import decode, decode_apart, decode_held, given_up, read_specs, stand_in
 from duetime.store.postgres import faults, filters
 from duetime.store.postgres.blocks import Statement, load_blocks, statement
 from duetime.store.postgres.connections import PLANS, Address, Connections, Connector
@@ -48,7 +48,7 @@ from duetime.store.postgres.writer import LANES, Writer
 
 T = TypeVar("T")
 
-PAGE_BYTES = 4 * 1024 * 1024  # of job definitions, in a page of due timers
+PAGE_BYTES = 4 * 1024 * 1024  # of job definitions, in a page of due timers or lapsed runs
 MOST_PASSED_OVER = 64  # blocks of timers of one tenant and instant, in each shard, in a page beside that tenant
 ENGINE_CONNECTIONS = 2  # a person's slow list must not make a run late
 FIRST_ID = "00000000-0000-0000-0000-000000000000"
@@ -103,13 +103,13 @@ class PostgresStore:
         }  # fmt: skip
         block = "list_due_timers_beside" if without else "list_due_timers"
         (row,) = await self._fetch(self._engine_reads, self._sql[block], values)
-        timers, apart = decode_apart(DueTimer, row["rows"])
+        timers, apart = decode_held(DueTimer, row["rows"])
         if row["is_cut"] and len(timers) < limit // 4:  # a few shards hold most of what is due
             (row,) = await self._fetch(self._engine_reads, self._sql[block], values | {"each": each + limit})
-            timers, apart = decode_apart(DueTimer, row["rows"])
+            timers, apart = decode_held(DueTimer, row["rows"])
         if row["is_cut"] and without and not timers and not apart:  # it lies beyond the steps: all are taken, this once
             (row,) = await self._fetch(self._engine_reads, self._sql[block], values | {"each": 2**62})
-            timers, apart = decode_apart(DueTimer, row["rows"])
+            timers, apart = decode_held(DueTimer, row["rows"])
         if apart:
             now = _wall_clock()
             await self.apply([PauseJob(now, row.fields[1], row.fields[0], "duetime", row.error) for row in apart])
@@ -134,9 +134,9 @@ class PostgresStore:
         return None if found is None else int(found)
 
     async def list_lapsed_runs(self, node: int, limit: int) -> list[Run]:
-        values = {"node": node, "limit": limit}
+        values = {"node": node, "limit": limit, "bytes": PAGE_BYTES}
         text = await self._text(self._engine_reads, self._sql["list_lapsed_runs"], values)
-        runs, apart = decode_apart(Run, text)
+        runs, apart = decode_held(Run, text)
         if apart:
             now = _wall_clock()
             await self.apply([Finish(node, now, tuple(given_up(row, now) for row in apart))])
@@ -157,7 +157,7 @@ class PostgresStore:
 
     async def list_runs_of(self, node: int, execution_ids: Sequence[str], tenant: str | None = None) -> list[Run]:
         values = {"worker": node, "ids": [id for id in execution_ids if is_id(id)], "tenant": tenant}
-        return decode_apart(Run, await self._text(self._engine_reads, self._sql["list_runs_of"], values))[0]
+        return decode_held(Run, await self._text(self._engine_reads, self._sql["list_runs_of"], values))[0]
 
     async def list_claims(self, worker_id: int, tenant: str, limit: int) -> list[tuple[str, int, int, bool]]:
         values = {"worker": worker_id, "tenant": tenant, "limit": limit}

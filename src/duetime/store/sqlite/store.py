@@ -41,7 +41,7 @@ from duetime.ports.store import (
     SubscriptionRecord,
     WorkerRecord,
 )
-from duetime.store.decoding import decode, decode_apart, given_up, read_specs, stand_in
+from duetime.store.decoding import decode, decode_apart, decode_held, given_up, read_specs, stand_in
 from duetime.store.sqlite import filters
 from duetime.store.sqlite.blocks import load_blocks
 from duetime.store.sqlite.checkpointer import Checkpointer
@@ -55,7 +55,7 @@ T = TypeVar("T")
 READ_SECONDS = 5.0  # what people read may take so long
 # Of SQLite's virtual machine, some 12 ms: how often a read looks at the clock, for which it needs Python's lock.
 STEPS = 1_000_000
-PAGE_BYTES = 4 * 1024 * 1024  # of job definitions, in a page of due timers
+PAGE_BYTES = 4 * 1024 * 1024  # of job definitions, in a page of due timers or lapsed runs
 OPEN_PAGE = 2_000  # open executions that are looked at in one go, a few ms
 MOST_PASSED_OVER = 2_000  # blocks of timers of one tenant and instant, in a page beside that tenant
 
@@ -126,7 +126,7 @@ class SqliteStore:
         text = await self._text(self._engine_reads, self._sql[block], values)
         if text is None and without:  # it may lie beyond the steps; then all of them are taken, this once
             text = await self._text(self._engine_reads, self._sql[block], values | {"steps": -1})
-        timers, apart = decode_apart(DueTimer, text)
+        timers, apart = decode_held(DueTimer, text)
         if apart:
             now = _wall_clock()
             await self.apply([PauseJob(now, row.fields[1], row.fields[0], "duetime", row.error) for row in apart])
@@ -152,9 +152,9 @@ class SqliteStore:
         return _only(await self._read(self._engine_reads, self._sql[block], int | None, values))
 
     async def list_lapsed_runs(self, node: int, limit: int) -> list[Run]:
-        values = {"node": node, "limit": limit}
+        values = {"node": node, "limit": limit, "bytes": PAGE_BYTES}
         text = await self._text(self._engine_reads, self._sql["list_lapsed_runs"], values)
-        runs, apart = decode_apart(Run, text)
+        runs, apart = decode_held(Run, text)
         if apart:
             now = _wall_clock()
             await self.apply([Finish(node, now, tuple(given_up(row, now) for row in apart))])
@@ -173,7 +173,7 @@ class SqliteStore:
 
     async def list_runs_of(self, node: int, execution_ids: Sequence[str], tenant: str | None = None) -> list[Run]:
         values = {"worker": node, "ids": page(list(execution_ids)), "tenant": tenant}
-        return decode_apart(Run, await self._text(self._engine_reads, self._sql["list_runs_of"], values))[0]
+        return decode_held(Run, await self._text(self._engine_reads, self._sql["list_runs_of"], values))[0]
 
     async def list_claims(self, worker_id: int, tenant: str, limit: int) -> list[tuple[str, int, int, bool]]:
         values = {"worker": worker_id, "tenant": tenant, "limit": limit}
