@@ -18,6 +18,7 @@ from duetime.api.subscriptions import apply_and_tell
 from duetime.api.views import JobList, JobMessage, JobView, encode, view_job
 from duetime.domain import authoring
 from duetime.domain.audit import entry
+from duetime.domain.audited import changed_fields
 from duetime.domain.commands import ChangeJob, PurgeJob
 from duetime.domain.errors import Conflict, InvalidRequest, PreconditionFailed
 from duetime.domain.identity import Caller, Right, check_owner
@@ -120,9 +121,8 @@ class JobController(Controller):
             record.resume_at if paused else record.due_at, record.fired, now, sent,
         )  # fmt: skip
         command = seal_change(command, record.spec, context.vault)
-        noted = entry(
-            caller, now, "job.change", record.job_id, hide_spec(record.spec), hide_spec(command.spec, record.spec)
-        )
+        before, after = changed_fields(hide_spec(record.spec), hide_spec(command.spec, record.spec))
+        noted = entry(caller, now, "job.change", record.job_id, before, after)
         await context.apply(msgspec.structs.replace(command, audit=noted))
         changed = await find_job(context, caller, record.job_id)
         if changed.due_at is not None:
