@@ -21,6 +21,7 @@ from duetime.domain.audit import entry
 from duetime.domain.audited import changed_fields
 from duetime.domain.commands import ChangeJob, PurgeJob
 from duetime.domain.errors import Conflict, InvalidRequest, PreconditionFailed
+from duetime.domain.held_specs import whole
 from duetime.domain.identity import Caller, Right, check_owner
 from duetime.domain.instants import LATEST
 from duetime.domain.job import JobSpec, JobStatus, JobType
@@ -106,6 +107,7 @@ class JobController(Controller):
         self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller, record: JobRecord
     ) -> Response[Any]:
         _check_match(request, record)
+        record = msgspec.structs.replace(record, spec=whole(record.spec))
         changes = decode(await request.body(), dict[str, Any])
         return await self._store_change(context, caller, record, change_spec(record.spec, changes), changes)
 
@@ -146,6 +148,7 @@ class JobController(Controller):
             check_owner(caller, record.owner, f"the job with key '{key}'")
         if record is not None and record.status is not JobStatus.CANCELLED:
             _check_match(request, record)
+            record = msgspec.structs.replace(record, spec=whole(record.spec))
             return await self._store_change(context, caller, record, spec)
         if record is not None:
             raise Conflict(f"job {record.job_id} with key '{key}' is CANCELLED; purge it to use the key again")
@@ -168,7 +171,7 @@ class JobController(Controller):
         now = context.clock.now()
         if purge:
             command = PurgeJob(
-                caller.tenant, job_id, audit=entry(caller, now, "job.purge", job_id, hide_spec(record.spec))
+                caller.tenant, job_id, audit=entry(caller, now, "job.purge", job_id, hide_spec(whole(record.spec)))
             )
             while await context.apply(command):  # in pages: others get their turn in between
                 continue

@@ -91,6 +91,17 @@ def _fields(struct: msgspec.Struct, **others: Any) -> dict[str, Any]:
     return {name: getattr(struct, name) for name in struct.__struct_fields__} | others
 
 
+def whole(spec: JobSpec) -> JobSpec:
+    """The definition with nothing in it held as text."""
+    payload = spec.payload
+    if isinstance(payload, HttpRequest) and isinstance(payload.body, msgspec.Raw):
+        return msgspec.structs.replace(spec, payload=msgspec.structs.replace(payload, body=plain(payload.body)))
+    if isinstance(payload, PythonCall) and isinstance(payload.args, msgspec.Raw):
+        call = msgspec.structs.replace(payload, args=plain(payload.args), kwargs=plain(payload.kwargs))
+        return msgspec.structs.replace(spec, payload=call)
+    return spec
+
+
 def plain(value: Any) -> Any:
     """A body, or arguments, as a value: decoded if they are held as text."""
     return msgspec.json.decode(value) if isinstance(value, msgspec.Raw) else value

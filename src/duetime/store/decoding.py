@@ -89,7 +89,7 @@ def decode_apart(row: Any, text: str | None) -> tuple[list[Any], list[Unreadable
 
 
 def decode_held(row: Any, text: str | None) -> tuple[list[Any], list[Unreadable]]:
-    """The same of rows that the engine holds (Run, DueTimer): large definitions as `domain.held_specs` says."""
+    """The same of rows in which large definitions come as such: they are held as `domain.held_specs` says."""
     found, apart = decode_apart(row, text)
     if LargeDefinition not in set(map(type, map(_spec, found))):
         return found, apart
@@ -104,7 +104,8 @@ def decode_held(row: Any, text: str | None) -> tuple[list[Any], list[Unreadable]
             fields = [getattr(one, name) for name in one.__struct_fields__]
             apart.append(Unreadable(fields, f"{NOT_READ}: {error}"))
         else:
-            held.append(msgspec.structs.replace(one, spec=spec, places=places))
+            counted = {"places": places} if hasattr(one, "places") else {}  # a Run or DueTimer
+            held.append(msgspec.structs.replace(one, spec=spec, **counted))
     return held, apart
 
 

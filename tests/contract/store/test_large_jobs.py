@@ -8,13 +8,13 @@ import pytest
 from duetime.domain import commands as c
 from duetime.domain.endpoints import endpoint_of, endpoint_of_url
 from duetime.domain.execution import Run
-from duetime.domain.held_specs import PLACE_BYTES, plain
+from duetime.domain.held_specs import PLACE_BYTES, plain, whole
 from duetime.domain.instants import MINUTE
 from duetime.domain.job import HttpJob, PythonJob
 from duetime.domain.payloads import HttpRequest, PythonCall
 from duetime.domain.states import State
 from duetime.ports.store import Store
-from samples import NOW, TENANT, URL, add_job, add_run, claim, due_timers, ended, execution, finish, one, spec
+from samples import NOW, TENANT, URL, add_job, add_run, claim, due_timers, ended, execution, finish, job_of, one, spec
 
 BODY = [[]] * 40_000
 SIZE = len(msgspec.json.encode(BODY))  # 120 kB
@@ -105,3 +105,13 @@ async def test_what_is_released_waits_again(store: Store, node: int):
     assert await one(store, c.Release(node, NOW, tuple(runs))) is None
     assert {(await execution(store, run.execution_id)).state for run in runs} == {State.QUEUED}
     assert [run.attempt for run in await claim(store, node, NOW)] == [1, 1]
+
+
+async def test_a_job_that_is_read_has_its_body_as_text_and_can_be_made_whole(store: Store, node: int):
+    job_id = await add_job(store, large())
+    record = await job_of(store, job_id)
+    assert isinstance(record.spec, HttpJob)
+    assert isinstance(record.spec.payload.body, msgspec.Raw)
+    assert whole(record.spec) == large()
+    small = await job_of(store, await add_job(store, spec()))
+    assert whole(small.spec) is small.spec

@@ -211,7 +211,7 @@ class PostgresStore:
 
     async def _ask_job(self, where: str, values: dict[str, Any]) -> JobRecord | None:
         text = await self._text(self._people_reads, statement(filters.get_job(where)), values)
-        found, apart = decode_apart(JobRecord, text)
+        found, apart = decode_held(JobRecord, text)
         if apart:
             job_id, error = apart[0].fields[0], apart[0].error
             raise Conflict(f"job {job_id} can't be shown or changed, {error}; install the version that wrote it")

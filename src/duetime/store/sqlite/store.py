@@ -225,15 +225,15 @@ class SqliteStore:
         return _only(await self._read(self._engine_reads, self._sql["newest_at"], int | None, {}))
 
     async def get_job(self, tenant: str, job_id: str) -> JobRecord | None:
-        sql = f"{filters.JOB_ROW} WHERE j.id = unhex(:job, '-') AND j.tenant = :tenant"
+        sql = f"{filters.HELD_JOB_ROW} WHERE j.id = unhex(:job, '-') AND j.tenant = :tenant"
         return await self._ask_job(sql, {"job": job_id, "tenant": tenant})
 
     async def get_job_by_key(self, tenant: str, key: str) -> JobRecord | None:
-        sql = f"{filters.JOB_ROW} WHERE j.tenant = :tenant AND j.key = :key"
+        sql = f"{filters.HELD_JOB_ROW} WHERE j.tenant = :tenant AND j.key = :key"
         return await self._ask_job(sql, {"key": key, "tenant": tenant})
 
     async def _ask_job(self, sql: str, values: dict[str, Any]) -> JobRecord | None:
-        found, apart = decode_apart(JobRecord, await self._text(self._people_reads, sql, values))
+        found, apart = decode_held(JobRecord, await self._text(self._people_reads, sql, values))
         if apart:
             job_id, error = apart[0].fields[0], apart[0].error
             raise Conflict(f"job {job_id} can't be shown or changed, {error}; install the version that wrote it")
