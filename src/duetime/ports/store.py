@@ -389,7 +389,7 @@ class Store(Protocol):
         """Of the chains that were pruned: what is left of one begins with the link after."""
 
     async def list_specs(self, after: str, limit: int) -> list[tuple[str, str, int, JobSpec]]:
-        """(job id, tenant, version, definition) of all jobs after one, by their ids, but for those that can't be read."""
+        """(job id, tenant, version, definition) of all jobs after one, by their ids, but for what can't be read."""
 
     async def check(self) -> str | None:
         """None if a read and the last write went well; else what is wrong, in a sentence."""
