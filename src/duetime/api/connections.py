@@ -12,14 +12,13 @@ from duetime.api.bodies import decode
 from duetime.api.context import ApiContext
 from duetime.domain.audit import entry
 from duetime.domain.commands import PutConnection, RemoveConnection
-from duetime.domain.connection_urls import BadUrl, parse_url
+from duetime.domain.connection_urls import MOST_CONNECTIONS, BadUrl, parse_url
 from duetime.domain.errors import InvalidRequest
 from duetime.domain.identity import Caller, Right
 from duetime.domain.instants import format_instant
 from duetime.domain.secrets import connection_place
 from duetime.ports.store import ConnectionRecord
 
-MOST_LISTED = 1000
 LONGEST_NAME = 255
 
 
@@ -53,7 +52,7 @@ class ConnectionController(Controller):
 
     @get("/", summary="Databases that SQL jobs may use; never their passwords", right=Right.ADMIN)
     async def list_connections(self, context: ApiContext, caller: Caller) -> ConnectionList:
-        records = await context.store.list_connections(caller.tenant, MOST_LISTED)
+        records = await context.store.list_connections(caller.tenant, MOST_CONNECTIONS)
         return ConnectionList([_view(record) for record in records])
 
     @put("/{name:str}", summary="Register a database, or give it another URL", right=Right.ADMIN)

@@ -13,11 +13,20 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import msgspec
 
+from duetime.domain.errors import Conflict
+
+MOST_CONNECTIONS = 1000  # of a tenant
 POSTGRES_PORT = 5432
 SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 SQLITE_MODES = ("ro", "rw", "rwc")
 _FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 _SIDE_FILES = ("-journal", "-wal", "-shm")  # SQLite's own, beside a file
+
+
+def check_connections(others: int) -> None:
+    """Raises Conflict if a tenant that has so many others may register none."""
+    if others >= MOST_CONNECTIONS:
+        raise Conflict(f"there are {others:,} connections, which is the most a tenant may have; remove one first")
 
 
 class PostgresUrl(msgspec.Struct, frozen=True):

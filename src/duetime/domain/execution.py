@@ -30,6 +30,8 @@ from duetime.domain.retry import (
 from duetime.domain.schedule import timetable
 from duetime.domain.states import OPEN, TERMINAL, ErrorType, State, Trigger
 
+LONGEST_MESSAGE = 2000  # of an error; an executor's own defect may quote what it stumbled over
+
 __all__ = [
     "OPEN",
     "TERMINAL",
@@ -133,7 +135,7 @@ def conclude(run: Run, outcome: Outcome, started_at: int, ended_at: int, chance:
         started_at,
         ended_at,
         error_type,
-        outcome.error_message,
+        outcome.error_message and outcome.error_message[:LONGEST_MESSAGE],
         outcome.http_status,
         outcome.response,
         dead,

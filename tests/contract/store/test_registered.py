@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from duetime.domain import commands as c
+from duetime.domain.connection_urls import MOST_CONNECTIONS
 from duetime.domain.errors import Conflict, NotFound
 from duetime.domain.job import JobStatus
 from duetime.domain.subscriptions import MOST_SUBSCRIPTIONS
@@ -54,6 +57,15 @@ async def test_a_connection_is_read_as_it_was_put_last_and_is_its_tenants(store:
     assert await store.list_connections(TENANT, 10) == [expected]
     assert await store.get_connection("globex", "reports") is None
     assert await store.list_connections("globex", 10) == []
+
+
+async def test_a_tenant_has_so_many_connections_and_no_more(store: Store):
+    names = [f"db-{number}" for number in range(MOST_CONNECTIONS)]
+    put = [msgspec.structs.replace(connection(), name=name) for name in names]
+    assert set(await store.apply(put)) == {None}
+    assert isinstance(await one(store, connection()), Conflict)
+    assert await one(store, put[0]) is None, "one that is there may get another URL"
+    assert await one(store, connection("globex")) is None
 
 
 async def test_a_connection_that_was_removed_is_gone(store: Store):

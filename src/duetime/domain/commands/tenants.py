@@ -103,7 +103,10 @@ class RemoveSubscription(Command, frozen=True):
 
 
 class PutConnection(Command, frozen=True):
-    """A database that SQL jobs may use: a new one, or another URL for one that is there. Answers None."""
+    """A database that SQL jobs may use: a new one, or another URL for one that is there. Answers None.
+
+    Refused: Conflict if the tenant has as many others as it may.
+    """
 
     now: int
     tenant: str

@@ -550,6 +550,9 @@ UPDATE api_keys SET revoked_at = :now WHERE id = :id;
 -- name: touch_keys
 UPDATE api_keys SET last_used_at = :now WHERE id IN (SELECT value FROM json_each(:ids));
 
+-- name: count_other_connections
+SELECT count(*) FROM connections WHERE tenant = :tenant AND name <> :name;
+
 -- name: count_subscriptions
 SELECT count(*) FROM subscriptions WHERE tenant = :tenant;
 
