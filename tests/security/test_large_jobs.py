@@ -83,3 +83,24 @@ def test_creating_and_purging_a_large_job_over_and_over_grows_the_data_by_little
     for entry in hostile.get("/audit?limit=100").json()["entries"]:
         size += len(json.dumps(entry))
     assert size < CHANGES * 2 * 2000
+
+
+def test_a_worker_gets_large_arguments_a_few_at_a_time(server: Server) -> None:
+    hostile = member(server, "hostile")
+    payload = {"function": "f", "args": [LISTS], "kwargs": {"a": LISTS}}
+    job_id = hostile.create(type="python", payload=payload, overlap="allow")
+    for _ in range(20):
+        assert hostile.post(f"/jobs/{job_id}/run").status == 202
+    joined = hostile.post("/workers/join", {"name": "w", "functions": ["f"], "slots": 20}).json()
+    worker, got = joined["worker_id"], []
+    while len(got) < 20:
+        polled = hostile.post("/workers/poll", {"worker_id": worker, "free": 20, "wait_seconds": 5}).json()
+        assert len(polled["assignments"]) in range(1, 10), "4 MB of arguments"
+        assert all((one["args"], one["kwargs"]) == ([LISTS], {"a": LISTS}) for one in polled["assignments"])
+        got += polled["assignments"]
+    claims = [{name: one[name] for name in ("execution_id", "attempt", "token")} for one in got]
+    ended = [{**claim, "started_at": 1, "ended_at": 2, "result": "7"} for claim in claims]
+    reported = hostile.post("/workers/report", {"worker_id": worker, "running": [], "ended": ended})
+    assert (reported.status, reported.json()) == (200, {})
+    assert [row["state"] for row in hostile.executions(job_id)] == ["COMPLETED"] * 20
+    assert hostile.get(f"/jobs/{job_id}").json()["payload"]["args"] == [LISTS], "and it is shown as it was made"
