@@ -8,9 +8,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from patience import PATIENCE_SECONDS
 
 from duetime.store.sqlite import connection
+from patience import PATIENCE_SECONDS
 
 
 async def test_a_migration_waits_for_another_that_has_not_written_its_purpose_yet(
