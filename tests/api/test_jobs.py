@@ -238,6 +238,17 @@ class TestByKey:
         assert job["job_id"] == made.json()["job_id"]
         assert (job["priority"], job["tags"], job["version"]) == (5, {"a": "b"}, 2)  # exactly this, not a merge
 
+    @pytest.mark.parametrize("body", [[[]] * 4000, "x" * 12_000, {"a": ["ü"] * 3000}])
+    def test_a_large_job_is_changed_and_shown_as_any_other(self, person: Person, body: Any) -> None:
+        wanted = person.body()
+        wanted["payload"] |= {"body": body, "method": "POST"}
+        job_id = person.client.put(self.path(person), wanted).json()["job_id"]
+        assert person.client.put(self.path(person), {**wanted, "priority": 1}).json()["payload"]["body"] == body
+        changed = person.client.patch(f"/jobs/{job_id}", {"payload": {"method": "PUT"}}).json()
+        assert (changed["payload"]["body"], changed["payload"]["method"], changed["version"]) == (body, "PUT", 3)
+        assert person.job(job_id)["payload"]["body"] == body
+        assert person.client.patch(f"/jobs/{job_id}", {"payload": {"body": 7}}).json()["payload"]["body"] == 7
+
     def test_honours_if_match(self, person: Person) -> None:
         person.client.put(self.path(person), person.body())
         refused(person.client.put(self.path(person), person.body(), if_match='"9"'), 412, "PRECONDITION_FAILED")

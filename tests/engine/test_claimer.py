@@ -12,6 +12,7 @@ import pytest
 from duetime.domain.commands import Claim, Command, Release
 from duetime.domain.execution import Run
 from duetime.domain.fairness import memory_share
+from duetime.domain.held_specs import PLACE_BYTES
 from duetime.domain.ids import execution_id
 from duetime.domain.states import Trigger
 from duetime.engine.claimer import LONGEST_PAUSE, MOST_TENANTS, SHORTEST_PAUSE, Claimer
@@ -31,6 +32,7 @@ class Backlogs:
         self.claims: list[Claim] = []
         self.is_down = False
         self.released: list[Run] = []
+        self.places = 1  # of each claim
         self._number = 0
 
     async def next_waiting_at(self) -> int:
@@ -49,13 +51,14 @@ class Backlogs:
             return [None]
         assert isinstance(command, Claim)
         self.claims.append(command)
-        each = [(tenant, n) for tenant in command.tenants for n in range(command.each)][: command.limit]
+        fit = max(1, 2 * command.bytes_each // PLACE_BYTES // self.places)
+        each = [(tenant, n) for tenant in command.tenants for n in range(min(command.each, fit))][: command.limit]
         return [[self._claimed(tenant) for tenant, _ in each]]
 
     def _claimed(self, tenant: str) -> Run:
         self._number += 1
         id = execution_id(NOW, self._number)
-        return Run(id, "job", tenant, NOW, Trigger.SCHEDULE, 5, self._number % 40, 1, 1, False, JOB)
+        return Run(id, "job", tenant, NOW, Trigger.SCHEDULE, 5, self._number % 40, 1, 1, False, JOB, self.places)
 
 
 @pytest.fixture

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from duetime.domain.errors import DuetimeError, NotFound, Overloaded, RateLimited
-from duetime.domain.work import Joining, Leaving, Polling, Reporting
+from duetime.domain.states import Trigger
+from duetime.domain.work import Assignment, Joining, Leaving, Polled, Polling, Reporting
 from duetime.functions.source import SourceAway, UnknownWorker
 from duetime.sdk.embedded import EmbeddedSource
 
@@ -41,3 +43,17 @@ async def test_a_node_that_is_busy_is_asked_again_when_it_says(word: str, body: 
 async def test_a_node_that_knows_no_such_worker_is_joined_anew(word: str, body: Any):
     with pytest.raises(UnknownWorker, match="join anew"):
         await getattr(EmbeddedSource(lambda: Desk(NotFound("join anew"))), word)(body)
+
+
+async def test_large_arguments_that_a_node_holds_as_text_reach_the_function_as_values():
+    large = Assignment(
+        "e", 1, 1, "j", "name", "f", msgspec.Raw(b"[[1],2]"), msgspec.Raw(b'{"a":null}'), 0, Trigger.MANUAL, 1
+    )
+    small = Assignment("e", 1, 1, "j", "name", "f", [1], {}, 0, Trigger.MANUAL, 1)
+
+    class Given:
+        async def poll(self, *_: Any) -> Polled:
+            return Polled([large, small])
+
+    polled = await EmbeddedSource(Given).poll(Polling(1, 2))  # type: ignore[arg-type]
+    assert [(one.args, one.kwargs) for one in polled.assignments] == [([[1], 2], {"a": None}), ([1], {})]

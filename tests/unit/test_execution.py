@@ -178,3 +178,8 @@ def test_what_was_not_counted_or_has_failed_gives_nothing_back(fields: dict[str,
 def test_a_job_without_a_next_instant_that_anybody_knows_does_not_go_on(job: Any):
     found = decide(make_run(spec=job), NOT_SENT)
     assert (found.uncounted, found.or_due_at) == (True, None)
+
+
+def test_of_a_long_error_only_the_beginning_is_kept():
+    made = decide(make_run(), Outcome(ErrorType.INTERNAL_ERROR, "x" * 100_000))
+    assert made.error_message == "x" * 2000

@@ -18,8 +18,10 @@ from duetime.api.subscriptions import apply_and_tell
 from duetime.api.views import JobList, JobMessage, JobView, encode, view_job
 from duetime.domain import authoring
 from duetime.domain.audit import entry
+from duetime.domain.audited import changed_fields
 from duetime.domain.commands import ChangeJob, PurgeJob
 from duetime.domain.errors import Conflict, InvalidRequest, PreconditionFailed
+from duetime.domain.held_specs import whole
 from duetime.domain.identity import Caller, Right, check_owner
 from duetime.domain.instants import LATEST
 from duetime.domain.job import JobSpec, JobStatus, JobType
@@ -109,6 +111,7 @@ class JobController(Controller):
         _check_match(request, record)
         body = await request.body()
         await context.take_turn(caller.tenant, body)
+        record = msgspec.structs.replace(record, spec=whole(record.spec))
         changes = decode(body, dict[str, Any])
         return await self._store_change(context, caller, record, change_spec(record.spec, changes), changes)
 
@@ -124,9 +127,8 @@ class JobController(Controller):
             record.resume_at if paused else record.due_at, record.fired, now, sent,
         )  # fmt: skip
         command = seal_change(command, record.spec, context.vault)
-        noted = entry(
-            caller, now, "job.change", record.job_id, hide_spec(record.spec), hide_spec(command.spec, record.spec)
-        )
+        before, after = changed_fields(hide_spec(record.spec), hide_spec(command.spec, record.spec))
+        noted = entry(caller, now, "job.change", record.job_id, before, after)
         await context.apply(msgspec.structs.replace(command, audit=noted))
         changed = await find_job(context, caller, record.job_id)
         if changed.due_at is not None:
@@ -152,6 +154,7 @@ class JobController(Controller):
             check_owner(caller, record.owner, f"the job with key '{key}'")
         if record is not None and record.status is not JobStatus.CANCELLED:
             _check_match(request, record)
+            record = msgspec.structs.replace(record, spec=whole(record.spec))
             return await self._store_change(context, caller, record, spec)
         if record is not None:
             raise Conflict(f"job {record.job_id} with key '{key}' is CANCELLED; purge it to use the key again")
@@ -174,7 +177,7 @@ class JobController(Controller):
         now = context.clock.now()
         if purge:
             command = PurgeJob(
-                caller.tenant, job_id, audit=entry(caller, now, "job.purge", job_id, hide_spec(record.spec))
+                caller.tenant, job_id, audit=entry(caller, now, "job.purge", job_id, hide_spec(whole(record.spec)))
             )
             while await context.apply(command):  # in pages: others get their turn in between
                 continue

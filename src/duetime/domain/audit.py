@@ -13,7 +13,9 @@ from typing import Any
 
 import msgspec
 
+from duetime.domain.audited import LONGEST_VALUE, kept
 from duetime.domain.identity import Caller
+from duetime.domain.job import Definition
 
 FIRST_LINK = bytes(32)  # before the first page of a chain
 PROMOTED = -1  # the chain of a store that has one writer; where there are several, what was promoted from such a one
@@ -39,7 +41,11 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def text(self) -> str:
-        return _encode(self).decode()
+        """As it is kept. A definition that is long is told in short (`domain.audited`)."""
+        text = _encode(self)
+        if len(text) > LONGEST_VALUE and (isinstance(self.before, Definition) or isinstance(self.after, Definition)):
+            text = _encode(msgspec.structs.replace(self, before=_kept(self.before), after=_kept(self.after)))
+        return text.decode()
 
     def filled(self, before: Any, after: Any) -> Entry:
         """With what only the store knows, where the entry says nothing itself."""
@@ -151,6 +157,10 @@ def _differing(tenant: str, resource: str, text: str) -> str | None:
         if copy != original:
             return f"an entry's {name} is '{original}', but it is kept under '{copy}'"
     return None
+
+
+def _kept(value: Any) -> Any:
+    return kept(value) if isinstance(value, Definition) else value
 
 
 _ANOTHER = "its hash was another one before: the chain was written anew"

@@ -14,9 +14,11 @@ from __future__ import annotations
 import msgspec
 
 from duetime.domain.errors import InvalidRequest
+from duetime.domain.held_specs import StoredSpec
 from duetime.domain.ids import instant_of
 from duetime.domain.instants import SECOND
-from duetime.domain.job import Delivery, JobSpec, Overlap
+from duetime.domain.job import Delivery, Overlap, PythonJob
+from duetime.domain.payloads import PythonCall
 from duetime.domain.retry import (
     LONGEST_RETRY_AFTER,
     LOST_ATTEMPTS,
@@ -27,6 +29,8 @@ from duetime.domain.retry import (
 )
 from duetime.domain.schedule import timetable
 from duetime.domain.states import OPEN, TERMINAL, ErrorType, State, Trigger
+
+LONGEST_MESSAGE = 2000  # of an error; an executor's own defect may quote what it stumbled over
 
 __all__ = [
     "OPEN",
@@ -67,7 +71,15 @@ class Run(msgspec.Struct, frozen=True, gc=False, array_like=True):
     attempt: int
     token: int
     cancel_requested: bool
-    spec: JobSpec
+    spec: StoredSpec
+    places: int = 1  # of the memory for claims (`domain.held_specs`)
+
+    def without_arguments(self) -> Run:
+        """What is remembered of a function's run once it was handed out: the rest, and what secrets are marked in."""
+        if self.places == 1 or not isinstance(self.spec, PythonJob) or self.spec.payload.secret:
+            return self
+        spec = msgspec.structs.replace(self.spec, payload=PythonCall(self.spec.payload.function))
+        return msgspec.structs.replace(self, spec=spec, places=1)
 
 
 class Attempted(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -123,7 +135,7 @@ def conclude(run: Run, outcome: Outcome, started_at: int, ended_at: int, chance:
         started_at,
         ended_at,
         error_type,
-        outcome.error_message,
+        outcome.error_message and outcome.error_message[:LONGEST_MESSAGE],
         outcome.http_status,
         outcome.response,
         dead,

@@ -14,9 +14,10 @@ import msgspec
 
 from duetime.domain.endpoints import endpoint_of
 from duetime.domain.execution import Run
+from duetime.domain.held_specs import StoredSpec
 from duetime.domain.ids import execution_id
 from duetime.domain.instants import DAY, HOUR, LATEST, MINUTE, SECOND
-from duetime.domain.job import JobSpec, Overlap
+from duetime.domain.job import Overlap
 from duetime.domain.schedule import Every, OnDemand, Timetable, timetable
 from duetime.domain.states import Trigger
 
@@ -47,7 +48,8 @@ class DueTimer(msgspec.Struct, frozen=True, gc=False, array_like=True):
     fired: int  # runs of the timetable so far: neither skipped nor asked for by hand
     recurs: bool
     created_at: int
-    spec: JobSpec
+    spec: StoredSpec
+    places: int = 1  # of the memory for claims (`domain.held_specs`)
 
     @property
     def place(self) -> Place:
@@ -204,7 +206,9 @@ def _add_run(
     page.runs.append(
         PlannedRun(run_id, timer.job_id, timer.tenant, at, trigger, spec.priority, endpoint, if_open, has_siblings)
     )
-    page.born.append(Run(run_id, timer.job_id, timer.tenant, at, trigger, spec.priority, endpoint, 1, 1, False, spec))
+    page.born.append(
+        Run(run_id, timer.job_id, timer.tenant, at, trigger, spec.priority, endpoint, 1, 1, False, spec, timer.places)
+    )
 
 
 def _on_time(timer: DueTimer, table: Timetable, now: int) -> tuple[list[int], int | None]:

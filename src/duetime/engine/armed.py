@@ -25,6 +25,7 @@ ARM_AHEAD = SECOND // 2  # how far ahead of now timers are read; the reading goe
 READ_PAGE = 512  # timers: decoded and planned in a few milliseconds, and nobody waits for longer
 BURST_PAGE = 2048  # of those that are due already: what is read now is written next, and larger pages cost less each
 MOST_HELD = 32_768  # timers of a burst; the rest is read while these are fired
+MOST_EXTRA = 8_192  # places of memory (`domain.held_specs`) that large jobs take beside one for each timer
 MISSED_PAGE = 64  # recurring jobs that were missed take long to decide: others get their turn in between
 QUIET = 15  # ms before an instant in which no reading begins: it might still be decoded when the instant comes
 
@@ -32,6 +33,7 @@ _LAST_TENANT = "\U0010ffff"
 _LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 _due_at = attrgetter("due_at")
 _tenant = attrgetter("tenant")
+_places = attrgetter("places")
 
 
 def _end_of(instant: int) -> Place:
@@ -49,12 +51,13 @@ class Due(NamedTuple):
 class _Page:
     """A reading, of which the timers before `position` were taken."""
 
-    __slots__ = ("ahead", "position", "timers")
+    __slots__ = ("ahead", "extra", "position", "timers")
 
     def __init__(self, timers: list[DueTimer], ahead: AheadPlan | None, position: int = 0) -> None:
         self.timers = timers
         self.ahead = ahead
         self.position = position
+        self.extra = sum(map(_places, timers)) - len(timers)  # places, until all of it was taken
 
     def without(self, first_at: int, last_at: int) -> Iterable[_Page]:
         """What is left of it, but for what is due from `first_at` to `last_at`."""
@@ -121,6 +124,9 @@ class Armed:
 
     def held(self) -> int:
         return sum(len(page.timers) - page.position for page in self._pages)
+
+    def is_full(self) -> bool:
+        return self.held() >= MOST_HELD or sum(page.extra for page in self._pages) >= MOST_EXTRA
 
     def count_by_tenant(self) -> Counter[str]:
         """How many timers of each tenant are held."""
@@ -193,7 +199,7 @@ class Armed:
                 self._gap = (_end_of(since - 1), first_due_at - 1)
 
     def _wants_more(self, now: int) -> bool:
-        if self.held() >= MOST_HELD:
+        if self.is_full():
             return False
         first_due_at = self.first_due_at()
         if first_due_at is not None and 0 < first_due_at - now <= QUIET:
@@ -236,7 +242,7 @@ class Armed:
             position = sum(page.timers[-1].due_at <= until for page in self._pages)
         if timers:
             self._pages.insert(position, _Page(timers, self._plan(timers)))
-        if self._gap is not None and self.held() >= MOST_HELD:  # too wide to keep what comes after it
+        if self._gap is not None and self.is_full():  # too wide to keep what comes after it
             del self._pages[position + 1 :]
             self._place, self._more, self._gap = last, True, None
 

@@ -18,7 +18,7 @@ from duetime.domain.shares import share_of
 PRIORITIES = 10
 MOST_WOKEN = 16  # queues for one place that was freed: most of them only look, and a place may have thousands waiting
 MOST_LOOKED_AT = 16  # tenants, and endpoints of each, for a place beyond the limit: the others have their turn later
-MOST_CANCELLED = 64  # claims that were cancelled and still stand in a queue; more are removed once they are most of it
+MOST_CANCELLED = 64  # places of cancelled claims that still stand in a queue; more are removed once they are most of it
 
 
 class TenantQueue:
@@ -34,7 +34,7 @@ class TenantQueue:
         self.is_in_turns = False
         self.running = 0
         self.several = 0  # endpoints at which more than one runs
-        self.held = 0  # claims: waiting, running, or ended and not yet recorded
+        self.held = 0  # places of claims: waiting, running, or ended and not yet recorded
 
 
 class Endpoint:
@@ -63,7 +63,7 @@ class EndpointQueue:
         self.is_blocked = False
         self.running = 0
         self.held = 0
-        self.cancelled = 0  # that still stand in `waiting`
+        self.cancelled = 0  # places of those that still stand in `waiting`
 
 
 class ClaimQueue:
@@ -97,9 +97,10 @@ class ClaimQueue:
         queue = tenant.queues.get(run.endpoint)
         if queue is None:
             queue = self._open(tenant, run.endpoint)
-        self.held += 1
-        tenant.held += 1
-        queue.held += 1
+        places = run.places
+        self.held += places
+        tenant.held += places
+        queue.held += places
         self.waiting[run.execution_id] = run
         waiting = queue.waiting[run.priority]
         if waiting is None:
@@ -195,8 +196,7 @@ class ClaimQueue:
             queue = ring[0]
             waiting = queue.waiting[priority]
             while waiting and not self._waits(waiting[0]):
-                waiting.popleft()
-                queue.cancelled -= 1
+                queue.cancelled -= waiting.popleft().places
             if waiting and not queue.is_blocked:
                 if self.queues == 1 and queue.endpoint.running >= queue.endpoint.limit:
                     return None  # nothing else to look at: to block it would be of no use, and a burst would pay for it
@@ -266,7 +266,7 @@ class ClaimQueue:
             return False
         del self.waiting[run.execution_id]
         queue = self.tenants[run.tenant].queues[run.endpoint]
-        queue.cancelled += 1
+        queue.cancelled += run.places
         if queue.cancelled > MOST_CANCELLED and queue.cancelled * 2 > queue.held:
             queue.cancelled = 0
             queue.waiting = [waiting and deque(one for one in waiting if self._waits(one)) for waiting in queue.waiting]
@@ -274,11 +274,12 @@ class ClaimQueue:
 
     def forget(self, run: Run) -> None:
         """It is recorded: the memory it used is free."""
-        self.held -= 1
+        places = run.places
+        self.held -= places
         tenant = self.tenants[run.tenant]
         queue = tenant.queues[run.endpoint]
-        tenant.held -= 1
-        queue.held -= 1
+        tenant.held -= places
+        queue.held -= places
         if not queue.held and not queue.running:
             self._close(queue)
 
@@ -299,13 +300,14 @@ class ClaimQueue:
 
     # What is held
 
-    def latest_of(self, tenant: str, count: int) -> list[Run]:
-        """Returns up to `count` waiting claims of a tenant, those that would start last first."""
+    def latest_of(self, tenant: str, places: int) -> list[Run]:
+        """Returns waiting claims of a tenant that hold `places` together, those that would start last first."""
         found: list[Run] = []
         for run in self._backwards(self.tenants[tenant]):
-            if len(found) == count:
+            if places <= 0:
                 break
             found.append(run)
+            places -= run.places
         return found
 
     def _backwards(self, tenant: TenantQueue) -> Iterator[Run]:

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from duetime.domain.commands import Claim, Release
+from duetime.domain.commands.runs import CLAIM_BYTES
 from duetime.domain.errors import DuetimeError
 from duetime.domain.execution import Run
+from duetime.domain.held_specs import limit_of_bytes
 from duetime.domain.instants import SECOND
 from duetime.engine.dispatcher import Dispatcher
 from duetime.engine.service import Service
@@ -78,7 +80,10 @@ class Claimer(Service):
         if tenants:
             full_endpoints = self._dispatcher.full_endpoints()
             # By the clock as it is now: it may have been set while the store was asked.
-            claim = Claim(self._node, self._clock.now(), limit, tuple(tenants[:limit]), full_endpoints)
+            claim = Claim(
+                self._node, self._clock.now(), limit, tuple(tenants[:limit]), full_endpoints,
+                bytes=min(CLAIM_BYTES, limit_of_bytes(self._dispatcher.room())),
+            )  # fmt: skip
             if not self.is_clock_right():
                 return False
             with self._unanswered.write():

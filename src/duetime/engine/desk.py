@@ -52,7 +52,8 @@ from duetime.ports.vault import SealBroken, Vault
 
 log = structlog.get_logger()
 
-MOST_REMEMBERED = 50_000  # runs that were handed out here
+MOST_REMEMBERED = 50_000  # runs that were handed out here; one with large arguments that hold secrets counts as several
+READ_PAGE = 64  # runs, each with its arguments
 MOST_BYTES = 4 * 1024 * 1024  # of arguments in one answer
 SILENT_SECONDS = 120.0  # beyond its lease: a worker that was not heard for so long is read anew if it comes back
 READS_AT_ONCE = 1  # of polls and reports: the node reads through the same few connections
@@ -100,6 +101,7 @@ class Desk:
         self._taken_over = taken_over
         self._redactors = KeptRedactors(redaction or Redaction(), self._unsealed)
         self._handed: OrderedDict[str, _Handed] = OrderedDict()
+        self._places = 0  # of memory that they take
         self._workers: dict[int, _Known] = {}
         self._reads = TurnGate(READS_AT_ONCE)
         self._joins = Joins(store, clock, limits)
@@ -188,9 +190,17 @@ class Desk:
         return plain
 
     def _hand(self, run: Run, worker_id: int) -> _Handed:
+        run = run.without_arguments()
+        self._drop(run.execution_id)
         handed = self._handed[run.execution_id] = _Handed(run, worker_id)
-        if len(self._handed) > MOST_REMEMBERED:
-            self._handed.popitem(last=False)
+        self._places += run.places
+        while self._places > MOST_REMEMBERED and len(self._handed) > 1:
+            self._drop(next(iter(self._handed)))
+        return handed
+
+    def _drop(self, execution_id: str) -> _Handed | None:
+        if (handed := self._handed.pop(execution_id, None)) is not None:
+            self._places -= handed.run.places
         return handed
 
     # What it brings
@@ -220,13 +230,15 @@ class Desk:
 
     async def _runs_of(self, known: _Known, claims: Collection[WorkClaim]) -> list[Run]:
         """Those of the claims that the worker holds still: an execution may be claimed anew since it said so."""
-        if not claims:
-            return []
         wanted = frozenset(claims)
         ids = sorted({claim.execution_id for claim in wanted})
-        async with self._reads.turn(known.record.tenant):
-            runs = await self._store.list_runs_of(known.record.worker_id, ids, known.record.tenant)
-        return [run for run in runs if _claim_of(run) in wanted]
+        found: list[Run] = []
+        for begin in range(0, len(ids), READ_PAGE):
+            page = ids[begin : begin + READ_PAGE]
+            async with self._reads.turn(known.record.tenant):
+                runs = await self._store.list_runs_of(known.record.worker_id, page, known.record.tenant)
+            found += [run.without_arguments() for run in runs if _claim_of(run) in wanted]
+        return found
 
     async def _log_of(self, handed: _Handed) -> LogWriter | None:
         """The log of a run that a worker has, without its secrets; None if this node keeps no logs."""
@@ -268,7 +280,7 @@ class Desk:
             late = await self._recorder.record(known.record.worker_id, results)
             refused += [_claim_of(run) for run, _ in results if run.execution_id in late]
             for run, _ in results:
-                self._handed.pop(run.execution_id, None)
+                self._drop(run.execution_id)
                 self._redactors.drop(run)
         return refused
 
@@ -344,7 +356,7 @@ class Desk:
         for worker_id in worker_ids:
             self._workers.pop(worker_id, None)
         for execution_id in [id for id, handed in self._handed.items() if handed.worker_id in worker_ids]:
-            await _close_log(self._handed.pop(execution_id))
+            await _close_log(self._drop(execution_id))
 
     async def _forget_silent(self) -> None:
         """Another node may have ended them, or have them now: nobody tells this one."""
@@ -376,8 +388,8 @@ def _assignment(run: Run, call: PythonCall, progress: Any) -> Assignment:
     )  # fmt: skip
 
 
-async def _close_log(handed: _Handed) -> None:
-    if handed.log is not None:
+async def _close_log(handed: _Handed | None) -> None:
+    if handed is not None and handed.log is not None:
         await handed.log.close()
         handed.log = None
 

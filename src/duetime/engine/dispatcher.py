@@ -1,8 +1,8 @@
 """The dispatcher: holds what this node has claimed, and starts attempts in a fair order within the node's limits.
 
 Limits: attempts at once in all, for an endpoint, and for a tenant; and how often an endpoint is called. `ClaimQueue`
-says whose turn it is. Everything is bounded: the memory by `capacity`, of which each tenant has its share, and each
-endpoint of a tenant a part of that; what does not fit stays QUEUED in the store.
+says whose turn it is. Everything is bounded: the memory by `capacity` places of 4 kB, of which each tenant has its
+share, and each endpoint of a tenant a part of that; what does not fit stays QUEUED in the store.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ ANYWHERE: Target = ("", -1)  # stands for all targets: there is no room for any
 
 
 class Limits(msgspec.Struct, frozen=True):
-    capacity: int = 32_768  # claims in memory, running or about to
+    # Places for claims in memory, running or about to: one for each, and more for large ones (`domain.held_specs`).
+    capacity: int = 32_768
     concurrency: int = 512
     endpoint: int = 64
     tenant: int = 512
@@ -66,11 +67,13 @@ class Dispatcher:
     # What comes in
 
     def room(self) -> int:
+        """Places that are free; below 0 if the last ones were larger than what was free."""
         return 0 if self._closed else self._limits.capacity - self._queue.held
 
     async def admit(self, wanted: Mapping[Target, int], seconds: float) -> frozenset[Target]:
         """Returns the targets of which no run may be born claimed now: mostly none; all, if there is no room at all.
 
+        `wanted`: how many places for each.
         Waits a little for room to open, and longer while it is about to: claiming what was written as QUEUED costs more
         than waiting. Who waits in vain once does not wait again until something has ended there: a target that hangs
         costs the others one short pause, not one at each page. What is for a worker is never born claimed by a node.

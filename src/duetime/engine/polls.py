@@ -16,6 +16,7 @@ from itertools import islice
 import structlog
 
 from duetime.domain.commands import Claim, Release
+from duetime.domain.commands.runs import CLAIM_BYTES
 from duetime.domain.errors import DuetimeError, Overloaded, RateLimited
 from duetime.domain.execution import Run
 from duetime.domain.round_robin import RoundRobin
@@ -232,9 +233,7 @@ class Polls:
         for poll in polls:
             poll.is_claiming = True
         try:
-            answers = await self._store.apply(
-                [Claim(it.worker_id, now, it.free, (group.tenant,), only=group.endpoints) for it in polls]
-            )
+            answers = await self._store.apply([_claim(poll, group, now, CLAIM_BYTES // len(polls)) for poll in polls])
         finally:
             for poll in polls:
                 poll.is_claiming = False
@@ -267,6 +266,10 @@ class Polls:
     def _forget_if_empty(self, group: _Group) -> None:
         if not group.polls and not group.is_served and not group.is_queued:
             self._groups.pop((group.tenant, group.endpoints), None)
+
+
+def _claim(poll: _Poll, group: _Group, now: int, most_bytes: int) -> Claim:
+    return Claim(poll.worker_id, now, poll.free, (group.tenant,), only=group.endpoints, bytes=most_bytes)
 
 
 def _first(group: _Group) -> list[_Poll]:

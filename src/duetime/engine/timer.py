@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 import structlog
@@ -16,6 +17,7 @@ import structlog
 from duetime.domain.commands import Fire, Fired, PauseJob
 from duetime.domain.endpoints import endpoint_of
 from duetime.domain.errors import DuetimeError, StaleEpoch
+from duetime.domain.execution import Run
 from duetime.domain.fairness import FEW_DUE, crowding
 from duetime.domain.instants import SECOND
 from duetime.domain.plan import GRACE, DueTimer, FirePlan, Place, plan
@@ -46,11 +48,22 @@ MOST_WRITTEN_BESIDE = 2  # pages at once
 ROOM_WAIT_SECONDS = 0.25  # how long a page waits to be born claimed before it is written as QUEUED
 CLOCK_JUMP_SECONDS = 2.0
 
+_places = attrgetter("places")
+
 log = structlog.get_logger()
 
 
+def _places_by_target(targets: Sequence[Target], held: Sequence[DueTimer | Run]) -> Counter[Target]:
+    """How much memory these take, which run parallel to their targets: nearly always one place each."""
+    found = Counter(targets)
+    if max(map(_places, held), default=1) > 1:
+        for target, one in zip(targets, held, strict=True):
+            found[target] += one.places - 1
+    return found
+
+
 class _Writing(NamedTuple):
-    """A page that is being written, and how many runs of which target it will bring."""
+    """A page that is being written, and how many places the runs of each target will take."""
 
     task: asyncio.Task[None]
     born: Counter[Target]
@@ -231,7 +244,8 @@ class Timer(Service):
             targets = [(run.tenant, run.endpoint) for run in planned.runs]
         else:
             targets = [(timer.tenant, endpoint_of(timer.spec, timer.tenant)) for timer in timers]
-        wanted = sum((page.born for page in self._all_writing()), Counter(targets))
+        places = _places_by_target(targets, timers if planned is None else planned.born)
+        wanted = sum((page.born for page in self._all_writing()), places)
         refused = await self._dispatcher.admit(wanted, self._room_wait())
         if not refused:
             await self._fire_page(due, True, is_beside)
@@ -254,7 +268,7 @@ class Timer(Service):
     async def _fire_page(self, due: Due, claim: bool, is_beside: bool) -> None:
         now = self._clock.now()
         page = await self._plan(due, now)
-        if len(page.runs) > len(due.timers) and len(page.runs) > self._dispatcher.room():
+        if len(page.runs) > len(due.timers) and sum(map(_places, page.born)) > self._dispatcher.room():
             claim = False  # room was made for a run a timer; catching up asks for more
         crash_point("after_plan")
         if not self._ownership.is_held():
@@ -262,7 +276,9 @@ class Timer(Service):
             return
         epochs = self._ownership.epochs([move.job_id for move in page.moves])
         command = Fire(self._node, now, claim, tuple(page.moves), tuple(page.runs), tuple(page.skips), epochs)
-        born = Counter((run.tenant, run.endpoint) for run in page.runs) if claim else Counter[Target]()
+        born = Counter[Target]()
+        if claim:
+            born = _places_by_target([(run.tenant, run.endpoint) for run in page.runs], page.born)
         writing = self._writing_beside if is_beside else self._writing
         writing.append(_Writing(asyncio.create_task(self._write(page, command)), born))
         if is_beside:  # it does not wait for those of the first reading

@@ -35,6 +35,7 @@ _SECRET_PREFIX = "whsec_"
 _TRACE_ID = re.compile(r"[0-9a-f]{32}")
 _NO_TRACE = "0" * 32
 _encode_json = msgspec.json.Encoder().encode
+_decode_text = msgspec.json.Decoder(str).decode
 
 
 def signing_keys(secrets: Sequence[str]) -> tuple[bytes, ...]:
@@ -65,6 +66,11 @@ def encode_body(body: Any) -> tuple[bytes, str | None]:
     """The bytes to send and their content type, None for no body. Not JSON: ValueError or TypeError."""
     if body is None:
         return b"", None
+    if isinstance(body, msgspec.Raw):  # of a large job: JSON text already (`domain.held_specs`)
+        held = bytes(body)
+        if not held.startswith(b'"'):
+            return held, "application/json"
+        body = _decode_text(held)
     if isinstance(body, str):
         return body.encode(), "text/plain; charset=utf-8"
     return _encode_json(body), "application/json"

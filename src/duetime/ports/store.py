@@ -18,6 +18,7 @@ from duetime.domain.breaker import Circuit, CircuitChanges
 from duetime.domain.capacity import Load
 from duetime.domain.commands import Command
 from duetime.domain.execution import Run
+from duetime.domain.held_specs import StoredSpec
 from duetime.domain.history import Held
 from duetime.domain.identity import Role, Tier
 from duetime.domain.job import JobSpec, JobStatus
@@ -50,7 +51,7 @@ class JobRecord(msgspec.Struct, frozen=True, array_like=True):
     paused_by: str | None
     paused_at: int | None
     pause_reason: str | None
-    spec: JobSpec
+    spec: StoredSpec  # from `get_job` with a large body, or arguments, as text (`domain.held_specs.whole`)
 
 
 class ExecutionRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -273,7 +274,10 @@ class Store(Protocol):
         """The same, of one job; what waits for an earlier execution to end is left out."""
 
     async def list_lapsed_runs(self, node: int, limit: int) -> list[Run]:
-        """RUNNING executions whose node is void, or neither `node` nor alive. Unreadable jobs: FAILED, as in Claim."""
+        """RUNNING executions whose node is void, or is neither `node` nor alive. Large ones come a few at a time.
+
+        One whose job's definition can't be read is left out and FAILED, as in Claim.
+        """
 
     async def list_to_stop(self, node: int, limit: int) -> list[str]:
         """Executions that `node` runs and that were asked to stop."""
@@ -389,10 +393,7 @@ class Store(Protocol):
         """Of the chains that were pruned: what is left of one begins with the link after."""
 
     async def list_specs(self, after: str, limit: int) -> list[tuple[str, str, int, JobSpec]]:
-        """(job id, tenant, version, definition) of all jobs, in the order of their ids, from the one after `after` on.
-
-        What this version can't read is left out.
-        """
+        """(job id, tenant, version, definition) of all jobs after one, by their ids, but for what can't be read."""
 
     async def check(self) -> str | None:
         """None if a read and the last write went well; else what is wrong, in a sentence."""

@@ -12,13 +12,15 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 from litestar.types import ASGIApp
 
 from duetime.api.app import create_app
 from duetime.client.calls import Call
 from duetime.domain.errors import ComeBack, NotFound
+from duetime.domain.held_specs import plain
 from duetime.domain.identity import LOCAL
-from duetime.domain.work import Joined, Joining, Leaving, Polled, Polling, Reported, Reporting
+from duetime.domain.work import Assignment, Joined, Joining, Leaving, Polled, Polling, Reported, Reporting
 from duetime.functions.registry import Registry
 from duetime.functions.source import SourceAway, UnknownWorker
 from duetime.functions.worker import Worker
@@ -43,13 +45,21 @@ class EmbeddedSource:
         return await _told(self._desk().join(LOCAL.tenant, LOCAL.user_id, joining))
 
     async def poll(self, polling: Polling) -> Polled:
-        return await _told(self._desk().poll(LOCAL.tenant, polling))
+        polled = await _told(self._desk().poll(LOCAL.tenant, polling))
+        return Polled([_with_values(assignment) for assignment in polled.assignments])
 
     async def report(self, reporting: Reporting) -> Reported:
         return await _told(self._desk().report(LOCAL.tenant, reporting))
 
     async def leave(self, leaving: Leaving) -> None:
         await _told(self._desk().leave(LOCAL.tenant, leaving.worker_id))
+
+
+def _with_values(assignment: Assignment) -> Assignment:
+    """Large arguments are JSON text until they are needed."""
+    if not isinstance(assignment.args, msgspec.Raw) and not isinstance(assignment.kwargs, msgspec.Raw):
+        return assignment
+    return msgspec.structs.replace(assignment, args=plain(assignment.args), kwargs=plain(assignment.kwargs))
 
 
 async def _told(asked: Coroutine[Any, Any, T]) -> T:

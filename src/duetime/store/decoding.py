@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from functools import cache
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
 
 from duetime.domain.endpoints import SCRIPTS, endpoint_of_connection, endpoint_of_function, endpoint_of_url
 from duetime.domain.execution import Attempted, unreadable
+from duetime.domain.held_specs import LargeDefinition, hold
 from duetime.domain.job import HttpJob, JobSpec, JobType
 from duetime.domain.payloads import HttpRequest
 from duetime.domain.weights import weigh
@@ -35,6 +37,7 @@ class _Runnable(msgspec.Struct):
     priority: int = 5
 
 
+_spec = attrgetter("spec")
 _decode_target = msgspec.json.Decoder(_Runnable).decode
 
 
@@ -85,6 +88,27 @@ def decode_apart(row: Any, text: str | None) -> tuple[list[Any], list[Unreadable
         except msgspec.ValidationError as error:
             apart.append(Unreadable(msgspec.json.decode(raw), f"{NOT_READ}: {error}"))
     return found, apart
+
+
+def decode_held(row: Any, text: str | None) -> tuple[list[Any], list[Unreadable]]:
+    """The same of rows in which large definitions come as such: they are held as `domain.held_specs` says."""
+    found, apart = decode_apart(row, text)
+    if LargeDefinition not in set(map(type, map(_spec, found))):
+        return found, apart
+    held: list[Any] = []
+    for one in found:
+        if type(one.spec) is not LargeDefinition:
+            held.append(one)
+            continue
+        try:
+            spec, places = hold(one.spec)
+        except msgspec.ValidationError as error:
+            fields = [getattr(one, name) for name in one.__struct_fields__]
+            apart.append(Unreadable(fields, f"{NOT_READ}: {error}"))
+        else:
+            counted = {"places": places} if hasattr(one, "places") else {}  # a Run or DueTimer
+            held.append(msgspec.structs.replace(one, spec=spec, **counted))
+    return held, apart
 
 
 Rows = tuple[str | None, bool]  # as one JSON text, and whether there are more

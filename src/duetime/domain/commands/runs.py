@@ -11,6 +11,7 @@ from duetime.domain.instants import SECOND
 from duetime.domain.plan import PlannedRun, Skipped, TimerMove
 from duetime.domain.states import Trigger
 
+CLAIM_BYTES = 4 * 1024 * 1024  # of definitions
 MOST_ENDPOINTS = 1_000  # of a tenant, that a claim beside full ones looks at
 
 
@@ -59,8 +60,9 @@ class AddRun(Command, frozen=True):
 class Claim(Command, frozen=True):
     """Claim up to `limit` waiting executions of `tenants` for `node`. Answers a list of Run.
 
-    Each tenant gives the same number at most, so that one that has many waiting leaves the others theirs. Of a tenant
-    the highest priority comes first, and within a priority what has waited longest.
+    Each tenant gives the same number at most, so that one that has many waiting leaves the others theirs. The jobs'
+    definitions have up to `bytes` together; each tenant gives the same part of that at most, but one execution at
+    least. Of a tenant the highest priority comes first, and within a priority what has waited longest.
     `only` names what a worker can run, by endpoint; without, it is what every node can (`domain.endpoints`). An
     endpoint is a hash, which two tenants may share: a worker of another tenant claims nothing, and is refused.
     `full_endpoints` names (tenant, endpoint) that have no room and are left out. Of such a tenant, and with `only`, an
@@ -74,11 +76,17 @@ class Claim(Command, frozen=True):
     tenants: tuple[str, ...]
     full_endpoints: tuple[tuple[str, int], ...] = ()
     only: tuple[int, ...] = ()
+    bytes: int = CLAIM_BYTES
 
     @property
     def each(self) -> int:
         """How many a tenant gives at most."""
         return max(1, self.limit // max(1, len(self.tenants)))
+
+    @property
+    def bytes_each(self) -> int:
+        """How many bytes a tenant gives at most, if it is more than one execution."""
+        return self.bytes // max(1, len(self.tenants))
 
     def full_of(self, tenant: str) -> tuple[int, ...]:
         """The endpoints of a tenant that have no room."""

@@ -20,6 +20,9 @@ SELECT rtrim(json_build_array(j.id, j.tenant, j.owner, t.version, t.status, j.cr
        || ',' || j.spec || ']' AS row
 FROM jobs AS j JOIN timers AS t ON t.job = j.id
 """
+HELD_JOB_ROW = JOB_ROW.replace(
+    "j.spec", 'CASE WHEN j.size > 4608 THEN \'{"type":"large","spec":\' || j.spec || \'}\' ELSE j.spec END'
+)
 EXECUTION_ROW = """
 SELECT json_build_array(e.id, e.job, e.scheduled_at, e.trigger, coalesce(o.state, e.state), e.reason, e.priority,
                         coalesce(o.due_at, e.due_at, e.scheduled_at), coalesce(o.held, false),
@@ -42,7 +45,7 @@ Sql = tuple[str, dict[str, Any]]
 
 
 def get_job(where: str) -> str:
-    return f"{JOB_ROW} WHERE {where} AND j.tenant = :tenant::text"
+    return f"{HELD_JOB_ROW} WHERE {where} AND j.tenant = :tenant::text"
 
 
 def jobs_where(query: JobQuery) -> Sql:

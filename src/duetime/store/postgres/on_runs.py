@@ -16,7 +16,7 @@ from duetime.domain.errors import Conflict, NotFound
 from duetime.domain.execution import Attempted, Run
 from duetime.domain.ids import instant_of
 from duetime.domain.states import OPEN, State
-from duetime.store.decoding import decode_apart, given_up
+from duetime.store.decoding import decode_held, given_up
 from duetime.store.ended import uncounted
 from duetime.store.postgres.columns import columns
 from duetime.store.postgres.on_chains import Chains
@@ -47,7 +47,9 @@ class RunCommands:
         return runs
 
     async def _claim(self, command: c.Claim, block: str, limit: int, **values: Any) -> list[Run]:
-        row = await self._db.row(block, node=command.node, now=command.now, limit=limit, **values)
+        row = await self._db.row(
+            block, node=command.node, now=command.now, limit=limit, bytes=command.bytes_each, **values
+        )
         assert row is not None
         if not row["is_alive"]:
             raise void(command.node)
@@ -56,7 +58,7 @@ class RunCommands:
         for tenant, was, day, number in msgspec.json.decode(row["was"]):
             self._db.moved[tenant, was, day] -= number
             self._db.moved[tenant, State.RUNNING, day] += number
-        runs, apart = decode_apart(Run, row["runs"])
+        runs, apart = decode_held(Run, row["runs"])
         if apart:
             await self.finish(c.Finish(command.node, command.now, tuple(given_up(row, command.now) for row in apart)))
         return runs

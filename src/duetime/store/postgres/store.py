@@ -40,7 +40,7 @@ from duetime.ports.store import (
 )
 from duetime.postgres import TROUBLE
 from duetime.store import StoreUnusable
-from duetime.store.decoding import bounded, decode, decode_apart, decode_page, given_up, read_specs
+from duetime.store.decoding import bounded, decode, decode_held, decode_page, given_up, read_specs
 from duetime.store.postgres import faults, filters
 from duetime.store.postgres.blocks import Statement, load_blocks, statement
 from duetime.store.postgres.connections import PLANS, Address, Connections, Connector
@@ -108,13 +108,13 @@ class PostgresStore:
         }  # fmt: skip
         block = "list_due_timers_beside" if without else "list_due_timers"
         (row,) = await self._fetch(self._engine_reads, self._sql[block], values)
-        timers, apart = decode_apart(DueTimer, row["rows"])
+        timers, apart = decode_held(DueTimer, row["rows"])
         if row["is_cut"] and len(timers) < limit // 4:  # a few shards hold most of what is due
             (row,) = await self._fetch(self._engine_reads, self._sql[block], values | {"each": each + limit})
-            timers, apart = decode_apart(DueTimer, row["rows"])
+            timers, apart = decode_held(DueTimer, row["rows"])
         if row["is_cut"] and without and not timers and not apart:  # it lies beyond the steps: all are taken, this once
             (row,) = await self._fetch(self._engine_reads, self._sql[block], values | {"each": 2**62})
-            timers, apart = decode_apart(DueTimer, row["rows"])
+            timers, apart = decode_held(DueTimer, row["rows"])
         if apart:
             now = _wall_clock()
             await self.apply([PauseJob(now, row.fields[1], row.fields[0], "duetime", row.error) for row in apart])
@@ -140,9 +140,9 @@ class PostgresStore:
         return None if found is None else int(found)
 
     async def list_lapsed_runs(self, node: int, limit: int) -> list[Run]:
-        values = {"node": node, "limit": limit}
+        values = {"node": node, "limit": limit, "bytes": PAGE_BYTES}
         text = await self._text(self._engine_reads, self._sql["list_lapsed_runs"], values)
-        runs, apart = decode_apart(Run, text)
+        runs, apart = decode_held(Run, text)
         if apart:
             now = _wall_clock()
             await self.apply([Finish(node, now, tuple(given_up(row, now) for row in apart))])
@@ -167,7 +167,7 @@ class PostgresStore:
 
     async def list_runs_of(self, node: int, execution_ids: Sequence[str], tenant: str | None = None) -> list[Run]:
         values = {"worker": node, "ids": [id for id in execution_ids if is_id(id)], "tenant": tenant}
-        return decode_apart(Run, await self._text(self._engine_reads, self._sql["list_runs_of"], values))[0]
+        return decode_held(Run, await self._text(self._engine_reads, self._sql["list_runs_of"], values))[0]
 
     async def list_claims(self, worker_id: int, tenant: str, limit: int) -> list[tuple[str, int, int, bool]]:
         values = {"worker": worker_id, "tenant": tenant, "limit": limit}
@@ -222,7 +222,7 @@ class PostgresStore:
 
     async def _ask_job(self, where: str, values: dict[str, Any]) -> JobRecord | None:
         text = await self._text(self._people_reads, statement(filters.get_job(where)), values)
-        found, apart = decode_apart(JobRecord, text)
+        found, apart = decode_held(JobRecord, text)
         if apart:
             job_id, error = apart[0].fields[0], apart[0].error
             raise Conflict(f"job {job_id} can't be shown or changed, {error}; install the version that wrote it")

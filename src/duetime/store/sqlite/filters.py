@@ -20,6 +20,7 @@ SELECT rtrim(json_array(uuid_text(j.id), j.tenant, j.owner, t.version, t.status,
                         j.paused_by, j.paused_at, j.pause_reason), ']') || ',' || j.spec || ']' AS row
 FROM timers AS t CROSS JOIN jobs AS j ON j.id = t.job
 """)
+HELD_JOB_ROW = JOB_ROW.replace("j.spec", 'iif(j.size > 4608, \'{"type":"large","spec":\' || j.spec || \'}\', j.spec)')
 EXECUTION_ROW = expand("""
 SELECT rtrim(json_array(uuid_text(e.id), uuid_text(e.job), e.scheduled_at, e.trigger, e.state, e.reason, e.priority,
                         e.due_at), ']')

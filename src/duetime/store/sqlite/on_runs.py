@@ -13,7 +13,7 @@ from duetime.domain.commands.runs import MOST_ENDPOINTS
 from duetime.domain.errors import Conflict, NotFound
 from duetime.domain.execution import Attempted, Run
 from duetime.domain.states import OPEN, State
-from duetime.store.decoding import decode_apart, given_up
+from duetime.store.decoding import decode_held, given_up
 from duetime.store.ended import uncounted
 from duetime.store.sqlite.on_chains import Chains
 from duetime.store.sqlite.statements import Statements, page
@@ -34,7 +34,7 @@ class RunCommands:
         return runs
 
     def _claim_of(self, command: c.Claim, tenant: str, limit: int) -> list[Run]:
-        values: dict[str, Any] = {"tenant": tenant, "now": command.now, "limit": limit}
+        values: dict[str, Any] = {"tenant": tenant, "now": command.now, "limit": limit, "bytes": command.bytes_each}
         if command.only:
             self._db.check_worker(command.node, tenant)
             row = self._db.row("list_claimable_only", **values, only=page(command.only))
@@ -49,7 +49,7 @@ class RunCommands:
         self._db.run("claim", ids=ids, node=command.node)
         self._db.count_change(before, self._db.states(ids))
         claimed = self._db.row("list_claimed", ids=ids)
-        runs, apart = decode_apart(Run, claimed[0] if claimed else None)
+        runs, apart = decode_held(Run, claimed[0] if claimed else None)
         if apart:
             self.finish(c.Finish(command.node, command.now, tuple(given_up(row, command.now) for row in apart)))
         return runs
@@ -105,7 +105,8 @@ class RunCommands:
     def release(self, command: c.Release) -> None:
         ids = page([run.execution_id for run in command.runs])
         before = self._db.states(ids)
-        self._db.run("release_runs", runs=page(command.runs), now=command.now)
+        claims = page([(run.execution_id, run.attempt, run.token) for run in command.runs])
+        self._db.run("release_runs", runs=claims, now=command.now)
         self._db.count_change(before, self._db.states(ids))
 
     def save_progress(self, command: c.SaveProgress) -> bool:

@@ -39,7 +39,7 @@ from duetime.ports.store import (
     SubscriptionRecord,
     WorkerRecord,
 )
-from duetime.store.decoding import decode, decode_apart, decode_page, given_up, read_specs
+from duetime.store.decoding import decode, decode_held, decode_page, given_up, read_specs
 from duetime.store.sqlite import filters
 from duetime.store.sqlite.blocks import load_blocks
 from duetime.store.sqlite.checkpointer import Checkpointer
@@ -115,7 +115,7 @@ class SqliteStore:
         text = await self._engine_reads.text(self._sql[block], values)
         if text is None and without:  # it may lie beyond the steps; then all of them are taken, this once
             text = await self._engine_reads.text(self._sql[block], values | {"steps": -1})
-        timers, apart = decode_apart(DueTimer, text)
+        timers, apart = decode_held(DueTimer, text)
         if apart:
             now = _wall_clock()
             await self.apply([PauseJob(now, row.fields[1], row.fields[0], "duetime", row.error) for row in apart])
@@ -141,9 +141,9 @@ class SqliteStore:
         return _only(await self._read(self._engine_reads, self._sql[block], int | None, values))
 
     async def list_lapsed_runs(self, node: int, limit: int) -> list[Run]:
-        values = {"node": node, "limit": limit}
+        values = {"node": node, "limit": limit, "bytes": PAGE_BYTES}
         text = await self._engine_reads.text(self._sql["list_lapsed_runs"], values)
-        runs, apart = decode_apart(Run, text)
+        runs, apart = decode_held(Run, text)
         if apart:
             now = _wall_clock()
             await self.apply([Finish(node, now, tuple(given_up(row, now) for row in apart))])
@@ -166,7 +166,7 @@ class SqliteStore:
 
     async def list_runs_of(self, node: int, execution_ids: Sequence[str], tenant: str | None = None) -> list[Run]:
         values = {"worker": node, "ids": page(list(execution_ids)), "tenant": tenant}
-        return decode_apart(Run, await self._engine_reads.text(self._sql["list_runs_of"], values))[0]
+        return decode_held(Run, await self._engine_reads.text(self._sql["list_runs_of"], values))[0]
 
     async def list_claims(self, worker_id: int, tenant: str, limit: int) -> list[tuple[str, int, int, bool]]:
         values = {"worker": worker_id, "tenant": tenant, "limit": limit}
@@ -219,15 +219,15 @@ class SqliteStore:
         return _only(await self._read(self._engine_reads, self._sql["newest_at"], int | None, {}))
 
     async def get_job(self, tenant: str, job_id: str) -> JobRecord | None:
-        sql = f"{filters.JOB_ROW} WHERE j.id = unhex(:job, '-') AND j.tenant = :tenant"
+        sql = f"{filters.HELD_JOB_ROW} WHERE j.id = unhex(:job, '-') AND j.tenant = :tenant"
         return await self._ask_job(sql, {"job": job_id, "tenant": tenant})
 
     async def get_job_by_key(self, tenant: str, key: str) -> JobRecord | None:
-        sql = f"{filters.JOB_ROW} WHERE j.tenant = :tenant AND j.key = :key"
+        sql = f"{filters.HELD_JOB_ROW} WHERE j.tenant = :tenant AND j.key = :key"
         return await self._ask_job(sql, {"key": key, "tenant": tenant})
 
     async def _ask_job(self, sql: str, values: dict[str, Any]) -> JobRecord | None:
-        found, apart = decode_apart(JobRecord, await self._people_reads.text(sql, values))
+        found, apart = decode_held(JobRecord, await self._people_reads.text(sql, values))
         if apart:
             job_id, error = apart[0].fields[0], apart[0].error
             raise Conflict(f"job {job_id} can't be shown or changed, {error}; install the version that wrote it")

@@ -1,6 +1,7 @@
 -- Each block of people's reads selects one column, `row`: a JSON array in the order of the struct's fields. The reader
 -- wraps it so that all rows come back as one text: one value to receive, one decode into typed structs.
--- A job's spec is JSON already and is spliced in as it is.
+-- A job's spec is JSON already and is spliced in as it is. What the engine holds comes in another form if it is large
+-- (4,096 bytes, and 512 that are always counted): the reader leaves it undecoded then (`domain/held_specs.py`).
 
 -- name: list_due_timers
 -- A few of each shard, in order, are enough for a page of all. What lies beyond the last of a shard that may have more
@@ -27,7 +28,8 @@ page AS MATERIALIZED (
 told AS (
     SELECT p.due_at, p.tenant, p.job,
            rtrim(json_build_array(p.job, p.tenant, p.due_at, p.version, p.fired, p.recurs, j.created_at)::text, ']')
-           || ',' || j.spec || ']' AS row,
+           || ',' || CASE WHEN j.size > 4608 THEN '{"type":"large","spec":' || j.spec || '}' ELSE j.spec END
+           || ']' AS row,
            -- A page is bounded in bytes too: as many rows as hold :bytes together, but one at least.
            sum(octet_length(j.spec)) OVER (ORDER BY p.due_at, p.tenant, p.job ROWS UNBOUNDED PRECEDING) AS bytes,
            row_number() OVER (ORDER BY p.due_at, p.tenant, p.job) AS place
@@ -72,7 +74,8 @@ page AS MATERIALIZED (
 told AS (
     SELECT p.due_at, p.tenant, p.job,
            rtrim(json_build_array(p.job, p.tenant, p.due_at, p.version, p.fired, p.recurs, j.created_at)::text, ']')
-           || ',' || j.spec || ']' AS row,
+           || ',' || CASE WHEN j.size > 4608 THEN '{"type":"large","spec":' || j.spec || '}' ELSE j.spec END
+           || ']' AS row,
            sum(octet_length(j.spec)) OVER (ORDER BY p.due_at, p.tenant, p.job ROWS UNBOUNDED PRECEDING) AS bytes,
            row_number() OVER (ORDER BY p.due_at, p.tenant, p.job) AS place
     FROM page AS p JOIN jobs AS j ON j.id = p.job
@@ -136,7 +139,8 @@ FROM workers WHERE node = :worker::integer;
 
 -- name: list_runs_of
 SELECT rtrim(json_build_array(r.execution, r.job, r.tenant, r.scheduled_at, r.trigger, r.priority, r.endpoint, r.attempt,
-                              r.token, r.cancel_requested)::text, ']') || ',' || j.spec || ']' AS row
+                              r.token, r.cancel_requested)::text, ']') || ','
+       || CASE WHEN j.size > 4608 THEN '{"type":"large","spec":' || j.spec || '}' ELSE j.spec END || ']' AS row
 FROM open_runs AS r JOIN jobs AS j ON j.id = r.job
 WHERE r.state = 'RUNNING' AND r.node = :worker::integer AND r.execution = ANY (:ids::uuid[])
   AND (:tenant::text IS NULL OR r.tenant = :tenant::text);
@@ -155,20 +159,30 @@ FROM unnest(:ids::uuid[], :ats::bigint[]) AS i (id, at)
 JOIN progress AS p ON p.scheduled_at = i.at AND p.execution = i.id;
 
 -- name: list_lapsed_runs
--- The few nodes that run anything, one probe each; then what the void ones run.
+-- The few nodes that run anything, one probe each; then what the void ones run: as many as hold :bytes together, but
+-- one at least. What is left is read next.
 WITH RECURSIVE busy (node) AS (
     SELECT min(node) FROM open_runs WHERE state = 'RUNNING'
     UNION ALL
     SELECT (SELECT min(o.node) FROM open_runs AS o WHERE o.state = 'RUNNING' AND o.node > b.node)
     FROM busy AS b WHERE b.node IS NOT NULL
+),
+near AS MATERIALIZED (
+    SELECT r.*
+    FROM busy AS b
+    CROSS JOIN LATERAL (SELECT * FROM open_runs AS o WHERE o.state = 'RUNNING' AND o.node = b.node LIMIT :limit::bigint) AS r
+    WHERE b.node <> :node::integer AND NOT EXISTS (SELECT 1 FROM nodes AS n WHERE n.id = b.node AND n.ended_at IS NULL)
+    LIMIT :limit::bigint
+),
+page AS MATERIALIZED (
+    SELECT n.*, j.size, sum(j.size) OVER (ORDER BY n.execution ROWS UNBOUNDED PRECEDING) AS bytes
+    FROM near AS n JOIN jobs AS j ON j.id = n.job
 )
 SELECT rtrim(json_build_array(r.execution, r.job, r.tenant, r.scheduled_at, r.trigger, r.priority, r.endpoint, r.attempt,
-                              r.token, r.cancel_requested)::text, ']') || ',' || j.spec || ']' AS row
-FROM busy AS b
-CROSS JOIN LATERAL (SELECT * FROM open_runs AS o WHERE o.state = 'RUNNING' AND o.node = b.node LIMIT :limit::bigint) AS r
-JOIN jobs AS j ON j.id = r.job
-WHERE b.node <> :node::integer AND NOT EXISTS (SELECT 1 FROM nodes AS n WHERE n.id = b.node AND n.ended_at IS NULL)
-LIMIT :limit::bigint;
+                              r.token, r.cancel_requested)::text, ']') || ','
+       || CASE WHEN j.size > 4608 THEN '{"type":"large","spec":' || j.spec || '}' ELSE j.spec END || ']' AS row
+FROM page AS r JOIN jobs AS j ON j.id = r.job
+WHERE r.bytes <= :bytes::bigint OR r.bytes = r.size;
 
 -- name: list_history
 SELECT json_build_array(tenant, sum(value)::bigint,

@@ -156,7 +156,7 @@ SELECT job, id, :now::bigint, endpoint, due_at, extra, 0, 0, priority, 'QUEUED',
 FROM page;
 
 -- name: claim
--- Of each tenant up to :each. A probe for each priority: the index then hands out what is due in order, and never walks
+-- Of each tenant up to :each, and as many as hold :bytes together, but one at least. A probe for each priority: the index then hands out what is due in order, and never walks
 -- over what is not.
 WITH alive AS MATERIALIZED (SELECT id FROM nodes WHERE id = :node::integer AND ended_at IS NULL FOR SHARE),
 picked AS MATERIALIZED (
@@ -165,22 +165,30 @@ picked AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT v.* FROM generate_series(9, 0, -1) AS p (priority)
         CROSS JOIN LATERAL (
-            SELECT o.job, o.execution, o.state, o.due_at FROM open_runs AS o
+            SELECT o.job, o.execution, o.state, o.due_at, o.tenant, o.priority FROM open_runs AS o
             WHERE o.tenant = t.tenant AND o.priority = p.priority::smallint AND o.due_at <= :now::bigint
               AND o.state <> 'RUNNING' AND NOT o.held AND o.endpoint >= 0
             ORDER BY o.due_at LIMIT :each::bigint FOR UPDATE SKIP LOCKED) AS v
         LIMIT :each::bigint) AS w
     LIMIT :limit::bigint
 ),
+fit AS MATERIALIZED (
+    SELECT s.* FROM (
+        SELECT p.*, j.size, sum(j.size) OVER (PARTITION BY p.tenant ORDER BY p.priority DESC, p.due_at, p.execution
+                                              ROWS UNBOUNDED PRECEDING) AS bytes
+        FROM picked AS p JOIN jobs AS j ON j.id = p.job) AS s
+    WHERE s.bytes <= :bytes::bigint OR s.bytes = s.size
+),
 claimed AS (
     UPDATE open_runs AS o SET state = 'RUNNING', attempt = o.attempt + 1, token = o.token + 1, node = :node::integer
-    FROM picked AS p WHERE o.job = p.job AND o.execution = p.execution
+    FROM fit AS p WHERE o.job = p.job AND o.execution = p.execution
     RETURNING o.*, p.state AS was
 )
 SELECT EXISTS (SELECT 1 FROM alive) AS is_alive, (
     SELECT '[' || string_agg(
         rtrim(json_build_array(c.execution, c.job, c.tenant, c.scheduled_at, c.trigger, c.priority, c.endpoint, c.attempt,
-                               c.token, c.cancel_requested)::text, ']') || ',' || j.spec || ']',
+                               c.token, c.cancel_requested)::text, ']') || ','
+        || CASE WHEN j.size > 4608 THEN '{"type":"large","spec":' || j.spec || '}' ELSE j.spec END || ']',
         ',' ORDER BY c.priority DESC, c.due_at, c.execution) || ']'
     FROM claimed AS c JOIN jobs AS j ON j.id = c.job) AS runs, (
     SELECT json_agg(json_build_array(tenant, was, day, count))::text FROM (
@@ -201,21 +209,29 @@ picked AS MATERIALIZED (
           FROM alive CROSS JOIN generate_series(9, 0, -1) AS p (priority) CROSS JOIN unnest(:only::bigint[]) AS n (endpoint)
           ORDER BY p.priority DESC) AS q
     CROSS JOIN LATERAL (
-        SELECT o.job, o.execution, o.state, o.due_at FROM open_runs AS o
+        SELECT o.job, o.execution, o.state, o.due_at, o.tenant, o.priority FROM open_runs AS o
         WHERE o.tenant = :tenant::text AND o.priority = q.priority::smallint AND o.endpoint = q.endpoint
           AND o.due_at <= :now::bigint AND o.state <> 'RUNNING' AND NOT o.held
         ORDER BY o.due_at LIMIT :limit::bigint FOR UPDATE SKIP LOCKED) AS w
     LIMIT :limit::bigint
 ),
+fit AS MATERIALIZED (
+    SELECT s.* FROM (
+        SELECT p.*, j.size, sum(j.size) OVER (PARTITION BY p.tenant ORDER BY p.priority DESC, p.due_at, p.execution
+                                              ROWS UNBOUNDED PRECEDING) AS bytes
+        FROM picked AS p JOIN jobs AS j ON j.id = p.job) AS s
+    WHERE s.bytes <= :bytes::bigint OR s.bytes = s.size
+),
 claimed AS (
     UPDATE open_runs AS o SET state = 'RUNNING', attempt = o.attempt + 1, token = o.token + 1, node = :node::integer
-    FROM picked AS p WHERE o.job = p.job AND o.execution = p.execution
+    FROM fit AS p WHERE o.job = p.job AND o.execution = p.execution
     RETURNING o.*, p.state AS was
 )
 SELECT EXISTS (SELECT 1 FROM alive) AS is_alive, (
     SELECT '[' || string_agg(
         rtrim(json_build_array(c.execution, c.job, c.tenant, c.scheduled_at, c.trigger, c.priority, c.endpoint, c.attempt,
-                               c.token, c.cancel_requested)::text, ']') || ',' || j.spec || ']',
+                               c.token, c.cancel_requested)::text, ']') || ','
+        || CASE WHEN j.size > 4608 THEN '{"type":"large","spec":' || j.spec || '}' ELSE j.spec END || ']',
         ',' ORDER BY c.priority DESC, c.due_at, c.execution) || ']'
     FROM claimed AS c JOIN jobs AS j ON j.id = c.job) AS runs, (
     SELECT json_agg(json_build_array(tenant, was, day, count))::text FROM (
@@ -250,21 +266,29 @@ picked AS MATERIALIZED (
     SELECT w.*
     FROM (SELECT f.* FROM free AS f, alive WHERE f.first_at <= :now::bigint ORDER BY f.priority DESC, f.first_at) AS f
     CROSS JOIN LATERAL (
-        SELECT o.job, o.execution, o.state, o.due_at FROM open_runs AS o
+        SELECT o.job, o.execution, o.state, o.due_at, o.tenant, o.priority FROM open_runs AS o
         WHERE o.tenant = :tenant::text AND o.priority = f.priority AND o.endpoint = f.endpoint
           AND o.due_at <= :now::bigint AND o.state <> 'RUNNING' AND NOT o.held
         ORDER BY o.due_at LIMIT :limit::bigint FOR UPDATE SKIP LOCKED) AS w
     LIMIT :limit::bigint
 ),
+fit AS MATERIALIZED (
+    SELECT s.* FROM (
+        SELECT p.*, j.size, sum(j.size) OVER (PARTITION BY p.tenant ORDER BY p.priority DESC, p.due_at, p.execution
+                                              ROWS UNBOUNDED PRECEDING) AS bytes
+        FROM picked AS p JOIN jobs AS j ON j.id = p.job) AS s
+    WHERE s.bytes <= :bytes::bigint OR s.bytes = s.size
+),
 claimed AS (
     UPDATE open_runs AS o SET state = 'RUNNING', attempt = o.attempt + 1, token = o.token + 1, node = :node::integer
-    FROM picked AS p WHERE o.job = p.job AND o.execution = p.execution
+    FROM fit AS p WHERE o.job = p.job AND o.execution = p.execution
     RETURNING o.*, p.state AS was
 )
 SELECT EXISTS (SELECT 1 FROM alive) AS is_alive, (
     SELECT '[' || string_agg(
         rtrim(json_build_array(c.execution, c.job, c.tenant, c.scheduled_at, c.trigger, c.priority, c.endpoint, c.attempt,
-                               c.token, c.cancel_requested)::text, ']') || ',' || j.spec || ']',
+                               c.token, c.cancel_requested)::text, ']') || ','
+        || CASE WHEN j.size > 4608 THEN '{"type":"large","spec":' || j.spec || '}' ELSE j.spec END || ']',
         ',' ORDER BY c.priority DESC, c.due_at, c.execution) || ']'
     FROM claimed AS c JOIN jobs AS j ON j.id = c.job) AS runs, (
     SELECT json_agg(json_build_array(tenant, was, day, count))::text FROM (

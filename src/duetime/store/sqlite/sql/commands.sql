@@ -232,13 +232,17 @@ FROM json_each(:runs) AS r;
 
 -- name: list_claimable
 -- Of one tenant. A probe for each priority: the index then hands out what is due in order, and never walks over what is not.
+-- As many as hold :bytes together, but one at least.
 SELECT '[' || group_concat('"' || uuid_text(id) || '"') || ']' FROM (
-    SELECT e.id
+  SELECT id, size, sum(size) OVER (ROWS UNBOUNDED PRECEDING) AS bytes FROM (
+    SELECT e.id, j.size
     FROM (SELECT value AS priority FROM json_each('[9,8,7,6,5,4,3,2,1,0]')) AS p
     CROSS JOIN executions AS e INDEXED BY executions_waiting
     ON e.tenant = :tenant AND e.priority = p.priority AND e.due_at <= :now
+    CROSS JOIN jobs AS j ON j.id = e.job
     WHERE e.state IN ('QUEUED', 'RETRYING') AND e.held = 0 AND e.endpoint >= 0
-    LIMIT :limit);
+    LIMIT :limit))
+WHERE bytes <= :bytes OR bytes = size;
 
 -- name: is_worker_of_another
 SELECT 1 FROM workers WHERE node = :node AND tenant <> :tenant;
@@ -246,12 +250,15 @@ SELECT 1 FROM workers WHERE node = :node AND tenant <> :tenant;
 -- name: list_claimable_only
 -- What needs one of these endpoints: a probe for each and each priority.
 SELECT '[' || group_concat('"' || uuid_text(id) || '"') || ']' FROM (
-    SELECT e.id
+  SELECT id, size, sum(size) OVER (ROWS UNBOUNDED PRECEDING) AS bytes FROM (
+    SELECT e.id, j.size
     FROM json_each('[9,8,7,6,5,4,3,2,1,0]') AS p CROSS JOIN json_each(:only) AS o
     CROSS JOIN executions AS e INDEXED BY executions_waiting_at
     ON e.tenant = :tenant AND e.priority = p.value AND e.endpoint = o.value AND e.due_at <= :now
+    CROSS JOIN jobs AS j ON j.id = e.job
     WHERE e.state IN ('QUEUED', 'RETRYING') AND e.held = 0
-    LIMIT :limit);
+    LIMIT :limit))
+WHERE bytes <= :bytes OR bytes = size;
 
 -- name: list_claimable_beside
 -- The same, but for endpoints that are full: what waits for those may be most of what there is, and is not walked over.
@@ -278,12 +285,15 @@ free AS MATERIALIZED (
     WHERE q.endpoint IS NOT NULL AND q.endpoint NOT IN (SELECT value FROM json_each(:full))
 )
 SELECT '[' || group_concat('"' || uuid_text(id) || '"') || ']' FROM (
-    SELECT e.id
+  SELECT id, size, sum(size) OVER (ROWS UNBOUNDED PRECEDING) AS bytes FROM (
+    SELECT e.id, j.size
     FROM (SELECT * FROM free WHERE first_at <= :now ORDER BY priority DESC, first_at LIMIT -1) AS f
     CROSS JOIN executions AS e INDEXED BY executions_waiting_at
     ON e.tenant = :tenant AND e.priority = f.priority AND e.endpoint = f.endpoint AND e.due_at <= :now
+    CROSS JOIN jobs AS j ON j.id = e.job
     WHERE e.state IN ('QUEUED', 'RETRYING') AND e.held = 0
-    LIMIT :limit);
+    LIMIT :limit))
+WHERE bytes <= :bytes OR bytes = size;
 
 -- name: claim
 UPDATE executions
@@ -294,7 +304,8 @@ WHERE id IN (SELECT unhex(value, '-') FROM json_each(:ids));
 SELECT '[' || group_concat(
     rtrim(json_array(uuid_text(e.id), uuid_text(e.job), e.tenant, e.scheduled_at, e.trigger, e.priority, e.endpoint, e.attempt,
                      e.token), ']')
-    || ',' || iif(e.cancel_requested, 'true', 'false') || ',' || j.spec || ']') || ']'
+    || ',' || iif(e.cancel_requested, 'true', 'false') || ','
+    || iif(j.size > 4608, '{"type":"large","spec":' || j.spec || '}', j.spec) || ']') || ']'
 FROM json_each(:ids) AS i
 CROSS JOIN executions AS e ON e.id = unhex(i.value, '-')
 CROSS JOIN jobs AS j ON j.id = e.job;
@@ -379,7 +390,7 @@ WHERE id IN (
 -- name: release_runs
 UPDATE executions SET state = 'QUEUED', attempt = executions.attempt - 1, due_at = :now, node = NULL
 FROM (
-    SELECT unhex(value ->> 0, '-') AS id, value ->> 7 AS attempt, value ->> 8 AS token FROM jsonb_each(:runs)
+    SELECT unhex(value ->> 0, '-') AS id, value ->> 1 AS attempt, value ->> 2 AS token FROM jsonb_each(:runs)
 ) AS r
 WHERE executions.id = r.id AND executions.state = 'RUNNING'
   AND executions.attempt = r.attempt AND executions.token = r.token;

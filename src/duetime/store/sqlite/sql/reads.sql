@@ -1,10 +1,13 @@
 -- Each block selects one column, `row`: a JSON array in the order of the struct's fields. The reader wraps a block so
 -- that all rows come back as one JSON text: one call into SQLite, one decode into typed structs.
 -- A job's spec is JSON already and is spliced in as it is: parsing it to print it again would cost more than the rest.
+-- What the engine holds comes in another form if it is large (4,096 bytes, and 512 that are always counted): the reader
+-- leaves it undecoded then (`domain/held_specs.py`).
 
 -- name: list_due_timers
 SELECT rtrim(json_array(uuid_text(t.job), t.tenant, t.due_at, t.version, t.fired), ']')
-       || ',' || iif(t.recurs, 'true', 'false') || ',' || j.created_at || ',' || j.spec || ']' AS row
+       || ',' || iif(t.recurs, 'true', 'false') || ',' || j.created_at || ','
+       || iif(j.size > 4608, '{"type":"large","spec":' || j.spec || '}', j.spec) || ']' AS row
 FROM timers AS t INDEXED BY timers_due CROSS JOIN jobs AS j ON j.id = t.job
 WHERE t.due_at IS NOT NULL AND t.due_at <= :until
   AND (t.due_at, t.tenant, t.job) > (:after_due_at, :after_tenant, unhex(:after_job, '-'))
@@ -60,7 +63,8 @@ page AS MATERIALIZED (
 told AS (
     SELECT t.due_at, t.tenant, t.job,
            rtrim(json_array(uuid_text(t.job), t.tenant, t.due_at, t.version, t.fired), ']')
-           || ',' || iif(t.recurs, 'true', 'false') || ',' || j.created_at || ',' || j.spec || ']' AS row,
+           || ',' || iif(t.recurs, 'true', 'false') || ',' || j.created_at || ','
+       || iif(j.size > 4608, '{"type":"large","spec":' || j.spec || '}', j.spec) || ']' AS row,
            sum(octet_length(j.spec)) OVER (ORDER BY t.due_at, t.tenant, t.job ROWS UNBOUNDED PRECEDING) AS bytes,
            row_number() OVER (ORDER BY t.due_at, t.tenant, t.job) AS place
     FROM page AS t CROSS JOIN jobs AS j ON j.id = t.job
@@ -122,7 +126,8 @@ FROM workers WHERE node = :worker;
 -- name: list_runs_of
 SELECT rtrim(json_array(uuid_text(e.id), uuid_text(e.job), e.tenant, e.scheduled_at, e.trigger, e.priority, e.endpoint, e.attempt,
                         e.token), ']')
-       || ',' || iif(e.cancel_requested, 'true', 'false') || ',' || j.spec || ']' AS row
+       || ',' || iif(e.cancel_requested, 'true', 'false') || ','
+       || iif(j.size > 4608, '{"type":"large","spec":' || j.spec || '}', j.spec) || ']' AS row
 FROM json_each(:ids) AS i
 CROSS JOIN executions AS e ON e.id = unhex(i.value, '-')
 CROSS JOIN jobs AS j ON j.id = e.job
@@ -147,13 +152,24 @@ SELECT json_array(uuid_text(p.execution), p.value) AS row
 FROM json_each(:ids) AS i CROSS JOIN progress AS p ON p.execution = unhex(i.value, '-');
 
 -- name: list_lapsed_runs
+-- As many as hold :bytes together, but one at least: what is left is read next.
+WITH near AS MATERIALIZED (
+    SELECT e.id, e.job, e.tenant, e.scheduled_at, e.trigger, e.priority, e.endpoint, e.attempt, e.token, e.cancel_requested
+    FROM executions AS e INDEXED BY executions_open
+    WHERE e.state IN ('QUEUED', 'RUNNING', 'RETRYING') AND e.state = 'RUNNING' AND e.node <> :node
+      AND NOT EXISTS (SELECT 1 FROM nodes AS n WHERE n.id = e.node AND n.ended_at IS NULL)
+    LIMIT :limit
+),
+page AS MATERIALIZED (
+    SELECT n.*, sum(j.size) OVER (ORDER BY n.id ROWS UNBOUNDED PRECEDING) AS bytes, j.size
+    FROM near AS n CROSS JOIN jobs AS j ON j.id = n.job
+)
 SELECT rtrim(json_array(uuid_text(e.id), uuid_text(e.job), e.tenant, e.scheduled_at, e.trigger, e.priority, e.endpoint, e.attempt,
                         e.token), ']')
-       || ',' || iif(e.cancel_requested, 'true', 'false') || ',' || j.spec || ']' AS row
-FROM executions AS e INDEXED BY executions_open CROSS JOIN jobs AS j ON j.id = e.job
-WHERE e.state IN ('QUEUED', 'RUNNING', 'RETRYING') AND e.state = 'RUNNING' AND e.node <> :node
-  AND NOT EXISTS (SELECT 1 FROM nodes AS n WHERE n.id = e.node AND n.ended_at IS NULL)
-LIMIT :limit;
+       || ',' || iif(e.cancel_requested, 'true', 'false') || ','
+       || iif(j.size > 4608, '{"type":"large","spec":' || j.spec || '}', j.spec) || ']' AS row
+FROM page AS e CROSS JOIN jobs AS j ON j.id = e.job
+WHERE e.bytes <= :bytes OR e.bytes = e.size;
 
 -- name: list_history
 SELECT json_array(tenant, sum(value),

@@ -1,0 +1,59 @@
+"""What the audit keeps of a job's definition: of a change the fields that changed, and of a long value its hash.
+
+An entry is kept for a year, and a change may be a few bytes to a megabyte. So an entry has a bound, whatever the job's
+size is: a value of more than 1 kB is told by its length and its SHA-256, by which a copy of it can be recognized.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from duetime.domain.job import Definition, JobSpec
+
+LONGEST_VALUE = 1024  # bytes of its JSON
+LONGEST_ENTRY = 4 * 1024  # of all values together; in a longer one, values of more than LONGEST_OF_MANY are hashed
+LONGEST_OF_MANY = 100
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+def changed_fields(before: JobSpec, after: JobSpec) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The fields that differ, as they were and as they are; of the payload its own. Of another type of job, all."""
+    if type(before) is not type(after):
+        return kept(_fields(before) | {"type": before.type}), kept(_fields(after) | {"type": after.type})
+    was, now = _differing(_fields(before), _fields(after))
+    if "payload" in was:
+        was["payload"], now["payload"] = _differing(_fields(before.payload), _fields(after.payload))
+    return kept(was), kept(now)
+
+
+def kept(definition: Definition | Mapping[str, Any]) -> dict[str, Any]:
+    """A definition, or some fields of one, as an entry has it."""
+    fields = msgspec.to_builtins(definition)
+    told = _shortened(fields, LONGEST_VALUE)
+    return told if len(_encode(told)) <= LONGEST_ENTRY else _shortened(fields, LONGEST_OF_MANY)
+
+
+def _fields(struct: msgspec.Struct) -> dict[str, Any]:
+    return {name: getattr(struct, name) for name in struct.__struct_fields__}
+
+
+def _differing(before: dict[str, Any], after: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    names = [name for name in before if before[name] != after[name]]
+    return {name: before[name] for name in names}, {name: after[name] for name in names}
+
+
+def _shortened(fields: Mapping[str, Any], longest: int) -> dict[str, Any]:
+    told = {name: _short(value, longest) for name, value in fields.items() if name != "payload"}
+    if "payload" in fields:
+        told["payload"] = {name: _short(value, longest) for name, value in fields["payload"].items()}
+    return told
+
+
+def _short(value: Any, longest: int) -> Any:
+    text = value.encode() if isinstance(value, str) else _encode(value)
+    return value if len(text) <= longest else {"sha256": sha256(text).hexdigest(), "bytes": len(text)}

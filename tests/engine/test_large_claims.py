@@ -1,0 +1,139 @@
+"""Memory for claims is counted by what each takes: large ones are shared as many small ones are."""
+
+from __future__ import annotations
+
+import msgspec
+
+from duetime.domain.commands import Release
+from duetime.domain.execution import Run
+from duetime.domain.instants import MINUTE
+from duetime.domain.job import HttpJob, PythonJob
+from duetime.domain.payloads import HttpRequest, PythonCall
+from duetime.domain.states import State
+from duetime.engine import armed
+from duetime.engine.armed import Armed
+from duetime.engine.dispatcher import Limits
+from duetime.testing import ScriptedExecutor
+from engine.stage import Stage
+from engine.test_armed import SOON, Timers, timers
+from engine.test_claimer import Backlogs, claimer_of, settle
+from engine.test_dispatcher import Attempts, run_of
+from samples import NOW, TENANT, add_run
+
+__all__ = ["timers"]  # a fixture
+
+BODY = [[]] * 40_000  # 120 kB of text: 59 places with its request
+AT = "2026-01-01T00:01:00Z"
+
+
+def large(number: int, places: int, **fields: int | str) -> Run:
+    return msgspec.structs.replace(run_of(number, **fields), places=places)
+
+
+def job(schedule: str = AT) -> HttpJob:
+    return HttpJob(name="large", schedule=schedule, payload=HttpRequest("https://hook.example/", body=BODY))
+
+
+async def test_a_claim_takes_its_places_until_it_is_recorded():
+    attempts = Attempts(Limits(capacity=400), hold=True)
+    runs = [large(n, 60) for n in range(3)]
+    attempts.dispatcher.offer(runs)
+    assert attempts.dispatcher.room() == 400 - 3 * 60
+    assert await attempts.dispatcher.admit({(TENANT, 1): 60}, 0.01) == {(TENANT, 1)}, "three quarters of 300 are 225"
+    assert await attempts.dispatcher.admit({(TENANT, 1): 45}, 0.01) == frozenset()
+    attempts.dispatcher.recorded(runs[:2])
+    assert attempts.dispatcher.room() == 400 - 60
+
+
+async def test_a_tenant_gives_back_as_many_places_as_are_wanted():
+    attempts = Attempts(Limits(capacity=200, concurrency=1), hold=True)
+    attempts.dispatcher.offer([large(n, 20, tenant="a") for n in range(10)])
+    returned = attempts.dispatcher.make_room(50, ["b"])
+    assert [run.places for run in returned] == [20, 20, 20]
+    attempts.dispatcher.recorded(returned)
+    assert attempts.dispatcher.room() == 60
+
+
+async def test_large_claims_that_were_cancelled_are_not_kept():
+    attempts = Attempts(Limits(concurrency=1), hold=True)
+    runs = [large(n, 60) for n in range(20)]
+    attempts.dispatcher.offer([run_of(100), *runs, run_of(101)])
+    for run in runs:
+        assert attempts.dispatcher.cancel(run.execution_id)
+        attempts.dispatcher.recorded([run])
+    (queue,) = attempts.dispatcher._queue.tenants[TENANT].queues.values()
+    kept = [run for waiting in queue.waiting for run in waiting or ()]
+    assert sum(run.places for run in kept) <= 64 + 60
+
+
+async def test_due_timers_are_read_ahead_only_as_far_as_memory_allows(timers: Timers):
+    timers.add(SOON, 5000)
+    timers.rows = [msgspec.structs.replace(row, places=100) for row in timers.rows]
+    timers.most = 20
+    reading = Armed(timers, lambda count: bytes(count))  # type: ignore[arg-type]
+    while reading.read_on(NOW):
+        await reading.end_reading()
+    assert reading.held() in range(armed.MOST_EXTRA // 100, armed.MOST_EXTRA // 100 + 2 * timers.most)
+    taken = reading.take(SOON, 60)
+    assert taken is not None
+    assert reading.read_on(SOON), "and it goes on as these are fired"
+
+
+async def test_what_has_no_room_stays_queued_and_runs_as_room_opens(stage: Stage, executor: ScriptedExecutor):
+    executor.hold()
+    await stage.join(Limits(capacity=320))
+    for _ in range(20):
+        await stage.add_job(job())
+    stage.clock.set(NOW + MINUTE)
+    for _ in range(5):
+        await stage.tick()
+    assert executor.running() in range(3, 7)
+    assert stage.engine.dispatcher.room() > -59, "one at most was larger than what was free"
+    executor.let_go()
+    for _ in range(20):
+        await stage.tick()
+    assert len(executor.tasks) == 20
+
+
+async def test_runs_by_hand_of_one_large_job_are_claimed_a_few_at_a_time(stage: Stage, executor: ScriptedExecutor):
+    executor.hold()
+    await stage.join(Limits(capacity=320))
+    job_id = await stage.add_job(job("2027-01-01T00:00:00Z"))
+    for n in range(30):
+        await add_run(stage.store, job_id, NOW - n)
+    for _ in range(10):
+        await stage.tick()
+    assert stage.engine.dispatcher.running() + stage.engine.dispatcher.waiting() <= 6
+    states = await stage.states(job_id)
+    assert states.count(State.QUEUED) >= 24
+    executor.let_go()
+    for _ in range(30):
+        await stage.tick()
+    assert await stage.states(job_id) == [State.COMPLETED] * 30
+
+
+async def test_another_tenant_gets_its_share_of_the_memory_from_one_with_large_claims():
+    backlogs = Backlogs()
+    claimer, dispatcher = claimer_of(backlogs, capacity=4000, concurrency=10)
+    backlogs.places = 100
+    backlogs.tenants = ["large"]
+    await settle(claimer)
+    assert dispatcher.room() in range(-99, 1001), "three quarters, and a claim"
+    backlogs.tenants, backlogs.places = ["large", "small"], 1
+    for _ in range(20):
+        await settle(claimer)
+    held = {tenant.tenant: tenant.held for tenant in dispatcher._queue.tenants.values()}
+    assert held["small"] >= 1400, "half of three quarters, or nearly"
+    assert backlogs.commands[Release]
+
+
+def test_a_run_that_was_handed_out_is_remembered_without_its_arguments():
+    call = PythonJob(name="a", schedule=AT, payload=PythonCall("f", BODY, {"a": 1}))
+    run = msgspec.structs.replace(run_of(1), spec=call, places=60)
+    lean = run.without_arguments()
+    assert (lean.places, lean.spec.payload) == (1, PythonCall("f"))
+    marked = PythonJob(name="a", schedule=AT, payload=PythonCall("f", kwargs={"a": "s"}, secret=("/kwargs/a",)))
+    with_secrets = msgspec.structs.replace(run, spec=marked)
+    assert with_secrets.without_arguments() is with_secrets
+    small = run_of(2)
+    assert small.without_arguments() is small
