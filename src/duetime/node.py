@@ -269,6 +269,7 @@ class Node:
             subscriptions=lambda tenant: self._engine.subscribers.of(tenant),
             subscriptions_hint=lambda: self._engine.subscribers.wake(),
             connection_refusal=lambda url: refusal_of(url, make_sql_rules(self._settings)),
+            connections_limit=self._settings("TENANT_CONNECTIONS_LIMIT"),
         )
 
     def gate(self, app: ASGIApp) -> ASGIApp:

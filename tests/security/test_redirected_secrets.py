@@ -182,7 +182,7 @@ def test_a_connection_that_is_led_elsewhere_takes_no_secret_along(
 ) -> None:
     """By its name alone, it would be the same."""
     register(people, own="127.0.0.1:1/app")
-    job_id = people.ada.create(type="sql_query", payload=PARAMETER)
+    job_id = people.ada.create(type="sql_query", payload=PARAMETER, retry_policy={"max_retries": 0})
     if is_removed:
         assert people.ada.delete("/connections/own").status == 200
     register(people, own=elsewhere)
@@ -198,7 +198,7 @@ def test_a_connection_that_is_led_elsewhere_takes_no_secret_along(
 
 def test_another_password_user_or_sslmode_leaves_the_secrets_where_they_were(people: People) -> None:
     register(people, own="127.0.0.1:1/app")
-    job_id = people.ada.create(type="sql_query", payload=PARAMETER)
+    job_id = people.ada.create(type="sql_query", payload=PARAMETER, retry_policy={"max_retries": 0})
     for url in ("postgresql://other:changed@127.0.0.1:1/app", "postgresql://me@127.0.0.1:1/app?sslmode=disable"):
         assert people.ada.put("/connections/own", {"url": url}).status == 200
         assert "Send them anew" not in finished(people, job_id)["error_message"]

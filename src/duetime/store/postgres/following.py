@@ -37,11 +37,11 @@ def chained_tenants(commands: Sequence[c.Command]) -> set[str]:
 
 
 def registering_tenants(commands: Sequence[c.Command]) -> set[str]:
-    """Whose keys, subscriptions or signing keys these commands count or replace: one transaction at a time may."""
+    """Whose keys, subscriptions, connections or signing keys these count or replace: one transaction at a time may."""
     tenants: set[str] = set()
     for command in commands:
         if isinstance(command, c.AddKey):
             tenants.add(command.key.tenant)
-        elif isinstance(command, c.AddSubscription | c.RotateSigningKey):
+        elif isinstance(command, c.AddSubscription | c.PutConnection | c.RotateSigningKey):
             tenants.add(command.tenant)
     return tenants
