@@ -274,6 +274,7 @@ class Node:
             subscriptions_hint=lambda: self._engine.subscribers.wake(),
             connection_refusal=lambda url: refusal_of(url, make_sql_rules(self._settings)),
             bodies=self._bodies,
+            connections_limit=self._settings("TENANT_CONNECTIONS_LIMIT"),
         )
 
     def gate(self, app: ASGIApp) -> ASGIApp:

@@ -299,6 +299,7 @@ SETTINGS: dict[str, tuple[str, Any, str]] = {
     "TENANT_KEYS_LIMIT": ("500", _count, "API keys of one tenant that are neither revoked nor expired"),
     "TENANT_USERS_LIMIT": ("100", _count, "users of one tenant that such API keys are for"),
     "TENANT_WORKERS_LIMIT": ("2000", _count, "workers of Python functions of one tenant, on all nodes together"),
+    "TENANT_CONNECTIONS_LIMIT": ("100", _count, "databases that one tenant may register for SQL jobs"),
     "FREE_REQUESTS_PER_HOUR": ("1000", _limit, "requests an hour of a user of the tier free; 0: no limit"),
     "FREE_JOBS_PER_DAY": ("100", _limit, "new jobs a day of a user of the tier free; 0: no limit"),
     "PRO_REQUESTS_PER_HOUR": ("10000", _limit, "requests an hour of a user of the tier pro; 0: no limit"),

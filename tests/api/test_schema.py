@@ -41,6 +41,7 @@ SETTINGS = settings(
 NODE_SETTINGS = {
     "ALLOW_SQL": "true",
     "TENANT_KEYS_LIMIT": "1000000",
+    "TENANT_CONNECTIONS_LIMIT": "1000000",
     "TENANT_USERS_LIMIT": "1000000",
     "SIGNING_SECRETS": f"whsec_{b64encode(bytes(32)).decode()}",
 }

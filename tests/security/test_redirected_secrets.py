@@ -41,6 +41,12 @@ def kept(box: Inbox) -> dict[str, Any]:
     return {"url": box.url("/own"), "headers": HEADERS, "body": body, "secret": ["/body/card/number"]}
 
 
+def register(people: People, **places: str) -> None:
+    for name, place in places.items():
+        answer = people.ada.put(f"/connections/{name}", {"url": f"postgresql://me:password@{place}"})
+        assert answer.status == 200, answer
+
+
 def pointers(answer: Answer) -> list[str]:
     assert answer.status == 400, answer
     return sorted(error["pointer"] for error in answer.json()["errors"])
@@ -157,8 +163,72 @@ def test_another_port_host_or_scheme_is_another_origin(people: People, own: Inbo
 def test_another_program_statement_or_function_gets_no_secret_of_before(
     people: People, kind: str, payload: dict[str, Any], change: dict[str, Any], pointer: str
 ) -> None:
+    register(people, ours="127.0.0.1:1/app", theirs="127.0.0.1:1/app")
     job_id = people.ada.create(type=kind, payload=payload)
     before = people.ada.get(f"/jobs/{job_id}").json()
     assert pointers(people.ada.request("PATCH", f"/jobs/{job_id}", {"payload": change})) == [pointer]
     assert people.ada.get(f"/jobs/{job_id}").json() == before
     assert people.ada.request("PATCH", f"/jobs/{job_id}", {"description": "as it was"}).status == 200
+
+
+PARAMETER = {"connection": "own", "statement": "SELECT $1", "parameters": [SECRET], "secret": ["/parameters/0"]}
+ELSEWHERE = ["localhost:1/app", "127.0.0.1:2/app", "127.0.0.1:1/other"]
+
+
+@pytest.mark.parametrize("elsewhere", ELSEWHERE)
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_a_connection_that_is_led_elsewhere_takes_no_secret_along(
+    people: People, elsewhere: str, is_removed: bool
+) -> None:
+    """By its name alone, it would be the same."""
+    register(people, own="127.0.0.1:1/app")
+    job_id = people.ada.create(type="sql_query", payload=PARAMETER, retry_policy={"max_retries": 0})
+    if is_removed:
+        assert people.ada.delete("/connections/own").status == 200
+    register(people, own=elsewhere)
+    ended = finished(people, job_id)
+    assert (ended["error_type"], "Send them anew" in ended["error_message"]) == ("blocked_target", True), ended
+    # A change that says nothing of it does not make it right, nor does one that claims that it is.
+    for change in ({"description": "x"}, {"payload": {"bound_to": elsewhere}}):
+        assert pointers(people.ada.request("PATCH", f"/jobs/{job_id}", change)) == ["/payload/parameters/0"]
+    anew = people.ada.request("PATCH", f"/jobs/{job_id}", {"payload": {"parameters": ["another"]}})
+    assert anew.status == 200, anew
+    assert "Send them anew" not in finished(people, job_id)["error_message"]
+
+
+def test_another_password_user_or_sslmode_leaves_the_secrets_where_they_were(people: People) -> None:
+    register(people, own="127.0.0.1:1/app")
+    job_id = people.ada.create(type="sql_query", payload=PARAMETER, retry_policy={"max_retries": 0})
+    for url in ("postgresql://other:changed@127.0.0.1:1/app", "postgresql://me@127.0.0.1:1/app?sslmode=disable"):
+        assert people.ada.put("/connections/own", {"url": url}).status == 200
+        assert "Send them anew" not in finished(people, job_id)["error_message"]
+        assert people.ada.request("PATCH", f"/jobs/{job_id}", {"description": url}).status == 200
+
+
+def test_secret_parameters_need_a_connection_that_is_registered(people: People) -> None:
+    payload = {**PARAMETER, "connection": f"none-{uuid.uuid4()}"}
+    job = {"name": "a job", "type": "sql_query", "schedule": "on_demand", "payload": payload}
+    for answer in (people.ada.post("/jobs", job), people.ada.put(f"/jobs/by-key/{uuid.uuid4()}", job)):
+        assert pointers(answer) == ["/payload/connection"]
+    refused = people.ada.post("/jobs:batch", [job]).json()["refused"]
+    assert [error["pointer"] for error in refused[0]["errors"]] == ["/payload/connection"]
+    assert people.ada.post("/jobs", {**job, "payload": {**payload, "secret": []}}).status == 201
+
+
+def test_jobs_of_a_batch_are_bound_like_others(people: People) -> None:
+    register(people, own="127.0.0.1:1/app")
+    job = {"name": "a job", "type": "sql_query", "schedule": "on_demand", "payload": PARAMETER}
+    (job_id,) = people.ada.post("/jobs:batch", [job]).json()["created"]
+    register(people, own="127.0.0.1:1/other")
+    assert finished(people, job_id)["error_type"] == "blocked_target"
+
+
+def finished(people: People, job_id: str) -> dict[str, Any]:
+    """The execution that is begun here, once it has ended."""
+    execution_id = people.ada.post(f"/jobs/{job_id}/run").json()["execution_id"]
+
+    def over() -> dict[str, Any] | None:
+        found: dict[str, Any] = people.ada.get(f"/executions/{execution_id}").json()["execution"]
+        return found if found["state"] in ("FAILED", "COMPLETED", "TIMEOUT") else None
+
+    return wait_until(over, 15, f"the execution {execution_id} has ended")

@@ -21,7 +21,7 @@ from litestar.exceptions import HTTPException
 
 from duetime.api.bodies import MAX_BODY_BYTES, decode_spec, decode_specs
 from duetime.api.context import ApiContext
-from duetime.api.create import create_command, new_job
+from duetime.api.create import Known, bound, create_command, new_job
 from duetime.api.turns import Turn
 from duetime.api.views import BatchResult, Refused
 from duetime.domain.audit import entry
@@ -30,7 +30,7 @@ from duetime.domain.cron import is_zone
 from duetime.domain.errors import DuetimeError, InvalidRequest, InvalidSchedule, Overloaded, PayloadTooLarge
 from duetime.domain.identity import Caller, Right
 from duetime.domain.instants import SECOND
-from duetime.domain.job import JobSpec
+from duetime.domain.job import JobSpec, JobType
 from duetime.domain.weights import MOST_WEIGHT, memory_of, weigh
 
 MOST_JOBS = 100_000
@@ -174,6 +174,7 @@ class _Batch:
         self._created: dict[int, str] = {}
         self._refused: list[Refused] = []
         self._also_refused: dict[str, list[int]] = {}  # by error
+        self._connections: Known = {}
         self._turn = Turn(lambda: context.turns.wait(caller.tenant))
         self._rest_bytes = 0  # held: of a line whose end has not come yet ...
         self._page_bytes = 0  # ... and of the lines of the page
@@ -222,7 +223,7 @@ class _Batch:
         for item in found:
             if isinstance(item, bytes) and (not item or item.isspace()):
                 continue
-            self._plan(self._next_index(), item)
+            await self._plan(self._next_index(), item)
             if len(self._page) >= PAGE:
                 await self._flush()
             if self._turn.over():
@@ -248,7 +249,7 @@ class _Batch:
         """The next line and all after it. Always in words, however many were refused before."""
         self._refused.append(_explained(self._index, error))
 
-    def _plan(self, index: int, item: JobSpec | bytes) -> None:
+    async def _plan(self, index: int, item: JobSpec | bytes) -> None:
         if not self._page:
             self._now = self._context.clock.now()
         try:
@@ -257,6 +258,8 @@ class _Batch:
             spec = decode_spec(item) if isinstance(item, bytes) else item
             if len(self._refused) >= MOST_EXPLAINED and not is_zone(spec.timezone):
                 raise InvalidSchedule("")  # to look for the zone that was meant is the dearest refusal
+            if spec.type is JobType.SQL_QUERY:
+                spec = await bound(self._context, self._caller, spec, known=self._connections)
             job = new_job(self._context, self._caller, spec, self._now)
         except DuetimeError as error:
             self._refuse(index, error)

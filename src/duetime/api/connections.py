@@ -78,7 +78,8 @@ class ConnectionController(Controller):
         now = context.clock.now()
         sealed = context.vault.seal(caller.tenant, connection_place(name), wanted.url)
         noted = entry(caller, now, "connection.put", name, None, {"shown": shown})
-        await context.apply(PutConnection(now, caller.tenant, name, sealed, shown, caller.user_id, noted))
+        limit = context.connections_limit
+        await context.apply(PutConnection(now, caller.tenant, name, sealed, shown, caller.user_id, noted, limit))
         return Response(ConnectionView(name, shown, format_instant(now), caller.user_id))
 
     @delete("/{name:str}", summary="Forget a database; jobs that use it fail", status_code=200, right=Right.ADMIN)

@@ -71,6 +71,7 @@ class ApiContext(msgspec.Struct, frozen=True):
     subscriptions_hint: Callable[[], None] = lambda: None  # there are others by now
     # Why no connection with this URL may be registered here, as a sentence; None: it may.
     connection_refusal: Callable[[Url], str | None] = lambda url: None
+    connections_limit: int | None = None  # of one tenant
     streams: Streams = msgspec.field(default_factory=Streams)
     bodies: HeldBodies = msgspec.field(default_factory=HeldBodies)
     turns: TenantTurns = msgspec.field(default_factory=TenantTurns)

@@ -25,12 +25,15 @@ from duetime.domain.errors import Conflict, DuetimeError, IdempotencyKeyReused, 
 from duetime.domain.identity import Caller, Right, check_right, check_type
 from duetime.domain.instants import format_instant
 from duetime.domain.job import JobSpec, JobStatus, JobType
+from duetime.domain.redirection import bind_secrets, connection_to_bind
 from duetime.domain.secrets import hide_spec, seal_job
 
 PATH = "/api/v1/jobs"
 _IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,255}")
 
 _SWITCHES = {JobType.SCRIPT: "ALLOW_SCRIPTS=true", JobType.SQL_QUERY: "ALLOW_SQL=true"}
+
+Known = dict[str, str | None]  # where connections lead, by name; None: there is none
 
 _under_way: set[tuple[str, str]] = set()  # (tenant, key) of idempotent creates that this process is busy with
 
@@ -60,6 +63,21 @@ def new_job(context: ApiContext, caller: Caller, spec: JobSpec, now: int) -> New
     return seal_job(job, context.vault)
 
 
+async def bound(
+    context: ApiContext, caller: Caller, spec: JobSpec, old: JobSpec | None = None, known: Known | None = None
+) -> JobSpec:
+    """A SQL job with its secret parameters bound to where its connection leads. `known`: what was found before."""
+    name = connection_to_bind(spec)
+    if name is None:
+        return bind_secrets(spec, None, old)
+    check_runnable(context, caller, spec)
+    if known is None or name not in known:
+        record = await context.store.get_connection(caller.tenant, name)
+        known = {} if known is None else known
+        known[name] = None if record is None else record.shown
+    return bind_secrets(spec, known[name], old)
+
+
 def check_runnable(context: ApiContext, caller: Caller, spec: JobSpec) -> None:
     """Raises Forbidden or InvalidRequest if this caller, or anybody here, may not have a job of this type."""
     check_type(caller, spec.type)
@@ -78,8 +96,11 @@ def create_command(
 
 
 async def _create(context: ApiContext, caller: Caller, body: bytes) -> bytes:
+    spec = decode_spec(body)
+    if spec.type is JobType.SQL_QUERY:
+        spec = await bound(context, caller, spec)
     now = context.clock.now()
-    job = new_job(context, caller, decode_spec(body), now)
+    job = new_job(context, caller, spec, now)
     await context.apply(create_command(context, caller, job, now))
     announce(context, job, now)
     return created_view(job, now)
@@ -110,8 +131,11 @@ async def _create_unless_stored(context: ApiContext, caller: Caller, body: bytes
     known = await context.store.get_response(caller.tenant, key)
     if known is not None and known[0] == fingerprint:
         return known[1].encode()
+    spec = decode_spec(body)
+    if spec.type is JobType.SQL_QUERY:
+        spec = await bound(context, caller, spec)
     now = context.clock.now()
-    job = new_job(context, caller, decode_spec(body), now)
+    job = new_job(context, caller, spec, now)
     answer = created_view(job, now)
     record = IdempotencyRecord(caller.tenant, key, fingerprint, answer.decode())
     first = await context.apply(create_command(context, caller, job, now, record))

@@ -12,7 +12,7 @@ from duetime.api import paging
 from duetime.api.access import find_job
 from duetime.api.bodies import change_spec, convert, decode, decode_spec
 from duetime.api.context import ApiContext
-from duetime.api.create import announce, check_runnable, create_command, create_job, created_view, new_job
+from duetime.api.create import announce, bound, check_runnable, create_command, create_job, created_view, new_job
 from duetime.api.queries import read_filter
 from duetime.api.subscriptions import apply_and_tell
 from duetime.api.views import JobList, JobMessage, JobView, encode, view_job
@@ -120,6 +120,8 @@ class JobController(Controller):
         sent: dict[str, Any] | None = None,
     ) -> Response[Any]:  # fmt: skip
         check_runnable(context, caller, spec)
+        if spec.type is JobType.SQL_QUERY:
+            spec = await bound(context, caller, spec, record.spec)
         now = context.clock.now()
         paused = record.status is JobStatus.PAUSED
         command: ChangeJob = authoring.change_job(
@@ -162,6 +164,8 @@ class JobController(Controller):
             raise PreconditionFailed(
                 f"there is no job with key '{key}' for If-Match to fit; leave it out to create one"
             )
+        if spec.type is JobType.SQL_QUERY:
+            spec = await bound(context, caller, spec)
         now = context.clock.now()
         job = new_job(context, caller, spec, now)
         await context.apply(create_command(context, caller, job, now))

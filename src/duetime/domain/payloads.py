@@ -66,6 +66,8 @@ class SqlQuery(Fields, frozen=True, omit_defaults=True):
     statement: Annotated[str, Meta(min_length=1, max_length=65_536)]
     parameters: Annotated[list[Any], Meta(max_length=1000)] = []
     secret: Pointers = ()
+    # Where the connection led when its secret parameters were sent. Whatever a person says here is put right.
+    bound_to: Annotated[str, Meta(max_length=2048)] = ""
 
 
 class PythonCall(Fields, frozen=True, omit_defaults=True):

@@ -2,6 +2,10 @@
 
 Secrets are written and never read back. Whoever may change a job could still read one, by sending it somewhere else:
 to another origin, statement, program or function. So a change that leads secrets elsewhere must bring them along.
+
+A SQL job names its connection, and whoever may register connections could lead that name elsewhere. So the secret
+parameters of a job are bound to the server and database that its connection led to when they were sent: no other gets
+them, however the connection is changed.
 """
 
 from __future__ import annotations
@@ -9,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from duetime.domain.errors import FieldError
+import msgspec
+
+from duetime.domain.errors import FieldError, InvalidRequest
 from duetime.domain.job import JobSpec
 from duetime.domain.payloads import HttpRequest, Payload, PythonCall, Script, SqlQuery
 from duetime.domain.pointers import Steps, escape
@@ -55,6 +61,44 @@ def redirection_problems(old: JobSpec, new: JobSpec, sent: Mapping[str, Any] | N
             yield FieldError(f"/payload/{now.marked_field}{steps}", why)
 
 
+def connection_to_bind(spec: JobSpec) -> str | None:
+    """Returns the name of the connection that the job's secret parameters have to be bound to; None: it has none."""
+    return spec.payload.connection if isinstance(spec.payload, SqlQuery) and spec.payload.secret else None
+
+
+def bind_secrets(spec: JobSpec, shown: str | None, old: JobSpec | None = None) -> JobSpec:
+    """A SQL job whose secret parameters are bound to `shown`, where its connection leads; None: there is none.
+
+    While there is none, a job that is changed stays bound as it was. Raises InvalidRequest if it was not.
+    """
+    payload = spec.payload
+    if not isinstance(payload, SqlQuery):
+        return spec
+    bound_to = shown if payload.secret else ""
+    if bound_to is None and old is not None and isinstance(old.payload, SqlQuery):
+        bound_to = old.payload.bound_to if old.payload.connection == payload.connection else None
+    if bound_to is None:
+        raise InvalidRequest.at(
+            "/payload/connection",
+            f"there is no connection '{payload.connection}': register it first, for secret parameters are bound to "
+            "the database that it leads to",
+        )
+    return msgspec.structs.replace(spec, payload=msgspec.structs.replace(payload, bound_to=bound_to))
+
+
+def binding_problem(query: SqlQuery, shown: str) -> str | None:
+    """Why a job's secret parameters may not be sent to where its connection leads now, as sentences; None: they may.
+
+    Jobs of versions that bound nothing have nothing to compare, until they are changed.
+    """
+    if not query.secret or query.bound_to in ("", shown):
+        return None
+    return (
+        f"The job's secret parameters were given for {query.bound_to}, and its connection '{query.connection}' leads "
+        f"to {shown} by now. Send them anew with a change of the job, or register the connection as it was."
+    )
+
+
 def _moved(was: Payload, now: Payload) -> str | None:
     """What else the secrets of a job would go to after this change; None if they go where they went."""
     match was, now:
@@ -66,6 +110,8 @@ def _moved(was: Payload, now: Payload) -> str | None:
         case SqlQuery(), SqlQuery():
             if was.connection != now.connection:
                 return "connection"
+            if was.bound_to and was.bound_to != now.bound_to:
+                return "server or database than its connection leads to"
             return "statement" if was.statement != now.statement else None
         case PythonCall(), PythonCall():
             return "function" if was.function != now.function else None

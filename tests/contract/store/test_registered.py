@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from duetime.domain import commands as c
 from duetime.domain.errors import Conflict, NotFound
 from duetime.domain.job import JobStatus
@@ -54,6 +56,28 @@ async def test_a_connection_is_read_as_it_was_put_last_and_is_its_tenants(store:
     assert await store.list_connections(TENANT, 10) == [expected]
     assert await store.get_connection("globex", "reports") is None
     assert await store.list_connections("globex", 10) == []
+
+
+async def test_a_tenant_has_so_many_connections_and_no_more(store: Store):
+    def put(name: str, tenant: str = TENANT, url: str = "sealed:1:k:x") -> c.PutConnection:
+        return c.PutConnection(NOW, tenant, name, url, "db.example:5432/app", "ann", limit=2)
+
+    assert [await one(store, put("a")), await one(store, put("b"))] == [None, None]
+    refused = await one(store, put("c"))
+    assert isinstance(refused, Conflict)
+    assert "TENANT_CONNECTIONS_LIMIT" in refused.message
+    assert await one(store, put("b", url="sealed:1:k:y")) is None, "one that is there can be changed"
+    assert await one(store, put("c", "globex")) is None
+    assert await one(store, c.RemoveConnection(TENANT, "a")) is None
+    assert await one(store, put("c")) is None
+    assert [record.name for record in await store.list_connections(TENANT, 10)] == ["b", "c"]
+
+
+async def test_connections_that_are_put_at_the_same_time_are_counted_too(store: Store):
+    put = [c.PutConnection(NOW, TENANT, f"c{n}", "sealed:1:k:x", "db.example", "ann", limit=2) for n in range(6)]
+    answers = await asyncio.gather(*(store.apply([command]) for command in put))
+    assert sum(isinstance(answer, Conflict) for (answer,) in answers) == 4
+    assert len(await store.list_connections(TENANT, 10)) == 2
 
 
 async def test_a_connection_that_was_removed_is_gone(store: Store):

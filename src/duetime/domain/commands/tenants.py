@@ -103,7 +103,10 @@ class RemoveSubscription(Command, frozen=True):
 
 
 class PutConnection(Command, frozen=True):
-    """A database that SQL jobs may use: a new one, or another URL for one that is there. Answers None."""
+    """A database that SQL jobs may use: a new one, or another URL for one that is there. Answers None.
+
+    `limit`: how many a tenant may have; None: any number. Refused: Conflict.
+    """
 
     now: int
     tenant: str
@@ -112,6 +115,7 @@ class PutConnection(Command, frozen=True):
     shown: str  # the same, as people may see it
     created_by: str
     audit: Entry | None = None
+    limit: int | None = None
 
 
 class RemoveConnection(Command, frozen=True):

@@ -2,11 +2,13 @@
 
 The driver takes what it is not given from the environment and from files of the node's user: a password (PGPASSWORD,
 ~/.pgpass), a TLS client certificate (PGSSLCERT, ~/.postgresql), roots, a Kerberos ticket. Those are for the node's own
-database. So each of them is given here, and TLS contexts are made here instead of by the driver.
+database. So each of them is given here, and TLS contexts are made here instead of by the driver. A context is made once
+for each `sslmode`, beside the event loop: to read the system's roots takes tens of milliseconds.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import Sequence
 
@@ -21,6 +23,7 @@ from duetime.executors.sql.received import Meter
 _PROTOCOLS = ["postgresql"]
 # Of a library that exists on Windows alone: a server that asks for a Kerberos ticket gets none of the node's.
 _NO_TICKETS = "sspi"
+_contexts: dict[str, ssl.SSLContext] = {}  # by sslmode
 
 
 async def connect(url: PostgresUrl, addresses: Sequence[str], meter: Meter) -> asyncpg.Connection:
@@ -34,10 +37,10 @@ async def connect(url: PostgresUrl, addresses: Sequence[str], meter: Meter) -> a
             except asyncpg.InvalidPasswordError:
                 raise
             except asyncpg.InvalidAuthorizationSpecificationError:  # it wants TLS
-                return await _connect(url, addresses, meter, context_of(url.sslmode))
+                return await _connect(url, addresses, meter, await _context(url.sslmode))
         case "prefer":
             try:
-                return await _connect(url, addresses, meter, context_of(url.sslmode))
+                return await _connect(url, addresses, meter, await _context(url.sslmode))
             except (asyncpg.InvalidPasswordError, TimeoutError):
                 raise
             except (ssl.SSLError, asyncpg.InvalidAuthorizationSpecificationError):
@@ -47,7 +50,13 @@ async def connect(url: PostgresUrl, addresses: Sequence[str], meter: Meter) -> a
                     raise
                 return await _connect(url, addresses, meter, None)
         case _:
-            return await _connect(url, addresses, meter, context_of(url.sslmode))
+            return await _connect(url, addresses, meter, await _context(url.sslmode))
+
+
+async def _context(sslmode: str) -> ssl.SSLContext:
+    if sslmode not in _contexts:
+        _contexts[sslmode] = await asyncio.to_thread(context_of, sslmode)
+    return _contexts[sslmode]
 
 
 def context_of(sslmode: str) -> ssl.SSLContext:

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from duetime.domain.connection_urls import BadUrl, SqliteUrl, parse_url
 from duetime.domain.execution import ErrorType
 from duetime.domain.payloads import SqlQuery
+from duetime.domain.redirection import binding_problem
 from duetime.executors.sql.limits import SqlLimits, SqlRules
 from duetime.executors.sql.own import OwnDatabase, check_folder
 from duetime.executors.sql.postgres import PostgresStatements
@@ -72,8 +73,10 @@ class SqlExecutor:
         text = await self._url(task, query.connection, deadline)
         try:
             url = parse_url(text)
-        except BadUrl as problem:
-            raise blocked(f"The connection {query.connection!r} can't be used. {problem} Register it anew.") from None
+        except BadUrl as error:
+            raise blocked(f"The connection {query.connection!r} can't be used. {error} Register it anew.") from None
+        if (problem := binding_problem(query, url.shown)) is not None:
+            raise blocked(problem)
         if isinstance(url, SqliteUrl):
             return await self._sqlite.run(task, query, url, deadline)
         table = await self._postgres.run(task, query, url, deadline)

@@ -1,8 +1,8 @@
 """JSON values as the objects that the PostgreSQL driver wants for a parameter's type.
 
 What JSON has no form for comes as text: numerics if they must be exact, uuids, dates and instants in ISO 8601, bytes in
-base64. For json and jsonb any value is the JSON value that it is. A type that is not known here gets the value as it
-is; if the driver can't send that, the statement can cast it from text.
+base64. For json and jsonb any value is the JSON value that it is. Types that the driver is not told of get text, which
+the server reads: numbers and words as they are, lists as arrays.
 """
 
 from __future__ import annotations
@@ -15,50 +15,66 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 from uuid import UUID
 
-import asyncpg
 import msgspec
 
+from duetime.executors.sql.arrays import MOST_DIMENSIONS, write_array
 from duetime.executors.sql.problems import Failed, wrong
+from duetime.executors.sql.types import SIMPLE, name_of
 
 _ARGUMENT = re.compile(r"argument \$(\d+)")
 _INVALID = "SQLSTATE 22023"
 
 
-def bind(values: list[Any], types: tuple[asyncpg.Type, ...]) -> list[Any]:
+def bind(values: list[Any], types: tuple[int, ...]) -> list[Any]:
     """Raises Failed with the number and type of the one that does not fit; its value is not told: it may be secret."""
     if len(values) != len(types):
         raise wrong(f"The statement has {len(types)} parameters, the job gives {len(values)}.", "SQLSTATE 08P01")
     return [_bound(number, value, type_) for number, (value, type_) in enumerate(zip(values, types, strict=True), 1)]
 
 
-def _bound(number: int, value: Any, type_: asyncpg.Type) -> Any:
+def _bound(number: int, value: Any, type_: int) -> Any:
+    if value is None:
+        return None
+    name = name_of(type_)
     try:
-        return _converted(value, type_.name)
+        if type_ in SIMPLE:
+            return _CONVERTERS[name](value) if name in _CONVERTERS else value
+        if name.endswith("[]") or (name == "unknown" and isinstance(value, list)):
+            return write_array(_items(value, name.removesuffix("[]")))
+        return _item(value, name)
     except (ValueError, TypeError, InvalidOperation, OverflowError):
         raise misfit(number, type_) from None
 
 
-def _converted(value: Any, name: str) -> Any:
-    if value is None:
-        return None
-    if name.endswith("[]"):
-        if not isinstance(value, list):
-            raise TypeError
-        return [_converted(item, name if isinstance(item, list) else name[:-2]) for item in value]
-    convert = _CONVERTERS.get(name)
-    return value if convert is None else convert(value)
+def _items(value: Any, name: str, depth: int = 1) -> list[Any]:
+    """The items of an array as text: the server reads them."""
+    if not isinstance(value, list) or depth > MOST_DIMENSIONS:
+        raise TypeError
+    return [
+        _items(item, name, depth + 1) if isinstance(item, list) else None if item is None else _item(item, name)
+        for item in value
+    ]
 
 
-def misfit(number: int, type_: asyncpg.Type) -> Failed:
-    wanted = _WANTED.get(type_.name.removesuffix("[]"))
+def _item(value: Any, name: str) -> str:
+    convert: Callable[[Any], Any] = _CONVERTERS.get(name, _text)
+    converted = convert(value)
+    if isinstance(converted, bytes):
+        return f"\\x{converted.hex()}"
+    return converted.isoformat() if isinstance(converted, date | time) else str(converted)
+
+
+def misfit(number: int, type_: int) -> Failed:
+    name = name_of(type_)
+    wanted = _WANTED.get(name.removesuffix("[]"))
     if wanted is None:
-        hint = f"pass text and write ${number}::text::{type_.name} in the statement"
+        hint = f"pass text and write ${number}::text::{name} in the statement"
     else:
-        hint = f"pass a list, each item {wanted}" if type_.name.endswith("[]") else f"pass {wanted}"
-    return wrong(f"Parameter ${number} does not fit its type, {type_.name}: {hint}.", _INVALID)
+        hint = f"pass a list, each item {wanted}" if name.endswith("[]") else f"pass {wanted}"
+    return wrong(f"Parameter ${number} does not fit its type, {name}: {hint}.", _INVALID)
 
 
-def misfit_of(problem: Exception, types: tuple[asyncpg.Type, ...]) -> Failed:
+def misfit_of(problem: Exception, types: tuple[int, ...]) -> Failed:
     """For what the driver could not send."""
     match = _ARGUMENT.search(str(problem))
     if match is None or int(match[1]) > len(types):
@@ -129,6 +145,7 @@ _CONVERTERS: dict[str, Callable[[Any], Any]] = {
 }  # fmt: skip
 _WANTED = {
     **dict.fromkeys(_INTEGERS, "a whole number within its range"), **dict.fromkeys(_TEXTS, "text"),
+    "unknown": "text, or a list for an array",
     "float4": "a number", "float8": "a number", "numeric": "a number, or text for one that must be exact",
     "bool": "true or false", "json": "any JSON value", "jsonb": "any JSON value", "uuid": "text such as "
     "01970c6e-7b1a-7c3d-8e4f-5a6b7c8d9e0f", "bytea": "its bytes in base64",

@@ -21,7 +21,7 @@ from duetime.executors.sql.connecting import connect
 from duetime.executors.sql.limits import SqlLimits, SqlRules
 from duetime.executors.sql.names import Names
 from duetime.executors.sql.own import OwnDatabase, check_address, check_role, check_tables
-from duetime.executors.sql.problems import Failed, blocked, flooded, unreachable
+from duetime.executors.sql.problems import Failed, blocked, unfit, unreachable
 from duetime.executors.sql.received import Meter, Received
 from duetime.postgres import TROUBLE
 
@@ -77,7 +77,7 @@ class Pools:
         self._limits = limits
         self._rules = rules
         self._names = Names(rules.servers)
-        self._received = Received(limits.received_bytes)
+        self._received = Received(limits.received_bytes, limits.rows)
         self._pools: dict[Key, Pool] = {}
         self._unused = FairCache[Key](limits.pools)
         self._closing: set[asyncio.Task[None]] = set()
@@ -223,7 +223,7 @@ class Pools:
 
 
 def _broken(url: PostgresUrl, meter: Meter, problem: Exception) -> Failed:
-    return unreachable(url.shown, problem) if meter.problem is None else flooded(url.shown, meter)
+    return unreachable(url.shown, problem) if meter.problem is None else unfit(url.shown, meter)
 
 
 async def _close(session: Session) -> None:

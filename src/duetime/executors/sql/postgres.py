@@ -23,6 +23,7 @@ import msgspec
 from duetime.domain.connection_urls import PostgresUrl
 from duetime.domain.execution import ErrorType
 from duetime.domain.payloads import SqlQuery
+from duetime.executors.sql.arrays import read_array
 from duetime.executors.sql.connecting import connect
 from duetime.executors.sql.limits import SqlLimits, SqlRules
 from duetime.executors.sql.own import OwnDatabase
@@ -30,6 +31,7 @@ from duetime.executors.sql.parameters import bind, misfit_of
 from duetime.executors.sql.pools import Pools, Session
 from duetime.executors.sql.problems import Failed, clean, flooded, lost, server_refused, timed_out, wrong
 from duetime.executors.sql.table import Table
+from duetime.executors.sql.types import name_of
 from duetime.executors.sql.words import first_word
 from duetime.ports.executor import NotSent, Task
 from duetime.postgres import TROUBLE
@@ -85,7 +87,7 @@ class PostgresStatements:
                 raise lost(url.shown) from None
             case asyncpg.PostgresError():
                 raise server_refused(problem) from None
-            case OSError() | asyncpg.InterfaceError() | asyncpg.InternalClientError():
+            case OSError() | BufferError() | asyncpg.InterfaceError() | asyncpg.InternalClientError():
                 raise lost(url.shown) from None
         return work.result()
 
@@ -97,13 +99,14 @@ class PostgresStatements:
 
         connection.add_log_listener(notice)
         try:
-            return await self._prepared(task, query, connection)
+            return await self._prepared(task, query, session)
         finally:
             # Also of one that is being closed.
             with suppress(asyncpg.InterfaceError):
                 connection.remove_log_listener(notice)
 
-    async def _prepared(self, task: Task[SqlQuery], query: SqlQuery, connection: asyncpg.Connection) -> Table:
+    async def _prepared(self, task: Task[SqlQuery], query: SqlQuery, session: Session) -> Table:
+        connection = session.connection
         word = first_word(query.statement)
         if not word:
             raise wrong("The statement is empty.", "SQLSTATE 42601")
@@ -115,12 +118,12 @@ class PostgresStatements:
             if "multiple commands" in str(problem):
                 raise wrong("A job is one statement, this has several: make a job of each.", "SQLSTATE 42601") from None
             raise
-        types = statement.get_parameters()
+        types, columns = session.meter.tally.parameters, session.meter.tally.columns
         arguments = bind(query.parameters, types)
         try:
             if statement.get_attributes() and word != "CALL":
-                return await self._rows(task, connection, statement, arguments)
-            return await self._plain(task, connection, statement, arguments)
+                return await self._rows(task, connection, statement, columns, arguments)
+            return await self._plain(task, connection, statement, columns, arguments)
         except asyncpg.DataError as problem:
             if getattr(problem, "severity", None) is None:  # the driver's own, the server has not seen it
                 raise misfit_of(problem, types) from None
@@ -133,6 +136,7 @@ class PostgresStatements:
         task: Task[SqlQuery],
         connection: asyncpg.Connection,
         statement: asyncpg.PreparedStatement,
+        columns: tuple[int, ...],
         arguments: list[Any],
     ) -> Table:
         attributes = statement.get_attributes()
@@ -142,7 +146,7 @@ class PostgresStatements:
             raise wrong("A job is one statement in a transaction of its own: it can't begin another.", "SQLSTATE 0A000")
         table = Table(self._limits, [attribute.name for attribute in attributes])
         for row in rows:
-            table.add(_decoded(row, attributes, self._limits))
+            table.add(_decoded(row, columns, self._limits))
         if not attributes:
             count = _COUNT.search(statement.get_statusmsg() or "")
             table.row_count = int(count[1]) if count else 0
@@ -153,6 +157,7 @@ class PostgresStatements:
         task: Task[SqlQuery],
         connection: asyncpg.Connection,
         statement: asyncpg.PreparedStatement,
+        columns: tuple[int, ...],
         arguments: list[Any],
     ) -> Table:
         attributes = statement.get_attributes()
@@ -165,7 +170,7 @@ class PostgresStatements:
             wanted = min(wanted, left)
             rows = await cursor.fetch(wanted)
             for row in rows:
-                table.add(_decoded(row, attributes, self._limits))
+                table.add(_decoded(row, columns, self._limits))
             if len(rows) < wanted:
                 break
             left, wanted = left - wanted, wanted * 2
@@ -181,14 +186,21 @@ def _ask(task: Task[SqlQuery]) -> None:
         raise NotSent
 
 
-def _decoded(row: asyncpg.Record, attributes: tuple[asyncpg.Attribute, ...], limits: SqlLimits) -> list[Any]:
-    """A document that is far too long to be kept stays text: as objects it could take thirty times its size."""
+def _decoded(row: asyncpg.Record, columns: tuple[int, ...], limits: SqlLimits) -> list[Any]:
+    """A document or array that is far too long to be kept stays text: as objects it could take thirty times its size.
+
+    `columns`: the types as the server has them; the driver knows fewer.
+    """
     values, longest = list(row), _LONGEST_DOCUMENTS * limits.bytes
-    for place, attribute in enumerate(attributes):
-        value = values[place]
-        if attribute.type.name in _DOCUMENTS and value is not None and len(value) <= longest:
+    for place, type_ in enumerate(columns):
+        value, name = values[place], name_of(type_)
+        if not isinstance(value, str) or len(value) > longest:
+            continue
+        if name in _DOCUMENTS:
             with suppress(msgspec.DecodeError):  # a number beyond what we can hold: it stays text
-                values[place] = msgspec.json.decode(values[place])
+                values[place] = msgspec.json.decode(value)
+        elif name.endswith("[]"):
+            values[place] = read_array(value, name.removesuffix("[]"))
     return values
 
 

@@ -61,12 +61,20 @@ def lost(shown: str) -> Failed:
 
 def flooded(shown: str, meter: Meter) -> Failed:
     """The connection was cut because of what it brought."""
-    error_type = ErrorType.DATABASE_BUSY if meter.is_crowded else ErrorType.SQL_ERROR
     return Failed(
-        error_type,
-        f"The connection to {shown} was cut: {meter.problem}. Select fewer or shorter values. "
+        _error_type_of(meter),
+        f"The connection to {shown} was cut: {meter.problem}. "
         "A statement that returns rows was rolled back; of any other it is not known whether it took effect.",
     )
+
+
+def unfit(shown: str, meter: Meter) -> Failed:
+    """The connection was cut before a statement was sent."""
+    return Failed(_error_type_of(meter), f"The connection to {shown} was cut: {meter.problem}. No statement was sent.")
+
+
+def _error_type_of(meter: Meter) -> ErrorType:
+    return ErrorType.DATABASE_BUSY if meter.is_crowded else ErrorType.SQL_ERROR
 
 
 def _reason(problem: Exception) -> str:

@@ -1,8 +1,9 @@
 """How many bytes database servers send: bounded for each statement, and for all statements of a node together.
 
 The driver holds a message until it is whole, and a message may have a gigabyte. So bytes are counted before the driver
-sees them, and a connection that brings too many is cut. When all connections together bring too many, the one with
-the most bytes of the tenant with the most bytes is cut: one tenant's large results do not end another's.
+sees them, and messages too (`messages.py`): a connection that brings too many is cut. When all connections together
+bring too many, the one with the most bytes of the tenant with the most bytes is cut: one tenant's large results do not
+end another's.
 """
 
 from __future__ import annotations
@@ -10,6 +11,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from typing import Any
+
+from asyncpg.protocol import Protocol as DriverProtocol
+
+from duetime.executors.sql.messages import Messages, Tally, Unfit
 
 NODE_SHARE = 4  # statements that may receive as much as is allowed at the same time
 
@@ -19,6 +24,7 @@ class Meter:
 
     def __init__(self, received: Received, tenant: str) -> None:
         self._received = received
+        self.tally = Tally(received.rows)
         self._transports: list[asyncio.BaseTransport] = []
         self.tenant = tenant
         self.bytes = 0
@@ -41,6 +47,7 @@ class Meter:
     def rewind(self) -> None:
         """What has come so far is no longer held."""
         self._received.release(self)
+        self.tally.rewind()
 
     def cut(self, problem: str, *, is_crowded: bool = False) -> None:
         self.problem, self.is_crowded = problem, is_crowded
@@ -51,10 +58,11 @@ class Meter:
 
 
 class Received:
-    """Of a node."""
+    """Of a node. `limit`: bytes for a statement; `rows`: how many rows a statement asks for at most."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, rows: int = 100) -> None:
         self._limit = limit
+        self.rows = rows
         self._meters: set[Meter] = set()
         self.total = 0
 
@@ -66,9 +74,15 @@ class Received:
         meter.bytes += size
         self.total += size
         if meter.bytes > self._limit:
-            meter.cut(f"the server sent more than {self._limit} bytes for one statement (SQL_RECEIVE_LIMIT)")
+            meter.cut(
+                f"the server sent more than {self._limit} bytes for one statement (SQL_RECEIVE_LIMIT). "
+                "Select fewer or shorter values"
+            )
         elif self.total > NODE_SHARE * self._limit:
-            self._largest().cut("this node received too much for all SQL jobs together", is_crowded=True)
+            self._largest().cut(
+                "this node received too much for all SQL jobs together. Select fewer or shorter values",
+                is_crowded=True,
+            )
 
     def release(self, meter: Meter) -> None:
         self.total -= meter.bytes
@@ -89,13 +103,23 @@ class Counted(asyncio.Protocol):
     def __init__(self, inner: Any, meter: Meter) -> None:
         self._inner = inner
         self._meter = meter
+        # What comes before TLS, or answers a cancel, is no message.
+        self._messages = Messages(meter.tally) if isinstance(inner, DriverProtocol) else None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._meter.opened(transport)
         self._inner.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        if self._meter.take(len(data)):
+        if not self._meter.take(len(data)):
+            return
+        if self._messages is not None:
+            try:
+                data = self._messages.feed(data)
+            except Unfit as problem:
+                self._meter.cut(str(problem))
+                return
+        if data:
             self._inner.data_received(data)
 
     def eof_received(self) -> Any:

@@ -37,11 +37,11 @@ def chained_tenants(commands: Sequence[c.Command]) -> set[str]:
 
 
 def registering_tenants(commands: Sequence[c.Command]) -> set[str]:
-    """Whose keys, subscriptions, signing keys or workers these count or replace: one transaction at a time may."""
+    """Whose keys, subscriptions, connections, signing keys or workers these count or replace: one at a time may."""
     tenants: set[str] = set()
     for command in commands:
         if isinstance(command, c.AddKey):
             tenants.add(command.key.tenant)
-        elif isinstance(command, c.AddSubscription | c.RotateSigningKey | c.JoinWorker):
+        elif isinstance(command, c.AddSubscription | c.PutConnection | c.RotateSigningKey | c.JoinWorker):
             tenants.add(command.tenant)
     return tenants

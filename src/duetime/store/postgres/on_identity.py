@@ -6,6 +6,7 @@ import msgspec
 
 from duetime.domain import commands as c
 from duetime.domain import limits
+from duetime.domain.connections import check_connections
 from duetime.domain.errors import NotFound, no_connection
 from duetime.domain.grants import ENDED_KEPT, check_key_limits
 from duetime.domain.signing import SigningState, rotate_signing_key
@@ -73,6 +74,9 @@ class IdentityCommands:
         self._db.note(command.audit)
 
     async def put_connection(self, command: c.PutConnection) -> None:
+        if command.limit is not None:
+            ((count, is_known),) = await self._db.rows("count_connections", tenant=command.tenant, name=command.name)
+            check_connections(count, bool(is_known), command.limit)
         await self._db.run(
             "put_connection", tenant=command.tenant, name=command.name, url=command.url, shown=command.shown,
             now=command.now, created_by=command.created_by,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from duetime.domain import commands as c
 from duetime.domain import limits
+from duetime.domain.connections import check_connections
 from duetime.domain.errors import NotFound, no_connection
 from duetime.domain.grants import ENDED_KEPT, check_key_limits
 from duetime.domain.signing import SigningState, rotate_signing_key
@@ -71,6 +72,9 @@ class IdentityCommands:
         self._db.note(command.audit)
 
     def put_connection(self, command: c.PutConnection) -> None:
+        if command.limit is not None:
+            ((count, is_known),) = self._db.rows("count_connections", tenant=command.tenant, name=command.name)
+            check_connections(count, bool(is_known), command.limit)
         self._db.run(
             "put_connection", tenant=command.tenant, name=command.name, url=command.url, shown=command.shown,
             now=command.now, created_by=command.created_by,

@@ -130,6 +130,9 @@ kept AS (
 )
 DELETE FROM audit WHERE chain = :chain::smallint AND link <= :link::bigint;
 
+-- name: count_connections
+SELECT count(*), coalesce(bool_or(name = :name::text), false) FROM connections WHERE tenant = :tenant::text;
+
 -- name: put_connection
 INSERT INTO connections (tenant, name, url, shown, created_at, created_by)
 VALUES (:tenant::text, :name::text, :url::text, :shown::text, :now::bigint, :created_by::text)

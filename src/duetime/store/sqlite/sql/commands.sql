@@ -563,6 +563,9 @@ VALUES (:id, :tenant, :url, :events, :now, :created_by);
 -- name: remove_subscription
 DELETE FROM subscriptions WHERE id = :id AND tenant = :tenant RETURNING url;
 
+-- name: count_connections
+SELECT count(*), coalesce(max(name = :name), 0) FROM connections WHERE tenant = :tenant;
+
 -- name: put_connection
 INSERT INTO connections (tenant, name, url, shown, created_at, created_by)
 VALUES (:tenant, :name, :url, :shown, :now, :created_by)
