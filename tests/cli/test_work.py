@@ -91,7 +91,7 @@ class TestWorker:
             worker.terminate()
             _, said = worker.communicate(timeout=PATIENCE_SECONDS)
             assert (worker.returncode, "warning" in said, "error" in said) == (0, False, False), said
-        assert _get(scripting, "/workers") == {"workers": []}
+        assert _get(scripting, "/workers")["workers"] == []
 
 
 class TestLogs:
