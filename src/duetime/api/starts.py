@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from duetime.domain.rounds import Rounds
 
-REQUESTS_PER_ROUND = 128  # some milliseconds of work; fewer would make commits smaller under honest load
+REQUESTS_PER_ROUND = 32  # some milliseconds of work
 
 T = TypeVar("T")
 
