@@ -27,6 +27,7 @@ from duetime.domain.instants import format_instant
 from duetime.domain.job import JobSpec, JobStatus, JobType
 from duetime.domain.redirection import bind_secrets, connection_to_bind
 from duetime.domain.secrets import hide_spec, seal_job
+from duetime.domain.weights import LIGHT_BYTES
 
 PATH = "/api/v1/jobs"
 _IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,255}")
@@ -52,7 +53,8 @@ async def create_job(context: ApiContext, caller: Caller, body: bytes, key: str 
     check_right(caller, Right.WRITE)
     if len(body) > MAX_BODY_BYTES:
         raise PayloadTooLarge(f"the body has {len(body)} bytes; a job may have {MAX_BODY_BYTES}")
-    await context.take_turn(caller.tenant, body)
+    if len(body) > LIGHT_BYTES:  # here as well, since most are small: a call less
+        await context.take_turn(caller.tenant, body)
     return await _create(context, caller, body) if key is None else await _create_once(context, caller, body, key)
 
 

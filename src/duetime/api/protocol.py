@@ -362,9 +362,9 @@ _NO_TRAILERS = _NoTrailers()
 Request = tuple[BoundedProtocol, RequestResponseCycle, Any]  # the last one is the application
 
 
-def request_starts() -> Starts[Request]:
+def request_starts(most: int = REQUESTS_PER_ROUND) -> Starts[Request]:
     """For the protocols of one server."""
-    return Starts(REQUESTS_PER_ROUND, _begin)
+    return Starts(most, _begin)
 
 
 def _begin(request: Request) -> None:

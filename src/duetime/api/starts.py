@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from duetime.domain.rounds import Rounds
 
-REQUESTS_PER_ROUND = 32  # some milliseconds of work, and as many as one commit takes in well
+REQUESTS_PER_ROUND = 32  # some milliseconds of work
 
 T = TypeVar("T")
 
