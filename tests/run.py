@@ -1,6 +1,4 @@
-"""Runs the checks and the tests in stages; the parts of a stage run at the same time. A part that fails stops no other.
-
-The summary names what failed.
+"""Runs the checks and the tests part by part. A part that fails stops no other; the summary names what failed.
 
 python tests/run.py test|check|hard [--seed NUMBER] [what pytest is to know besides]
 """
@@ -15,9 +13,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import NoReturn
 
@@ -69,87 +66,52 @@ class Part:
         return "no tests of this kind" if self.code == NO_TESTS else "ok"
 
 
-Stage = Sequence[Part]  # what runs at the same time
-
-
-def checks() -> list[Stage]:
-    parts = [
+def checks() -> list[Part]:
+    return [
         Part("style", [str(BIN / "ruff"), "check", "."]),
         Part("format", [str(BIN / "ruff"), "format", "--check", "."]),
         Part("types", [str(BIN / "mypy")]),
         Part("layers", [str(BIN / "lint-imports")]),
         Part("secrets", [sys.executable, str(Path(__file__).with_name("scan.py"))]),
     ]
-    return [[part] for part in parts]
 
 
-def tests(marked: str, arguments: Sequence[str]) -> list[Stage]:
-    """First what may run side by side, then the rest alone. tests/conftest.py says which is which.
-
-    Clusters mostly wait, so they run beside the others: alone they would leave the machine idle for half of their time.
-    """
+def tests(marked: str, arguments: Sequence[str]) -> list[Part]:
+    """First what may run side by side, then clusters, then the rest alone. tests/conftest.py says which is which."""
 
     def part(name: str, marks: str, *options: str) -> Part:
         command = [sys.executable, "-m", "pytest", *options, "-m", f"({marked}) and {marks}", *arguments]
         return Part(name, command, (0, NO_TESTS))
 
     return [
-        [
-            part(
-                "side by side", "not alone and not cluster", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"
-            ),
-            part("clusters", "cluster", "-n", "3", "--dist", "worksteal"),
-        ],
-        [part("alone", "alone")],
+        part("side by side", "not alone and not cluster", "-n", "4", "--dist", "loadfile", "--no-loadscope-reorder"),
+        part("clusters", "cluster", "-n", "4", "--dist", "worksteal"),
+        part("alone", "alone"),
     ]
 
 
-class Running:
-    """A part under way. If it is `shown` its output is seen as it comes, else all of it at the end."""
-
-    def __init__(self, part: Part, environment: dict[str, str], folder: Path, shown: bool) -> None:
-        self._part = part
-        self._failed = folder / f"{part.name} failed"
-        self._output = None if shown else (folder / f"{part.name} output").open("w+b")
-        self._title = f"\n== {part.name}: {' '.join(part.command)}"
-        say(self._title if shown else f"{self._title}\n(at the same time; its output follows)")
-        self._begun = time.monotonic()
-        names = {"DUETIME_TEST_PART": part.name, "DUETIME_TEST_FAILED": str(self._failed)}
-        self._process = subprocess.Popen(
-            part.command, env=environment | names, stdout=self._output, stderr=None if shown else subprocess.STDOUT
+def run(part: Part, environment: dict[str, str]) -> None:
+    say(f"\n== {part.name}: {' '.join(part.command)}")
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        failed = Path(folder, "failed")
+        process = subprocess.Popen(
+            part.command, env={**environment, "DUETIME_TEST_PART": part.name, "DUETIME_TEST_FAILED": str(failed)}
         )
-
-    def wait(self) -> None:
-        part = self._part
-        part.code = self._process.wait()
-        part.seconds = time.monotonic() - self._begun
-        part.failed = self._failed.read_text().splitlines() if self._failed.exists() else []
-        if self._output is not None:
-            self._output.seek(0)
-            say(f"{self._title}\n{self._output.read().decode(errors='replace')}")
-
-    def close(self) -> None:
-        """End it, if it has not ended."""
-        if self._process.poll() is None:
-            self._process.terminate()
-            self._process.wait()
-        if self._output is not None:
-            self._output.close()
+        try:
+            part.code = process.wait()
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+        finally:
+            part.seconds = time.monotonic() - begun
+            part.failed = failed.read_text().splitlines() if failed.exists() else []
 
 
-def run(stage: Stage, environment: dict[str, str]) -> None:
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        running = []
-        for number, part in enumerate(stage):
-            running.append(Running(part, environment, Path(folder), shown=number == 0))
-            stack.callback(running[-1].close)
-        for each in running:
-            each.wait()
-
-
-def summary(stages: Sequence[Stage]) -> str:
+def summary(parts: Sequence[Part]) -> str:
     lines = ["", "== summary"]
-    for part in chain.from_iterable(stages):
+    for part in parts:
         minutes, seconds = divmod(round(part.seconds), 60)
         lines.append(f"{part.name:<14}{minutes:>3}:{seconds:02}  {part.end}")
         lines += [f"    {name}" for name in part.failed]
@@ -185,15 +147,15 @@ def end(signum: int, _: object) -> NoReturn:
     raise SystemExit(128 + signum)
 
 
-def run_all(stages: Sequence[Stage], environment: dict[str, str]) -> int:
+def run_all(parts: Sequence[Part], environment: dict[str, str]) -> int:
     try:
-        for stage in stages:
-            run(stage, environment)
+        for part in parts:
+            run(part, environment)
     except KeyboardInterrupt:
         return INTERRUPTED
     finally:
-        say(summary(stages))
-    return 0 if all(part.passed for part in chain.from_iterable(stages)) else 1
+        say(summary(parts))
+    return 0 if all(part.passed for part in parts) else 1
 
 
 def run_hard(arguments: list[str], environment: dict[str, str]) -> int:
@@ -202,10 +164,10 @@ def run_hard(arguments: list[str], environment: dict[str, str]) -> int:
     if arguments[:1] == ["--seed"]:
         seed, arguments = int(arguments[1]), arguments[2:]
     say(f"seed {seed}; the same again: make hard-test SEED={seed}")
-    stages = tests(MARKED["hard"], [f"--hypothesis-seed={seed}", *arguments])
+    parts = tests(MARKED["hard"], [f"--hypothesis-seed={seed}", *arguments])
     try:
         with busy_machine():
-            return run_all(stages, {**environment, "DUETIME_TEST_SEED": str(seed)})
+            return run_all(parts, {**environment, "DUETIME_TEST_SEED": str(seed)})
     finally:
         say(f"seed {seed}")
 

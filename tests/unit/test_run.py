@@ -28,7 +28,7 @@ def part(name: str, code: str, *codes: int) -> run.Part:
 
 def test_all_parts_run_though_one_fails_and_the_summary_names_it(capfd: pytest.CaptureFixture[str]):
     parts = [part("first", "raise SystemExit(3)"), part("second", "print('it ran')"), part("third", "exit(5)", 0, 5)]
-    assert run.run_all([[part] for part in parts], dict(os.environ)) == 1
+    assert run.run_all(parts, dict(os.environ)) == 1
     said, _ = capfd.readouterr()
     assert "it ran" in said
     assert [line.split()[0] for line in said.splitlines() if "FAILED (exit code 3)" in line] == ["first"]
@@ -36,47 +36,8 @@ def test_all_parts_run_though_one_fails_and_the_summary_names_it(capfd: pytest.C
     assert said.rstrip().endswith("no tests of this kind"), "of the third"
 
 
-def test_parts_of_a_stage_run_at_the_same_time_and_the_output_of_each_stays_together(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-):
-    """Each waits until the other has begun."""
-    meeting = (
-        "import pathlib, sys, time\n"
-        "print(sys.argv[1], 'began', flush=True)\n"
-        "pathlib.Path(sys.argv[1]).touch()\n"
-        "while not pathlib.Path(sys.argv[2]).exists(): time.sleep(0.01)\n"
-        "print(sys.argv[1], 'ended', flush=True)\n"
-    )
-    names = [str(tmp_path / "one"), str(tmp_path / "two")]
-    stage = [run.Part(name, [sys.executable, "-c", meeting, *order]) for name, order in
-             (("first", names), ("second", names[::-1]))]  # fmt: skip
-    assert run.run_all([stage], dict(os.environ)) == 0
-    said, _ = capfd.readouterr()
-    lines = [line.removeprefix(f"{tmp_path}/") for line in said.splitlines() if line.endswith(("began", "ended"))]
-    assert lines == ["one began", "one ended", "two began", "two ended"]
-
-
-def test_a_part_that_is_under_way_ends_with_the_run(tmp_path: Path):
-    """Of two at the same time, too."""
-    waits = f"import time, pathlib, os; pathlib.Path({str(tmp_path)!r}, str(os.getpid())).touch(); time.sleep(600)"
-    program = (
-        "import run, signal, sys, os\n"
-        "signal.signal(signal.SIGTERM, run.end)\n"
-        f"part = lambda name: run.Part(name, [sys.executable, '-c', {waits!r}])\n"
-        "run.run_all([[part('first'), part('second')]], dict(os.environ))\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", program], cwd=Path(run.__file__).parent, stdout=subprocess.PIPE
-    ) as process:
-        wait_until(lambda: len(list(tmp_path.iterdir())) == 2, 60, "both have begun")
-        process.terminate()
-        process.communicate()
-    assert process.returncode == 128 + signal.SIGTERM
-    assert not any(Path("/proc", child.name).exists() for child in tmp_path.iterdir())
-
-
 def test_when_nothing_fails_it_says_so(capfd: pytest.CaptureFixture[str]):
-    assert run.run_all([[part("only", "")]], dict(os.environ)) == 0
+    assert run.run_all([part("only", "")], dict(os.environ)) == 0
     assert "FAILED" not in capfd.readouterr().out
 
 
@@ -84,15 +45,14 @@ def test_the_tests_that_failed_are_named(tmp_path: Path, capfd: pytest.CaptureFi
     (tmp_path / "test_it.py").write_text(TESTS)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", os.devnull, f"--rootdir={tmp_path}"]
     command += ["-p", "conftest", str(tmp_path)]
-    assert run.run_all([[run.Part("two", command)]], os.environ | {"PYTHONPATH": str(Path(run.__file__).parent)}) == 1
+    assert run.run_all([run.Part("two", command)], os.environ | {"PYTHONPATH": str(Path(run.__file__).parent)}) == 1
     _, _, summary = capfd.readouterr().out.partition("== summary")
     assert "test_it.py::test_wrong" in summary
     assert "test_right" not in summary
 
 
 def test_each_test_belongs_to_one_part():
-    parts = [part for stage in run.tests("not soak", []) for part in stage]
-    said = [part.command[part.command.index("-m", 2) + 1] for part in parts]
+    said = [part.command[part.command.index("-m", 2) + 1] for part in run.tests("not soak", [])]
     assert said == [f"(not soak) and {marks}" for marks in ("not alone and not cluster", "cluster", "alone")]
 
 
