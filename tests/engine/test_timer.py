@@ -306,8 +306,10 @@ async def test_small_pages_are_waited_for(stage: Stage):
 async def test_pages_that_were_under_way_when_one_failed_are_fired_once_all_the_same(stage: Stage, failing: int):
     flaky = FlakyStore(stage.store)
     await stage.join(store=flaky)
-    jobs = await burst_of(stage, 3 * PAGE)
-    await run_at_least(stage, PAGE)
+    jobs = await burst_of(stage, 4 * PAGE)
+    flaky.write_in_time(c.Fire, PAGE)  # which notes the sizes of pages
+    while sum(flaky.sizes) < PAGE:  # then two more at least are to come
+        await stage.engine.timer.run_once()
     flaky.fail_next(c.Fire, failing)
     for _ in range(failing):
         with suppress(Overloaded):  # one turn for both, if both were under way

@@ -16,7 +16,8 @@ from patience import PATIENCE_SECONDS
 from security.nodes import STORES, nodes
 from security.raw import MEGABYTE, peak_memory
 
-LISTS: list[Any] = [[]] * 80_000  # 240 kB of text; 6 MB, once it is decoded
+LISTS: list[Any] = [[]] * 9_000  # as many as two of them may be in a job; decoded, 0.6 MB
+BODY: list[Any] = [[[]] * 19_000, "x" * 200_000]  # decoded, some 1.5 MB
 RUNS, CHANGES = 60, 20
 
 
@@ -40,7 +41,7 @@ def member(server: Server, tenant: str) -> Known:
 
 def test_runs_of_a_large_job_at_a_target_that_hangs_take_bounded_memory(server: Server, silent_target: str) -> None:
     hostile, victim = member(server, "hostile"), member(server, "victim")
-    payload = {"url": silent_target, "body": LISTS}
+    payload = {"url": silent_target, "body": BODY}
     job_id = hostile.create(payload=payload, overlap="allow", timeout_seconds=600)
     assert hostile.post(f"/jobs/{job_id}/run").status == 202
     assert server.process is not None
@@ -87,7 +88,8 @@ def test_creating_and_purging_a_large_job_over_and_over_grows_the_data_by_little
 
 def test_a_worker_gets_large_arguments_a_few_at_a_time(server: Server) -> None:
     hostile = member(server, "hostile")
-    payload = {"function": "f", "args": [LISTS], "kwargs": {"a": LISTS}}
+    args, kwargs = [LISTS, "x" * 400_000], {"a": LISTS}
+    payload = {"function": "f", "args": args, "kwargs": kwargs}
     job_id = hostile.create(type="python", payload=payload, overlap="allow")
     for _ in range(20):
         assert hostile.post(f"/jobs/{job_id}/run").status == 202
@@ -96,11 +98,11 @@ def test_a_worker_gets_large_arguments_a_few_at_a_time(server: Server) -> None:
     while len(got) < 20:
         polled = hostile.post("/workers/poll", {"worker_id": worker, "free": 20, "wait_seconds": 5}).json()
         assert len(polled["assignments"]) in range(1, 10), "4 MB of arguments"
-        assert all((one["args"], one["kwargs"]) == ([LISTS], {"a": LISTS}) for one in polled["assignments"])
+        assert all((one["args"], one["kwargs"]) == (args, kwargs) for one in polled["assignments"])
         got += polled["assignments"]
     claims = [{name: one[name] for name in ("execution_id", "attempt", "token")} for one in got]
     ended = [{**claim, "started_at": 1, "ended_at": 2, "result": "7"} for claim in claims]
     reported = hostile.post("/workers/report", {"worker_id": worker, "running": [], "ended": ended})
     assert (reported.status, reported.json()) == (200, {})
     assert [row["state"] for row in hostile.executions(job_id)] == ["COMPLETED"] * 20
-    assert hostile.get(f"/jobs/{job_id}").json()["payload"]["args"] == [LISTS], "and it is shown as it was made"
+    assert hostile.get(f"/jobs/{job_id}").json()["payload"]["args"] == args, "and it is shown as it was made"
