@@ -40,5 +40,5 @@ def batch(count: int) -> dict[str, float]:
     runs = []
     for _ in range(limits.REPEATS):
         with DuetimeNode() as node:
-            runs.append(node.addbatch(lines, count))
+            runs.append(node.add_batch(lines, count))
     return {"per_second": count / min(runs), "seconds": min(runs)}
