@@ -86,29 +86,10 @@ class Gate:
         if not _REQUEST_ID.fullmatch(request_id):
             request_id = next(self._request_ids)
         added: Headers = [(b"x-request-id", request_id), *self._cors(given)]
-        large: Message | None = None  # the head of a large response, until its body comes
-
-        async def send_with_headers(message: Message) -> None:
-            nonlocal large
-            if message["type"] == "http.response.start":
-                own = list(message.get("headers", ()))
-                names = {name.lower() for name, _ in own}
-                message["headers"] = own + added + [header for header in ALWAYS if header[0] not in names]
-                if is_large(own) and scope["path"] not in PUBLIC:
-                    large = message
-                    return
-            elif large is not None:
-                head, large = large, None
-                try:
-                    await self._unsent.send(send, caller.tenant, head, message)
-                except Overloaded as error:
-                    await send_problem(send_with_headers, problem_of(error, scope["path"]))
-                return
-            await send(message)
-
+        sender = _Sender(send, added, scope["path"], self._unsent)
         try:
             if scope["method"] == "OPTIONS" and b"access-control-request-method" in given:
-                await self._preflight(given, send_with_headers)
+                await self._preflight(given, sender)
                 return
             if self._tokens is None:
                 check_local(given.get(b"host", b""), given.get(b"origin", b""))
@@ -116,6 +97,7 @@ class Gate:
                 address = _address(scope)
                 caller = await self._identify(given, request_id.decode(), address)
                 scope["user"] = caller
+                sender.tenant = caller.tenant
                 scope["auth"] = partial(self._identify, given, caller.request_id, address)  # for answers that last
                 self._check_changes(scope["method"], scope["path"])
                 if not (scope["path"] in UNCOUNTED and Right.WORK in caller.rights):
@@ -127,15 +109,15 @@ class Gate:
                 log.info, "a request was refused", path=shown_path(scope["path"]), error=error.code,
                 request_id=request_id.decode(),
             )  # fmt: skip
-            await send_problem(send_with_headers, problem_of(error, scope["path"]))
+            await send_problem(sender, problem_of(error, scope["path"]))
             return
         except Exception as error:  # noqa: BLE001 (logged there; the client gets a problem like any other)
-            await send_problem(send_with_headers, problem_of_defect(error, scope["path"]))
+            await send_problem(sender, problem_of_defect(error, scope["path"]))
             return
         if scope["path"] not in PUBLIC and is_counted(scope, given.get(b"content-length")):
-            await self._bodies.call(self._app, scope, receive, send_with_headers, caller.tenant)
+            await self._bodies.call(self._app, scope, receive, sender, caller.tenant)
         else:
-            await self._app(scope, receive, send_with_headers)
+            await self._app(scope, receive, sender)
 
     def _check_changes(self, method: str, path: str) -> None:
         """Workers bring what is done already; what they ask for, the engine refuses by itself."""
@@ -184,6 +166,40 @@ class Gate:
         ]
         await send({"type": "http.response.start", "status": 204, "headers": headers})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class _Sender:
+    """Sends a response with the headers that every response has. A large one is counted by tenant until it is sent.
+
+    An object, not a closure: one that sends a problem by itself would be a cycle, which only the collector frees.
+    """
+
+    __slots__ = ("_added", "_large", "_path", "_send", "_unsent", "tenant")
+
+    def __init__(self, send: Send, added: Headers, path: str, unsent: UnsentResponses) -> None:
+        self._send = send
+        self._added = added
+        self._path = path
+        self._unsent = unsent
+        self._large: Message | None = None  # the head of a large response, until its body comes
+        self.tenant = ""
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            own = list(message.get("headers", ()))
+            names = {name.lower() for name, _ in own}
+            message["headers"] = own + self._added + [header for header in ALWAYS if header[0] not in names]
+            if is_large(own) and self._path not in PUBLIC:
+                self._large = message
+                return
+        elif self._large is not None:
+            head, self._large = self._large, None
+            try:
+                await self._unsent.send(self._send, self.tenant, head, message)
+            except Overloaded as error:
+                await send_problem(self, problem_of(error, self._path))
+            return
+        await self._send(message)
 
 
 def _address(scope: Scope) -> str:
