@@ -77,7 +77,7 @@ def _read_holder(file: Path) -> tuple[str, str]:
     return process or "unknown", purpose
 
 
-def open_connection(folder: Path, *, writer: bool) -> apsw.Connection:
+def open_connection(folder: Path, *, writer: bool, reader_cache_kib: int = READER_CACHE_KIB) -> apsw.Connection:
     if writer:
         make_file(folder / FILE_NAME)  # SQLite gives its log and its index the rights of the file
     connection = apsw.Connection(str(folder / FILE_NAME), flags=apsw.SQLITE_OPEN_READWRITE)
@@ -85,7 +85,7 @@ def open_connection(folder: Path, *, writer: bool) -> apsw.Connection:
     settings = [
         "PRAGMA journal_mode = WAL",
         "PRAGMA synchronous = FULL",  # a commit that was answered survives the power going
-        f"PRAGMA cache_size = -{WRITER_CACHE_KIB if writer else READER_CACHE_KIB}",
+        f"PRAGMA cache_size = -{WRITER_CACHE_KIB if writer else reader_cache_kib}",
         "PRAGMA temp_store = MEMORY",
         "PRAGMA trusted_schema = OFF",
     ]
