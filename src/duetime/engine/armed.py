@@ -24,7 +24,7 @@ from duetime.ports.store import Store
 ARM_AHEAD = SECOND // 2  # how far ahead of now timers are read; the reading goes on when half of that is left
 READ_PAGE = 512  # timers: decoded and planned in a few milliseconds, and nobody waits for longer
 BURST_PAGE = 2048  # of those that are due already: what is read now is written next, and larger pages cost less each
-MOST_HELD = 32_768  # timers of a burst; the rest is read while these are fired
+MOST_HELD = 8_192  # timers of a burst; the rest is read while these are fired
 MOST_EXTRA = 8_192  # places of memory (`domain.held_specs`) that large jobs take beside one for each timer
 MISSED_PAGE = 64  # recurring jobs that were missed take long to decide: others get their turn in between
 QUIET = 15  # ms before an instant in which no reading begins: it might still be decoded when the instant comes

@@ -23,6 +23,7 @@ MIGRATION_LOCK_NAME = "migrate.lock"
 MIGRATION_SECONDS = 60.0  # how long one migration waits for another
 WRITER_CACHE_KIB = 32 * 1024
 READER_CACHE_KIB = 8 * 1024
+SMALL_CACHE_KIB = 1024  # where connections are many, or need none: what they miss is mostly in the system's cache
 
 
 def lock_folder(folder: Path, purpose: str = "") -> IO[str]:
@@ -77,7 +78,9 @@ def _read_holder(file: Path) -> tuple[str, str]:
     return process or "unknown", purpose
 
 
-def open_connection(folder: Path, *, writer: bool, reader_cache_kib: int = READER_CACHE_KIB) -> apsw.Connection:
+def open_connection(folder: Path, *, writer: bool, cache_kib: int | None = None) -> apsw.Connection:
+    if cache_kib is None:
+        cache_kib = WRITER_CACHE_KIB if writer else READER_CACHE_KIB
     if writer:
         make_file(folder / FILE_NAME)  # SQLite gives its log and its index the rights of the file
     connection = apsw.Connection(str(folder / FILE_NAME), flags=apsw.SQLITE_OPEN_READWRITE)
@@ -85,7 +88,7 @@ def open_connection(folder: Path, *, writer: bool, reader_cache_kib: int = READE
     settings = [
         "PRAGMA journal_mode = WAL",
         "PRAGMA synchronous = FULL",  # a commit that was answered survives the power going
-        f"PRAGMA cache_size = -{WRITER_CACHE_KIB if writer else reader_cache_kib}",
+        f"PRAGMA cache_size = -{cache_kib}",
         "PRAGMA temp_store = MEMORY",
         "PRAGMA trusted_schema = OFF",
     ]

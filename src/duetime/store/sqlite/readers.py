@@ -20,7 +20,7 @@ import apsw
 from duetime.domain.errors import Overloaded
 from duetime.places import Places
 from duetime.store.decoding import Rows, bounded
-from duetime.store.sqlite.connection import READER_CACHE_KIB, open_connection
+from duetime.store.sqlite.connection import READER_CACHE_KIB, SMALL_CACHE_KIB, open_connection
 
 R = TypeVar("R")
 Fetch = Callable[[str, dict[str, Any]], R]
@@ -56,9 +56,7 @@ class Reads:
         """This thread's own."""
         connection: apsw.Connection | None = getattr(self._local, "connection", None)
         if connection is None:
-            connection = self._local.connection = open_connection(
-                self._folder, writer=False, reader_cache_kib=self.cache_kib
-            )
+            connection = self._local.connection = open_connection(self._folder, writer=False, cache_kib=self.cache_kib)
             self.connections.append(connection)
         return connection
 
@@ -119,7 +117,7 @@ class TimedReads(Reads):
 class FairReads(TimedReads):
     """Reads of people. The `tenant` among the values is whose it is; the time that it waits for its turn counts."""
 
-    cache_kib = 1024  # they are many, and what they miss is mostly in the system's cache
+    cache_kib = SMALL_CACHE_KIB
 
     def __init__(self, folder: Path, name: str, seconds: float) -> None:
         super().__init__(folder, MOST_AT_ONCE, name, seconds)

@@ -43,7 +43,14 @@ from duetime.store.decoding import decode, decode_held, decode_page, given_up, r
 from duetime.store.sqlite import filters
 from duetime.store.sqlite.blocks import load_blocks
 from duetime.store.sqlite.checkpointer import Checkpointer
-from duetime.store.sqlite.connection import lock_folder, migrate, open_checked, open_connection, void_nodes
+from duetime.store.sqlite.connection import (
+    SMALL_CACHE_KIB,
+    lock_folder,
+    migrate,
+    open_checked,
+    open_connection,
+    void_nodes,
+)
 from duetime.store.sqlite.handover import refuse_promoted
 from duetime.store.sqlite.readers import FairReads, Reads, TimedReads
 from duetime.store.sqlite.statements import page
@@ -61,7 +68,7 @@ class SqliteStore:
         self._folder = folder
         self._lock: IO[str] | None = None
         self._was_open = False
-        checkpointer = Checkpointer(lambda: open_connection(folder, writer=True))
+        checkpointer = Checkpointer(lambda: open_connection(folder, writer=True, cache_kib=SMALL_CACHE_KIB))
         self._writer = Writer(self._open_writer, capacity, checkpointer)
         self._engine_reads = Reads(folder, 1, "duetime-engine-read")
         self._own_reads = TimedReads(folder, 1, "duetime-own-read", read_seconds)
