@@ -351,7 +351,8 @@ CURSORS = [
 
 _CHANCE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{4}-\d\d-\d\dT[\d:.]+Z|dt_[a-z0-9]+_[a-z0-9]+")
 _KEY_ID = re.compile(r'(?<="key_id":")[a-z0-9]{16}')
-_PASSING = {"x-request-id", "date", "content-length"}
+# `connection`: a response that precedes the end of its request's body ends the connection.
+_PASSING = {"x-request-id", "date", "content-length", "connection"}
 
 
 def told(answer: Answer, named: str) -> tuple[int, dict[str, str], str]:

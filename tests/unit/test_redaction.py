@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from duetime.domain.http_rules import HIDDEN
@@ -199,6 +199,8 @@ def test_a_secret_is_hidden_however_the_text_is_cut_into_parts(secret, size):
     st.lists(st.text("ab\n", min_size=4, max_size=80), min_size=1, max_size=6),
     st.lists(st.text("ab\n", max_size=60), max_size=20),
 )
+@example(["b--b", "ab--ba"], ["a", "b--b"])
+@example(["b--b", "ab--ba"], ["a", "b--b", "", "a"])
 def test_a_stream_hides_what_the_whole_text_would_hide(secrets, parts):
     redactor = Redactor(secrets)
     stream = StreamRedactor(redactor)

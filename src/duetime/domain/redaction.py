@@ -189,7 +189,8 @@ class StreamRedactor:
     def _pass_on(self, text: str, until: int) -> str:
         spans = self._redactor.find(text, self._covered)
         self._held = text[until:]
-        self._covered = max(0, spans[-1][1] - until) if spans else 0
+        # A span that begins later lies in what is held: it is found again, and what stands before it is shown.
+        self._covered = next((end - until for begin, end in spans if begin <= until < end), 0)
         if until == 0:
             return ""
         clipped = [(begin, min(end, until)) for begin, end in spans if begin < until]
