@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import http.client
 import json
 import os
@@ -15,6 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from node_forks import ForkedProcess, ForkServer, end_with_parent
 from patience import PATIENCE_SECONDS
 
 T = TypeVar("T")
@@ -23,13 +23,9 @@ _ROOTS = ("/health", "/docs", "/openapi", "/_")
 _SERVES = re.compile(r"http://127\.0\.0\.1:(\d+)")
 
 
-_libc = ctypes.CDLL(None)
-_PR_SET_PDEATHSIG = 1
+_READ_AT_IMPORT = {"DUETIME_CRASH_AT"}
 
-
-def end_with_tests() -> None:
-    """In a new process, before its program: a test run that is killed leaves nothing behind."""
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+fork_server = ForkServer()
 
 
 def wait_until(condition: Callable[[], T], seconds: float, what: str, pause: float = 0.02) -> T:
@@ -146,7 +142,7 @@ class Server:
         self.folder = folder
         self.data = folder / "data"
         self.client = Client()
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self._settings = {"ALLOW_PRIVATE_TARGETS": "true", "LOG_LEVEL": "warning", "METRICS_PORT": "0", **settings}
         # Tests share a receiver and fail on purpose: what one does must not have another's runs skipped.
         self._settings.setdefault("CIRCUIT_BREAKER_THRESHOLD", "1000")
@@ -162,10 +158,13 @@ class Server:
         program, port = Path(sys.executable).with_name("duetime"), str(self.port)
         command = [str(program), "serve", "--port", port, "--data", str(self.data)]
         with self._log("out").open("wb") as out, self._log("err").open("wb") as err:
-            self.process = subprocess.Popen(
-                command, stdout=out, stderr=err, cwd=self.folder, env={**inherited, **names, **(environment or {})},
-                preexec_fn=end_with_tests,
-            )  # fmt: skip
+            if environment or _READ_AT_IMPORT & names.keys():
+                self.process = subprocess.Popen(
+                    command, stdout=out, stderr=err, cwd=self.folder, env={**inherited, **names, **(environment or {})},
+                    preexec_fn=end_with_parent,
+                )  # fmt: skip
+            else:
+                self.process = fork_server.start(command, self.folder, {**inherited, **names}, out, err)
 
     def start(self, environment: Mapping[str, str] | None = None, **settings: str) -> Server:
         begun = time.monotonic()
@@ -216,7 +215,7 @@ class Receiver:
         self._log = folder / "receiver.jsonl"
         self._log.touch()
         command = [sys.executable, str(Path(__file__).with_name("receiver.py")), str(self._log)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, preexec_fn=end_with_tests)
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, preexec_fn=end_with_parent)
         assert self.process.stdout is not None
         self.port = int(self.process.stdout.readline())
 

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from cluster.processes import end_with_tests, wait_until
+from cluster.processes import wait_until
 from docs.pages import ROOT, blocks
 from docs.test_commands import Terminal
+from node_forks import end_with_parent
 from served import served, target
 
 HOW_TO = ROOT / "docs" / "how-to"
@@ -38,7 +39,7 @@ class Desk(Terminal):
         with (self._folder / "other-window").open("wb") as out:
             process = subprocess.Popen(
                 ["bash", "-c", f"exec {command}"], cwd=self._folder, env=self._environment, stdout=out, stderr=out,
-                preexec_fn=end_with_tests,
+                preexec_fn=end_with_parent,
             )  # fmt: skip
         try:
             yield

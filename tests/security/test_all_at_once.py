@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from api.people import Known, token
-from cluster.processes import Server, end_with_tests, wait_until
+from cluster.processes import Server, wait_until
+from node_forks import end_with_parent
 from patience import PATIENCE_SECONDS
 from security.inbox import Inbox, inbox
 from security.nodes import STORES, nodes
@@ -29,7 +30,7 @@ def attacked(port: int) -> Iterator[subprocess.Popen[bytes]]:
     """Inside the block, all attacks have begun."""
     tokens = [token(tenant, "mallory", "admin") for tenant in ("evil-1", "evil-2")]
     command = [sys.executable, "-m", "bench.attackers", str(port), *tokens]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, preexec_fn=end_with_tests) as attackers:
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, preexec_fn=end_with_parent) as attackers:
         try:
             assert attackers.stdout is not None
             assert attackers.stdout.readline() == b"ready\n"

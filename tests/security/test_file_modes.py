@@ -15,10 +15,11 @@ import pytest
 from typer.testing import CliRunner
 
 from api.people import database
-from cluster.processes import Client, Server, end_with_tests, wait_until
+from cluster.processes import Client, Server, wait_until
 from duetime.cli.argv import typed_secrets
 from duetime.cli.main import app
 from executors.script.watching import on_linux
+from node_forks import end_with_parent
 from patience import PATIENCE_SECONDS
 
 
@@ -121,7 +122,7 @@ def test_a_script_finds_no_password_of_the_database_in_the_list_of_processes(tmp
         command = [str(Path(sys.executable).with_name("duetime")), "serve", "--port", "0", "--database-url", url]
         command += ["--data", str(tmp_path / "data")]
         with subprocess.Popen(
-            command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, preexec_fn=end_with_tests,
+            command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, preexec_fn=end_with_parent,
             env={**os.environ, "DUETIME_ALLOW_SCRIPTS": "true"},
         ) as node:  # fmt: skip
             assert node.stdout is not None

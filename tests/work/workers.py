@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from cluster.processes import Server, end_with_tests, wait_until
+from cluster.processes import Server, wait_until
 from executors.script.watching import alive
+from node_forks import end_with_parent
 from patience import PATIENCE_SECONDS
 
 APP = f"{Path(__file__).with_name('jobs.py')}:app"
@@ -27,7 +28,7 @@ class WorkerProcess:
         given = {"DUETIME_URL": f"http://127.0.0.1:{server.client.port}", self.mark: "1", **environment}
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                command, stdout=log, stderr=log, env=os.environ | given, preexec_fn=end_with_tests
+                command, stdout=log, stderr=log, env=os.environ | given, preexec_fn=end_with_parent
             )
 
     def processes(self) -> list[int]:

@@ -21,6 +21,8 @@ from patience import PATIENCE_SECONDS
 
 ALL = tuple(range(SHARDS))
 TIMER = ("timer",)
+LAST = 99  # a node whose number is higher than all others
+WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted"
 
 
 @pytest.fixture
@@ -44,8 +46,7 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
 async def until_waiting(world: PostgresWorld, count: int) -> None:
     """Until so many calls wait for a lock."""
     async with world.connection() as connection:
-        waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
-        await until(lambda: _is(connection, waiting, count))
+        await until(lambda: _is(connection, WAITING, count))
 
 
 async def _is(connection: Any, sql: str, value: object) -> bool:
@@ -85,22 +86,41 @@ async def test_a_renewal_that_was_in_time_keeps_its_shards_from_a_taker_who_saw_
     world: PostgresWorld, other: Registry, gate: Any
 ):
     # A renewal counts from when it was checked, not from when its wait was over. Let it outlive that wait.
-    owner, brief = world.registry(ttl_seconds=60), world.registry(ttl_seconds=0.5)
-    await brief.join(1, "a", TIMER)
-    mine = await owner.take(1, (0, 1))
-    await other.join(2, "b", TIMER)
-    async with gate.transaction():
-        await gate.execute("SELECT FROM leases WHERE node = 1 FOR UPDATE")
-        renewing = asyncio.create_task(owner.renew(1))  # sees a lease that is alive, and waits
-        await until_waiting(world, 1)
-        await until(lambda: _is(gate, "SELECT lapses_at <= clock_timestamp() FROM leases WHERE node = 1", True))
-        taking = asyncio.create_task(other.take(2, ALL))  # sees one that has lapsed, and waits
-        await until_waiting(world, 2)
+    owner = world.registry(ttl_seconds=60)
+    await other.join(LAST, "b", TIMER)
+    for node, seconds in enumerate((0.5, 2.0, 8.0, 32.0), start=1):
+        brief = world.registry(ttl_seconds=seconds)
+        await brief.join(node, "a", TIMER)
+        await brief.stop()
+        mine = await owner.take(node, (0, 1))
+        async with gate.transaction():
+            await gate.execute("SELECT FROM leases WHERE node = $1 FOR UPDATE", node)
+            renewing = asyncio.create_task(owner.renew(node))
+            if not await waits_in_time(gate, renewing):
+                continue  # a busy machine took longer than that lease lasts: again, with a longer one
+            lapsed = f"SELECT lapses_at <= clock_timestamp() FROM leases WHERE node = {node}"
+            await until(lambda lapsed=lapsed: _is(gate, lapsed, True))
+            taking = asyncio.create_task(other.take(LAST, ALL))  # sees one that has lapsed, and waits
+            await until_waiting(world, 2)
+        break
     view, taken = await renewing, await taking
-    assert view.held_by(1) == mine
+    assert view.held_by(node) == mine
     assert sorted(taken) == list(ALL[2:])
-    assert (await other.view()).held_by(1) == mine
-    await asyncio.gather(owner.stop(), brief.stop())
+    assert (await other.view()).held_by(node) == mine
+    await owner.stop()
+
+
+async def waits_in_time(gate: Any, renewing: asyncio.Task[Any]) -> bool:
+    """Whether the renewal saw a lease that was alive, and waits for the gate."""
+
+    async def is_decided() -> bool:
+        return renewing.done() or await _is(gate, WAITING, 1)
+
+    await until(is_decided)
+    if not renewing.done():
+        return True
+    assert isinstance(renewing.exception(), StaleWrite)
+    return False
 
 
 async def test_a_renewal_that_meets_the_end_of_its_lease_is_refused(
