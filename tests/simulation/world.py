@@ -34,6 +34,21 @@ STALLS = 0.02
 REGISTRY = frozenset({"join", "renew", "take", "release", "leave"})
 
 
+def turn_by(clock: CommonClock) -> Callable[[], None]:
+    """Timeouts of the event loop end when the clock says so: how fast the simulation runs must not change its history.
+
+    Returns what gives the loop its own time back.
+    """
+    loop = asyncio.get_running_loop()
+    own, began_at = loop.time, loop.time()
+    loop.time = lambda: began_at + clock.monotonic()  # type: ignore[method-assign]
+
+    def undo() -> None:
+        loop.time = own  # type: ignore[method-assign]
+
+    return undo
+
+
 class Call:
     """On its way to be carried out (`deed`), then its answer on its way back."""
 
@@ -61,6 +76,7 @@ class World:
         self.refused_fires = 0
         self.is_troubled = True
         self._before = asyncio.all_tasks()
+        self._real_time = turn_by(self.clock)
         self._dead: list[Machine] = []  # an event loop forgets tasks that nobody remembers
         self._resumes: list[tuple[int, Machine]] = []
         self._calls: list[Call] = []
@@ -241,7 +257,8 @@ class World:
                 machine.go_on()
 
     async def end(self) -> None:
-        """Nobody is left behind in the event loop."""
+        """No task is left behind in the event loop, and its time is real again."""
+        self._real_time()
         while others := asyncio.all_tasks() - self._before:
             for task in others:
                 task.cancel()
