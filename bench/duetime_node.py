@@ -15,18 +15,24 @@ import msgspec
 from bench import processes
 from bench.results import Skipped
 
-EXECUTABLE = Path(processes.PYTHON).with_name("duetime")
 READY_TIMEOUT_SECONDS = 30.0
 
 
 class DuetimeNode:
     """One node with a data folder of its own on loopback, open to local targets. A context manager.
 
-    With a `database_url`, it keeps its data there. `settings` are more of its environment.
+    With a `database_url`, it keeps its data there. `settings` are more of its environment. `python` may be of another
+    checkout.
     """
 
-    def __init__(self, database_url: str | None = None, settings: Mapping[str, str] | None = None) -> None:
-        if not EXECUTABLE.exists():
+    def __init__(
+        self,
+        database_url: str | None = None,
+        settings: Mapping[str, str] | None = None,
+        python: str | Path = processes.PYTHON,
+    ) -> None:
+        self._program = Path(python).with_name("duetime")
+        if not self._program.exists():
             raise Skipped("duetime is not installed in this environment: run `make setup`")
         self.folder = processes.scratch("duetime")
         self._storage = ["--database-url", database_url] if database_url else ["--data", self.folder / "data"]
@@ -49,7 +55,7 @@ class DuetimeNode:
         started = time.perf_counter()
         self.child = processes.start(
             [
-                *(EXECUTABLE, "serve", "--host", "127.0.0.1", "--port", str(self.port)),
+                *(self._program, "serve", "--host", "127.0.0.1", "--port", str(self.port)),
                 *self._storage,
             ],
             env={
@@ -86,7 +92,7 @@ class DuetimeNode:
     def start_workers(self, app: str, count: int, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
         """`duetime worker` with so many processes, once all of them have joined."""
         worker = processes.start(
-            [EXECUTABLE, "--url", self.url, "worker", app, "--processes", str(count)],
+            [self._program, "--url", self.url, "worker", app, "--processes", str(count)],
             env=environment,
             stdout=self._log,
             stderr=self._log,

@@ -126,10 +126,10 @@ class Statements:
     def make_room(self, added: Mapping[str, Load]) -> None:
         """Count each tenant's jobs and bytes in, or out. Raises InsufficientStorage if a tenant has no room."""
         for tenant, more in added.items():
-            found = {(of, name): value for of, name, value in self.rows("get_loads", tenant=tenant)}
-            load, held = (Load(found.get((of, JOBS), 0), found.get((of, BYTES), 0)) for of in (ALL, tenant))
-            self._capacity.check(load, held, more.jobs, more.bytes)
-            self.run("add_to_loads", tenant=tenant, jobs=more.jobs, bytes=more.bytes)
+            rows = self.rows("add_to_loads", tenant=tenant, jobs=more.jobs, bytes=more.bytes)
+            found = {(of, name): value for of, name, value in rows}
+            load, held = (Load(found[of, JOBS] - more.jobs, found[of, BYTES] - more.bytes) for of in (ALL, tenant))
+            self._capacity.check(load, held, more.jobs, more.bytes)  # a refused command is rolled back, with its counts
 
     def take_quota(self, quota: limits.Quota, count: int, now: int) -> None:
         """Raises QuotaExceeded."""

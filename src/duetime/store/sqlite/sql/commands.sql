@@ -505,14 +505,12 @@ WHERE (tenant, key) IN (SELECT tenant, key FROM idempotency_keys WHERE created_a
 INSERT INTO counters (tenant, name, value) VALUES (:tenant, :name, :delta)
 ON CONFLICT DO UPDATE SET value = value + excluded.value;
 
--- name: get_loads
--- What a tenant holds, and all of them together.
-SELECT tenant, name, value FROM counters WHERE tenant IN ('', :tenant) AND name IN ('jobs', 'bytes');
-
 -- name: add_to_loads
+-- Returns what a tenant holds then, and all of them together: reading it apart would cost as much as adding to it.
 INSERT INTO counters (tenant, name, value)
 VALUES (:tenant, 'jobs', :jobs), (:tenant, 'bytes', :bytes), ('', 'jobs', :jobs), ('', 'bytes', :bytes)
-ON CONFLICT DO UPDATE SET value = value + excluded.value;
+ON CONFLICT DO UPDATE SET value = value + excluded.value
+RETURNING tenant, name, value;
 
 -- name: get_limit
 SELECT full_at FROM limits WHERE tenant = :tenant AND user_id = :user_id AND name = :name;
