@@ -75,9 +75,11 @@ def test_the_error_tells_a_tenant_of_itself_alone() -> None:
 
 
 def test_jobs_are_summed_by_tenant() -> None:
-    jobs = [("a", 10), ("b", 20), ("a", 5)]
-    assert loads(jobs) == {"a": Load(2, 15), "b": Load(1, 20)}
-    assert loads(jobs, -1) == {"a": Load(-2, -15), "b": Load(-1, -20)}
+    tenants, sizes = ["a", "b", "a"], [10, 20, 5]
+    assert loads(tenants, sizes) == {"a": Load(2, 15), "b": Load(1, 20)}
+    assert loads(tenants, sizes, -1) == {"a": Load(-2, -15), "b": Load(-1, -20)}
+    assert loads(["a", "a"], [10, 5]) == {"a": Load(2, 15)}
+    assert loads([], []) == {}
 
 
 def test_health_is_degraded_before_the_first_tenant_is_refused() -> None:

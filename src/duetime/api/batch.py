@@ -53,6 +53,7 @@ _LIMITS = (
 
 _NOT_READ = "this line and those after it were not read: send them anew"
 
+_SQL = JobType.SQL_QUERY  # a name of the module is found faster than an enum's member
 Numbered = tuple[int, NewJob]
 Hold = Callable[[int], Awaitable[None]]
 
@@ -223,7 +224,11 @@ class _Batch:
         for item in found:
             if isinstance(item, bytes) and (not item or item.isspace()):
                 continue
-            await self._plan(self._next_index(), item)
+            index = self._next_index()
+            if isinstance(item, bytes) or item.type is _SQL:
+                await self._plan_line(index, item)
+            else:
+                self._plan(index, item)
             if len(self._page) >= PAGE:
                 await self._flush()
             if self._turn.over():
@@ -249,17 +254,25 @@ class _Batch:
         """The next line and all after it. Always in words, however many were refused before."""
         self._refused.append(_explained(self._index, error))
 
-    async def _plan(self, index: int, item: JobSpec | bytes) -> None:
-        if not self._page:
-            self._now = self._context.clock.now()
+    async def _plan_line(self, index: int, item: JobSpec | bytes) -> None:
+        """One that is decoded by itself, to say what is wrong with it, or that needs to know its connection."""
         try:
             if isinstance(item, bytes) and len(item) > MAX_BODY_BYTES:
                 raise PayloadTooLarge(f"the job has {len(item)} bytes; {MAX_BODY_BYTES} are allowed")
             spec = decode_spec(item) if isinstance(item, bytes) else item
+            if spec.type is _SQL:
+                spec = await bound(self._context, self._caller, spec, known=self._connections)
+        except DuetimeError as error:
+            self._refuse(index, error)
+        else:
+            self._plan(index, spec)
+
+    def _plan(self, index: int, spec: JobSpec) -> None:
+        if not self._page:
+            self._now = self._context.clock.now()
+        try:
             if len(self._refused) >= MOST_EXPLAINED and not is_zone(spec.timezone):
                 raise InvalidSchedule("")  # to look for the zone that was meant is the dearest refusal
-            if spec.type is JobType.SQL_QUERY:
-                spec = await bound(self._context, self._caller, spec, known=self._connections)
             job = new_job(self._context, self._caller, spec, self._now)
         except DuetimeError as error:
             self._refuse(index, error)

@@ -7,7 +7,7 @@ reserve each tenant leaves at least as much free as it holds itself, so the next
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import msgspec
 
@@ -95,11 +95,13 @@ def size_of(definition: str | bytes) -> int:
     return len(definition) + JOB_OVERHEAD_BYTES
 
 
-def loads(jobs: Iterable[tuple[str, int]], sign: int = 1) -> dict[str, Load]:
-    """What these jobs, given as (tenant, size), add to each tenant; with `sign` -1, what their removal takes away."""
+def loads(tenants: Sequence[str], sizes: Sequence[int], sign: int = 1) -> dict[str, Load]:
+    """What jobs of these tenants and sizes add to each tenant; with `sign` -1, what their removal takes away."""
+    if len(set(tenants)) == 1:  # as in nearly every page, and then nothing has to be done for each job
+        return {tenants[0]: Load(sign * len(sizes), sign * sum(sizes))}
     numbers: dict[str, int] = {}
-    sizes: dict[str, int] = {}
-    for tenant, size in jobs:
+    totals: dict[str, int] = {}
+    for tenant, size in zip(tenants, sizes, strict=True):
         numbers[tenant] = numbers.get(tenant, 0) + sign
-        sizes[tenant] = sizes.get(tenant, 0) + sign * size
-    return {tenant: Load(number, sizes[tenant]) for tenant, number in numbers.items()}
+        totals[tenant] = totals.get(tenant, 0) + sign * size
+    return {tenant: Load(number, totals[tenant]) for tenant, number in numbers.items()}

@@ -258,7 +258,7 @@ def secret_problems(payload: Payload, old: Payload | None) -> Iterator[FieldErro
             )
         elif is_sealed(value) and not (old is not None and _stands_in(old, path, value)):
             yield FieldError(f"/payload{pointer}", _OURS)
-    if problem := _amount_problem(fresh):
+    if fresh and (problem := _amount_problem(fresh)):
         yield FieldError("/payload/secret", problem)
     if old is not None and old.marked_field == payload.marked_field:
         yield from _still_sealed(payload, old, paths)

@@ -15,7 +15,8 @@ _CONTAINER = 4  # beside the one for its place among other values
 
 def weigh(text: bytes) -> int:
     """The weight at most: a comma or a bracket inside a string counts, too. A megabyte takes a millisecond."""
-    return text.count(b",") + _CONTAINER * (text.count(b"[") + text.count(b"{"))
+    lists = text.count(b"[") if b"[" in text else 0  # looking for one is ten times as fast as counting them
+    return text.count(b",") + _CONTAINER * (lists + text.count(b"{"))
 
 
 def is_too_heavy(text: bytes, most: int = MOST_WEIGHT) -> bool:

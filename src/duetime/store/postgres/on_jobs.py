@@ -39,7 +39,7 @@ class JobCommands:
         jobs = [job for create in creates for job in create.jobs]
         nows = [create.now for create in creates for _ in create.jobs] if len(creates) > 1 else [creates[0].now]
         specs, sizes = zip(*[text_of(job.spec) for job in jobs], strict=True)
-        self._db.make_room(loads(zip([job.tenant for job in jobs], sizes, strict=True)))
+        self._db.make_room(loads([job.tenant for job in jobs], sizes))
         try:
             await self._db.run(
                 "create_jobs", nows=nows, same_now=nows[0], ids=[job.job_id for job in jobs],

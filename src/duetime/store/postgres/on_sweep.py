@@ -37,7 +37,7 @@ class SweepCommands:
         jobs = sorted({*delivered, *over})
         rows = await self._db.rows("sweep_jobs", jobs=jobs, tag=EVENT_TAG) if jobs else []
         if rows:
-            self._db.make_room(loads(((row["tenant"], row["size"]) for row in rows), -1))
+            self._db.make_room(loads([row["tenant"] for row in rows], [row["size"] for row in rows], -1))
             self._note([row for row in rows if not row["is_notification"]], command.now)
         return c.Swept(len(rows), page["last"] if page["number"] == command.limit else None)
 

@@ -55,7 +55,7 @@ class JobCommands:
         jobs = [(job, create.now) for create in creates for job in create.jobs]
         specs = [encoded(job.spec) for job, _ in jobs]
         sizes = [size_of(spec) for spec in specs]
-        self._db.make_room(loads((job.tenant, size) for (job, _), size in zip(jobs, sizes, strict=True)))
+        self._db.make_room(loads([job.tenant for job, _ in jobs], sizes))
         rows = [
             (job.job_id, job.tenant, job.key, job.name, job.type, job.owner, now, size, msgspec.Raw(spec))
             for (job, now), size, spec in zip(jobs, sizes, specs, strict=True)

@@ -43,7 +43,7 @@ class SweepCommands:
         ids = page([row[0] for row in rows])
         for name in ("sweep_links", "sweep_timers", "sweep_jobs"):
             self._db.run(name, jobs=ids)
-        self._db.make_room(loads(((row[1], row[2]) for row in rows), -1))
+        self._db.make_room(loads([row[1] for row in rows], [row[2] for row in rows], -1))
         self._note([(job_id, tenant) for job_id, tenant, _, is_notification in rows if not is_notification], now)
 
     def _note(self, removed: list[tuple[str, str]], now: int) -> None:
