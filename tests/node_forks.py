@@ -11,6 +11,7 @@ how it ended. Each ends with the one above it.
 from __future__ import annotations
 
 import ctypes
+import importlib
 import json
 import os
 import select
@@ -18,9 +19,12 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
+
+import duetime.telemetry.crash
 
 PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
@@ -75,21 +79,29 @@ class ForkServer:
     def __init__(self) -> None:
         self._socket: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.RLock()
 
     def start(
         self, args: Sequence[str], folder: Path, environment: Mapping[str, str], out: IO[bytes], err: IO[bytes]
     ) -> ForkedProcess:
         """Run `duetime` with these arguments, the first of them the program's name."""
-        if self._socket is None:
-            self._socket = self._launch()
-        ends, ends_of_watcher = os.pipe()
         request = json.dumps({"args": list(args), "folder": str(folder), "environment": dict(environment)}).encode()
-        try:
-            socket.send_fds(self._socket, [request], [out.fileno(), err.fileno(), ends_of_watcher])
-        finally:
-            os.close(ends_of_watcher)
-        pid = int(self._socket.recv(16))
+        with self._lock:
+            connection = self.prepare()
+            ends, ends_of_watcher = os.pipe()
+            try:
+                socket.send_fds(connection, [request], [out.fileno(), err.fileno(), ends_of_watcher])
+            finally:
+                os.close(ends_of_watcher)
+            pid = int(connection.recv(16))
         return ForkedProcess(args, pid, ends)
+
+    def prepare(self) -> socket.socket:
+        """Start the fork server, unless it runs. Returns the way to it."""
+        with self._lock:
+            if self._socket is None:
+                self._socket = self._launch()
+            return self._socket
 
     def _launch(self) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -97,6 +109,7 @@ class ForkServer:
             command = [sys.executable, __file__, str(theirs.fileno())]
             # It ends when this process closes its end of the pair, or is killed.
             self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], preexec_fn=end_with_parent)
+            assert ours.recv(1), "the fork server ended as it started"
         return ours
 
 
@@ -109,7 +122,6 @@ def wait_for_node(requests: socket.socket) -> bool:
             return False
         if os.fork() == 0:
             watch(requests, *descriptors)
-            requests.close()
             become_node(json.loads(message), *descriptors[:2])
             return True
         for descriptor in descriptors:
@@ -141,6 +153,7 @@ def become_node(request: dict[str, Any], out: int, err: int) -> None:
         os.dup2(descriptor, place)
         os.close(descriptor)
     sys.argv = request["args"]
+    importlib.reload(duetime.telemetry.crash)  # the one module that reads the environment when it is imported
 
 
 if __name__ == "__main__":
@@ -148,5 +161,8 @@ if __name__ == "__main__":
     import duetime.cli.serve
     import duetime.node
 
-    if wait_for_node(socket.socket(fileno=int(sys.argv[1]))):
+    with socket.socket(fileno=int(sys.argv[1])) as requests:
+        requests.send(b"!")
+        is_node = wait_for_node(requests)
+    if is_node:
         duetime.cli.main.main()

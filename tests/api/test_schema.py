@@ -24,9 +24,9 @@ from store.postgres_server import fresh_database
 pytestmark = pytest.mark.slow
 
 # Most requests are refused before either store is asked: PostgreSQL gets fewer.
-LEAST_REQUESTS = {"sqlite": 1800, "postgresql": 500}
-EDGES_OF = {"sqlite": 1, "postgresql": 6}  # one in so many
-EXAMPLES = {"sqlite": 600, "postgresql": 300}  # beside the edge cases
+LEAST_REQUESTS = {"sqlite": 1000, "postgresql": 400}
+EDGES_OF = {"sqlite": 2, "postgresql": 8}  # one in so many
+EXAMPLES = {"sqlite": 400, "postgresql": 200}  # beside the edge cases
 MOST_EDGES, SAMPLED = 150, 20  # of an operation all of the first, and then one in so many
 MOST_TRIES = 1000  # until an operation has gone well once
 RENEWED_EVERY = 100  # requests

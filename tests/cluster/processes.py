@@ -23,8 +23,6 @@ _ROOTS = ("/health", "/docs", "/openapi", "/_")
 _SERVES = re.compile(r"http://127\.0\.0\.1:(\d+)")
 
 
-_READ_AT_IMPORT = {"DUETIME_CRASH_AT"}
-
 fork_server = ForkServer()
 
 
@@ -44,7 +42,8 @@ def wait_until(condition: Callable[[], T], seconds: float, what: str, pause: flo
         time.sleep(pause)
 
 
-IDLE_START_SECONDS = 1.5  # of a server, at most, on a machine that does nothing else
+# A server starts in so long, at most, on a machine that does nothing else: as a program, and as a fork.
+IDLE_START_SECONDS, IDLE_FORK_SECONDS = 1.5, 0.5
 MOST_SLOWNESS = 6.0
 
 
@@ -58,8 +57,8 @@ class Slowness:
     def __init__(self) -> None:
         self.factor = 1.0
 
-    def started(self, seconds: float) -> None:
-        self.factor = min(max(1.0, seconds / IDLE_START_SECONDS), MOST_SLOWNESS)
+    def started(self, seconds: float, idle_seconds: float) -> None:
+        self.factor = min(max(1.0, seconds / idle_seconds), MOST_SLOWNESS)
 
 
 slowness = Slowness()
@@ -158,7 +157,7 @@ class Server:
         program, port = Path(sys.executable).with_name("duetime"), str(self.port)
         command = [str(program), "serve", "--port", port, "--data", str(self.data)]
         with self._log("out").open("wb") as out, self._log("err").open("wb") as err:
-            if environment or _READ_AT_IMPORT & names.keys():
+            if environment:  # it may hold what the interpreter reads as it starts
                 self.process = subprocess.Popen(
                     command, stdout=out, stderr=err, cwd=self.folder, env={**inherited, **names, **(environment or {})},
                     preexec_fn=end_with_parent,
@@ -167,10 +166,11 @@ class Server:
                 self.process = fork_server.start(command, self.folder, {**inherited, **names}, out, err)
 
     def start(self, environment: Mapping[str, str] | None = None, **settings: str) -> Server:
+        fork_server.prepare()
         begun = time.monotonic()
         self.launch(environment, **settings)
         self.client.port = int(wait_until(self._serves, PATIENCE_SECONDS, "the server serves", 0.005)[1])
-        slowness.started(time.monotonic() - begun)
+        slowness.started(time.monotonic() - begun, IDLE_START_SECONDS if environment else IDLE_FORK_SECONDS)
         return self
 
     def _serves(self) -> re.Match[str] | None:

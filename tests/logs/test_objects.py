@@ -182,7 +182,7 @@ async def test_what_a_stop_could_not_keep_is_counted(s3_server: S3Server, monkey
         logs.open(new_id(), 1).write("stdout", "one\ntwo\n")
         async with asyncio.timeout(PATIENCE_SECONDS):
             await logs.stop()
-    assert entries[0]["event"] == AWAY
+    assert {entry["event"] for entry in entries[:-1]} <= {AWAY}  # none if there was no time for a try
     assert entries[-1] == {
         "event": "logs of executions were lost with the stop",
         "log_level": "warning",
