@@ -21,6 +21,8 @@ from duetime.domain.limits import MICRO, Quota, TierLimits
 from duetime.ports.clock import Clock
 from duetime.ports.store import Store
 
+# What stands for no limit: a number, since clients read it as one, and large, so that none of them holds back.
+NO_LIMIT = 2_147_483_647
 HELD_SECONDS = 1.0  # how long a node keeps what it has reserved and not spent
 
 log = structlog.get_logger()
@@ -60,6 +62,16 @@ class _Purse:
         ]
 
 
+def no_limit_headers(second: int) -> Headers:
+    """`second`: Unix time."""
+    number = b"%d" % NO_LIMIT
+    return [
+        (b"x-ratelimit-limit", number),
+        (b"x-ratelimit-remaining", number),
+        (b"x-ratelimit-reset", b"%d" % second),
+    ]
+
+
 class Limiter:
     def __init__(self, store: Store, clock: Clock, rules: TierLimits) -> None:
         self._store = store
@@ -68,12 +80,14 @@ class Limiter:
         self._purses: dict[_Key, _Purse] = {}
         self._sweeping: asyncio.TimerHandle | None = None
         self._giving: set[asyncio.Task[None]] = set()
+        self._second = -1
+        self._of_no_limit: Headers = []
 
     async def take(self, caller: Caller) -> Headers:
-        """One request of the caller's; headers that say how they stand, if there is a limit. Raises RateLimited."""
+        """One request of the caller's; headers that say how they stand. Raises RateLimited."""
         limit = self._rules.requests.get(caller.tier)
         if limit is None:
-            return []
+            return self.no_limit()
         key = caller.tenant, caller.user_id, limit.most
         purse = self._purses.get(key)
         if purse is None:
@@ -89,7 +103,15 @@ class Limiter:
         """How a caller stands who was refused."""
         limit = self._rules.requests.get(caller.tier)
         purse = None if limit is None else self._purses.get((caller.tenant, caller.user_id, limit.most))
-        return [] if purse is None else purse.headers()
+        return self.no_limit() if purse is None else purse.headers()
+
+    def no_limit(self) -> Headers:
+        """Of a request that counts towards no limit: all of it is left, and full already."""
+        second = self._clock.now() // SECOND
+        if second != self._second:
+            self._second = second
+            self._of_no_limit = no_limit_headers(second)
+        return self._of_no_limit
 
     async def _reserve(self, purse: _Purse) -> None:
         try:
