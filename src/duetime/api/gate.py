@@ -16,7 +16,7 @@ from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from duetime.api.held_bodies import HeldBodies, is_counted
 from duetime.api.keyring import Keyring
-from duetime.api.limiter import Headers, Limiter
+from duetime.api.limiter import NO_LIMIT_HEADERS, Headers, Limiter
 from duetime.api.local import check_local
 from duetime.api.problems import problem_of, problem_of_defect, send_problem, shown_path
 from duetime.api.refusal_log import refusal_log
@@ -82,7 +82,7 @@ class Gate:
         if not _REQUEST_ID.fullmatch(request_id):
             request_id = next(self._request_ids)
         added: Headers = [(b"x-request-id", request_id), *self._cors(given)]
-        sender = _Sender(send, added, scope["path"], self._unsent, self._limiter.no_limit())
+        sender = _Sender(send, added, scope["path"], self._unsent)
         try:
             if scope["method"] == "OPTIONS" and b"access-control-request-method" in given:
                 await self._preflight(given, sender)
@@ -172,14 +172,14 @@ class _Sender:
 
     __slots__ = ("_added", "_large", "_path", "_send", "_unsent", "limits", "tenant")
 
-    def __init__(self, send: Send, added: Headers, path: str, unsent: UnsentResponses, limits: Headers) -> None:
+    def __init__(self, send: Send, added: Headers, path: str, unsent: UnsentResponses) -> None:
         self._send = send
         self._added = added
         self._path = path
         self._unsent = unsent
         self._large: Message | None = None  # the head of a large response, until its body comes
         self.tenant = ""
-        self.limits = limits  # how the caller stands
+        self.limits = NO_LIMIT_HEADERS  # or how the caller stands
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -21,14 +21,19 @@ from duetime.domain.limits import MICRO, Quota, TierLimits
 from duetime.ports.clock import Clock
 from duetime.ports.store import Store
 
-# What stands for no limit: a number, since clients read it as one, and large, so that none of them holds back.
-NO_LIMIT = 2_147_483_647
 HELD_SECONDS = 1.0  # how long a node keeps what it has reserved and not spent
 
 log = structlog.get_logger()
 
 
 Headers = list[tuple[bytes, bytes]]
+# Of a request that counts towards no limit: numbers, since clients read them as such; a large one, so that none of them
+# holds back; and an instant that has passed, so that none waits for it.
+NO_LIMIT_HEADERS: Headers = [
+    (b"x-ratelimit-limit", b"2147483647"),
+    (b"x-ratelimit-remaining", b"2147483647"),
+    (b"x-ratelimit-reset", b"0"),
+]
 _Key = tuple[str, str, int]  # tenant, user, how many: a user may ask with two tiers, and each has its own
 
 
@@ -62,16 +67,6 @@ class _Purse:
         ]
 
 
-def no_limit_headers(second: int) -> Headers:
-    """`second`: Unix time."""
-    number = b"%d" % NO_LIMIT
-    return [
-        (b"x-ratelimit-limit", number),
-        (b"x-ratelimit-remaining", number),
-        (b"x-ratelimit-reset", b"%d" % second),
-    ]
-
-
 class Limiter:
     def __init__(self, store: Store, clock: Clock, rules: TierLimits) -> None:
         self._store = store
@@ -80,14 +75,12 @@ class Limiter:
         self._purses: dict[_Key, _Purse] = {}
         self._sweeping: asyncio.TimerHandle | None = None
         self._giving: set[asyncio.Task[None]] = set()
-        self._second = -1
-        self._of_no_limit: Headers = []
 
     async def take(self, caller: Caller) -> Headers:
         """One request of the caller's; headers that say how they stand. Raises RateLimited."""
         limit = self._rules.requests.get(caller.tier)
         if limit is None:
-            return self.no_limit()
+            return NO_LIMIT_HEADERS
         key = caller.tenant, caller.user_id, limit.most
         purse = self._purses.get(key)
         if purse is None:
@@ -103,15 +96,7 @@ class Limiter:
         """How a caller stands who was refused."""
         limit = self._rules.requests.get(caller.tier)
         purse = None if limit is None else self._purses.get((caller.tenant, caller.user_id, limit.most))
-        return self.no_limit() if purse is None else purse.headers()
-
-    def no_limit(self) -> Headers:
-        """Of a request that counts towards no limit: all of it is left, and full already."""
-        second = self._clock.now() // SECOND
-        if second != self._second:
-            self._second = second
-            self._of_no_limit = no_limit_headers(second)
-        return self._of_no_limit
+        return NO_LIMIT_HEADERS if purse is None else purse.headers()
 
     async def _reserve(self, purse: _Purse) -> None:
         try:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-import time
 from http import HTTPStatus
 
 import msgspec
 
 from duetime.api.gate import ALWAYS
-from duetime.api.limiter import no_limit_headers
+from duetime.api.limiter import NO_LIMIT_HEADERS
 from duetime.api.problems import MEDIA_TYPE, problem_of
 from duetime.domain.errors import DuetimeError, InvalidRequest, Overloaded
 from duetime.domain.wire import LEAST_BYTES_PER_SECOND, MAX_FRAMING_BYTES, MAX_HEADERS, MAX_TARGET_BYTES
 
 
 class Refusal:
-    """A response, complete but for its request id and the time. `message` is the sentence in it."""
+    """A response, complete but for its request id. `message` is the sentence in it."""
 
     def __init__(self, error: DuetimeError, status: int | None = None) -> None:
         self.message = error.message
@@ -28,13 +27,12 @@ class Refusal:
         head += f"content-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\n"
         if problem.retry_after is not None:
             head += f"retry-after: {problem.retry_after}\r\n"
-        self._head = head.encode() + b"".join(b"%b: %b\r\n" % header for header in ALWAYS)
+        self._head = head.encode() + b"".join(b"%b: %b\r\n" % header for header in (*ALWAYS, *NO_LIMIT_HEADERS))
         self._body = body
 
     def response(self) -> bytes:
-        added = [(b"x-request-id", os.urandom(16).hex().encode()), *no_limit_headers(int(time.time()))]
-        lines = b"".join(b"%b: %b\r\n" % header for header in added)
-        return b"%b%bconnection: close\r\n\r\n%b" % (self._head, lines, self._body)
+        request_id = os.urandom(16).hex().encode()
+        return b"%bx-request-id: %b\r\nconnection: close\r\n\r\n%b" % (self._head, request_id, self._body)
 
 
 NO_HTTP = Refusal(

@@ -29,7 +29,7 @@ def timeout_of(end: Ended | Refused | None, seconds: float, response: str | None
         return Outcome(ErrorType.TIMEOUT, f"The script could not be started within {seconds:g} s; nothing ran.")
     code = os.waitstatus_to_exitcode(end.status) if isinstance(end, Ended) else end.exit_code
     message = (
-        f"The script took longer than its timeout_seconds, {seconds:g} s, and was ended, with all that it had started."
+        f"The script took longer than {seconds:g} s (timeout_seconds) and was ended, with all that it had started."
     )
     return Outcome(ErrorType.TIMEOUT, message, exit_code=code, response=response)
 
