@@ -17,7 +17,9 @@ from duetime.domain.capacity import Capacity
 from duetime.domain.identity import Tier
 from duetime.domain.limits import TierLimits
 from duetime.domain.payloads import HttpRequest, Script, SqlQuery
+from duetime.domain.upkeep import Upkeep
 from duetime.executors.http import HttpExecutor
+from duetime.executors.pool import ConnectionLimits
 from duetime.executors.script.executor import ScriptExecutor
 from duetime.executors.script.limits import ScriptLimits
 from duetime.executors.sql.executor import SqlExecutor
@@ -45,7 +47,10 @@ def make_executors(
         file_bytes=value("SCRIPT_FILE_LIMIT"), processes=value("SCRIPT_PROCESS_LIMIT"),
     )  # fmt: skip
     return {
-        HttpRequest: HttpExecutor(allow=value("ALLOW_PRIVATE_TARGETS"), keys_of=keys_of),
+        HttpRequest: HttpExecutor(
+            allow=value("ALLOW_PRIVATE_TARGETS"), domains=value("ALLOWED_TARGETS"), limits=make_target_limits(value),
+            keys_of=keys_of,
+        ),
         Script: ScriptExecutor(limits, allowed=value("ALLOW_SCRIPTS")),
         SqlQuery: SqlExecutor(
             find,
@@ -58,6 +63,14 @@ def make_executors(
             make_sql_rules(value),
         ),
     }  # fmt: skip
+
+
+def make_target_limits(value: Callable[[str], Any]) -> ConnectionLimits:
+    return ConnectionLimits(
+        idle=value("TARGET_MAX_IDLE_CONNS"), idle_of_origin=value("TARGET_MAX_IDLE_CONNS_PER_HOST"),
+        handshake_seconds=value("TARGET_TLS_HANDSHAKE_TIMEOUT"),
+        header_seconds=value("TARGET_RESPONSE_HEADER_TIMEOUT") or None,
+    )  # fmt: skip
 
 
 def make_sql_rules(value: Callable[[str], Any]) -> SqlRules:
@@ -95,6 +108,10 @@ def make_storage(value: Callable[[str], Any], capacity: Capacity) -> tuple[Store
         store = PostgresStore(
             url, max_connections=value("DB_MAX_OPEN_CONNS"), op_timeout_seconds=value("DB_OP_TIMEOUT"),
             capacity=capacity,
+            upkeep=Upkeep(
+                value("DB_MAX_IDLE_CONNS"), value("DB_CONN_MAX_IDLE_TIME") or None,
+                value("DB_CONN_MAX_LIFETIME") or None,
+            ),
         )  # fmt: skip
         plain = Address(url).url  # without what only the store understands
         return store, PostgresRegistry(plain, value("NODE_LEASE_SECONDS")), PostgresBus(plain)

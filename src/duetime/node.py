@@ -40,6 +40,7 @@ from duetime.assembly import (
 )
 from duetime.audit_files import AuditFolder
 from duetime.domain.breaker import Rules
+from duetime.domain.defaults import OperatorDefaults
 from duetime.domain.endpoints import SCRIPTS
 from duetime.domain.errors import Overloaded
 from duetime.domain.grants import KeyLimits
@@ -275,6 +276,9 @@ class Node:
             connection_refusal=lambda url: refusal_of(url, make_sql_rules(self._settings)),
             bodies=self._bodies,
             connections_limit=self._settings("TENANT_CONNECTIONS_LIMIT"),
+            defaults=OperatorDefaults(
+                self._settings("JOB_EXECUTION_TIMEOUT"), self._settings("MAX_EXECUTION_ATTEMPTS")
+            ),
         )
 
     def gate(self, app: ASGIApp) -> ASGIApp:

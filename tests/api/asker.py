@@ -51,7 +51,6 @@ TYPES = {"function": "python", "statement": "sql_query", "argv": "script", "scri
 GOOD_HEADERS: dict[str, tuple[str | None, ...]] = {
     "If-Match": ("*", '"1"', None),
     "Idempotency-Key": (None,),
-    "Prefer": ("respond-async", None),
 }
 
 

@@ -54,7 +54,7 @@ _ONE_RUN = {"path execution_id": EXECUTION_ID}
 
 # By method and path: each place, and what can stand there.
 TABLE: dict[str, dict[str, str]] = {
-    "post /jobs": {"header Idempotency-Key": IDEMPOTENCY_KEY, "header Prefer": NOTHING, **_JOB_FIELDS},
+    "post /jobs": {"header Idempotency-Key": IDEMPOTENCY_KEY, **_JOB_FIELDS},
     "post /jobs:batch": _JOB_FIELDS,
     "get /jobs": {
         **_PAGE, "query cursor": JOBS_CURSOR, "query owner": USER_ID, "query name": NAME, "query tag": TAG,

@@ -121,7 +121,7 @@ class TestOpenApi:
     @pytest.mark.parametrize(
         ("path", "method", "status", "name"),
         [
-            ("/api/v1/jobs", "post", "201", "CreatedJob"), ("/api/v1/jobs", "post", "202", "CreatedJob"),
+            ("/api/v1/jobs", "post", "201", "CreatedJob"),
             ("/api/v1/jobs/{job_id}", "get", "200", "JobView"), ("/api/v1/jobs/{job_id}", "patch", "200", "JobView"),
             ("/api/v1/jobs/by-key/{key}", "put", "200", "JobView"),
             ("/api/v1/jobs/by-key/{key}", "put", "201", "CreatedJob"),

@@ -74,6 +74,38 @@ def without(name: str) -> dict[str, Any]:
     return {key: value for key, value in claims().items() if key != name}
 
 
+@pytest.mark.parametrize(
+    ("payload", "taken"),
+    [(without("iss"), True), (claims(iss="https://issuer.example"), True), (claims(aud="other"), False)],
+)
+def test_an_issuer_that_is_not_set_is_not_checked(payload: dict[str, Any], taken: bool):
+    unchecked = Tokens(secret=SECRET, jwks_file=None, issuer="", audience="duetime")
+    if taken:
+        assert unchecked.verify(signed(payload), NOW).user_id == "ann"
+    else:
+        with pytest.raises(Unauthorized, match="aud"):
+            unchecked.verify(signed(payload), NOW)
+
+
+@pytest.mark.parametrize(
+    ("payload", "taken"),
+    [(without("aud"), True), (claims(aud=["a", "b"]), True), (claims(aud=7), True), (claims(iss="other"), False)],
+)
+def test_an_audience_that_is_not_set_is_not_checked(payload: dict[str, Any], taken: bool):
+    unchecked = Tokens(secret=SECRET, jwks_file=None, issuer="duetime", audience="")
+    if taken:
+        assert unchecked.verify(signed(payload), NOW).user_id == "ann"
+    else:
+        with pytest.raises(Unauthorized, match="iss"):
+            unchecked.verify(signed(payload), NOW)
+
+
+def test_a_token_names_no_issuer_and_no_audience_that_are_not_set():
+    made = sign(SECRET, "", "", {"user_id": "ann"}, NOW, 60)
+    assert jwt.decode(made, options={"verify_signature": False}).keys() == {"user_id", "iat", "exp"}
+    assert Tokens(secret=SECRET, jwks_file=None, issuer="", audience="").verify(made, NOW).user_id == "ann"
+
+
 def signed(payload: dict[str, Any], key: Any = SECRET, algorithm: str = "HS256", **header: Any) -> str:
     return jwt.encode(payload, key, algorithm, headers=header or None)
 

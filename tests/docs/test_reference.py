@@ -18,6 +18,7 @@ from duetime.cli.main import app as cli
 from duetime.domain.errors import DuetimeError
 from duetime.domain.job import JobStatus, Overlap
 from duetime.domain.states import ErrorType, State, Trigger
+from duetime.foreign_settings import FOREIGN
 from duetime.settings import SETTINGS
 from served import served
 
@@ -30,6 +31,7 @@ def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
             yield (*path, name), command
 
 
+OF_OTHERS = "## Settings of other schedulers\n"
 COMMANDS = dict(commands(get_command(cli)))
 
 
@@ -38,8 +40,15 @@ def codes(kind: type[DuetimeError] = DuetimeError) -> set[str]:
 
 
 def test_every_setting_is_documented_with_its_default_and_none_that_is_not_there() -> None:
-    rows = dict(re.findall(r"^\| `([A-Z_]+)` \| (.*?) \|", text("docs/reference/settings.md"), re.MULTILINE))
+    ours = text("docs/reference/settings.md").split(OF_OTHERS)[0]
+    rows = dict(re.findall(r"^\| `([A-Z_]+)` \| (.*?) \|", ours, re.MULTILINE))
     assert rows == {name: f"`{default}`" if default else "(empty)" for name, (default, _, _) in SETTINGS.items()}
+
+
+def test_every_setting_of_others_is_documented_and_none_that_is_not_known() -> None:
+    section = text("docs/reference/settings.md").split(OF_OTHERS)[1].split("\n\nFor the command line")[0]
+    names = [name for row in re.findall(r"^\| (`.*?) \|", section, re.MULTILINE) for name in re.findall("`(.*?)`", row)]
+    assert sorted(names) == sorted(FOREIGN)
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)

@@ -56,6 +56,20 @@ def states(found: list[ExecutionRecord]) -> list[str]:
     return [str(one.state) for one in found]
 
 
+async def test_answers_of_400_open_no_circuit_and_one_closes_what_is_open(stage: Stage, executor: ScriptedExecutor):
+    """A target that refuses one job's requests is there for the other jobs of its URL."""
+    executor.answer(Outcome(ErrorType.HTTP_ERROR, "hook.example answered 400.", 400))
+    await stage.join()
+    assert states(await run_jobs(stage, 6)) == [State.FAILED] * 6
+    assert (await stage.store.list_changed_circuits(None, 10)).circuits == [], "nothing is kept of it"
+    executor.answer(FAILURE)
+    assert states(await run_jobs(stage, 6)) == [State.FAILED] * 5 + [State.SKIPPED]
+    executor.answer(Outcome(ErrorType.HTTP_ERROR, "hook.example answered 400.", 400))
+    stage.clock.advance(2 * MINUTE)
+    assert states(await run_jobs(stage, 2)) == [State.FAILED] * 2
+    assert len(executor.tasks) == 13, "the probe had its answer, and the next run was sent"
+
+
 async def test_the_fifth_failure_opens_it_and_the_next_runs_are_skipped_without_a_request(
     stage: Stage, executor: ScriptedExecutor
 ):

@@ -12,10 +12,11 @@ import msgspec
 import pytest
 
 from duetime.domain.execution import ErrorType
+from duetime.domain.targets import parse_domains
 from duetime.executors.connection import Connection
 from duetime.executors.guard import Target, parse_target
 from duetime.executors.http import HttpExecutor
-from duetime.executors.pool import ConnectionPool
+from duetime.executors.pool import ConnectionLimits, ConnectionPool
 from duetime.ports.executor import NotSent, Outcome, Task
 from executors.conftest import LOOPBACK
 from executors.hostile import Hostile
@@ -323,8 +324,73 @@ async def test_a_tls_handshake_that_hangs_times_out(executor: HttpExecutor, task
         await asyncio.wait_for(target.gone.wait(), PATIENCE_SECONDS)
 
 
+async def test_a_tls_handshake_has_a_limit_of_its_own(task: MakeTask):
+    executor = HttpExecutor(allow=LOOPBACK, limits=ConnectionLimits(handshake_seconds=0.2))
+    async with Hostile() as target:
+        outcome = await executor.execute(task(f"https://127.0.0.1:{target.port}/", timeout_seconds=PATIENCE_SECONDS))
+        await asyncio.wait_for(target.gone.wait(), PATIENCE_SECONDS)
+    await executor.stop()
+    assert outcome == Outcome(ErrorType.TLS_ERROR, "127.0.0.1 did not complete the TLS handshake within 0.2 s.")
+
+
+@pytest.mark.parametrize("path", ["/hang", "/drip/head"])
+async def test_the_head_of_an_answer_has_a_limit_of_its_own(target: Hostile, task: MakeTask, path: str):
+    executor = HttpExecutor(allow=LOOPBACK, limits=ConnectionLimits(header_seconds=0.2))
+    assert (await executor.execute(task(target.url()))).http_status == 200
+    outcome = await executor.execute(task(target.url(path), timeout_seconds=PATIENCE_SECONDS))
+    await executor.stop()
+    assert outcome == Outcome(ErrorType.TIMEOUT, "127.0.0.1 did not begin to answer within 0.2 s.")
+
+
+async def test_an_answer_that_has_begun_in_time_has_all_the_time_of_its_job(target: Hostile, task: MakeTask):
+    executor = HttpExecutor(allow=LOOPBACK, limits=ConnectionLimits(header_seconds=0.2))
+    outcome = await executor.execute(task(target.url("/drip/body"), timeout_seconds=0.5))
+    await executor.stop()
+    assert outcome == Outcome(ErrorType.TIMEOUT, "127.0.0.1 did not answer in full within 0.5 s.")
+
+
+async def test_idle_connections_to_one_origin_are_bounded(target: Hostile):
+    pool = ConnectionPool(ssl.create_default_context(), ConnectionLimits(idle_seconds=3600, idle_of_origin=2))
+    deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+    one, other = parse_target(target.url()), parse_target(target.url(host="localhost"))
+    opened = [(place, await pool.connect(place, ["127.0.0.1"], deadline)) for place in (one, one, one, other)]
+    for place, connection in opened:
+        await connection.exchange(b"GET /ok HTTP/1.1\r\n\r\n", deadline)
+        pool.give_back(place, connection)
+    assert [connection.open for _, connection in opened] == [True, True, False, True]
+    pool.close()
+
+
+async def test_only_listed_hosts_are_called_where_there_is_a_list(target: Hostile, task: MakeTask):
+    async def lookup(host: str) -> list[str]:
+        return ["127.0.0.1"]
+
+    executor = HttpExecutor(allow=LOOPBACK, lookup=lookup, domains=parse_domains(["hook.example", "*.hooks.example"]))
+    for host in ("hook.example", "a.hooks.example"):
+        assert (await executor.execute(task(target.url(host=host)))).http_status == 200
+    for host in ("other.example", "hooks.example", "127.0.0.1", "nothook.example", "hook.example.evil.example"):
+        outcome = await executor.execute(task(target.url(host=host)))
+        assert outcome == Outcome(
+            ErrorType.BLOCKED_TARGET,
+            f"{host} is not one of the hosts that jobs may call here (ALLOWED_TARGETS). Nothing was sent.",
+        )
+    await executor.stop()
+    assert len(target.received) == 2
+
+
+async def test_a_listed_host_may_still_not_lead_to_a_private_address(target: Hostile, task: MakeTask):
+    async def lookup(host: str) -> list[str]:
+        return ["127.0.0.1"]
+
+    executor = HttpExecutor(lookup=lookup, domains=parse_domains(["hook.example"]))
+    outcome = await executor.execute(task(target.url(host="hook.example")))
+    await executor.stop()
+    assert outcome.error_type is ErrorType.BLOCKED_TARGET
+    assert target.received == []
+
+
 async def test_idle_connections_are_bounded_in_number_and_age(target: Hostile):
-    pool = ConnectionPool(ssl.create_default_context(), idle_seconds=1.0, max_idle=2)
+    pool = ConnectionPool(ssl.create_default_context(), ConnectionLimits(idle_seconds=1.0, idle=2))
     place = parse_target(target.url())
     deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
     opened = [await pool.connect(place, ["127.0.0.1"], deadline) for _ in range(3)]
@@ -340,7 +406,7 @@ async def test_idle_connections_are_bounded_in_number_and_age(target: Hostile):
 
 
 async def test_many_idle_connections_of_one_tenant_do_not_cost_another_its_own(target: Hostile):
-    pool = ConnectionPool(ssl.create_default_context(), idle_seconds=3600, max_idle=4)
+    pool = ConnectionPool(ssl.create_default_context(), ConnectionLimits(idle_seconds=3600, idle=4))
     deadline = asyncio.get_running_loop().time() + 60
     flooded, quiet = parse_target(target.url()), parse_target(target.url(host="localhost"))
 

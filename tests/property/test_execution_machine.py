@@ -41,7 +41,7 @@ OUTCOMES = [
     Outcome(ErrorType.CANCELLED, "cancelled on request"),
 ]
 POLICY = RetryPolicy(delays=(1, 2))
-BOUND = max(LOST_ATTEMPTS, max_attempts(POLICY))
+BOUND = max(LOST_ATTEMPTS, max_attempts(spec(retry_policy=POLICY)))
 ANY = st.integers(0, 1000)
 PLANNED = (Trigger.SCHEDULE, Trigger.CATCH_UP)
 IN_MEMORY = Path("/dev/shm")  # thousands of commits: what is tested here is not the disk

@@ -106,6 +106,25 @@ def test_only_what_the_target_did_is_counted(error_type: ErrorType):
     assert end == End(NUMBER, TENANT, URL, run.execution_id, 1, 1, state, NOW + 5)
 
 
+@pytest.mark.parametrize("status", [500, 502, 503, 504, 599, 429])
+def test_an_answer_of_a_target_that_is_down_or_wants_to_be_left_alone_is_a_failure(status: int):
+    run = run_of()
+    end = end_of(run, conclude(run, Outcome(ErrorType.HTTP_ERROR, http_status=status), NOW, NOW, 1.0))
+    assert end is not None
+    assert not end.is_up
+
+
+@pytest.mark.parametrize("status", [204, 301, 304, 400, 401, 403, 404, 408, 409, 410, 422, 451])
+def test_any_other_answer_comes_from_a_target_that_is_up(status: int):
+    """Also one that the job takes for a failure: the next job may ask it for something else."""
+    run = run_of()
+    end = end_of(run, conclude(run, Outcome(ErrorType.HTTP_ERROR, http_status=status), NOW, NOW, 1.0))
+    assert end is not None
+    assert end.is_up
+    assert after(end, before=after(failed(), failed())) is None, "it ends a row of failures"
+    assert after(end, before=opened()) is None, "it closes what is open"
+
+
 def test_an_attempt_that_is_tried_again_is_not_counted_and_the_last_is():
     job = spec(retry_policy=RetryPolicy(max_retries=1))
     failure = Outcome(ErrorType.CONNECTION_ERROR)

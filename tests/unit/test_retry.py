@@ -7,6 +7,7 @@ import pytest
 from duetime.domain.job import RetryPolicy
 from duetime.domain.retry import LONGEST_RETRY_AFTER, delay_seconds, is_retryable, max_attempts
 from duetime.domain.states import ErrorType
+from samples import spec
 
 NEARLY_ONE = 1 - 2**-53
 
@@ -70,13 +71,19 @@ def test_a_retry_after_that_makes_no_sense_is_ignored(asked: float | None):
     assert delay_seconds(RetryPolicy(), 1, 0.5, asked) == 5
 
 
-def test_all_tries_are_the_first_and_its_retries():
-    assert max_attempts(RetryPolicy()) == 4
-    assert max_attempts(RetryPolicy(max_retries=0)) == 1
-    assert max_attempts(RetryPolicy(max_retries=100)) == 101
-    assert max_attempts(RetryPolicy(delays=(1, 2))) == 3
-    assert max_attempts(RetryPolicy(max_retries=5, delays=(1, 2))) == 6
-    assert max_attempts(RetryPolicy(max_retries=0, delays=(1, 2))) == 1
+@pytest.mark.parametrize(
+    ("policy", "attempts"),
+    [
+        (RetryPolicy(), 4),
+        (RetryPolicy(max_retries=0), 1),
+        (RetryPolicy(max_retries=100), 101),
+        (RetryPolicy(delays=(1, 2)), 3),
+        (RetryPolicy(max_retries=5, delays=(1, 2)), 6),
+        (RetryPolicy(max_retries=0, delays=(1, 2)), 1),
+    ],
+)
+def test_all_tries_are_the_first_and_its_retries(policy: RetryPolicy, attempts: int):
+    assert max_attempts(spec(retry_policy=policy)) == attempts
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 599, 429])

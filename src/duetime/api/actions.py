@@ -22,6 +22,7 @@ from duetime.domain.audit import entry
 from duetime.domain.breaker import Circuit, circuit_of
 from duetime.domain.chains import explain_wait
 from duetime.domain.commands import AddRun, PauseJob, Redrive
+from duetime.domain.defaults import explain_attempts
 from duetime.domain.errors import Conflict, InvalidRequest
 from duetime.domain.identity import Caller, Right
 from duetime.domain.ids import make_id
@@ -142,7 +143,7 @@ class JobActionController(Controller):
                 for link, is_seen in seen
                 if not (is_seen and link.is_done)
             ]
-        return Why(job_id, summary, text(record.due_at), holds)
+        return Why(job_id, summary, text(record.due_at), holds, explain_attempts(record.spec))
 
 
 async def _circuit_of(context: ApiContext, record: JobRecord) -> Circuit | None:

@@ -14,6 +14,7 @@ from duetime.api.streams import Streams
 from duetime.domain.capacity import Capacity
 from duetime.domain.commands import Carried, Command, Sequel
 from duetime.domain.connection_urls import Url
+from duetime.domain.defaults import OperatorDefaults
 from duetime.domain.errors import DuetimeError, InsufficientStorage
 from duetime.domain.grants import KeyLimits
 from duetime.domain.identity import Caller
@@ -72,6 +73,7 @@ class ApiContext(msgspec.Struct, frozen=True):
     # Why no connection with this URL may be registered here, as a sentence; None: it may.
     connection_refusal: Callable[[Url], str | None] = lambda url: None
     connections_limit: int | None = None  # of one tenant
+    defaults: OperatorDefaults = OperatorDefaults()  # for jobs that do not say
     streams: Streams = msgspec.field(default_factory=Streams)
     bodies: HeldBodies = msgspec.field(default_factory=HeldBodies)
     turns: TenantTurns = msgspec.field(default_factory=TenantTurns)

@@ -61,7 +61,7 @@ async def create_job(context: ApiContext, caller: Caller, body: bytes, key: str 
 def new_job(context: ApiContext, caller: Caller, spec: JobSpec, now: int) -> NewJob:
     """The job of a definition that the caller sent, ready to be stored. Raises what is wrong with it."""
     check_runnable(context, caller, spec)
-    job = authoring.new_job(spec, caller.tenant, caller.user_id, now, context.entropy(10))
+    job = authoring.new_job(context.defaults.fill(spec), caller.tenant, caller.user_id, now, context.entropy(10))
     return seal_job(job, context.vault)
 
 
@@ -158,12 +158,10 @@ class QuickCreate:
         if scope["type"] != ScopeType.HTTP or scope["path"] != PATH or scope["method"] != "POST":
             await self._app(scope, receive, send)
             return
-        key = prefer = None
+        key = None
         for name, value in scope["headers"]:
             if name == b"idempotency-key":
                 key = value.decode("latin-1")
-            elif name == b"prefer":
-                prefer = value
         try:
             body = await _read(receive)
             if body is None:  # the client has gone
@@ -175,11 +173,8 @@ class QuickCreate:
         except Exception as error:  # noqa: BLE001 (logged there; the client gets a problem like any other)
             await send_problem(send, problem_of_defect(error, PATH))
             return
-        status, headers = 201, [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(answer))]
-        if prefer is not None and b"respond-async" in prefer:
-            status = 202
-            headers.append((b"preference-applied", b"respond-async"))
-        await send({"type": "http.response.start", "status": status, "headers": headers})
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(answer))]
+        await send({"type": "http.response.start", "status": 201, "headers": headers})
         await send({"type": "http.response.body", "body": answer, "more_body": False})
 
 

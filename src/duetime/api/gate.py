@@ -16,7 +16,7 @@ from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from duetime.api.held_bodies import HeldBodies, is_counted
 from duetime.api.keyring import Keyring
-from duetime.api.limiter import Headers, Limiter
+from duetime.api.limiter import NO_LIMIT_HEADERS, Headers, Limiter
 from duetime.api.local import check_local
 from duetime.api.problems import problem_of, problem_of_defect, send_problem, shown_path
 from duetime.api.refusal_log import refusal_log
@@ -39,12 +39,8 @@ ALWAYS = (
     (b"cache-control", b"no-store"),
 )
 _ALLOWED_METHODS = b"GET, POST, PUT, PATCH, DELETE"
-_ALLOWED_HEADERS = (
-    b"authorization, content-type, idempotency-key, if-match, last-event-id, prefer, x-api-key, x-request-id"
-)
-_EXPOSED_HEADERS = (
-    b"etag, retry-after, preference-applied, x-ratelimit-limit, x-ratelimit-remaining, x-ratelimit-reset, x-request-id"
-)
+_ALLOWED_HEADERS = b"authorization, content-type, idempotency-key, if-match, last-event-id, x-api-key, x-request-id"
+_EXPOSED_HEADERS = b"etag, retry-after, x-ratelimit-limit, x-ratelimit-remaining, x-ratelimit-reset, x-request-id"
 
 log = structlog.get_logger()
 
@@ -101,10 +97,10 @@ class Gate:
                 scope["auth"] = partial(self._identify, given, caller.request_id, address)  # for answers that last
                 self._check_changes(scope["method"], scope["path"])
                 if not (scope["path"] in UNCOUNTED and Right.WORK in caller.rights):
-                    added += await self._limiter.take(caller)
+                    sender.limits = await self._limiter.take(caller)
         except DuetimeError as error:
             if isinstance(error, RateLimited):
-                added += self._limiter.exhausted(caller)
+                sender.limits = self._limiter.exhausted(caller)
             refusal_log.note(
                 log.info, "a request was refused", path=shown_path(scope["path"]), error=error.code,
                 request_id=request_id.decode(),
@@ -174,7 +170,7 @@ class _Sender:
     An object, not a closure: one that sends a problem by itself would be a cycle, which only the collector frees.
     """
 
-    __slots__ = ("_added", "_large", "_path", "_send", "_unsent", "tenant")
+    __slots__ = ("_added", "_large", "_path", "_send", "_unsent", "limits", "tenant")
 
     def __init__(self, send: Send, added: Headers, path: str, unsent: UnsentResponses) -> None:
         self._send = send
@@ -183,12 +179,14 @@ class _Sender:
         self._unsent = unsent
         self._large: Message | None = None  # the head of a large response, until its body comes
         self.tenant = ""
+        self.limits = NO_LIMIT_HEADERS  # or how the caller stands
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             own = list(message.get("headers", ()))
             names = {name.lower() for name, _ in own}
-            message["headers"] = own + self._added + [header for header in ALWAYS if header[0] not in names]
+            always = [header for header in ALWAYS if header[0] not in names]
+            message["headers"] = own + self._added + self.limits + always
             if is_large(own) and self._path not in PUBLIC:
                 self._large = message
                 return

@@ -42,9 +42,7 @@ class JobController(Controller):
     @post("/", summary="Create a job", status_code=201, right=Right.WRITE)
     async def post_job(self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> Response[Any]:
         answer = await create_job(context, caller, await request.body(), request.headers.get("idempotency-key"))
-        asynchronous = "respond-async" in request.headers.get("prefer", "")
-        headers = {"Preference-Applied": "respond-async"} if asynchronous else {}
-        return Response(answer, status_code=202 if asynchronous else 201, media_type=JSON, headers=headers)
+        return Response(answer, status_code=201, media_type=JSON)
 
     @get("/", summary="List jobs: one's own, or all for an admin", right=Right.READ)
     async def list_jobs(
@@ -120,6 +118,7 @@ class JobController(Controller):
         sent: dict[str, Any] | None = None,
     ) -> Response[Any]:  # fmt: skip
         check_runnable(context, caller, spec)
+        spec = context.defaults.fill(spec)
         if spec.type is JobType.SQL_QUERY:
             spec = await bound(context, caller, spec, record.spec)
         now = context.clock.now()

@@ -27,6 +27,13 @@ log = structlog.get_logger()
 
 
 Headers = list[tuple[bytes, bytes]]
+# Of a request that counts towards no limit: numbers, since clients read them as such; a large one, so that none of them
+# holds back; and an instant that has passed, so that none waits for it.
+NO_LIMIT_HEADERS: Headers = [
+    (b"x-ratelimit-limit", b"2147483647"),
+    (b"x-ratelimit-remaining", b"2147483647"),
+    (b"x-ratelimit-reset", b"0"),
+]
 _Key = tuple[str, str, int]  # tenant, user, how many: a user may ask with two tiers, and each has its own
 
 
@@ -70,10 +77,10 @@ class Limiter:
         self._giving: set[asyncio.Task[None]] = set()
 
     async def take(self, caller: Caller) -> Headers:
-        """One request of the caller's; headers that say how they stand, if there is a limit. Raises RateLimited."""
+        """One request of the caller's; headers that say how they stand. Raises RateLimited."""
         limit = self._rules.requests.get(caller.tier)
         if limit is None:
-            return []
+            return NO_LIMIT_HEADERS
         key = caller.tenant, caller.user_id, limit.most
         purse = self._purses.get(key)
         if purse is None:
@@ -89,7 +96,7 @@ class Limiter:
         """How a caller stands who was refused."""
         limit = self._rules.requests.get(caller.tier)
         purse = None if limit is None else self._purses.get((caller.tenant, caller.user_id, limit.most))
-        return [] if purse is None else purse.headers()
+        return NO_LIMIT_HEADERS if purse is None else purse.headers()
 
     async def _reserve(self, purse: _Purse) -> None:
         try:

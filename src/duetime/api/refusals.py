@@ -8,6 +8,7 @@ from http import HTTPStatus
 import msgspec
 
 from duetime.api.gate import ALWAYS
+from duetime.api.limiter import NO_LIMIT_HEADERS
 from duetime.api.problems import MEDIA_TYPE, problem_of
 from duetime.domain.errors import DuetimeError, InvalidRequest, Overloaded
 from duetime.domain.wire import LEAST_BYTES_PER_SECOND, MAX_FRAMING_BYTES, MAX_HEADERS, MAX_TARGET_BYTES
@@ -26,7 +27,7 @@ class Refusal:
         head += f"content-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\n"
         if problem.retry_after is not None:
             head += f"retry-after: {problem.retry_after}\r\n"
-        self._head = head.encode() + b"".join(b"%b: %b\r\n" % header for header in ALWAYS)
+        self._head = head.encode() + b"".join(b"%b: %b\r\n" % header for header in (*ALWAYS, *NO_LIMIT_HEADERS))
         self._body = body
 
     def response(self) -> bytes:

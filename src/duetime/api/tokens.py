@@ -43,7 +43,10 @@ log = structlog.get_logger()
 
 
 class Tokens:
-    """Raises BadKeys if the secret or the file can't be used. Without either, no token is taken."""
+    """Raises BadKeys if the secret or the file can't be used. Without either, no token is taken.
+
+    `issuer` and `audience` are what a token must name as iss and aud; empty: not checked.
+    """
 
     def __init__(self, *, secret: str, jwks_file: Path | None, issuer: str, audience: str) -> None:
         self._issuer, self._audience = issuer, audience
@@ -146,19 +149,23 @@ class Tokens:
             raise Unauthorized("the token's iat lies in the future; set the issuer's clock, and get a new one")
         if "nbf" in claims and _instant(claims, "nbf") > now + LEEWAY:
             raise Unauthorized("the token is not valid yet (nbf); wait until it is")
-        if claims.get("iss") != self._issuer:
+        if self._issuer and claims.get("iss") != self._issuer:
             raise Unauthorized("the token's iss is not this server's JWT_ISSUER; get one from that issuer")
-        audience = claims.get("aud")
-        audiences = audience if isinstance(audience, list) else [audience]
-        if self._audience not in audiences or not all(isinstance(each, str) for each in audiences):
+        if self._audience and not _is_for(self._audience, claims.get("aud")):
             raise Unauthorized("the token's aud is not this server's JWT_AUDIENCE; get one made for it")
         return expires_at
+
+
+def _is_for(audience: str, named: object) -> bool:
+    audiences = named if isinstance(named, list) else [named]
+    return audience in audiences and all(isinstance(each, str) for each in audiences)
 
 
 def sign(secret: str, issuer: str, audience: str, claims: dict[str, Any], now: int, seconds: int) -> str:
     """A token with these claims that is valid from `now` (ms) on for so many seconds. For the command line."""
     _secret_key(secret)  # what would not verify is not signed either
-    about_itself = {"iss": issuer, "aud": audience, "iat": now // SECOND, "exp": now // SECOND + seconds}
+    about_itself: dict[str, Any] = {"iat": now // SECOND, "exp": now // SECOND + seconds}
+    about_itself |= {name: value for name, value in (("iss", issuer), ("aud", audience)) if value}
     return _JWS.encode(json.dumps({**claims, **about_itself}).encode(), secret, "HS256")
 
 

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from duetime.domain.defaults import policy_of, timeout_of
 from duetime.domain.instants import LATEST, format_instant
 from duetime.domain.job import CatchUp, Delivery, Dst, JobStatus, JobType, Overlap, RetryPolicy, Webhooks
 from duetime.domain.payloads import HttpRequest, Method, Payload, PythonCall, Script, SqlQuery
@@ -161,12 +162,13 @@ class Coming(msgspec.Struct, frozen=True):
 
 
 class Why(msgspec.Struct, frozen=True):
-    """What a job will do next, and what holds it now."""
+    """What a job will do next, what holds it now, and what its attempts may take."""
 
     job_id: str
     summary: str
     next_run_time: str | None
     holds: list[str]
+    attempts: str
 
 
 class Preview(msgspec.Struct, frozen=True):
@@ -238,8 +240,8 @@ def view_job(record: JobRecord, lateness: list[int] | None = None) -> JobView:
         schedule=spec.schedule,
         timezone=spec.timezone,
         payload=_view_payload(spec.payload),
-        retry_policy=spec.retry_policy,
-        timeout_seconds=spec.timeout_seconds,
+        retry_policy=policy_of(spec),
+        timeout_seconds=timeout_of(spec),
         priority=spec.priority,
         start_at=spec.start_at,
         end_at=spec.end_at,

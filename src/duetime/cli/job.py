@@ -217,6 +217,7 @@ def why(context: typer.Context, job: Job, as_json: Json = False) -> None:
     print_line(answer["summary"])
     for hold in answer["holds"]:
         print_line(f"- {hold}")
+    print_line(answer["attempts"])
 
 
 @app.command("next")
@@ -280,5 +281,5 @@ def _count(count: int | None) -> str:
 def _retries(policy: dict[str, Any]) -> str:
     if policy["delays"]:
         return "after " + ", ".join(f"{delay:g} s" for delay in policy["delays"])
-    times = 3 if policy["max_retries"] is None else policy["max_retries"]
+    times = policy["max_retries"]
     return f"{times}, {policy['backoff']} from {policy['initial_delay_seconds']:g} s" if times else "none"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ import typer
 
 from duetime.cli.errors import CommandFailed
 from duetime.cli.options import Json
+from duetime.foreign_settings import list_unread
 from duetime.settings import BadSetting, Setting, is_loopback, load_settings
 
 FIRST_JOB = """\
@@ -93,6 +95,7 @@ def _check_identity(settings: Mapping[str, Setting]) -> str:
 def _run(settings: Mapping[str, Setting], identity: str, as_json: bool) -> None:
     import asyncio
 
+    import structlog
     import uvloop
 
     from duetime.node import Node
@@ -103,6 +106,8 @@ def _run(settings: Mapping[str, Setting], identity: str, as_json: bool) -> None:
     from duetime.telemetry.logs import configure_logs
 
     configure_logs(settings["LOG_LEVEL"].value)
+    for sentence in list_unread(os.environ):
+        structlog.get_logger().warning(sentence)
 
     def ready(url: str) -> None:
         database = settings["DATABASE_URL"].value

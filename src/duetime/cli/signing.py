@@ -8,7 +8,7 @@ import typer
 
 from duetime.cli.errors import BadUsage
 from duetime.cli.options import Json, client_of
-from duetime.settings import parse_duration
+from duetime.setting_values import parse_duration
 
 app = typer.Typer(no_args_is_help=True, help="The key that receivers verify requests with: show it, rotate it.")
 

@@ -10,7 +10,8 @@ import typer
 
 from duetime.cli.errors import BadUsage
 from duetime.cli.options import Json, client_of
-from duetime.settings import load_some, parse_duration
+from duetime.setting_values import parse_duration
+from duetime.settings import load_some
 
 app = typer.Typer(no_args_is_help=True, help="API keys and tokens: who may ask the server, and for what.")
 

@@ -146,12 +146,13 @@ class Coming(Answered, frozen=True):
 
 
 class Why(Answered, frozen=True):
-    """What a job will do next, and what holds it now."""
+    """What a job will do next, what holds it now, and what its attempts may take."""
 
     job_id: str
     summary: str
     next_run_time: datetime | None = None
     holds: list[str] = []
+    attempts: str = ""
 
 
 class Refused(Answered, frozen=True):

@@ -2,8 +2,11 @@
 
     CLOSED ──(`threshold` executions in a row failed for good)──► OPEN ──(cooldown over)──► HALF_OPEN: one probe
       ▲                                                             ▲                           │
-      └────────────────────────(a success)──────────────────────────┼───────────────────────────┤
+      └───────────────────(the target answers)──────────────────────┼───────────────────────────┤
                                                                     └──(the probe failed too)───┘
+
+What counts as a failure says that the target is down: no connection, no name, no TLS, no answer in time, 5xx and 429.
+Any other answer, 400 as well as 200, comes from a target that is up: it counts as a success does here.
 
 A circuit is a tenant's URL without its query, so that no tenant's targets close another's. One that has not failed
 lately is not known: nothing is kept of it, and nothing is written for it. Pure: time is an argument.
@@ -22,10 +25,12 @@ import msgspec
 from duetime.domain.execution import Attempted, Run
 from duetime.domain.instants import MINUTE, format_instant
 from duetime.domain.job import HttpJob
+from duetime.domain.retry import is_retryable
 from duetime.domain.states import ErrorType, State
 
-# Of the target, and not of us, of whoever cancels, or of a node that was lost.
-_COUNTED = frozenset(
+# Of the target, and not of us, of whoever cancels, or of a node that was lost. Of answers, those that are worth another
+# attempt: what 429 asks for is what an open circuit does.
+_OF_THE_TARGET = frozenset(
     {
         ErrorType.CONNECTION_ERROR,
         ErrorType.DNS_ERROR,
@@ -54,7 +59,7 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 class Circuit(msgspec.Struct, frozen=True, array_like=True):
-    """A target that has failed since it last succeeded. Closed, unless it has an instant at which it opened."""
+    """A target that was down since it last answered. Closed, unless it has an instant at which it opened."""
 
     circuit: int
     tenant: str
@@ -140,6 +145,12 @@ class End(msgspec.Struct, frozen=True, array_like=True):
     token: int
     state: State
     ended_at: int
+    answered: bool = False  # it failed by an answer of a target that is up
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it says that its target is up; else that it is down."""
+        return self.answered or self.state is State.COMPLETED
 
 
 def url_of(url: str) -> str:
@@ -160,14 +171,16 @@ def end_of(run: Run, attempted: Attempted) -> End | None:
     state = attempted.state
     if not isinstance(run.spec, HttpJob):
         return None
+    error_type = attempted.error_type
     if state is not State.COMPLETED and (
-        state not in (State.FAILED, State.TIMEOUT) or attempted.error_type not in _COUNTED
+        state not in (State.FAILED, State.TIMEOUT) or error_type not in _OF_THE_TARGET
     ):
         return None
+    answered = error_type is ErrorType.HTTP_ERROR and not is_retryable(error_type, attempted.http_status)
     url = run.spec.payload.url
     return End(
         circuit_of(run.tenant, url), run.tenant, url_of(url), run.execution_id, attempted.attempt, attempted.token,
-        state, attempted.ended_at,
+        state, attempted.ended_at, answered,
     )  # fmt: skip
 
 
@@ -181,7 +194,7 @@ def count(known: Mapping[int, Circuit], ends: Iterable[End], rules: Rules) -> di
 
 
 def _after(circuit: Circuit, end: End, rules: Rules) -> Circuit | None:
-    if end.state is State.COMPLETED:
+    if end.is_up:
         return None
     failures = circuit.failures + 1
     # An open one opens anew when its probe fails. Others may have been under way when it opened: they change nothing.

@@ -173,7 +173,7 @@ def _after_failure(run: Run, error_type: ErrorType, outcome: Outcome, now: int, 
     policy = run.spec.retry_policy
     if run.spec.delivery is Delivery.AT_MOST_ONCE:
         return _given_up(error_type), 0
-    if run.attempt < max_attempts(policy) and is_retryable(error_type, outcome.http_status):
+    if run.attempt < max_attempts(run.spec) and is_retryable(error_type, outcome.http_status):
         asked = outcome.retry_after_seconds
         longest = LONGEST_RETRY_AFTER if asked is None else longest_retry_after(policy, _held_up_in(run, now))
         wait = delay_seconds(policy, run.attempt, chance, asked, longest)
@@ -204,7 +204,7 @@ def lapse(run: Run, now: int) -> Attempted:
     elif run.spec.delivery is Delivery.AT_MOST_ONCE:
         state = State.FAILED
         message = "the node that ran it was lost; whether it ran nobody knows, and it is to run at most once"
-    elif run.attempt < max(LOST_ATTEMPTS, max_attempts(run.spec.retry_policy)):
+    elif run.attempt < max(LOST_ATTEMPTS, max_attempts(run.spec)):
         state, message = State.QUEUED, "the node that ran this attempt was lost; it is tried again"
     else:
         state, message = State.FAILED, f"{run.attempt} attempts were lost with their nodes; given up"

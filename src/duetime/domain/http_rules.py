@@ -14,6 +14,7 @@ from functools import lru_cache
 
 MAX_URL_LENGTH = 2048
 MAX_PORT = 65_535
+LONGEST_REQUEST_SECONDS = 3600
 MAX_HEADER_VALUE_LENGTH = 8192
 HIDDEN = "********"  # what answers show instead of a header's value
 

@@ -32,7 +32,7 @@ class JobType(StrEnum):
 class RetryPolicy(Fields, frozen=True):
     """How often and how long after a failure an execution is tried again. `delays` gives the waits outright."""
 
-    max_retries: Annotated[int, Meta(ge=0, le=100)] | None = None
+    max_retries: Annotated[int, Meta(ge=0, le=100)] | None = None  # None: as many as `delays`, or by `defaults`
     backoff: Literal["exponential", "linear", "fixed"] = "exponential"
     initial_delay_seconds: Annotated[float, Meta(ge=0, le=86_400)] = 10.0
     backoff_factor: Annotated[float, Meta(ge=1, le=100)] = 3.0
@@ -93,7 +93,7 @@ class Definition(Fields, frozen=True, omit_defaults=True, tag_field="type"):
     key: Label | None = None
     timezone: Annotated[str, Meta(min_length=1, max_length=64)] = "UTC"
     retry_policy: RetryPolicy = RetryPolicy()
-    timeout_seconds: Annotated[float, Meta(ge=0.1, le=86_400)] = 30.0
+    timeout_seconds: Annotated[float, Meta(ge=0.1, le=86_400)] | None = None  # of an attempt; None: by `defaults`
     priority: Annotated[int, Meta(ge=0, le=9)] = 5
     start_at: str | None = None
     end_at: str | None = None

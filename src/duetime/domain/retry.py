@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from duetime.domain.job import RetryPolicy
+from duetime.domain.defaults import retries_of
+from duetime.domain.job import JobSpec, RetryPolicy
 from duetime.domain.states import ErrorType
 
-DEFAULT_RETRIES = 3
 LOST_ATTEMPTS = 4  # a node that dies under a run costs it an attempt; this many, and the run is given up as poison
 LONGEST_RETRY_AFTER = 86_400.0  # seconds; a target may ask for more, and does not get more
 
@@ -21,11 +21,9 @@ _NEVER_AGAIN = frozenset(
 )
 
 
-def max_attempts(policy: RetryPolicy) -> int:
+def max_attempts(spec: JobSpec) -> int:
     """All tries together, the first included."""
-    if policy.max_retries is not None:
-        return 1 + policy.max_retries
-    return 1 + (len(policy.delays) if policy.delays else DEFAULT_RETRIES)
+    return 1 + retries_of(spec)
 
 
 def is_retryable(error_type: ErrorType, http_status: int | None) -> bool:

@@ -6,14 +6,13 @@ import re
 from collections.abc import Iterator
 
 from duetime.domain.errors import FieldError, InvalidRequest
-from duetime.domain.http_rules import HIDDEN, header_problem, url_problem
+from duetime.domain.http_rules import HIDDEN, LONGEST_REQUEST_SECONDS, header_problem, url_problem
 from duetime.domain.job import Delivery, HttpJob, JobSpec
 from duetime.domain.payloads import HttpRequest, Payload, PythonCall, Script
 from duetime.domain.pointers import escape
 from duetime.domain.secrets import SEALED, has_secrets, sealed_value_problem, sealed_values, secret_problems
 
 MOST_HEADERS = 50
-LONGEST_REQUEST_SECONDS = 3600
 LONGEST_ENV_VALUE = 8192
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -33,7 +32,7 @@ def check_spec(spec: JobSpec, old: JobSpec | None = None) -> None:
 
 def _is_plain(spec: JobSpec) -> bool:
     """Nearly all are: a look that costs a batch half of what the questions below do."""
-    if type(spec) is not HttpJob or spec.timeout_seconds > LONGEST_REQUEST_SECONDS:
+    if type(spec) is not HttpJob or (spec.timeout_seconds or 0) > LONGEST_REQUEST_SECONDS:
         return False
     payload, told = spec.payload, spec.webhooks
     return not (
@@ -48,7 +47,7 @@ def _problems(spec: JobSpec, old: JobSpec | None) -> Iterator[FieldError]:
     match payload:
         case HttpRequest():
             yield from _request_problems(payload, before)
-            if spec.timeout_seconds > LONGEST_REQUEST_SECONDS:
+            if (spec.timeout_seconds or 0) > LONGEST_REQUEST_SECONDS:
                 yield FieldError("/timeout_seconds", f"must be at most {LONGEST_REQUEST_SECONDS} for a request")
         case Script():
             yield from _script_problems(payload, before)

@@ -117,7 +117,7 @@ class Breaker(Service):
             for run, attempted in results
             if (known or attempted.state is not State.COMPLETED)
             and (end := end_of(run, attempted)) is not None
-            and (end.state is not State.COMPLETED or end.circuit in known)
+            and (not end.is_up or end.circuit in known)
         )
         return CountEnds(now, ends, self._rules) if ends else None
 

@@ -20,6 +20,7 @@ from duetime.engine.unanswered import Unanswered
 from duetime.ports.clock import Clock
 from duetime.ports.executor import always
 from duetime.ports.store import Store
+from duetime.telemetry.debugging import debug
 
 PAGE = 500
 MOST_TENANTS = 64  # of one claim
@@ -90,6 +91,7 @@ class Claimer(Service):
                 (claimed,) = await self._store.apply([claim])
             if isinstance(claimed, DuetimeError):
                 raise claimed
+            debug("executions were claimed", count=len(claimed), limit=limit, tenants=len(claim.tenants))
             self._dispatcher.offer(claimed)
             self._has_claimed |= bool(claimed)
         return not is_last_page or self._has_claimed
@@ -114,6 +116,7 @@ class Claimer(Service):
         (refused,) = await self._store.apply([Release(self._node, self._clock.now(), tuple(runs))])
         if isinstance(refused, DuetimeError):
             raise refused
+        debug("executions were given back for tenants that have fewer", count=len(runs))
         self.releasing = []
         self._dispatcher.recorded(runs)
         return len(runs)

@@ -15,6 +15,7 @@ import msgspec
 import structlog
 
 from duetime.domain.commands import BeatWorkers, Command, EndNodes, Release, SaveProgress
+from duetime.domain.defaults import timeout_of
 from duetime.domain.endpoints import endpoint_of_function
 from duetime.domain.errors import DuetimeError, NotFound, StaleWrite
 from duetime.domain.execution import Attempted, Outcome, Run, conclude, lapse
@@ -384,7 +385,7 @@ class Desk:
 def _assignment(run: Run, call: PythonCall, progress: Any) -> Assignment:
     return Assignment(
         run.execution_id, run.attempt, run.token, run.job_id, run.spec.name, call.function, call.args, call.kwargs,
-        run.scheduled_at, run.trigger, run.spec.timeout_seconds, progress,
+        run.scheduled_at, run.trigger, timeout_of(run.spec), progress,
     )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from duetime.domain.hint import Hint
 from duetime.domain.instants import LATEST, SECOND
 from duetime.domain.lease import TIMER, doubt_clock, is_long_after, runs_chores
 from duetime.domain.limits import Limit
+from duetime.domain.page_size import LAPSED_PAGE
 from duetime.domain.worker_limits import WorkerLimits
 from duetime.engine.audit_retention import AuditRetention
 from duetime.engine.breaker import Breaker
@@ -76,7 +77,7 @@ class EngineSettings(msgspec.Struct, frozen=True):
     drain_seconds: float = 30.0
     stop_seconds: float = 10.0  # what a stop may take beside the drain
     reconcile_interval_seconds: float = 300.0
-    reconcile_batch: int = 100
+    reconcile_batch: int = LAPSED_PAGE
     history_seconds: float = 30 * 86_400.0
     history_most: int = 10_000_000
     logs_most_bytes: int = 10 * 1024**3

@@ -13,6 +13,7 @@ from duetime.domain.errors import DuetimeError
 from duetime.domain.ids import SHARDS, shard_of
 from duetime.ports.clock import Clock
 from duetime.ports.store import Store
+from duetime.telemetry.debugging import debug
 
 # A page with more jobs than this has most shards anyway: it names all that are owned, and none is looked up.
 _FEW = 32
@@ -42,6 +43,10 @@ class Ownership:
             (refused,) = await self._store.apply([Seal(self._node, gained)])
             if isinstance(refused, DuetimeError):
                 raise refused
+        debug(
+            "shards were handed over", node=self._node, gained=[shard for shard, _ in gained],
+            lost=sorted(self._sealed.keys() - owned.keys()), owned=len(owned),
+        )  # fmt: skip
         self._sealed = owned
         self._all = tuple(sorted(owned.items()))
         return True

@@ -16,6 +16,7 @@ from duetime.engine.service import Service
 from duetime.ports.clock import Clock
 from duetime.ports.executor import always
 from duetime.ports.store import Store
+from duetime.telemetry.debugging import debug
 
 log = structlog.get_logger()
 
@@ -104,6 +105,7 @@ class Reconciler(Service):
             returned += len(lapsed) - refused
             if refused == len(lapsed):  # somebody else is at it
                 break
+        debug("executions of lost nodes were looked for", found=returned)
         if returned:
             log.warning("runs of a lost node were taken over", count=returned)
             self.waiting_hint(0)

@@ -25,6 +25,7 @@ from duetime.engine.service import Service
 from duetime.ports.clock import Clock
 from duetime.ports.store import Store
 from duetime.telemetry.crash import crash_point
+from duetime.telemetry.debugging import debug
 from duetime.telemetry.events import EventHub
 
 log = structlog.get_logger()
@@ -125,6 +126,7 @@ class Recorder(Service):
         crash_point("after_finish")
         if isinstance(refused, DuetimeError):
             raise refused
+        debug("results of attempts were written", count=len(results), refused=len(refused), commands=len(commands))
         for execution_id in refused:
             log.warning("a late result was refused: its claim is no longer ours", execution_id=execution_id)
         self._tell(results, frozenset(refused))

@@ -30,6 +30,7 @@ from duetime.engine.unanswered import Unanswered
 from duetime.ports.clock import Clock
 from duetime.ports.store import Store
 from duetime.telemetry.crash import crash_point
+from duetime.telemetry.debugging import debug
 
 PAGE = 2048
 FIRST_PAGE = 8  # a burst begins with a small page, so that its first requests leave at once
@@ -321,6 +322,10 @@ class Timer(Service):
             return
         if isinstance(fired, DuetimeError):
             raise fired
+        debug(
+            "a page of due jobs was fired", jobs=len(page.moves), executions=len(page.runs), skipped=len(page.skips),
+            claimed=command.claim, stale=len(fired.stale_jobs), in_pages_of=self._page,
+        )  # fmt: skip
         self._dispatch(page, fired, command.claim)
         for next_due_at in {move.next_due_at for move in page.moves}:  # due again within what was read
             if next_due_at is not None:

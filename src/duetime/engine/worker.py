@@ -11,6 +11,7 @@ import msgspec
 import structlog
 
 from duetime.domain.breaker import explain_refusal
+from duetime.domain.defaults import timeout_of
 from duetime.domain.execution import Outcome, Run, conclude, lapse
 from duetime.domain.job import Delivery, JobType
 from duetime.domain.redaction import Redactor, size_of_secrets
@@ -96,7 +97,7 @@ class Worker:
                     printed = HidingLog(printed, redactor, self._redaction, run.tenant)
             task = Task(
                 run.execution_id, run.job_id, run.tenant, run.scheduled_at, run.attempt, run.token, run.trigger,
-                run.spec.timeout_seconds, payload, self._may_send, printed,
+                timeout_of(run.spec), payload, self._may_send, printed,
                 run.spec.delivery is not Delivery.AT_MOST_ONCE,
             )  # fmt: skip
             outcome = await self._executor.execute(task)

@@ -37,12 +37,19 @@ class BadAnswer(Exception):
     """What came back is no HTTP answer that can be used. The message completes “<host> …”."""
 
 
+class LateHead(TimeoutError):
+    """The target did not begin to answer in time. The message completes “<host> …”."""
+
+
 class _Enough(Exception):
     """Stops the parser inside a callback: the exchange has ended."""
 
 
 class Connection(asyncio.Protocol):
-    """After `exchange`, `status`, `body` and `retry_after` are the answer; `reusable`: keep it for the next."""
+    """After `exchange`, `status`, `body` and `retry_after` are the answer; `reusable`: keep it for the next.
+
+    `head_seconds`: how long the head of an answer may take, from the request on; None: as long as the exchange.
+    """
 
     __slots__ = (
         "_body_bytes",
@@ -52,6 +59,7 @@ class Connection(asyncio.Protocol):
         "_head_bytes",
         "_head_done",
         "_head_only",
+        "_head_seconds",
         "_keep_alive",
         "_loop",
         "_parser",
@@ -60,6 +68,7 @@ class Connection(asyncio.Protocol):
         "_received",
         "_timer",
         "_transport",
+        "_until",
         "_waiter",
         "address",
         "body",
@@ -70,8 +79,9 @@ class Connection(asyncio.Protocol):
         "tenant",
     )
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, head_seconds: float | None = None) -> None:
         self.address = address
+        self._head_seconds = head_seconds
         self.status = 0
         self.body = b""
         self.retry_after: str | None = None
@@ -81,7 +91,8 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._waiter: asyncio.Future[None] | None = None
-        self._deadline = 0.0
+        self._deadline = 0.0  # of what is waited for now: the head of the answer, or all of it
+        self._until = 0.0  # of the exchange
         self._timer: asyncio.TimerHandle | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._head_only = False
@@ -92,7 +103,8 @@ class Connection(asyncio.Protocol):
     ) -> None:
         """Send a request and wait for its answer until `deadline` (loop time).
 
-        Raises TimeoutError, ConnectionLost, BadAnswer, NotSent or the OSError that broke the connection.
+        Raises TimeoutError (LateHead, if the head took too long), ConnectionLost, BadAnswer, NotSent or the OSError
+        that broke the connection.
         """
         transport = self._transport
         if transport is None or transport.is_closing():
@@ -106,6 +118,9 @@ class Connection(asyncio.Protocol):
         self._pieces = []
         self._head_done = self._framed = self._keep_alive = False
         self._waiter = self._loop.create_future()
+        self._until = deadline
+        if self._head_seconds is not None:
+            deadline = min(deadline, self._loop.time() + self._head_seconds)
         self._expire_at(deadline)
         try:
             # A write hands its first bytes to the kernel before it returns, which sends them whatever becomes of us. So
@@ -148,6 +163,8 @@ class Connection(asyncio.Protocol):
             return
         if self._deadline > self._loop.time() + _TICK:
             self._expire_at(self._deadline)
+        elif self._deadline < self._until:
+            self._fail(LateHead(f"did not begin to answer within {self._head_seconds:g} s"))
         else:
             self._fail(TimeoutError())
 
@@ -241,6 +258,7 @@ class Connection(asyncio.Protocol):
             self.retry_after = None  # 1xx: the answer is yet to come
             return
         self._head_done = True
+        self._deadline = self._until  # the timer looks at it when it rings
         self._keep_alive = self._parser.should_keep_alive()
         if self._head_bytes > MAX_FRAMING_BYTES:  # it came whole, maybe with all of its body
             self._fail(BadAnswer(_GIANT_HEAD))

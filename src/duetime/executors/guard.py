@@ -30,6 +30,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from duetime.domain.http_rules import MAX_URL_LENGTH, url_problem
+from duetime.domain.targets import AllowedDomains
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -199,11 +200,17 @@ def _odd_ipv4(host: str) -> IPv4Address:
 
 
 class Guard:
-    """The rules with an operator's settings. `allow`: networks beside the public ones, or True for all."""
+    """The rules with an operator's settings. `allow`: networks beside the public ones, or True for all.
 
-    def __init__(self, allow: AllowedNetworks = (), ports: Ports = DEFAULT_PORTS) -> None:
+    `domains`: the hosts that may be called, None for any. What they resolve to is checked all the same.
+    """
+
+    def __init__(
+        self, allow: AllowedNetworks = (), ports: Ports = DEFAULT_PORTS, domains: AllowedDomains | None = None
+    ) -> None:
         self._allow = allow
         self._ports = ports
+        self._domains = domains
         # Bursts meet the same origins, recurring jobs the same URLs: parsing is the dearest part of the happy path.
         self._parsed = lru_cache(maxsize=4096)(self._parse)
 
@@ -221,6 +228,8 @@ class Guard:
 
     def _parse(self, url: str) -> Target:
         target = parse_target(url, self._ports)
+        if self._domains is not None and not self._domains.has(target.host):
+            raise BlockedTarget(f"{target.host} is not one of the hosts that jobs may call here (ALLOWED_TARGETS).")
         if target.address is not None:
             self.check(target.address)
         return target

@@ -3,7 +3,7 @@ does.
 
 It follows no redirect, reads no proxy and no credentials from the environment, keeps no cookies and
 decompresses nothing. The time a task has covers everything: resolving, connecting, sending, waiting and
-reading.
+reading. The TLS handshake and the head of the answer have limits of their own beside it (`ConnectionLimits`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from collections.abc import Callable, Sequence
 
 from duetime.domain.execution import ErrorType
 from duetime.domain.payloads import HttpRequest
+from duetime.domain.targets import AllowedDomains
 from duetime.executors.answer import kept_text, retry_after_seconds
-from duetime.executors.connection import BadAnswer, Connection, ConnectionLost
+from duetime.executors.connection import BadAnswer, Connection, ConnectionLost, LateHead
 from duetime.executors.guard import DEFAULT_PORTS, AllowedNetworks, BlockedTarget, Guard, Ports, Target
 from duetime.executors.headers import attempt_headers, check_headers, encode_body, job_headers
-from duetime.executors.pool import ConnectionPool
+from duetime.executors.pool import DEFAULT_LIMITS, ConnectionLimits, ConnectionPool, SlowHandshake
 from duetime.executors.resolver import DnsError, Lookup, Resolver, SystemLookup
 from duetime.ports.executor import Outcome, Task
 
@@ -31,16 +32,19 @@ _BODILESS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 class HttpExecutor:
     """Carries out `http_request` jobs.
 
-    `allow`: networks that jobs may call beside public addresses, or True for all of them. `ports`: ranges
-    that jobs may call. `keys_of`: the keys that sign the requests of a tenant, several while keys rotate,
-    none to send unsigned; asked for each attempt. `clock`: wall seconds. `lookup`: name to addresses, the
-    system's unless given. `tls`: the trust of the machine unless given.
+    `allow`: networks that jobs may call beside public addresses, or True for all of them. `domains`: hosts
+    that they may call, None for any. `ports`: ranges that they may call. `limits`: what holds for every
+    connection. `keys_of`: the keys that sign the requests of a tenant, several while keys rotate, none to send
+    unsigned; asked for each attempt. `clock`: wall seconds. `lookup`: name to addresses, the system's unless
+    given. `tls`: the trust of the machine unless given.
     """
 
     def __init__(
         self,
         *,
         allow: AllowedNetworks = (),
+        domains: AllowedDomains | None = None,
+        limits: ConnectionLimits = DEFAULT_LIMITS,
         ports: Ports = DEFAULT_PORTS,
         keys_of: Callable[[str], Sequence[bytes]] = lambda tenant: (),
         clock: Callable[[], float] = time.time,
@@ -50,10 +54,10 @@ class HttpExecutor:
     ) -> None:
         self._keys_of = keys_of
         self._clock = clock
-        self._guard = Guard(allow, ports)
+        self._guard = Guard(allow, ports, domains)
         self._lookup = lookup or SystemLookup()
         self._resolver = Resolver(self._guard.check, self._lookup, ttl_seconds=dns_ttl_seconds)
-        self._pool = ConnectionPool(tls or ssl.create_default_context())
+        self._pool = ConnectionPool(tls or ssl.create_default_context(), limits)
 
     async def start(self) -> None:
         """Nothing to open: connections come with the first attempts."""
@@ -156,6 +160,10 @@ def _network_failure(problem: Exception, target: Target, timeout_seconds: float)
             return _failure(ErrorType.CONNECTION_ERROR, f"{host} {problem}.")
         case ConnectionLost():
             return _failure(ErrorType.CONNECTION_ERROR, f"{host} closed the connection before its answer was complete.")
+        case LateHead():
+            return _failure(ErrorType.TIMEOUT, f"{host} {problem}.")
+        case SlowHandshake():
+            return _failure(ErrorType.TLS_ERROR, f"{host} {problem}.")
         case TimeoutError() if problem.errno is None:
             return _failure(ErrorType.TIMEOUT, f"{host} did not answer in full within {timeout_seconds:g} s.")
         case ssl.SSLError():

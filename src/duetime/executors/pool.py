@@ -2,8 +2,8 @@
 
 A kept connection is used again only while its address is still one that the name resolves to, so a changed
 answer of the name server counts at once. Kept ones are few seconds old at most: under the five after which
-many servers close their end, and bursts come at once or a minute later. How many are kept is bounded; when that is
-reached, the tenant with the most gives way to one with less.
+many servers close their end, and bursts come at once or a minute later. How many are kept is bounded, in all and for
+one origin; when the first bound is reached, the tenant with the most gives way to one with less.
 """
 
 from __future__ import annotations
@@ -13,23 +13,40 @@ import ssl
 from collections.abc import Sequence
 from time import monotonic
 
+import msgspec
+
 from duetime.domain.shares import gives_way_to
 from duetime.executors.connection import Connection
 from duetime.executors.guard import Target
 
-IDLE_SECONDS = 4.0
-MAX_IDLE = 1024
-_NEVER = 86_400.0
 Origin = tuple[bool, str, int]
+
+
+class ConnectionLimits(msgspec.Struct, frozen=True):
+    """What holds for connections to targets, whatever a job says."""
+
+    idle_seconds: float = 4.0  # how long one is kept unused
+    idle: int = 1024  # how many are kept
+    idle_of_origin: int = 256
+    handshake_seconds: float = 10.0  # for TLS
+    header_seconds: float | None = None  # from the request to the head of the answer; None: until the attempt's end
+
+
+DEFAULT_LIMITS = ConnectionLimits()
+
+
+class SlowHandshake(OSError):
+    """The target took a connection, and did not complete the TLS handshake in time."""
 
 
 class ConnectionPool:
     """Bounded in what it keeps, not in what it opens: the caller bounds how many attempts run at a time."""
 
-    def __init__(self, tls: ssl.SSLContext, *, idle_seconds: float = IDLE_SECONDS, max_idle: int = MAX_IDLE) -> None:
+    def __init__(self, tls: ssl.SSLContext, limits: ConnectionLimits = DEFAULT_LIMITS) -> None:
         self._tls = tls
-        self._idle_seconds = idle_seconds
-        self._max_idle = max_idle
+        self._limits = limits
+        self._idle_seconds = limits.idle_seconds
+        self._max_idle = limits.idle
         self._idle: dict[Origin, list[Connection]] = {}
         self._idle_count = 0
         self._held: dict[str, int] = {}  # of the idle ones, by the tenant that used them last
@@ -53,13 +70,18 @@ class ConnectionPool:
     def give_back(self, target: Target, connection: Connection, tenant: str = "") -> None:
         """Keep a connection after an exchange that left it reusable, or let it go."""
         held = self._held.get(tenant, 0)
-        if not connection.reusable or (self._idle_count >= self._max_idle and not self._make_room(held)):
+        origin = target.tls, target.host, target.port
+        if (
+            not connection.reusable
+            or len(self._idle.get(origin, ())) >= self._limits.idle_of_origin
+            or (self._idle_count >= self._max_idle and not self._make_room(held))
+        ):
             connection.abort()
             return
         connection.idle_since = monotonic()
         connection.tenant = tenant
         self._held[tenant] = held + 1
-        self._idle.setdefault((target.tls, target.host, target.port), []).append(connection)
+        self._idle.setdefault(origin, []).append(connection)
         self._idle_count += 1
         if self._sweeper is None:
             self._sweeper = asyncio.get_running_loop().call_later(self._idle_seconds, self._sweep)
@@ -109,14 +131,20 @@ class ConnectionPool:
         raise problem
 
     async def _open(self, target: Target, address: str) -> Connection:
-        _, connection = await asyncio.get_running_loop().create_connection(
-            lambda: Connection(address),
-            host=address,
-            port=target.port,
-            ssl=self._tls if target.tls else None,
-            server_hostname=target.host if target.tls else None,
-            ssl_handshake_timeout=_NEVER if target.tls else None,  # the deadline decides
-        )
+        try:
+            _, connection = await asyncio.get_running_loop().create_connection(
+                lambda: Connection(address, self._limits.header_seconds),
+                host=address,
+                port=target.port,
+                ssl=self._tls if target.tls else None,
+                server_hostname=target.host if target.tls else None,
+                ssl_handshake_timeout=self._limits.handshake_seconds if target.tls else None,
+            )
+        except ConnectionAbortedError as error:
+            if error.errno is None:  # of the event loop, and not of the system: the handshake took too long
+                seconds = self._limits.handshake_seconds
+                raise SlowHandshake(f"did not complete the TLS handshake within {seconds:g} s") from None
+            raise
         return connection
 
     def _sweep(self) -> None:

@@ -8,6 +8,8 @@ from typing import TextIO, cast
 
 import structlog
 
+from duetime.telemetry.debugging import turn_debugging
+
 
 class _BestEffort:
     """A log that can't be written (its disk is full, its pipe was closed) stops nobody's work."""
@@ -29,6 +31,7 @@ class _BestEffort:
 
 
 def configure_logs(level: str) -> None:
+    turn_debugging(level == "debug")
     number = logging.getLevelNamesMapping().get(level.upper(), logging.INFO)
     for_people = sys.stderr.isatty()
     structlog.configure(

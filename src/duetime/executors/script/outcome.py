@@ -28,7 +28,9 @@ def timeout_of(end: Ended | Refused | None, seconds: float, response: str | None
     if end is None:
         return Outcome(ErrorType.TIMEOUT, f"The script could not be started within {seconds:g} s; nothing ran.")
     code = os.waitstatus_to_exitcode(end.status) if isinstance(end, Ended) else end.exit_code
-    message = f"The script took longer than {seconds:g} s and was ended, with all that it had started."
+    message = (
+        f"The script took longer than {seconds:g} s (timeout_seconds) and was ended, with all that it had started."
+    )
     return Outcome(ErrorType.TIMEOUT, message, exit_code=code, response=response)
 
 

@@ -1,4 +1,5 @@
-"""Connections: how they are opened, how many there may be, and that none whose state is unknown is used again.
+"""Connections: how they are opened, how many there may be, how long they are kept, and that none whose state is unknown
+is used again.
 
 PgBouncer in transaction mode (`?pgbouncer=true` in the URL) may give each transaction another server connection: no
 prepared statement outlives a transaction then, and settings are made in each transaction anew.
@@ -7,14 +8,18 @@ prepared statement outlives a transaction then, and settings are made in each tr
 from __future__ import annotations
 
 import asyncio
+import random
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from urllib.parse import parse_qsl, urlencode, urlunsplit
+from weakref import WeakKeyDictionary
 
 import asyncpg
 
 from duetime.domain.database_urls import split_url
 from duetime.domain.errors import Overloaded
+from duetime.domain.upkeep import Idle, Upkeep
 from duetime.places import Places
 from duetime.postgres import TROUBLE, Servers
 
@@ -26,6 +31,7 @@ PLANS = {
 }  # fmt: skip
 
 MOST_WAITING = 256  # reads of one tenant
+SWEEP_SECONDS = 10.0  # how often connections that nobody uses are looked at
 
 
 class Address:
@@ -40,9 +46,11 @@ class Address:
 
 
 class Connector:
-    """Opens connections with the same settings, however they are reached."""
+    """Opens connections with the same settings, however they are reached, and knows which are too old."""
 
-    def __init__(self, address: Address, timeout_seconds: float, settings: Mapping[str, str]) -> None:
+    def __init__(self, address: Address, timeout_seconds: float, settings: Mapping[str, str], upkeep: Upkeep) -> None:
+        self.upkeep = upkeep
+        self._ends: WeakKeyDictionary[asyncpg.Connection, float] = WeakKeyDictionary()
         self._servers = Servers(address.url)
         self._timeout = timeout_seconds
         limit = f"{max(1, int(timeout_seconds * 1000))}ms"
@@ -62,12 +70,21 @@ class Connector:
 
     async def open(self) -> asyncpg.Connection:
         settings = {"application_name": "duetime"} | ({} if self.is_pooled else self._settings)
-        return await self._servers.connect(
+        connection = await self._servers.connect(
             self._timeout,
             statement_cache_size=0 if self.is_pooled else 300,
             max_cacheable_statement_size=64 * 1024,
             server_settings={} if self.is_pooled else settings,
         )
+        self._ends[connection] = self.upkeep.ends_at(time.monotonic(), random.random())
+        return connection
+
+    def ends_at(self, connection: asyncpg.Connection) -> float:
+        """When a connection that was opened here is too old (monotonic)."""
+        return self._ends[connection]
+
+    def is_old(self, connection: asyncpg.Connection) -> bool:
+        return time.monotonic() >= self._ends[connection]
 
 
 class Connections:
@@ -81,7 +98,9 @@ class Connections:
         self.places = Places(max(1, limit // 2), limit, MOST_WAITING) if shared else Places(limit, limit)
         self._limit = limit
         self._timeout = timeout_seconds
-        self._idle: list[asyncpg.Connection] = []
+        self._idle: list[tuple[asyncpg.Connection, float]] = []  # and when each was last used
+        self._sweeping: asyncio.Task[None] | None = None
+        self._closing: set[asyncio.Task[None]] = set()
         self._drops = 0
 
     async def fetch(self, sql: str, arguments: list[object], tenant: str = "") -> list[asyncpg.Record]:
@@ -105,7 +124,7 @@ class Connections:
                 raise Overloaded(f"all {self._limit} connections to the database are busy; try again") from None
             try:
                 drops = self._drops
-                connection = self._idle.pop() if self._idle else await self._connector.open()
+                connection = self._take() or await self._connector.open()
                 try:
                     yield connection
                 except BaseException:
@@ -113,20 +132,62 @@ class Connections:
                     raise
                 if drops != self._drops:
                     connection.terminate()
-                elif not connection.is_closed():
-                    self._idle.append(connection)
+                else:
+                    self._keep(connection)
             finally:
                 self.places.leave(tenant)
+
+    def _take(self) -> asyncpg.Connection | None:
+        """The one that was used last, if it may be used again."""
+        while self._idle:
+            connection, _ = self._idle.pop()
+            if self._connector.is_old(connection):
+                self._retire(connection)
+            elif not connection.is_closed():
+                return connection
+        return None
+
+    def _keep(self, connection: asyncpg.Connection) -> None:
+        if self._connector.is_old(connection):
+            self._retire(connection)
+        elif not connection.is_closed():
+            self._idle.append((connection, time.monotonic()))
+            if self._sweeping is None or self._sweeping.done():
+                self._sweeping = asyncio.create_task(self._sweep())
+
+    def _retire(self, connection: asyncpg.Connection) -> None:
+        """Close it, while whoever reads waits for nothing."""
+        task = asyncio.create_task(close(connection, self._timeout))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def _sweep(self) -> None:
+        while self._idle:
+            await asyncio.sleep(SWEEP_SECONDS)
+            self.close_unneeded(time.monotonic())
+
+    def close_unneeded(self, now: float) -> None:
+        """Of those that nobody uses at `now` (monotonic)."""
+        idle = [Idle(since, self._connector.ends_at(connection)) for connection, since in self._idle]
+        places = set(self._connector.upkeep.unneeded(idle, now))
+        unneeded = [connection for place, (connection, _) in enumerate(self._idle) if place in places]
+        self._idle[:] = [kept for place, kept in enumerate(self._idle) if place not in places]
+        for connection in unneeded:
+            self._retire(connection)
 
     def drop_idle(self) -> None:
         """One was found broken: the others were opened to the same server. Those in use go when they come back."""
         self._drops += 1
         while self._idle:
-            self._idle.pop().terminate()
+            self._idle.pop()[0].terminate()
 
     async def close(self) -> None:
+        if self._sweeping is not None:
+            self._sweeping.cancel()
         while self._idle:
-            await close(self._idle.pop(), self._timeout)
+            await close(self._idle.pop()[0], self._timeout)
+        if self._closing:
+            await asyncio.wait(self._closing)
 
 
 async def close(connection: asyncpg.Connection, timeout_seconds: float) -> None:

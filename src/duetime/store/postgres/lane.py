@@ -93,6 +93,7 @@ class Lane:
                 _refuse(batches, error)
                 return
             self._answer(batches)
+            await self._renew()
             return
         _refuse(batches, Overloaded("other writes are in the way, nothing was changed; try again"))
 
@@ -213,6 +214,14 @@ class Lane:
                 for block in (self._sql[name] for name in OF_A_BURST):
                     await self._connection.fetch(block.sql, *block.nothing())
         return self._connection
+
+    async def _renew(self) -> None:
+        """Replace a connection that is too old, between two batches: nobody waits for it at an instant."""
+        connection = self._connection
+        if connection is not None and not self.is_stopping and self._connector.is_old(connection):
+            self._connection = None
+            await close(connection, self._timeout)
+            await self.open()
 
     async def _roll_back(self) -> None:
         try:

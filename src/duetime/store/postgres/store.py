@@ -20,6 +20,7 @@ from duetime.domain.job import JobSpec
 from duetime.domain.lease import Writes
 from duetime.domain.plan import DueTimer, Place
 from duetime.domain.signing import SigningState
+from duetime.domain.upkeep import DEFAULT_UPKEEP, Upkeep
 from duetime.ports.pages import PAGE_BYTES, Page
 from duetime.ports.store import (
     AttemptRecord,
@@ -59,16 +60,17 @@ class PostgresStore:
     """`url`: postgresql://…; with `?pgbouncer=true` nothing is kept between transactions."""
 
     def __init__(
-        self, url: str, *, max_connections: int = 25, op_timeout_seconds: float = 5.0, capacity: Capacity = UNBOUNDED
-    ) -> None:
+        self, url: str, *, max_connections: int = 25, op_timeout_seconds: float = 5.0, capacity: Capacity = UNBOUNDED,
+        upkeep: Upkeep = DEFAULT_UPKEEP,
+    ) -> None:  # fmt: skip
         people = max_connections - LANES - ENGINE_CONNECTIONS
         if people < 1:
             raise ValueError(f"a node needs {LANES + ENGINE_CONNECTIONS + 1} connections at least")
         self._address = Address(url)
-        engine = Connector(self._address, op_timeout_seconds, PLANS)
+        engine = Connector(self._address, op_timeout_seconds, PLANS, upkeep)
         self._writer = Writer(engine, op_timeout_seconds, capacity)
         self._engine_reads = Connections(engine, ENGINE_CONNECTIONS, op_timeout_seconds)
-        readers = Connector(self._address, op_timeout_seconds, {"jit": "off"})
+        readers = Connector(self._address, op_timeout_seconds, {"jit": "off"}, upkeep)
         # What the node asks for itself (how it is, whose an API key is) waits for no tenant, where there are enough.
         own = 1 if people >= FEW_CONNECTIONS else 0
         self._people_reads = Connections(readers, people - own, op_timeout_seconds, shared=True)

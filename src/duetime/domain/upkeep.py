@@ -1,0 +1,46 @@
+"""How long connections to the database are kept: which of those that nobody uses are closed. Pure: time is an argument.
+
+Proxies and balancers cut what they think is too old; a connection that is replaced in time is cut under nobody's write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+SURPLUS_SECONDS = 10.0  # how long one beyond the most is kept all the same: reads come in bursts
+
+
+class Idle(NamedTuple):
+    since: float  # when it was last used
+    ends_at: float  # when it is too old
+
+
+class Upkeep(msgspec.Struct, frozen=True):
+    """Seconds; None: no such bound."""
+
+    most_idle: int = 5
+    idle_seconds: float | None = 300.0
+    lifetime_seconds: float | None = 1800.0
+
+    def ends_at(self, opened_at: float, chance: float) -> float:
+        """When a connection is too old: up to a tenth before its time, so that not all are replaced at once."""
+        if self.lifetime_seconds is None:
+            return float("inf")
+        return opened_at + self.lifetime_seconds * (1 - chance / 10)
+
+    def unneeded(self, idle: Sequence[Idle], now: float) -> list[int]:
+        """Places of those to close in `idle`, which is in the order in which they were last used."""
+        beyond = len(idle) - self.most_idle
+        return [
+            place
+            for place, (since, ends_at) in enumerate(idle)
+            if now >= ends_at
+            or (self.idle_seconds is not None and now - since >= self.idle_seconds)
+            or (place < beyond and now - since >= SURPLUS_SECONDS)
+        ]
+
+
+DEFAULT_UPKEEP = Upkeep()

@@ -1,0 +1,235 @@
+"""How the values of settings are read: text into a value, or a ValueError that says what it should look like.
+
+No message holds the value: some are secrets.
+"""
+
+from __future__ import annotations
+
+import binascii
+import ipaddress
+import re
+from base64 import b64decode
+from typing import Any
+
+from duetime.domain.database_urls import split_url
+from duetime.domain.targets import AllowedDomains, parse_domains
+from duetime.vault.keys import Key, parse_keys
+
+ROLES = frozenset({"api", "timer", "worker", "alerts"})
+LEVELS = ("debug", "info", "warning", "error")
+LEAST_SECRET_BYTES = 32
+LONGEST_ATTEMPT_SECONDS = 86_400.0  # as a job may say of itself
+MOST_ATTEMPTS = 101
+LEAST_CONNECTIONS = 6  # the writers, the engine's readers, and one for people
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
+_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*(?:([kmgt])i?)?b?", re.IGNORECASE)
+_ORIGIN = re.compile(r"(https?)://([a-z0-9.-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?")
+_HOST = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^:\[\]]*)(:\d*)?")
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, None: 1.0}
+_POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
+
+
+def text(value: str) -> str:
+    return value
+
+
+def _whole(value: str) -> int:
+    try:
+        return int(value)
+    except ValueError:
+        raise ValueError("must be a whole number") from None
+
+
+def count(value: str) -> int:
+    number = _whole(value)
+    if number < 1:
+        raise ValueError("must be at least 1")
+    return number
+
+
+def limit(value: str) -> int:
+    number = _whole(value)
+    if number < 0:
+        raise ValueError("must not be negative; 0 stands for no limit of its own")
+    return number
+
+
+def rate(value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = -1.0
+    if number != 0 and not 0.001 <= number <= 100_000:
+        raise ValueError("must be 0, or lie between 0.001 and 100000 a second")
+    return number
+
+
+def port(value: str) -> int:
+    number = _whole(value)
+    if not 0 <= number <= 65_535:
+        raise ValueError("must lie between 0 and 65535")
+    return number
+
+
+def parse_duration(value: str) -> float:
+    match = _DURATION.fullmatch(value.strip())
+    if match is None:
+        raise ValueError("must be a duration such as 500ms, 5s, 2m, 1h or 30d")
+    return float(match[1]) * _UNITS[match[2]]
+
+
+def period(value: str) -> float:
+    seconds = parse_duration(value)
+    if seconds < 1:
+        raise ValueError("must be at least 1s")
+    return seconds
+
+
+def period_or_none(value: str) -> float:
+    """0: none."""
+    seconds = parse_duration(value)
+    if 0 < seconds < 1:
+        raise ValueError("must be 0, or at least 1s")
+    return seconds
+
+
+def level(value: str) -> str:
+    lowered = value.strip().lower()
+    if lowered not in LEVELS:
+        raise ValueError(f"must be one of {', '.join(LEVELS)}")
+    return lowered
+
+
+def secrets(value: str) -> tuple[str, ...]:
+    """No message may hold a secret."""
+    found = tuple(part.strip() for part in value.split(",") if part.strip())
+    for secret in found:
+        try:
+            empty = secret.startswith("whsec_") and not b64decode(secret.removeprefix("whsec_"), validate=True)
+        except binascii.Error:
+            empty = True
+        if empty:
+            raise ValueError("after whsec_ there must be base64, such as `openssl rand -base64 32` prints")
+    return found
+
+
+def jwt_secret(value: str) -> str:
+    if value and len(value.encode()) < LEAST_SECRET_BYTES:
+        raise ValueError(f"must have at least {LEAST_SECRET_BYTES} bytes; `openssl rand -base64 32` prints one")
+    return value
+
+
+def claim(value: str) -> str:
+    """Empty: not checked."""
+    return value.strip()
+
+
+def domains(value: str) -> AllowedDomains | None:
+    """None if empty: any."""
+    return parse_domains(value.split(",")) if value.strip() else None
+
+
+def attempt_seconds(value: str) -> float | None:
+    """None if empty: by type of job."""
+    if not value.strip():
+        return None
+    seconds = parse_duration(value)
+    if not 0.1 <= seconds <= LONGEST_ATTEMPT_SECONDS:
+        raise ValueError("must lie between 100ms and 24h, or be empty")
+    return seconds
+
+
+def attempts(value: str) -> int | None:
+    """None if empty: by type of job."""
+    if not value.strip():
+        return None
+    number = _whole(value)
+    if not 1 <= number <= MOST_ATTEMPTS:
+        raise ValueError(f"must lie between 1 and {MOST_ATTEMPTS}, or be empty")
+    return number
+
+
+def origins(value: str) -> tuple[str, ...]:
+    return tuple(_origin(part.strip().lower()) for part in value.split(",") if part.strip())
+
+
+def _origin(text: str) -> str:
+    """As browsers send it: a value that never matches would look like a server that is broken."""
+    if "*" in text:
+        raise ValueError("* would let every page of the web ask in its visitors' name; name each origin")
+    match = _ORIGIN.fullmatch(text)
+    if match is None:
+        raise ValueError("must be origins such as https://app.example.com,http://localhost:3000 with nothing behind")
+    if (match[1], match[3]) in (("http", "80"), ("https", "443")):
+        raise ValueError(f"leave out :{match[3]}, as browsers do")
+    return text
+
+
+def size(value: str) -> int | None:
+    """Bytes, or None if empty. A KB is 1024 bytes, as memory is counted."""
+    if not value.strip():
+        return None
+    match = _SIZE.fullmatch(value.strip())
+    found = 0 if match is None else int(float(match[1]) * 1024 ** _POWERS.get((match[2] or "").lower(), 0))
+    if found < 1:
+        raise ValueError("must be a size such as 2GB, 500MB, 1024KB or plain bytes")
+    return found
+
+
+def percent(value: str) -> int:
+    number = _whole(value)
+    if not 1 <= number <= 100:
+        raise ValueError("must lie between 1 and 100")
+    return number
+
+
+def encryption_keys(value: str) -> tuple[Key, ...]:
+    """No message may hold a key."""
+    return parse_keys(value.split(","))
+
+
+def switch(value: str) -> bool:
+    lowered = value.strip().lower()
+    if lowered not in ("true", "yes", "1", "false", "no", "0", ""):
+        raise ValueError("must be true or false")
+    return lowered in ("true", "yes", "1")
+
+
+def networks(value: str) -> Any:
+    """true, false, or a list of networks."""
+    lowered = value.strip().lower()
+    if lowered in ("true", "yes", "1"):
+        return True
+    if lowered in ("false", "no", "0", ""):
+        return ()
+    try:
+        return tuple(ipaddress.ip_network(part.strip()) for part in value.split(","))
+    except ValueError:
+        raise ValueError("must be true, false, or networks such as 10.0.0.0/8,192.168.1.0/24") from None
+
+
+def database_url(value: str) -> str:
+    """No message may hold a password."""
+    if value and not value.startswith(("postgresql://", "postgres://")):
+        raise ValueError("must begin with postgresql://, such as postgresql://user:password@host:5432/duetime")
+    # Else a part of a password would pass for the host's name or the database's, which are shown.
+    parts = split_url(value)
+    hosts = parts.netloc.rpartition("@")[2].split(",")
+    if "@" in parts.path or parts.fragment or not all(_HOST.fullmatch(host) for host in hosts):
+        raise ValueError("in a password, signs such as / @ : # ? must be written as %2F %40 %3A %23 %3F")
+    return value
+
+
+def connections(value: str) -> int:
+    number = _whole(value)
+    if number < LEAST_CONNECTIONS:
+        raise ValueError(f"must be at least {LEAST_CONNECTIONS}")
+    return number
+
+
+def roles(value: str) -> frozenset[str]:
+    found = frozenset(part.strip().lower() for part in value.split(",") if part.strip())
+    if not found or found - ROLES:
+        raise ValueError(f"must be one or more of {', '.join(sorted(ROLES))}, with commas between")
+    return found

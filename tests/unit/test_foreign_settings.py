@@ -1,0 +1,62 @@
+"""Settings that others have: whoever brings them along is told what is theirs here."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from duetime.foreign_settings import FOREIGN, list_unread
+from duetime.settings import SETTINGS, BadSetting, load_settings
+
+NAMED_BY_SEEDS = {
+    "JOB_INPROGRESS_TIMEOUT", "RECONCILE_ENABLED", "RECONCILE_THRESHOLD", "METRICS_ENABLED", "DISPATCH_MODE",
+    "DB_POLL_INTERVAL", "TICK_INTERVAL", "HTTP_ADDR", "MAX_CONCURRENT_JOBS", "SCHEDULER_POLL_INTERVAL",
+    "HEALTH_FAILURE_THRESHOLD",
+}  # fmt: skip
+
+
+@pytest.fixture
+def toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "duetime.toml"
+
+
+def test_each_is_one_that_there_is_not_and_names_only_those_that_there_are():
+    assert set(FOREIGN) == NAMED_BY_SEEDS
+    assert not set(FOREIGN) & set(SETTINGS)
+    for found in FOREIGN.values():
+        assert set(re.findall(r"[A-Z]+(?:_[A-Z]+)+", found.advice)) <= set(SETTINGS)
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_one_with_our_prefix_is_refused_with_advice(toml: Path, name: str):
+    with pytest.raises(BadSetting) as refused:
+        load_settings({}, {f"DUETIME_{name}": "false"})
+    assert str(refused.value) == (
+        f"{name}: 'false' (from DUETIME_{name}) can't be used: Duetime has no such setting: {FOREIGN[name].advice}"
+    )
+
+
+@pytest.mark.parametrize("name", ["tick_interval", "TICK_INTERVAL"])
+def test_one_in_the_file_is_refused_with_advice(toml: Path, name: str):
+    toml.write_text(f'{name} = "30s"')
+    with pytest.raises(BadSetting, match=r"TICK_INTERVAL: '30s' \(from duetime.toml\).*waits for the next due instant"):
+        load_settings({}, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("RECONCILE_ENABLED", "true"), ("METRICS_ENABLED", "TRUE"), ("DISPATCH_MODE", "db")]
+)
+def test_a_value_that_says_what_is_so_anyway_is_taken(toml: Path, name: str, value: str):
+    toml.write_text(f'{name.lower()} = "{value}"')
+    assert list(load_settings({}, {f"DUETIME_{name}": value})) == list(SETTINGS)
+
+
+def test_a_bare_one_may_be_another_programs_and_is_only_told_of(toml: Path):
+    environment = {"HTTP_ADDR": ":8080", "RECONCILE_ENABLED": "true", "PATH": "/bin"}
+    assert load_settings({}, environment)["PORT"].value == 8080
+    assert list_unread(environment) == [
+        "HTTP_ADDR in the environment is not read: Duetime has no such setting: set HOST and PORT"
+    ]
