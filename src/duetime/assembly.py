@@ -49,7 +49,7 @@ def make_executors(
         Script: ScriptExecutor(limits, allowed=value("ALLOW_SCRIPTS")),
         SqlQuery: SqlExecutor(
             find,
-            OwnDatabase(None if value("DATABASE_URL") else Path(value("DATA")), value("DATABASE_URL") or None),
+            own_database(value),
             SqlLimits(
                 value("SQL_ROWS_LIMIT"), value("SQL_RESULT_LIMIT"), value("SQL_CONNECTIONS"),
                 received_bytes=value("SQL_RECEIVE_LIMIT"), file_bytes=value("SQL_SQLITE_FILE_LIMIT"),
@@ -58,6 +58,10 @@ def make_executors(
             make_sql_rules(value),
         ),
     }  # fmt: skip
+
+
+def own_database(value: Callable[[str], Any]) -> OwnDatabase:
+    return OwnDatabase(None if value("DATABASE_URL") else Path(value("DATA")), value("DATABASE_URL") or None)
 
 
 def make_sql_rules(value: Callable[[str], Any]) -> SqlRules:

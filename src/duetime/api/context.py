@@ -72,6 +72,8 @@ class ApiContext(msgspec.Struct, frozen=True):
     # Why no connection with this URL may be registered here, as a sentence; None: it may.
     connection_refusal: Callable[[Url], str | None] = lambda url: None
     connections_limit: int | None = None  # of one tenant
+    # Why no job may call this URL here, and which setting would let it; None: it may, as far as the URL tells.
+    target_refusal: Callable[[str], str | None] = lambda url: None
     streams: Streams = msgspec.field(default_factory=Streams)
     bodies: HeldBodies = msgspec.field(default_factory=HeldBodies)
     turns: TenantTurns = msgspec.field(default_factory=TenantTurns)
