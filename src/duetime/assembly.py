@@ -54,7 +54,7 @@ def make_executors(
         Script: ScriptExecutor(limits, allowed=value("ALLOW_SCRIPTS")),
         SqlQuery: SqlExecutor(
             find,
-            OwnDatabase(None if value("DATABASE_URL") else Path(value("DATA")), value("DATABASE_URL") or None),
+            own_database(value),
             SqlLimits(
                 value("SQL_ROWS_LIMIT"), value("SQL_RESULT_LIMIT"), value("SQL_CONNECTIONS"),
                 received_bytes=value("SQL_RECEIVE_LIMIT"), file_bytes=value("SQL_SQLITE_FILE_LIMIT"),
@@ -71,6 +71,10 @@ def make_target_limits(value: Callable[[str], Any]) -> ConnectionLimits:
         handshake_seconds=value("TARGET_TLS_HANDSHAKE_TIMEOUT"),
         header_seconds=value("TARGET_RESPONSE_HEADER_TIMEOUT") or None,
     )  # fmt: skip
+
+
+def own_database(value: Callable[[str], Any]) -> OwnDatabase:
+    return OwnDatabase(None if value("DATABASE_URL") else Path(value("DATA")), value("DATABASE_URL") or None)
 
 
 def make_sql_rules(value: Callable[[str], Any]) -> SqlRules:

@@ -37,6 +37,7 @@ from duetime.assembly import (
     make_sql_rules,
     make_storage,
     make_tokens,
+    own_database,
 )
 from duetime.audit_files import AuditFolder
 from duetime.domain.breaker import Rules
@@ -47,6 +48,7 @@ from duetime.domain.grants import KeyLimits
 from duetime.domain.instants import SECOND
 from duetime.domain.job import JobType
 from duetime.domain.lease import ClockState, explain_clock
+from duetime.domain.payloads import HttpRequest
 from duetime.domain.secrets import connection_place
 from duetime.domain.sockets import Sockets
 from duetime.domain.worker_limits import WorkerLimits
@@ -55,6 +57,7 @@ from duetime.engine.engine import Engine, EngineSettings
 from duetime.engine.stop_limit import StopLimit
 from duetime.executors.by_type import ByType
 from duetime.executors.headers import signing_keys
+from duetime.executors.http import HttpExecutor
 from duetime.executors.sql.registering import refusal_of
 from duetime.logs import open_logs
 from duetime.private_files import advice_for, list_wide
@@ -92,7 +95,9 @@ class Node:
         self._tokens = make_tokens(value)
         self._logs = open_logs(value("LOGS_URL"), Path(value("DATA")) / "logs", value("LOG_SIZE_LIMIT"), self._clock)
         self._signing = TenantKeys(signing_keys(value("SIGNING_SECRETS")), shared=value("SIGN_WITH_SHARED_KEY"))
-        self._executor = ByType(make_executors(value, self._find_connection, self._keys_of))
+        executors = make_executors(value, self._find_connection, self._keys_of)
+        self._executor = ByType(executors)
+        self._http = cast(HttpExecutor, executors[HttpRequest])
         stop_seconds = max(value("HTTP_SHUTDOWN_TIMEOUT"), SHORTEST_STOP_SECONDS)
         self._limit = StopLimit(value("DISPATCHER_DRAIN_TIMEOUT") + stop_seconds)
         self._watchdog = Watchdog()
@@ -273,12 +278,15 @@ class Node:
             circuits_hint=self._engine.circuits_hint,
             subscriptions=lambda tenant: self._engine.subscribers.of(tenant),
             subscriptions_hint=lambda: self._engine.subscribers.wake(),
-            connection_refusal=lambda url: refusal_of(url, make_sql_rules(self._settings)),
+            connection_refusal=lambda url: refusal_of(
+                url, make_sql_rules(self._settings), own_database(self._settings)
+            ),
             bodies=self._bodies,
             connections_limit=self._settings("TENANT_CONNECTIONS_LIMIT"),
             defaults=OperatorDefaults(
                 self._settings("JOB_EXECUTION_TIMEOUT"), self._settings("MAX_EXECUTION_ATTEMPTS")
             ),
+            target_refusal=self._http.refusal,
         )
 
     def gate(self, app: ASGIApp) -> ASGIApp:

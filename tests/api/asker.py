@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 from random import Random
 from typing import Any
 
 import requests
-import schemathesis
 from schemathesis import Case, CheckContext, Response
 from schemathesis.checks import not_a_server_error
 from schemathesis.core.failures import FailureGroup
@@ -36,7 +34,6 @@ CONFIG = {
 MOST_FAILURES = 10  # after which nothing more is asked
 NEWEST = 4  # ids of what requests made, beside those that were there before
 SHARE_FED = 0.8  # of the requests; the others go out as they were generated
-NDJSON = "application/x-ndjson"
 DATABASE = "postgresql://me@db.invalid:5432/app"
 
 # What no schema says so well that a generator would hit on it. Nothing of it becomes due while the tests run.
@@ -52,11 +49,6 @@ GOOD_HEADERS: dict[str, tuple[str | None, ...]] = {
     "If-Match": ("*", '"1"', None),
     "Idempotency-Key": (None,),
 }
-
-
-@schemathesis.serializer(NDJSON)
-def write_lines(_: Any, lines: Any) -> dict[str, bytes]:
-    return {"data": (lines if isinstance(lines, str) else json.dumps(lines)).encode("utf-8", "surrogatepass")}
 
 
 def success_is_declared(_: CheckContext, answer: Response, case: Case) -> None:
@@ -185,9 +177,6 @@ class Asker:
             case.body = [self._mended(job, chance) for job in case.body]
         elif isinstance(case.body, dict):
             case.body = self._mended(case.body, chance)
-        elif isinstance(case.body, str) and case.media_type == NDJSON:
-            job = json.dumps({"name": "a line", "schedule": FAR, "payload": {"url": self._world.url}})
-            case.body = f"{job}\n{case.body}\n{job}"
 
     def _existing(self, case: Case, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """One after the other: each operation meets each state."""

@@ -114,6 +114,14 @@ class TestFields:
             "/payload/url", "/payload/headers/Host", "/payload/headers/TE"
         ]  # fmt: skip
 
+    def test_an_unknown_field_is_told_with_the_known_ones_of_which_the_type_is_one(self, person: Person) -> None:
+        for field, says in (("typ", "did you mean 'type'?"), ("zzz", "timezone, type, webhooks")):
+            said = refused(person.client.post("/jobs", person.body(**{field: 1})), 400, "INVALID_REQUEST", f"/{field}")
+            assert says in said
+            job_id = person.create()
+            said = refused(person.client.patch(f"/jobs/{job_id}", {field: 1}), 400, "INVALID_REQUEST", f"/{field}")
+            assert says in said
+
     def test_a_type_that_the_operator_has_not_turned_on_is_refused_with_what_turns_it_on(self, person: Person) -> None:
         answer = person.client.post("/jobs", person.body(type="script", payload={"argv": ["true"]}))
         assert "ALLOW_SCRIPTS=true" in refused(answer, 400, "INVALID_REQUEST", "/type")

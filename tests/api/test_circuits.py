@@ -62,6 +62,18 @@ def test_an_open_circuit_is_listed_with_its_url_but_not_the_query(folks: People,
     assert found["opened_at"] < found["next_probe_at"]
 
 
+def test_what_is_skipped_was_never_attempted(folks: People, url: str) -> None:
+    opened(folks, url)
+    job_id = run_job(folks.ann, url, "SKIPPED")
+    (execution,) = folks.ann.executions(job_id)
+    assert (execution["attempt"], execution["reason"], execution["error_type"]) == (0, "circuit_open", "circuit_open")
+    shown = folks.ann.get(f"/executions/{execution['execution_id']}").json()
+    assert (shown["execution"]["attempt"], shown["attempts"]) == (0, [])
+    logs = folks.ann.get(f"/executions/{execution['execution_id']}/logs").json()["logs"]
+    assert "attempt" not in logs
+    assert " not sent: " in logs
+
+
 def test_a_path_may_be_a_secret_and_is_for_admins(folks: People, url: str) -> None:
     opened(folks, url)
     answer = folks.ann.get("/circuits")

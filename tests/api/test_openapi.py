@@ -64,6 +64,35 @@ def refs(value: Any) -> Iterator[str]:
             yield from refs(item)
 
 
+def schemas_in(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every schema, and where it is: those with a name, and those of parameters, bodies, answers and their headers."""
+    for name, schema in document["components"]["schemas"].items():
+        yield from inside(schema, name)
+    yield from below(document["paths"], "")
+
+
+def below(value: Any, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield from (inside if name == "schema" else below)(item, f"{where} {name}")
+    elif isinstance(value, list):
+        for item in value:
+            yield from below(item, where)
+
+
+def inside(schema: Any, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    if not isinstance(schema, dict):
+        return
+    yield where, schema
+    for name in ("items", "additionalProperties", "propertyNames"):
+        yield from inside(schema.get(name), f"{where}/{name}")
+    for union in ("anyOf", "oneOf", "allOf", "prefixItems"):
+        for number, choice in enumerate(schema.get(union, ())):
+            yield from inside(choice, f"{where}/{union}/{number}")
+    for name, item in schema.get("properties", {}).items():
+        yield from inside(item, f"{where}/{name}")
+
+
 class TestOpenApi:
     def test_is_3_1_and_names_every_route(self, document: dict[str, Any]) -> None:
         assert document["openapi"].startswith("3.1.")
@@ -97,6 +126,39 @@ class TestOpenApi:
                 if method in ("post", "put", "patch") and "requestBody" in operation:
                     assert operation["requestBody"]["content"], where
 
+    def test_every_schema_says_enough_for_a_code_generator(self, document: dict[str, Any]) -> None:
+        """One that can't read a part of it drops that part, and all that holds it."""
+        found = list(schemas_in(document))
+        assert len(found) > 500
+        for where, schema in found:
+            if schema.get("type") == "array":
+                assert {"items", "prefixItems"} & schema.keys(), where
+            if "enum" in schema or "properties" in schema:
+                assert "type" in schema, where
+            for union in ("anyOf", "oneOf"):
+                choices = schema.get(union, [])
+                assert not any(set(choice) == {union} for choice in choices), f"{where}: a union in a union"
+                assert len({repr(choice) for choice in choices}) == len(choices), f"{where}: a choice twice"
+            if known := {"type", "$ref", "anyOf", "oneOf", "allOf", "const"} & schema.keys():
+                assert known
+            else:  # anything at all
+                assert schema.keys() <= {"title", "description", "default"}, where
+
+    def test_every_named_schema_has_a_name_of_its_own(self, document: dict[str, Any]) -> None:
+        """Generators make classes of them: two of one name, or whose names differ in case only, are one file."""
+        schemas = document["components"]["schemas"]
+        titles = [schema.get("title", name).lower() for name, schema in schemas.items()]
+        assert sorted(titles) == sorted(set(titles))
+        assert len({name.lower() for name in schemas}) == len(schemas)
+        assert all(name.isidentifier() for name in schemas)
+
+    def test_every_body_is_of_a_kind_that_code_generators_know(self, document: dict[str, Any]) -> None:
+        for path, operations in document["paths"].items():
+            for method, operation in operations.items():
+                if "requestBody" in operation:
+                    assert list(operation["requestBody"]["content"]) == ["application/json"], f"{method} {path}"
+        assert "application/x-ndjson" in document["paths"]["/api/v1/jobs:batch"]["post"]["description"]
+
     def test_the_body_of_a_job_is_described(self, document: dict[str, Any]) -> None:
         schemas = document["components"]["schemas"]
         kinds = [choice["$ref"].rpartition("/")[2] for choice in schemas["JobSpec"]["anyOf"]]
@@ -111,12 +173,14 @@ class TestOpenApi:
 
     def test_a_change_of_a_job_may_name_any_field_and_reset_what_has_a_default(self, document: dict[str, Any]) -> None:
         schemas = document["components"]["schemas"]
-        for change, kind in zip(schemas["JobChange"]["anyOf"], schemas["JobSpec"]["anyOf"], strict=True):
+        for ref, kind in zip(schemas["JobChange"]["anyOf"], schemas["JobSpec"]["anyOf"], strict=True):
+            change = schemas[ref["$ref"].rpartition("/")[2]]
             assert set(change["properties"]) == set(schemas[kind["$ref"].rpartition("/")[2]]["properties"])
             assert "required" not in change
             assert "anyOf" not in change["properties"]["name"]
             assert {"type": "null"} in change["properties"]["priority"]["anyOf"]
-        assert schemas["JobChange"]["anyOf"][0]["properties"]["payload"]["properties"]["url"]["type"] == "string"
+        assert schemas["HttpJobChange"]["properties"]["payload"]["$ref"].endswith("/HttpRequestChange")
+        assert schemas["HttpRequestChange"]["properties"]["url"]["type"] == "string"
 
     @pytest.mark.parametrize(
         ("path", "method", "status", "name"),

@@ -43,6 +43,7 @@ class TestRights:
     @pytest.mark.parametrize(("body", "right"), [(SCRIPT, "script"), (SQL, "sql")])
     def test_a_type_needs_the_right_to_it_by_every_door(self, people: People, body: dict[str, Any], right: str) -> None:
         bare, able = with_scopes(people, "read", "write"), with_scopes(people, "read", "write", right)
+        assert people.ada.put("/connections/db", {"url": "sqlite:///x.db"}).status == 200
         assert f"'{right}'" in refused(bare.post("/jobs", body), 403, "FORBIDDEN")
         refused(bare.put("/jobs/by-key/k", body), 403, "FORBIDDEN")
         assert bare.post("/jobs:batch", [body]).json()["refused"][0]["error"] == "FORBIDDEN"
@@ -83,6 +84,53 @@ class TestRights:
         refused(able.get("/connections"), 403, "FORBIDDEN")
         refused(able.put("/connections/db", {"url": "sqlite:///x.db"}), 403, "FORBIDDEN")
         refused(able.delete("/connections/db"), 403, "FORBIDDEN")
+
+
+class TestConnections:
+    def test_a_job_on_a_connection_that_is_not_there_is_refused_by_every_door(self, people: People) -> None:
+        says = "there is no connection 'db': register it first"
+        ada = people.ada
+        assert says in refused(ada.post("/jobs", SQL), 400, "INVALID_REQUEST", "/payload/connection")
+        assert says in refused(ada.put("/jobs/by-key/k", SQL), 400, "INVALID_REQUEST", "/payload/connection")
+        assert says in ada.post("/jobs:batch", [SQL]).json()["refused"][0]["message"]
+        plain = ada.create()
+        change = {"type": "sql_query", "payload": SQL["payload"]}
+        assert says in refused(ada.patch(f"/jobs/{plain}", change), 400, "INVALID_REQUEST", "/payload/connection")
+
+    def test_a_job_whose_connection_was_removed_can_be_changed_but_not_to_another(self, people: People) -> None:
+        ada = people.ada
+        assert ada.put("/connections/db", {"url": "sqlite:///x.db"}).status == 200
+        made = ada.post("/jobs", SQL)
+        assert made.status == 201, made
+        assert ada.delete("/connections/db").status == 200
+        path = f"/jobs/{made.json()['job_id']}"
+        assert ada.patch(path, {"priority": 9}).status == 200
+        change = {"payload": {"connection": "none"}}
+        refused(ada.patch(path, change), 400, "INVALID_REQUEST", "/payload/connection")
+        secret = {"payload": {"statement": "SELECT ?", "parameters": [SECRET], "secret": ["/parameters/0"]}}
+        refused(ada.patch(path, secret), 400, "INVALID_REQUEST", "/payload/connection")
+
+
+class TestWhy:
+    def test_a_function_that_no_worker_has_is_named_until_one_comes_that_has_it(self, people: People) -> None:
+        job_id = people.ada.post("/jobs", {**CALL, "schedule": "immediate"}).json()["job_id"]
+
+        def holds() -> str:
+            return " ".join(people.ada.get(f"/jobs/{job_id}/why").json()["holds"])
+
+        assert "no worker has the function 'f': it waits until one joins that does" in holds()
+        other = people.ada.post("/workers/join", {"name": "o", "functions": ["other"], "slots": 1})
+        foreign = people.eve.post("/workers/join", {"name": "e", "functions": ["f"], "slots": 1})
+        assert (other.status, foreign.status) == (201, 201)
+        assert "no worker has the function 'f'" in holds()
+        joined = people.ada.post("/workers/join", {"name": "w", "functions": ["f", "g"], "slots": 1})
+        assert joined.status == 201
+        assert "no worker has" not in holds()
+
+    def test_a_function_whose_job_has_no_run_left_waits_for_nobody(self, people: People) -> None:
+        job_id = people.ada.post("/jobs", CALL).json()["job_id"]
+        assert people.ada.post(f"/jobs/{job_id}/cancel").status == 200
+        assert people.ada.get(f"/jobs/{job_id}/why").json()["holds"] == []
 
 
 class TestWorkers:

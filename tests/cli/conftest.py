@@ -73,6 +73,17 @@ def duetime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Duetime]:
         yield Duetime(url, target_url)
 
 
+@pytest.fixture(scope="module")
+def scripting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Duetime]:
+    """With a server that lets jobs run scripts and SQL."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DUETIME_ALLOW_SCRIPTS", "true")
+        patch.setenv("DUETIME_ALLOW_SQL", "true")
+        patch.setenv("DUETIME_SQL_SQLITE_FOLDER", str(tmp_path_factory.mktemp("sqlite")))
+        with served(tmp_path_factory.mktemp("scripting")) as url:
+            yield Duetime(url)
+
+
 @pytest.fixture
 def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Duetime:
     """With no server, in an empty folder, with no setting in the environment."""

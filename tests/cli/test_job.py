@@ -72,6 +72,16 @@ def test_a_create_that_makes_no_sense_exits_2_and_asks_no_server(alone: Any, fla
     assert result.stdout == ""
 
 
+def test_what_will_keep_a_job_from_running_is_told_on_stderr(duetime: Any) -> None:
+    flags = ("job", "create", "--name", "blocked", "--schedule", "@daily", "--url", "http://10.0.0.7/")
+    result = duetime(*flags)
+    assert result.exit_code == 0
+    assert "warning: payload.url can't be called: 10.0.0.7 is not a public address" in result.stderr
+    assert "ALLOW_PRIVATE_TARGETS=10.0.0.7/32" in result.stderr
+    assert "warning" not in result.stdout
+    assert len(duetime.json(*flags)["warnings"]) == 1
+
+
 def test_a_refused_create_exits_1_and_names_each_field(duetime: Any) -> None:
     result = duetime("job", "create", "--name", "x", "--schedule", "@daily", "--url", "ftp://x", "--header", "Host: y")
     assert result.exit_code == 1

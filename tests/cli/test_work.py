@@ -6,14 +6,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from cli.conftest import Duetime, until
 from patience import PATIENCE_SECONDS
-from served import served
 
 JOBS = """
 from duetime import Duetime
@@ -23,17 +19,6 @@ def yearly(): return 1
 @app.job(name="double")
 def double(number: int) -> int: return 2 * number
 """
-
-
-@pytest.fixture(scope="module")
-def scripting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Duetime]:
-    """With a server that lets jobs run scripts and SQL."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DUETIME_ALLOW_SCRIPTS", "true")
-        patch.setenv("DUETIME_ALLOW_SQL", "true")
-        patch.setenv("DUETIME_SQL_SQLITE_FOLDER", str(tmp_path_factory.mktemp("sqlite")))
-        with served(tmp_path_factory.mktemp("scripting")) as url:
-            yield Duetime(url)
 
 
 class TestConnection:
@@ -95,6 +80,14 @@ class TestWorker:
 
 
 class TestLogs:
+    def test_have_what_a_script_printed_once(self, scripting: Duetime) -> None:
+        body = {"name": "once", "type": "script", "schedule": "on_demand", "payload": {"script": "echo said"}}
+        _post(scripting, "/jobs", body)
+        execution_id = scripting.run_until("once", "COMPLETED")["execution_id"]
+        for command in (("job", "logs", "once"), ("job", "logs", "once", "-f"), ("execution", "logs", execution_id)):
+            assert scripting.ok(*command).splitlines().count("said") == 1, command
+        assert scripting.json("execution", "show", execution_id)["execution"]["response"] == "said\n"
+
     def test_are_followed_to_the_end(self, scripting: Duetime) -> None:
         payload = {"script": "echo one; echo two >&2; sleep 0.2; echo three"}
         body = {"name": "lines", "type": "script", "schedule": "on_demand", "payload": payload}

@@ -5,13 +5,15 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
+import msgspec
 import pytest
 
 from duetime.client import AsyncClient, Client, operations
 from duetime.client.batch import batch_call
 from duetime.client.calls import Call, Followed, Listed
+from duetime.client.models import CreatedJob, Page
 
 Route = tuple[str, str]  # its method, and its path
 
@@ -78,3 +80,66 @@ def test_every_operation_is_a_method_of_both_clients(kind: type[Any]) -> None:
 def test_both_clients_have_the_same_methods() -> None:
     one, other = ({name for name in vars(kind) if not name.startswith("_")} for kind in (Client, AsyncClient))
     assert one == other
+
+
+# What a struct of the client has beside what the server answers with, and what it has in another shape.
+OWN = {"CreatedJob": {"version"}}  # put_job_by_key answers a new job, or the one that was there
+SHAPED = {"payload"}  # a dict, whatever the type of the job
+
+
+def test_every_field_that_the_server_answers_with_is_one_of_the_client(client: Any) -> None:
+    """And none that it has not. A schema is compared with the struct that reads it, and all that is inside them."""
+    document = client.request("GET", "/openapi.json")
+    compared = set[str]()
+    for built in [*_operations().values(), batch_call(b"")]:
+        if isinstance(built, Followed):
+            continue
+        call = built.page(1) if isinstance(built, Listed) else built
+        for schema in _answers(document, call.method, call.path.partition("?")[0]):
+            _compare(document, schema, call.answer, compared)
+    assert {"CreatedJob", "HttpJobView", "PythonJobView", "ExecutionView", "Webhooks", "KeyView"} <= compared
+
+
+def _answers(document: dict[str, Any], method: str, path: str) -> Iterator[dict[str, Any]]:
+    for route, item in document["paths"].items():
+        if method.lower() in item and _fits((method, path), (method, route)):
+            for status, answer in item[method.lower()]["responses"].items():
+                if status.startswith("2") and "application/json" in answer.get("content", {}):
+                    yield answer["content"]["application/json"]["schema"]
+
+
+def _compare(document: dict[str, Any], schema: dict[str, Any], kind: Any, compared: set[str]) -> None:
+    structs = list(_structs(kind))
+    for name, found in _objects(document, schema, ""):
+        for struct in structs:
+            if struct is CreatedJob and name.endswith("JobView"):
+                continue  # of a job that was there, as much as of a new one
+            fields = {field.encode_name: field.type for field in msgspec.structs.fields(struct)}
+            assert set(found["properties"]) <= set(fields), (name, struct)
+            pages = set(Page.__struct_fields__) if issubclass(struct, Page) else set()
+            assert set(fields) - set(found["properties"]) <= OWN.get(name, set()) | pages, (name, struct)
+            if name not in compared:
+                compared.add(name)
+                for field in set(found["properties"]) - SHAPED:
+                    _compare(document, found["properties"][field], fields[field], compared)
+
+
+def _objects(document: dict[str, Any], schema: dict[str, Any], name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The objects with named fields that a schema may hold: itself, its choices, its items."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        yield from _objects(document, document["components"]["schemas"][name], name)
+    elif "properties" in schema:
+        yield name, schema
+    else:
+        inner = [schema["items"]] if "items" in schema else []
+        for choice in [*schema.get("anyOf", ()), *schema.get("oneOf", ()), *inner]:
+            yield from _objects(document, choice, name)
+
+
+def _structs(kind: Any) -> Iterator[Any]:
+    """The structs that a type may hold."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        yield kind
+    for inner in get_args(kind):
+        yield from _structs(inner)

@@ -178,3 +178,27 @@ def test_the_message_does_not_repeat_path_or_query():
     with pytest.raises(BlockedTarget) as caught:
         Guard().target("http://127.0.0.1/hook?token=s3cret")
     assert "s3cret" not in str(caught.value)
+
+
+def test_a_refusal_names_the_setting_that_would_allow_the_address():
+    guard = Guard()
+    for url, address in (
+        ("http://127.0.0.1:8080/x?token=s3cret", "127.0.0.1/32"), ("http://localhost/", "127.0.0.1/32"),
+        ("https://shop.localhost:8443", "127.0.0.1/32"), ("http://[::1]/", "::1/128"),
+        ("http://[::ffff:10.0.0.1]/", "10.0.0.1/32"),
+    ):  # fmt: skip
+        refusal = guard.refusal(url)
+        assert refusal is not None, url
+        assert f"ALLOW_PRIVATE_TARGETS={address}." in refusal, url
+        assert "s3cret" not in refusal
+
+
+def test_what_no_setting_allows_is_refused_without_one():
+    refusal = Guard(allow=True).refusal("http://example.com:22/")
+    assert refusal == "Port 22 is not one that jobs may call."
+
+
+def test_what_may_be_called_as_far_as_the_text_tells_has_no_refusal():
+    guard = Guard(allow=(ip_network("127.0.0.0/8"),))
+    for url in ("https://example.com/", "http://8.8.8.8/", "http://localhost:9000/", "http://127.9.9.9/"):
+        assert guard.refusal(url) is None, url

@@ -106,3 +106,14 @@ def test_many_requests_at_once_make_keys_for_no_more_users_than_a_tenant_may_hav
     full = people.ada.post("/api-keys", {"name": "one more", "user_id": "yet-another"})
     assert "for 3 users, which is the most" in full.json()["message"]
     assert people.ada.post("/api-keys", {"name": "one more", "user_id": users[0]}).status == 201
+
+
+@pytest.mark.parametrize("user", [None, "somebody"])
+def test_a_key_that_names_no_tier_has_that_of_who_makes_it(people: People, user: str | None) -> None:
+    """And not `free`, with a hundred new jobs a day, which nobody would expect of a key for a machine."""
+    admin = people.as_user(people.acme, "pat", "admin", "pro")
+    asked = {"name": "ci"} if user is None else {"name": "ci", "user_id": user}
+    made = admin.post("/api-keys", asked)
+    assert made.status == 201, made
+    assert made.json()["tier"] == "pro"
+    assert admin.post("/api-keys", {**asked, "tier": "free"}).json()["tier"] == "free"

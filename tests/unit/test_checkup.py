@@ -72,6 +72,9 @@ def test_lag_says_how_many_and_how_late():
     assert due_timers(12_000, 7_200_000).found == "More than 10,000 timers are due in the past, the earliest by 2 h."
     assert waiting_runs(2, 900).found == "2 executions wait for a worker, the earliest for 900 ms."
     assert waiting_functions(1, 900, 0).found == "1 function waits for a worker, the earliest for 900 ms."
+    missing = [f"f{number}" for number in range(9)]
+    assert waiting_functions(1, 900, 3, missing[:2]).found.endswith(" for 900 ms. No worker has f0, f1.")
+    assert waiting_functions(9, 900, 3, missing).found.endswith("No worker has f0, f1, f2, f3, f4, f5, f6, f7, ….")
     assert waiting_functions(0, 0, 2).found == "No function waits for a worker; 2 workers have joined."
 
 

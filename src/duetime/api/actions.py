@@ -10,6 +10,7 @@ from litestar.params import Parameter
 
 from duetime.api import paging
 from duetime.api.access import find_job
+from duetime.api.advice import list_blocked
 from duetime.api.context import ApiContext
 from duetime.api.execution_views import ExecutionList, view_execution, view_skipped
 from duetime.api.jobs import cancel_job
@@ -27,7 +28,7 @@ from duetime.domain.errors import Conflict, InvalidRequest
 from duetime.domain.identity import Caller, Right
 from duetime.domain.ids import make_id
 from duetime.domain.instants import LATEST, format_instant
-from duetime.domain.job import HttpJob, JobStatus
+from duetime.domain.job import HttpJob, JobStatus, PythonJob
 from duetime.domain.preview import coming
 from duetime.domain.schedule import timetable
 from duetime.domain.states import State, Trigger
@@ -133,7 +134,10 @@ class JobActionController(Controller):
             record.status, record.due_at, record.paused_by, record.paused_at, record.pause_reason, record.spec,
             [one.state for one in opened], context.clock.now(), await _circuit_of(context, record),
             await context.store.next_waiting_of(job_id, caller.tenant), not all(map(_waits_its_turn, opened)),
+            await _has_worker(context, record),
         )  # fmt: skip
+        if opened or record.due_at is not None:
+            holds += list_blocked(context, record.spec)
         if record.spec.after and record.due_at == LATEST:
             links = await context.store.list_links(job_id, caller.tenant)
             seen = [(link, link.is_there and caller.sees in (None, link.owner)) for link in links]
@@ -144,6 +148,13 @@ class JobActionController(Controller):
                 if not (is_seen and link.is_done)
             ]
         return Why(job_id, summary, text(record.due_at), holds, explain_attempts(record.spec))
+
+
+async def _has_worker(context: ApiContext, record: JobRecord) -> bool:
+    """Whether a worker runs now that has the job's function. Of other types of jobs, always."""
+    if not isinstance(record.spec, PythonJob):
+        return True
+    return bool(await context.store.list_workers(record.tenant, 1, function=record.spec.payload.function))
 
 
 async def _circuit_of(context: ApiContext, record: JobRecord) -> Circuit | None:

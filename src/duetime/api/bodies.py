@@ -171,7 +171,7 @@ def explain(error: Exception, kind: Any) -> InvalidRequest:
         at = _field_type(at, name)
     if unknown := _UNKNOWN.match(message):
         name = unknown["name"][:_LONGEST_NAME]
-        return InvalidRequest.at(f"{pointer}/{name}", _unknown_field(name, getattr(at, "__struct_fields__", ())))
+        return InvalidRequest.at(f"{pointer}/{name}", _unknown_field(name, _names(at)))
     if missing := _MISSING.match(message):
         return InvalidRequest.at(f"{pointer}/{missing['name']}", "this field is required")
     message = message.replace("`", "'").replace("Expected", "expected", 1)
@@ -194,6 +194,13 @@ def _choices(kind: Any) -> list[str]:
 def _unknown_field(name: str, known: tuple[str, ...]) -> str:
     near = difflib.get_close_matches(name, known, n=1)
     return "unknown field; " + (f"did you mean '{near[0]}'?" if near else f"known are: {', '.join(sorted(known))}")
+
+
+def _names(kind: Any) -> tuple[str, ...]:
+    """Of the fields that it may have, and of the one that tells its type."""
+    fields: tuple[str, ...] = getattr(kind, "__struct_encode_fields__", ())
+    tag = kind.__struct_config__.tag_field if fields else None
+    return fields if tag is None else (tag, *fields)
 
 
 def _pointer(path: str) -> str:
@@ -257,7 +264,7 @@ def _check_names(patch: dict[str, Any], kind: Any, pointer: str = "") -> None:
     for name, value in patch.items():
         at = f"{pointer}/{name[:_LONGEST_NAME]}"
         if name not in known:
-            raise InvalidRequest.at(at, _unknown_field(name[:_LONGEST_NAME], tuple(known)))
+            raise InvalidRequest.at(at, _unknown_field(name[:_LONGEST_NAME], _names(kind)))
         if isinstance(value, dict) and hasattr(known[name], "__struct_fields__"):
             _check_names(value, known[name], at)
 

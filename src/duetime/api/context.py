@@ -74,6 +74,8 @@ class ApiContext(msgspec.Struct, frozen=True):
     connection_refusal: Callable[[Url], str | None] = lambda url: None
     connections_limit: int | None = None  # of one tenant
     defaults: OperatorDefaults = OperatorDefaults()  # for jobs that do not say
+    # Why no job may call this URL here, and which setting would let it; None: it may, as far as the URL tells.
+    target_refusal: Callable[[str], str | None] = lambda url: None
     streams: Streams = msgspec.field(default_factory=Streams)
     bodies: HeldBodies = msgspec.field(default_factory=HeldBodies)
     turns: TenantTurns = msgspec.field(default_factory=TenantTurns)

@@ -14,6 +14,7 @@ from typing import cast
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Receive, Scope, Send
 
+from duetime.api.advice import list_warnings
 from duetime.api.bodies import MAX_BODY_BYTES, decode_spec
 from duetime.api.context import ApiContext
 from duetime.api.problems import problem_of, problem_of_defect, send_problem
@@ -24,8 +25,8 @@ from duetime.domain.commands import CreateJobs, IdempotencyRecord, NewJob
 from duetime.domain.errors import Conflict, DuetimeError, IdempotencyKeyReused, InvalidRequest, PayloadTooLarge
 from duetime.domain.identity import Caller, Right, check_right, check_type
 from duetime.domain.instants import format_instant
-from duetime.domain.job import JobSpec, JobStatus, JobType
-from duetime.domain.redirection import bind_secrets, connection_to_bind
+from duetime.domain.job import JobSpec, JobStatus, JobType, SqlJob
+from duetime.domain.redirection import bind_secrets
 from duetime.domain.secrets import hide_spec, seal_job
 from duetime.domain.weights import LIGHT_BYTES
 
@@ -44,8 +45,11 @@ def announce(context: ApiContext, job: NewJob, now: int) -> None:
     context.events.publish("job.created", now, job.tenant, {"job_id": job.job_id, "name": job.name}, job.owner)
 
 
-def created_view(job: NewJob, now: int) -> bytes:
-    return encode(CreatedJob(job.job_id, job.name, JobStatus.PENDING, text(job.due_at), format_instant(now), job.owner))
+def created_view(job: NewJob, now: int, warnings: list[str]) -> bytes:
+    view = CreatedJob(
+        job.job_id, job.name, JobStatus.PENDING, text(job.due_at), format_instant(now), job.owner, warnings
+    )
+    return encode(view)
 
 
 async def create_job(context: ApiContext, caller: Caller, body: bytes, key: str | None) -> bytes:
@@ -68,10 +72,13 @@ def new_job(context: ApiContext, caller: Caller, spec: JobSpec, now: int) -> New
 async def bound(
     context: ApiContext, caller: Caller, spec: JobSpec, old: JobSpec | None = None, known: Known | None = None
 ) -> JobSpec:
-    """A SQL job with its secret parameters bound to where its connection leads. `known`: what was found before."""
-    name = connection_to_bind(spec)
-    if name is None:
-        return bind_secrets(spec, None, old)
+    """A SQL job with its secret parameters bound to where its connection leads. `known`: what was found before.
+
+    Raises InvalidRequest if there is no such connection.
+    """
+    if not isinstance(spec, SqlJob):
+        return spec
+    name = spec.payload.connection
     check_runnable(context, caller, spec)
     if known is None or name not in known:
         record = await context.store.get_connection(caller.tenant, name)
@@ -103,9 +110,10 @@ async def _create(context: ApiContext, caller: Caller, body: bytes) -> bytes:
         spec = await bound(context, caller, spec)
     now = context.clock.now()
     job = new_job(context, caller, spec, now)
+    warnings = await list_warnings(context, caller, spec)
     await context.apply(create_command(context, caller, job, now))
     announce(context, job, now)
-    return created_view(job, now)
+    return created_view(job, now, warnings)
 
 
 async def _create_once(context: ApiContext, caller: Caller, body: bytes, key: str) -> bytes:
@@ -138,7 +146,7 @@ async def _create_unless_stored(context: ApiContext, caller: Caller, body: bytes
         spec = await bound(context, caller, spec)
     now = context.clock.now()
     job = new_job(context, caller, spec, now)
-    answer = created_view(job, now)
+    answer = created_view(job, now, await list_warnings(context, caller, spec))
     record = IdempotencyRecord(caller.tenant, key, fingerprint, answer.decode())
     first = await context.apply(create_command(context, caller, job, now, record))
     if first is not None:

@@ -93,11 +93,24 @@ def _sent(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def change_of(schema: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
-    """What a JSON Merge Patch may hold in this place: some of the fields, null for one that need not be there."""
-    whole = schemas[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+    """What a JSON Merge Patch may hold in this place: some of the fields, null for one that need not be there.
+
+    A change of what has a name gets a name, too, and is added to the `schemas`: code generators make a class of it.
+    """
+    name = schema["$ref"].rpartition("/")[2] if "$ref" in schema else ""
+    whole = schemas[name] if name else schema
     if whole.get("type") != "object":
-        return {name: item for name, item in schema.items() if name != "default"}
-    change = {name: whole[name] for name in ("type", "propertyNames", "maxProperties") if name in whole}
+        return {field: item for field, item in schema.items() if field != "default"}
+    if not name:
+        return _change_of(whole, schemas)
+    named = f"{name}Change"
+    if named not in schemas:
+        schemas[named] = {"title": named, **_change_of(whole, schemas)}
+    return {"$ref": REF.format(name=named)}
+
+
+def _change_of(whole: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
+    change: dict[str, Any] = {name: whole[name] for name in ("type", "propertyNames", "maxProperties") if name in whole}
     if "properties" not in whole:
         anything: dict[str, Any] = whole.get("additionalProperties", {})
         return {**change, "additionalProperties": _or_null(change_of(anything, schemas))} if anything else change
@@ -107,5 +120,28 @@ def change_of(schema: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]
     return {**change, "properties": fields, "additionalProperties": False}
 
 
+_NULL = {"type": "null"}
+
+
 def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"anyOf": [schema, {"type": "null"}]}
+    choices = schema["anyOf"] if schema.keys() == {"anyOf"} else [schema]
+    return {"anyOf": [*choices, _NULL] if _NULL not in choices else choices}
+
+
+def complete(value: Any) -> None:
+    """Add to all schemas in a document what code generators ask for, and what is true of any: that an array of
+    anything has items, and that names and words of a fixed set are strings. In place."""
+    if isinstance(value, list):
+        for item in value:
+            complete(item)
+    if not isinstance(value, dict):
+        return
+    if value.get("type") == "array" and not {"items", "prefixItems"} & value.keys():
+        value["items"] = {}
+    if isinstance(value.get("propertyNames"), dict):
+        value["propertyNames"].setdefault("type", "string")
+    words = value.get("enum")
+    if isinstance(words, list) and "type" not in value and all(isinstance(word, str) for word in words):
+        value["type"] = "string"
+    for item in value.values():
+        complete(item)

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from duetime.api.views import text
+from duetime.domain.execution import attempts_made
 from duetime.domain.instants import format_instant
 from duetime.domain.states import ErrorType, State, Trigger
 from duetime.ports.store import AttemptRecord, ExecutionRecord, SkippedRecord
@@ -95,7 +96,7 @@ def view_execution(record: ExecutionRecord) -> ExecutionView:
         end_time=text(ended_at),
         duration_ms=_between(started_at, ended_at),
         lateness_ms=_between(record.scheduled_at, started_at),
-        attempt=record.attempt,
+        attempt=attempts_made(record.state, record.attempt),
         next_attempt_at=text(record.due_at) if record.state in (State.QUEUED, State.RETRYING) else None,
         http_status=record.http_status,
         exit_code=record.exit_code,

@@ -27,6 +27,7 @@ from duetime.api.views import QueuedRun
 from duetime.domain.audit import entry
 from duetime.domain.commands import CancelExecution
 from duetime.domain.errors import Conflict
+from duetime.domain.execution import attempts_made
 from duetime.domain.identity import Caller, Right
 from duetime.domain.states import OPEN, State, Trigger
 from duetime.ports.store import ExecutionQuery
@@ -67,6 +68,7 @@ class ExecutionController(Controller):
     async def get_execution(self, context: ApiContext, caller: Caller, execution_id: str) -> ExecutionDetail:
         record = await find_execution(context, caller, execution_id)
         attempts = await context.store.list_attempts(execution_id, caller.tenant)
+        attempts = attempts[: attempts_made(record.state, len(attempts))]
         saved = (await context.store.get_progress([execution_id], caller.tenant)).get(execution_id)
         progress = None if saved is None else msgspec.json.decode(saved)
         return ExecutionDetail(view_execution(record), [view_attempt(attempt) for attempt in attempts], progress)

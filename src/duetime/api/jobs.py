@@ -10,6 +10,7 @@ from litestar.params import Parameter
 
 from duetime.api import paging
 from duetime.api.access import find_job
+from duetime.api.advice import list_warnings
 from duetime.api.bodies import change_spec, convert, decode, decode_spec
 from duetime.api.context import ApiContext
 from duetime.api.create import announce, bound, check_runnable, create_command, create_job, created_view, new_job
@@ -167,9 +168,10 @@ class JobController(Controller):
             spec = await bound(context, caller, spec)
         now = context.clock.now()
         job = new_job(context, caller, spec, now)
+        warnings = await list_warnings(context, caller, spec)
         await context.apply(create_command(context, caller, job, now))
         announce(context, job, now)
-        return Response(created_view(job, now), status_code=201, media_type=JSON)
+        return Response(created_view(job, now, warnings), status_code=201, media_type=JSON)
 
     @delete(
         "/{job_id:str}", summary="Cancel a job, or remove it with its history (purge)", status_code=200,

@@ -26,7 +26,7 @@ MOST_DAYS = 3650
 
 
 class KeyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`user_id`: whose jobs it creates and sees, yours if left out; then `tier` is yours, too, unless it is named.
+    """`user_id`: whose jobs it creates and sees, yours if left out. `tier`: yours if left out, whoever it is for.
 
     No `scopes`: all that the role may do. Role, tier, scopes and end may not go beyond those of who makes the key. Left
     out, it ends when the key that makes it does.
@@ -91,11 +91,11 @@ class KeyController(Controller):
         now = context.clock.now()
         key_id, secret, token = make_key(secrets.token_bytes(KEY_BYTES))
         days = wanted.expires_in_days
-        own_tier = caller.tier if wanted.user_id in (None, caller.user_id) else Tier.FREE
+        tier = wanted.tier or caller.tier
         expires_at = caller.expires_at if days is None else now + int(days * DAY)
-        check_grant(caller, wanted.role, wanted.tier or own_tier, wanted.scopes, expires_at)
+        check_grant(caller, wanted.role, tier, wanted.scopes, expires_at)
         key = NewKey(
-            key_id, caller.tenant, wanted.user_id or caller.user_id, wanted.name, wanted.role, wanted.tier or own_tier,
+            key_id, caller.tenant, wanted.user_id or caller.user_id, wanted.name, wanted.role, tier,
             tuple(dict.fromkeys(wanted.scopes)), hash_secret(secret), caller.user_id,
             expires_at,
         )  # fmt: skip

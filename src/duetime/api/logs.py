@@ -17,7 +17,7 @@ from duetime.api.execution_views import Logs
 from duetime.api.streams import Place
 from duetime.domain.identity import Caller
 from duetime.domain.instants import format_instant
-from duetime.domain.states import OPEN
+from duetime.domain.states import OPEN, ErrorType
 from duetime.ports.logs import Line
 from duetime.ports.store import AttemptRecord
 
@@ -33,7 +33,7 @@ _LINE_END = re.compile("\r\n|\n|\r")
 async def read_logs(context: ApiContext, caller: Caller, execution_id: str, after: int, limit: int) -> Logs:
     lines, has_more = await _read_page(context, execution_id, after, limit)
     until = lines[-1].number if has_more else None
-    attempts = await context.store.list_attempts(execution_id, caller.tenant)
+    attempts = await _list_attempts(context, caller, execution_id)
     entries = [entry for number, entry in _merged(lines, attempts) if number > after and (not until or number <= until)]
     logs = "".join(f"{entry}\n" for entry in entries)
     return Logs(execution_id, logs, len(logs.encode()), until)
@@ -50,6 +50,22 @@ async def _read_page(context: ApiContext, execution_id: str, after: int, limit: 
                 return lines, True
             lines.append(line)
     return lines, False
+
+
+async def _list_attempts(context: ApiContext, caller: Caller, execution_id: str) -> list[AttemptRecord]:
+    """Those of a script without what is kept of its output, if that stands among the lines already."""
+    attempts = await context.store.list_attempts(execution_id, caller.tenant)
+    return [
+        msgspec.structs.replace(one, response=None) if await _is_printed(context, execution_id, one) else one
+        for one in attempts
+    ]
+
+
+async def _is_printed(context: ApiContext, execution_id: str, attempt: AttemptRecord) -> bool:
+    if attempt.exit_code is None or not attempt.response:
+        return False
+    first = await context.logs.read(execution_id, attempt.attempt << 32, 1)
+    return bool(first) and first[0].number < _number_of_end(attempt)
 
 
 def _merged(lines: Sequence[Line], attempts: Sequence[AttemptRecord]) -> Iterator[tuple[int, str]]:
@@ -70,7 +86,7 @@ async def follow_logs(
     try:
         while True:
             record = await context.store.get_execution(caller.tenant, execution_id)
-            attempts = await context.store.list_attempts(execution_id, caller.tenant)
+            attempts = await _list_attempts(context, caller, execution_id)
             # What these attempts printed was kept before their ends were; what came since is of the next one.
             for attempt in [*attempts, None]:
                 end = None if attempt is None else _number_of_end(attempt)
@@ -127,7 +143,8 @@ class _Stopping(Exception):
 
 def _entry(attempt: AttemptRecord) -> str:
     outcome = attempt.error_message or _success(attempt)
-    line = f"{format_instant(attempt.ended_at)} attempt {attempt.attempt}: {outcome}"
+    what = "not sent" if attempt.error_type is ErrorType.CIRCUIT_OPEN else f"attempt {attempt.attempt}"
+    line = f"{format_instant(attempt.ended_at)} {what}: {outcome}"
     return f"{line}\n{attempt.response}" if attempt.response else line
 
 

@@ -9,6 +9,7 @@ from litestar import Controller, Request, Response, delete, get, post
 from msgspec import Meta
 
 from duetime.api import paging
+from duetime.api.advice import blocked
 from duetime.api.bodies import decode
 from duetime.api.context import ApiContext
 from duetime.domain.audit import entry
@@ -30,11 +31,14 @@ class SubscriptionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
 
 class SubscriptionView(msgspec.Struct, frozen=True):
+    """`warnings`: why nothing will get there, as far as anybody can tell by now."""
+
     subscription_id: str
     url: str
     events: tuple[str, ...]
     created_at: str
     created_by: str
+    warnings: list[str] = []
 
 
 class SubscriptionList(msgspec.Struct, frozen=True):
@@ -53,7 +57,7 @@ class SubscriptionController(Controller):
     @get("/", summary="URLs that are told of what happens", right=Right.ADMIN)
     async def list_subscriptions(self, context: ApiContext, caller: Caller) -> SubscriptionList:
         records = await context.store.list_subscriptions(caller.tenant, MOST_SUBSCRIPTIONS)
-        return SubscriptionList([_view(record) for record in records])
+        return SubscriptionList([_view(context, record) for record in records])
 
     @post("/", summary="Have a URL told of what happens", status_code=201, right=Right.ADMIN)
     async def add_subscription(
@@ -69,8 +73,8 @@ class SubscriptionController(Controller):
             AddSubscription(now, caller.tenant, subscription_id, wanted.url, events, caller.user_id, noted)
         )
         context.subscriptions_hint()
-        view = SubscriptionView(subscription_id, wanted.url, events, format_instant(now), caller.user_id)
-        return Response(view, status_code=201)
+        record = SubscriptionRecord(subscription_id, caller.tenant, wanted.url, events, now, caller.user_id)
+        return Response(_view(context, record), status_code=201)
 
     @delete("/{subscription_id:str}", summary="Tell a URL no more", status_code=200, right=Right.ADMIN)
     async def remove_subscription(
@@ -101,7 +105,8 @@ async def apply_and_tell(
     return answer
 
 
-def _view(record: SubscriptionRecord) -> SubscriptionView:
+def _view(context: ApiContext, record: SubscriptionRecord) -> SubscriptionView:
     return SubscriptionView(
-        record.subscription_id, record.url, record.events, format_instant(record.created_at), record.created_by
-    )
+        record.subscription_id, record.url, record.events, format_instant(record.created_at), record.created_by,
+        blocked(context, {"url": record.url}),
+    )  # fmt: skip

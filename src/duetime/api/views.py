@@ -21,12 +21,15 @@ def text(at: int | None) -> str | None:
 
 
 class CreatedJob(msgspec.Struct, frozen=True):
+    """`warnings`: what will keep it from running as it is meant to, as far as anybody can tell by now."""
+
     job_id: str
     name: str
     status: JobStatus
     next_run_time: str | None
     created_at: str
     created_by: str
+    warnings: list[str] = []
 
 
 class HttpRequestView(msgspec.Struct, frozen=True):

@@ -35,7 +35,8 @@ def create_job(
     tag: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A tag; may be repeated.")] = None,
     description: Annotated[str | None, typer.Option(help="For people.")] = None,
     file: Annotated[
-        str | None, typer.Option("--file", "-f", help="A job as JSON, - for stdin; flags change its fields.")
+        str | None,
+        typer.Option("--file", "-f", help="A job of any type as JSON, - for stdin; flags change its fields."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -50,8 +51,10 @@ def create_job(
     duetime job create --name once --schedule 2027-01-01T00:00:00Z \\
         --url https://example.com/fireworks
     duetime job create --file job.json --name another
+    echo '{"type": "script", "payload": {"script": "date"}}' | \\
+        duetime job create --file - --name clock --schedule "every 1h"
     """
-    from duetime.cli.output import exactly, print_facts, print_json
+    from duetime.cli.output import exactly, print_facts, print_json, print_warning
 
     job = _read(file) if file is not None else {}
     flags: dict[str, Any] = {
@@ -70,6 +73,8 @@ def create_job(
         print_json(answer)
         return
     print_facts([("created", answer["job_id"]), ("name", answer["name"]), ("next", exactly(answer["next_run_time"]))])
+    for warning in answer.get("warnings", ()):  # an older server has none
+        print_warning(warning)
 
 
 def _into(job: dict[str, Any], field: str, **values: Any) -> None:
@@ -85,7 +90,8 @@ def _into(job: dict[str, Any], field: str, **values: Any) -> None:
 def _check_whole(job: dict[str, Any]) -> None:
     """What a server would miss as well; here the flags can be named."""
     missing = [f"--{field}" for field in ("name", "schedule") if field not in job]
-    missing += ["--url"] if "url" not in job["payload"] else []
+    is_request = job.get("type", "http_request") == "http_request"
+    missing += ["--url"] if is_request and "url" not in job["payload"] else []
     if missing:
         raise BadUsage(f"a job needs {' and '.join(missing)}; or give --file. `duetime job create --help` has examples")
 

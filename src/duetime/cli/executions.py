@@ -72,11 +72,18 @@ def show(context: typer.Context, execution: Execution, as_json: Json = False) ->
         ]
     )
     rows = [
-        (str(one["attempt"]), one["end_time"], milliseconds(one["duration_ms"]), str(one["http_status"] or ""),
+        (str(one["attempt"]), one["end_time"], milliseconds(one["duration_ms"]), _status(one),
          one["error_message"] or "", one["response"] or "")
         for one in answer["attempts"]
     ]  # fmt: skip
     print_table(("attempt", "ended", "took", "status", "error", "answer"), rows, "no attempt has ended yet")
+
+
+def _status(attempt: dict[str, Any]) -> str:
+    """Of a request, what the target answered; of a script, what it exited with."""
+    if attempt["exit_code"] is not None:
+        return f"exit {attempt['exit_code']}"
+    return str(attempt["http_status"] or "")
 
 
 @app.command()

@@ -65,13 +65,13 @@ def show(context: typer.Context, job: Job, as_json: Json = False) -> None:
     duetime job show 0198c0de-1234-7abc-8def-0123456789ab --json
     """
     from duetime.cli.output import exactly, milliseconds, print_facts, print_json, state
+    from duetime.cli.payloads import payload_facts
 
     client = client_of(context)
     answer = client.get(f"/jobs/{find_job_id(client, job)}")
     if as_json:
         print_json(answer)
         return
-    payload, retry = answer["payload"], answer["retry_policy"]
     lateness = [milliseconds(answer[f"lateness_{share}_ms"]) for share in ("p50", "p99")]
     print_facts(
         [
@@ -81,8 +81,8 @@ def show(context: typer.Context, job: Job, as_json: Json = False) -> None:
             ("description", answer["description"]),
             ("status", state(answer["status"])),
             ("schedule", f"{answer['schedule']} ({answer['timezone']})"),
-            ("calls", f"{payload['method']} {payload['url']}"),
-            ("headers", ", ".join(payload["headers"])),
+            *payload_facts(answer),
+            ("after", _after(answer)),
             ("next", exactly(answer["next_run_time"])),
             ("last", exactly(answer["last_run_time"])),
             ("last state", state(answer["last_state"])),
@@ -90,10 +90,12 @@ def show(context: typer.Context, job: Job, as_json: Json = False) -> None:
             ("good, failed", f"{answer['success_count']:,}, {answer['failure_count']:,}"),
             ("takes", milliseconds(answer["avg_execution_time_ms"])),
             ("lateness", f"p50 {lateness[0]}, p99 {lateness[1]}" if lateness[0] else None),
-            ("retries", _retries(retry)),
+            ("retries", _retries(answer["retry_policy"])),
             ("timeout", f"{answer['timeout_seconds']:g} s"),
             ("priority", str(answer["priority"])),
             ("overlap", answer["overlap"]),
+            ("delivery", answer["delivery"]),
+            ("tells", ", ".join(f"{url} ({when})" for when, url in answer["webhooks"].items() if url)),
             ("catch up", f"{answer['catch_up']['policy']}, {answer['catch_up']['window_seconds']} s back"),
             ("tags", ", ".join(f"{key}={value}" for key, value in answer["tags"].items())),
             ("created", exactly(answer["created_at"])),
@@ -276,6 +278,10 @@ def _collect(pages: Iterable[dict[str, Any]], name: str) -> tuple[list[dict[str,
 
 def _count(count: int | None) -> str:
     return "more than 10,000" if count is None else f"{count:,}"
+
+
+def _after(job: dict[str, Any]) -> str | None:
+    return f"{', '.join(job['after'])} (on: {job['on']})" if job["after"] else None
 
 
 def _retries(policy: dict[str, Any]) -> str:

@@ -32,7 +32,6 @@ from duetime.cli import (
 )
 from duetime.cli.argv import hide_typed_secrets
 from duetime.cli.errors import Program
-from duetime.cli.options import DEFAULT_URL
 
 app = typer.Typer(
     cls=Program,
@@ -45,11 +44,14 @@ app = typer.Typer(
 @app.callback()
 def callback(
     url: Annotated[
-        str,
+        str | None,
         typer.Option(
-            envvar="DUETIME_URL", help="The server that job, execution, dead-letters, token, health, cluster ask."
+            envvar="DUETIME_URL",
+            help="The server to ask; that of HOST and PORT (environment, duetime.toml) if left out: "
+            "http://127.0.0.1:8080 by default.",
+            show_default=False,
         ),
-    ] = DEFAULT_URL,
+    ] = None,
     given: Annotated[
         str | None,
         typer.Option(

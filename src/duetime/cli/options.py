@@ -8,11 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from duetime.cli.errors import BadUsage, CommandFailed
-from duetime.settings import BadSetting, Setting, load_settings
+from duetime.settings import BadSetting, Setting, load_settings, load_some
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 MOST_NAMES = 1000  # looked through for a name
 COMPLETION_SECONDS = 0.5
+_ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # where a server listens that listens everywhere
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
@@ -21,7 +22,16 @@ def client_of(context: typer.Context) -> Any:
     from duetime.cli.client import Client
 
     root = context.find_root().params
-    return Client(root["url"], token=root["given"])
+    return Client(root["url"] or own_url(), token=root["given"])
+
+
+def own_url() -> str:
+    """Of the server that `duetime serve` would be, started here: nobody has to say a port twice. Raises BadSetting."""
+    host, port = (setting.value for setting in load_some(("HOST", "PORT")).values())
+    if not port:  # a free one, which only that server knows
+        return DEFAULT_URL
+    host = _ANY.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def complete_job(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
@@ -30,7 +40,7 @@ def complete_job(context: typer.Context, incomplete: str) -> list[tuple[str, str
 
     try:
         root = context.find_root().params
-        client = Client(root["url"], COMPLETION_SECONDS, root["given"])
+        client = Client(root["url"] or own_url(), COMPLETION_SECONDS, root["given"])
         jobs = client.get("/jobs", {"name": incomplete or None, "sort": "name", "order": "asc", "limit": 100})["jobs"]
     except (CommandFailed, BadSetting, KeyError):
         return []

@@ -84,6 +84,10 @@ def print_failure(message: str, details: Iterable[str] = ()) -> None:
         console.print(Text.assemble("  ", plain(detail)))
 
 
+def print_warning(message: str) -> None:
+    stderr().print(Text.assemble(("warning: ", "yellow"), plain(message)))
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], empty: str) -> None:
     """A row a line. `empty` is the sentence for no rows."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")

@@ -46,13 +46,15 @@ def add(
     duetime subscription add https://example.com/hooks/duetime
     duetime subscription add https://example.com/alerts -e execution.failed -e job.paused
     """
-    from duetime.cli.output import print_json, print_line
+    from duetime.cli.output import print_json, print_line, print_warning
 
     answer = client_of(context).post("/subscriptions", {"url": url, "events": event or []})
     if as_json:
         print_json(answer)
         return
     print_line(f"{answer['subscription_id']} is told of {', '.join(answer['events'])}")
+    for warning in answer.get("warnings", ()):
+        print_warning(warning)
 
 
 @app.command()

@@ -28,11 +28,12 @@ def create(
     role: Annotated[Literal["user", "admin", "enterprise"], typer.Option(help="What they are.")] = "user",
     tier: Annotated[
         Literal["free", "pro", "enterprise"] | None,
-        typer.Option(help="How much they may ask; free if left out, but yours for a key of your own."),
+        typer.Option(help="How much they may ask; of a key, your own if left out, of a token (--jwt) free."),
     ] = None,
     tenant: Annotated[str | None, typer.Option(help="Their tenant, with --jwt; 'default' if left out.")] = None,
     scope: Annotated[
-        list[str] | None, typer.Option(help="Only this right: read, write, run, script, sql, admin. May be repeated.")
+        list[str] | None,
+        typer.Option(help="Only this right: read, write, run, script, sql, work, admin. May be repeated."),
     ] = None,
     expires: Annotated[
         str | None, typer.Option(help="After how long it ends: 24h, 30d. A key never, a token after 24h if left out.")

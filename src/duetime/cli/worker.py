@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 
 from duetime.cli.errors import BadUsage, CommandFailed
-from duetime.cli.options import Json
+from duetime.cli.options import Json, own_url
 
 
 def worker(
@@ -44,8 +45,9 @@ def worker(
 
     configure_logs("info")
     root = context.find_root()
-    given = root.get_parameter_source("url")
-    url = None if given is None or given.name == "DEFAULT" else root.params["url"]
+    url: str | None = root.params["url"]
+    if url is None:  # the app may name its server; else it is the one that all commands ask here
+        os.environ["DUETIME_URL"] = own_url()
 
     def make_worker(registry: Any) -> Any:
         from duetime.functions.worker import Worker
@@ -73,7 +75,6 @@ def worker(
 def _leave(code: int) -> NoReturn:
     """At once: a thread of the HTTP client's, busy with a poll that was called off, would else meet an interpreter that
     is being taken down, and abort the process. All that matters has been reported by now."""
-    import os
     import sys
 
     sys.stdout.flush()
@@ -89,8 +90,6 @@ def _put_jobs(spec: str, url: str | None, token: str | None) -> None:
     command = [sys.executable, "-m", "duetime.sdk.declare", spec, url or ""]
     env = None
     if token:
-        import os
-
         env = {**os.environ, "DUETIME_TOKEN": token}
     ended = subprocess.run(command, env=env, stderr=subprocess.PIPE, text=True, check=False)
     if ended.returncode:

@@ -15,7 +15,6 @@ import msgspec
 if TYPE_CHECKING:
     from duetime.domain.identity import Right, Role, Tier
     from duetime.domain.job import JobStatus, JobType
-    from duetime.domain.lease import Standing
     from duetime.domain.states import ErrorType, State, Trigger
 
     StatusWord = JobStatus | str
@@ -26,10 +25,8 @@ if TYPE_CHECKING:
     RoleWord = Role | str
     TierWord = Tier | str
     RightWord = Right | str
-    StandingWord = Standing | str
 else:  # an enum would refuse a word that this version does not know
     StatusWord = TypeWord = StateWord = TriggerWord = ErrorTypeWord = RoleWord = TierWord = RightWord = str
-    StandingWord = str
 
 
 class Answered(msgspec.Struct, frozen=True):
@@ -50,7 +47,10 @@ class Page(Answered, frozen=True):
 
 
 class CreatedJob(Answered, frozen=True):
-    """`version` is 1 for a new job; after put_job_by_key it is what the job has come to, for `if_match`."""
+    """`version` is 1 for a new job; after put_job_by_key it is what the job has come to, for `if_match`.
+
+    `warnings`: what will keep it from running as it is meant to, as far as the server can tell by now.
+    """
 
     job_id: str
     name: str
@@ -59,6 +59,7 @@ class CreatedJob(Answered, frozen=True):
     created_at: datetime | None = None
     created_by: str = ""
     version: int = 1
+    warnings: list[str] = []
 
 
 class RetryPolicy(Answered, frozen=True):
@@ -79,6 +80,13 @@ class CatchUp(Answered, frozen=True):
 class Dst(Answered, frozen=True):
     gap: str = "shift"
     overlap: str = "first"
+
+
+class Webhooks(Answered, frozen=True):
+    """Who is told how an execution ended."""
+
+    on_success: str | None = None
+    on_failure: str | None = None
 
 
 class Job(Answered, frozen=True):
@@ -107,6 +115,10 @@ class Job(Answered, frozen=True):
     overlap: str = "skip"
     jitter_seconds: float = 0.0
     dst: Dst = Dst()
+    delivery: str = "at_least_once"
+    after: tuple[str, ...] = ()
+    on: str = "success"
+    webhooks: Webhooks = Webhooks()
     tags: dict[str, str] = {}
     next_run_time: datetime | None = None
     last_run_time: datetime | None = None
@@ -345,51 +357,3 @@ class AuditEntry(Answered, frozen=True):
 
 class AuditPage(Page, frozen=True, kw_only=True):
     entries: list[AuditEntry]
-
-
-class OwnStanding(Answered, frozen=True):
-    """The node that answered, as it sees itself."""
-
-    id: int
-    name: str
-    standing: StandingWord
-    owned_shards: int = 0
-
-
-class Node(Answered, frozen=True):
-    id: int
-    name: str
-    roles: list[str] = []
-    lease_ends_in_ms: int | None = None
-    owned_shards: int = 0
-    runs_chores: bool = False
-
-
-class Cluster(Answered, frozen=True):
-    node: OwnStanding
-    nodes: list[Node] = []
-    shards: int = 0
-    unowned_shards: list[int] = []
-
-
-class MemoryHealth(Answered, frozen=True):
-    current_bytes: int = 0
-    limit_bytes: int | None = None
-    available_bytes: int | None = None
-    utilization_percent: float | None = None
-    resident_bytes: int = 0
-
-
-class JobsHealth(Answered, frozen=True):
-    current_count: int = 0
-    limit: int | None = None
-    available: int | None = None
-
-
-class Health(Answered, frozen=True):
-    """`status` is ok or degraded; the rest is there if it was asked for (verbose)."""
-
-    status: str
-    components: dict[str, str] = {}
-    memory: MemoryHealth | None = None
-    jobs: JobsHealth | None = None

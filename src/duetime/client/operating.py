@@ -1,10 +1,23 @@
-"""What a server answers to those who run it: workers, connections and circuits. As tolerant as `models.py`."""
+"""What a server answers to those who run it: workers, connections, circuits, the cluster, health.
+
+As tolerant as `models.py`.
+"""
 
 from __future__ import annotations
 
 from datetime import datetime
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from duetime.client.models import Answered
+
+if TYPE_CHECKING:
+    from duetime.domain.lease import Standing
+
+    StandingWord = Standing | str
+else:  # as in `models.py`
+    StandingWord = str
 
 
 class WorkerEntry(Answered, frozen=True):
@@ -47,13 +60,14 @@ class ConnectionMessage(Answered, frozen=True):
 
 
 class Subscription(Answered, frozen=True):
-    """A URL that is told of these events."""
+    """A URL that is told of these events. `warnings`: why nothing will get there, as far as the server can tell."""
 
     subscription_id: str
     url: str = ""
     events: tuple[str, ...] = ()
     created_at: datetime | None = None
     created_by: str = ""
+    warnings: list[str] = msgspec.field(default_factory=list)
 
 
 class SubscriptionList(Answered, frozen=True):
@@ -107,3 +121,51 @@ class CircuitList(Answered, frozen=True):
 class CircuitMessage(Answered, frozen=True):
     circuit: str
     message: str = ""
+
+
+class OwnStanding(Answered, frozen=True):
+    """The node that answered, as it sees itself."""
+
+    id: int
+    name: str
+    standing: StandingWord
+    owned_shards: int = 0
+
+
+class Node(Answered, frozen=True):
+    id: int
+    name: str
+    roles: list[str] = msgspec.field(default_factory=list)
+    lease_ends_in_ms: int | None = None
+    owned_shards: int = 0
+    runs_chores: bool = False
+
+
+class Cluster(Answered, frozen=True):
+    node: OwnStanding
+    nodes: list[Node] = msgspec.field(default_factory=list)
+    shards: int = 0
+    unowned_shards: list[int] = msgspec.field(default_factory=list)
+
+
+class MemoryHealth(Answered, frozen=True):
+    current_bytes: int = 0
+    limit_bytes: int | None = None
+    available_bytes: int | None = None
+    utilization_percent: float | None = None
+    resident_bytes: int = 0
+
+
+class JobsHealth(Answered, frozen=True):
+    current_count: int = 0
+    limit: int | None = None
+    available: int | None = None
+
+
+class Health(Answered, frozen=True):
+    """`status` is ok or degraded; the rest is there if it was asked for (verbose)."""
+
+    status: str
+    components: dict[str, str] = msgspec.field(default_factory=dict)
+    memory: MemoryHealth | None = None
+    jobs: JobsHealth | None = None

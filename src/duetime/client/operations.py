@@ -316,14 +316,14 @@ def close_circuit(circuit: str) -> Call[o.CircuitMessage]:
     return send("DELETE", path_of("circuits", circuit), o.CircuitMessage)
 
 
-def cluster() -> Call[m.Cluster]:
+def cluster() -> Call[o.Cluster]:
     """For admins: the living nodes with their roles, leases and shards."""
-    return get(path_of("cluster"), m.Cluster)
+    return get(path_of("cluster"), o.Cluster)
 
 
-def health(*, verbose: bool = False) -> Call[m.Health]:
+def health(*, verbose: bool = False) -> Call[o.Health]:
     """How the server is: an answer, whether it is well or not."""
-    call = get("/health", m.Health, verbose=verbose or None)
+    call = get("/health", o.Health, verbose=verbose or None)
     return msgspec.structs.replace(call, also_takes=503)
 
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from duetime.domain.errors import InvalidRequest
+from duetime.domain.ids import is_id
 from duetime.domain.instants import LATEST
 from duetime.domain.job import JobStatus
 from duetime.domain.plan import Skipped
@@ -33,12 +34,12 @@ class Link(msgspec.Struct, frozen=True, array_like=True):
 
     job_id: str
     tenant: str
-    key: str  # of the other
+    key: str  # of the other, or its id
     ends: str  # which of its ends count: the job's `on`
     is_done: bool
     status: JobStatus
     due_at: int | None  # of the waiting job; while it is paused, when it would have been
-    awaited: str | None  # the other's id; None while there is no job with that key
+    awaited: str | None  # the other's id; None while there is no such job
 
     @property
     def is_open(self) -> bool:
@@ -97,15 +98,38 @@ def explain_wait(key: str, on: str, is_there: bool) -> str:
 
     What they may not see, and what does not exist, is told in the same words.
     """
-    missing = "" if is_there else "; there is no job with this key that you can see"
+    missing = "" if is_there else f"; there is no job with this {_kind(key)} that you can see"
     return f"waits for '{key}' to {_ENDS[on]}{missing}"
+
+
+def warn_missing(key: str) -> str:
+    """What is said of a job that is created to come after one that whoever creates it can't see."""
+    return (
+        f"after: there is no job with the key '{key}' that you can see; until there is one, this job waits. "
+        "If it is a slip of the pen, change `after`"
+    )
+
+
+def ids_in(names: Iterable[str]) -> list[str]:
+    """Those of the names in `after` that have the form of an id. Ids are not chosen: each must be there already."""
+    return [name for name in names if is_id(name)]
+
+
+def check_missing(missing: Sequence[str]) -> None:
+    """Raises InvalidRequest if there is any: a name of the form of an id that no job has."""
+    if missing:
+        raise InvalidRequest.at("/after", f"there is no job with the id '{missing[0]}'; name a job that there is")
+
+
+def _kind(key: str) -> str:
+    return "id" if is_id(key) else "key"
 
 
 def check_loops(keys: Sequence[str], links: Sequence[tuple[str, str, str]]) -> None:
     """Raises InvalidRequest if one of these jobs would wait for its own end.
 
-    `links` are (key, key of a job that it comes after, owner of the first): of these jobs and of all that they come
-    after, near and far. Keys of jobs that other users own are not named.
+    `links` are (name, name of a job that it comes after, owner of the first): of these jobs and of all that they come
+    after, near and far. A job's name is its key, or its id if it has none. Those of other users are not named.
     """
     if len(links) > MOST_LINKS:
         message = f"it would make a chain of more than {MOST_LINKS:,} links; cut it in two"

@@ -98,12 +98,18 @@ def waiting_runs(count: int, late: int) -> Check:
     return _by_lateness("waiting executions", late, WAITING_WARNING, WAITING_PROBLEM, found, advice)
 
 
-def waiting_functions(count: int, late: int, workers: int) -> Check:
-    """`count` Python functions could be called and are not, the earliest since `late` ms; there are so many workers."""
+def waiting_functions(count: int, late: int, workers: int, missing: Sequence[str] = ()) -> Check:
+    """`count` Python functions could be called and are not, the earliest since `late` ms; there are so many workers.
+
+    `missing`: the names of those that no worker has, SHOWN of them and one more if there are more.
+    """
     if not count:
         joined = how_many(workers, "worker", "has", "have")
         return ok("waiting functions", f"No function waits for a worker; {joined} joined.")
     found = f"{how_many(count, 'function', 'waits', 'wait')} for a worker, the earliest for {span(late)}."
+    if missing:
+        more = ", …" if len(missing) > SHOWN else ""
+        found += f" No worker has {', '.join(missing[:SHOWN])}{more}."
     advice = "Start workers that know them (`duetime worker module:app`), or raise their --concurrency."
     return _by_lateness("waiting functions", late, WAITING_WARNING, WAITING_PROBLEM, found, advice)
 

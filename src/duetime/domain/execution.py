@@ -108,6 +108,11 @@ class Attempted(msgspec.Struct, frozen=True, gc=False, array_like=True):
     or_due_at: int | None = None  # when its job goes on, if it was to be the last one
 
 
+def attempts_made(state: State, attempt: int) -> int:
+    """How many attempts there were. What was decided against was claimed, maybe, and never attempted."""
+    return 0 if state is State.SKIPPED else attempt
+
+
 def conclude(run: Run, outcome: Outcome, started_at: int, ended_at: int, chance: float) -> Attempted:
     """Decide what an attempt's outcome makes of its execution.
 

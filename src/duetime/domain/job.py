@@ -103,7 +103,7 @@ class Definition(Fields, frozen=True, omit_defaults=True, tag_field="type"):
     jitter_seconds: Annotated[float, Meta(ge=0, le=86_400)] = 0.0
     dst: Dst = Dst()
     delivery: Delivery = Delivery.AT_LEAST_ONCE
-    after: Annotated[tuple[Label, ...], Meta(max_length=20)] = ()  # keys of jobs, whose ends start this one
+    after: Annotated[tuple[Label, ...], Meta(max_length=20)] = ()  # keys or ids of jobs, whose ends start this one
     on: Literal["success", "failure", "any"] = "success"  # which ends of those count
     webhooks: Webhooks = Webhooks()
     tags: Tags = msgspec.field(default_factory=dict)

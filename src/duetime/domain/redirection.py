@@ -61,29 +61,29 @@ def redirection_problems(old: JobSpec, new: JobSpec, sent: Mapping[str, Any] | N
             yield FieldError(f"/payload/{now.marked_field}{steps}", why)
 
 
-def connection_to_bind(spec: JobSpec) -> str | None:
-    """Returns the name of the connection that the job's secret parameters have to be bound to; None: it has none."""
-    return spec.payload.connection if isinstance(spec.payload, SqlQuery) and spec.payload.secret else None
-
-
 def bind_secrets(spec: JobSpec, shown: str | None, old: JobSpec | None = None) -> JobSpec:
     """A SQL job whose secret parameters are bound to `shown`, where its connection leads; None: there is none.
 
-    While there is none, a job that is changed stays bound as it was. Raises InvalidRequest if it was not.
+    Raises InvalidRequest if there is none. Unless a job is changed that has named it before: that one stays as it was,
+    and may have the secrets that it had.
     """
     payload = spec.payload
     if not isinstance(payload, SqlQuery):
         return spec
-    bound_to = shown if payload.secret else ""
+    if shown is None and not _has_named(old, payload):
+        why = ", for secret parameters are bound to the database that it leads to" if payload.secret else ""
+        message = f"there is no connection '{payload.connection}': register it first{why} (`duetime connection put`)"
+        raise InvalidRequest.at("/payload/connection", message)
+    bound_to = "" if not payload.secret else shown
     if bound_to is None and old is not None and isinstance(old.payload, SqlQuery):
-        bound_to = old.payload.bound_to if old.payload.connection == payload.connection else None
-    if bound_to is None:
-        raise InvalidRequest.at(
-            "/payload/connection",
-            f"there is no connection '{payload.connection}': register it first, for secret parameters are bound to "
-            "the database that it leads to",
-        )
+        bound_to = old.payload.bound_to
     return msgspec.structs.replace(spec, payload=msgspec.structs.replace(payload, bound_to=bound_to))
+
+
+def _has_named(old: JobSpec | None, payload: SqlQuery) -> bool:
+    """Whether a job has named the connection before; with secret parameters, if it has some now."""
+    was = None if old is None else old.payload
+    return isinstance(was, SqlQuery) and was.connection == payload.connection and bool(was.secret or not payload.secret)
 
 
 def binding_problem(query: SqlQuery, shown: str) -> str | None:

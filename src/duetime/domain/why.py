@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from duetime.domain.breaker import Circuit, explain_open
 from duetime.domain.instants import LATEST, format_instant
-from duetime.domain.job import JobSpec, JobStatus, Overlap
+from duetime.domain.job import JobSpec, JobStatus, Overlap, PythonJob
 from duetime.domain.states import State
 
 _OVERLAP = {
@@ -22,11 +22,12 @@ _OVERLAP = {
 def explain(
     status: JobStatus, due_at: int | None, paused_by: str | None, paused_at: int | None, pause_reason: str | None,
     spec: JobSpec, open_states: Sequence[State], now: int, circuit: Circuit | None = None,
-    waiting_at: int | None = None, is_overlap: bool = True,
+    waiting_at: int | None = None, is_overlap: bool = True, has_worker: bool = True,
 ) -> tuple[str, list[str]]:  # fmt: skip
     """(a sentence about what comes next, what holds the job: one sentence each). `circuit`: its target's.
 
     `waiting_at`: when the first of the open ones that wait may start. `is_overlap`: the timetable minds what is open.
+    `has_worker`: of a Python function, that a worker runs now which has it.
     """
     holds = []
     if status is JobStatus.PAUSED:
@@ -43,6 +44,11 @@ def explain(
         holds.append(f"the next one that waits is due at {format_instant(waiting_at)}, in {_span(waiting_at - now)}")
     if open_states and is_overlap and due_at is not None:
         holds.append(_OVERLAP[spec.overlap])
+    if not has_worker and isinstance(spec, PythonJob) and (open_states or due_at is not None):
+        holds.append(
+            f"no worker has the function '{spec.payload.function}': it waits until one joins that does "
+            "(`duetime worker module:app`)"
+        )
     if circuit is not None and circuit.opened_at is not None:
         holds.append(f"{explain_open(circuit)}; until it answers, runs are skipped (circuit_open)")
     return _summary(status, due_at, spec, bool(open_states), now), holds

@@ -75,6 +75,7 @@ _NAT64 = IPv6Network("64:ff9b::/96")
 _NAT64_LOCAL = IPv6Network("64:ff9b:1::/48")
 _COMPATIBLE = IPv6Network("::/96")
 
+_LOCALHOST, _LOOPBACK = "localhost", IPv4Address("127.0.0.1")  # by RFC 6761, whatever a resolver says
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 # Nothing in it that would have to be escaped or understood: the origin, and the path as it is sent.
 _PLAIN_URL = re.compile(
@@ -87,6 +88,14 @@ _IDNA_DEVIATIONS = re.compile("[ßς\u200c\u200d]")
 
 class BlockedTarget(Exception):
     """A URL or an address that a job may not call. The message is a sentence for the job's owner."""
+
+
+class BlockedAddress(BlockedTarget):
+    """An address that the operator could allow."""
+
+    def __init__(self, address: Address, why: str) -> None:
+        super().__init__(f"{address} {why}.")
+        self.address = address
 
 
 class Target(msgspec.Struct, frozen=True, gc=False):
@@ -106,7 +115,7 @@ def check_address(address: Address, allow: AllowedNetworks = ()) -> None:
         return
     if isinstance(address, IPv6Address):
         if address.scope_id is not None:
-            raise BlockedTarget(f"{address} is bound to an interface of this machine.")
+            raise BlockedAddress(address, "is bound to an interface of this machine")
         address = address.ipv4_mapped or address
     if not any(address in network for network in allow if network.version == address.version):
         _check_global(address)
@@ -124,7 +133,7 @@ def _check_global(address: Address) -> None:
     else:
         refused = next((what for network, what in _REFUSED_V6 if address in network), None)
     if refused is not None:
-        raise BlockedTarget(f"{address} is not a public address ({refused}).")
+        raise BlockedAddress(address, f"is not a public address ({refused})")
 
 
 def _embedded(address: Address) -> tuple[IPv4Address, ...]:
@@ -225,6 +234,22 @@ class Guard:
         origin, path = plain.groups()
         parts = self._parsed(origin)
         return Target(parts.tls, parts.host, parts.port, path, parts.authority, parts.address) if path else parts
+
+    def refusal(self, url: str) -> str | None:
+        """Why no job may call a URL, and which setting would let it; None: it may, as far as the text tells.
+
+        For whoever creates a job. Nothing is looked up: what a name leads to is checked when it is called.
+        """
+        try:
+            host = self.target(url).host
+            if host == _LOCALHOST or host.endswith(f".{_LOCALHOST}"):
+                self.check(_LOOPBACK)
+        except BlockedAddress as problem:
+            network = f"{problem.address}/{problem.address.max_prefixlen}"
+            return f"{problem} The operator allows it with ALLOW_PRIVATE_TARGETS={network}."
+        except BlockedTarget as problem:
+            return str(problem)
+        return None
 
     def _parse(self, url: str) -> Target:
         target = parse_target(url, self._ports)

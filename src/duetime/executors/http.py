@@ -59,6 +59,10 @@ class HttpExecutor:
         self._resolver = Resolver(self._guard.check, self._lookup, ttl_seconds=dns_ttl_seconds)
         self._pool = ConnectionPool(tls or ssl.create_default_context(), limits)
 
+    def refusal(self, url: str) -> str | None:
+        """Why no job may call this URL, in a sentence with the setting that would let it; None: it may."""
+        return self._guard.refusal(url)
+
     async def start(self) -> None:
         """Nothing to open: connections come with the first attempts."""
 

@@ -140,9 +140,9 @@ class SkippedRecord(msgspec.Struct, frozen=True, array_like=True):
 class LinkRecord(msgspec.Struct, frozen=True, array_like=True):
     """That a job comes after another."""
 
-    key: str  # of the other
+    key: str  # of the other, or its id
     is_done: bool  # that one has ended, since this job last started, in the way that it waits for
-    owner: str | None  # of the job with this key; None: there is none
+    owner: str | None  # of the other; None: there is none
 
     @property
     def is_there(self) -> bool:
@@ -262,10 +262,8 @@ class Store(Protocol):
         """The earliest due instant of all timers, or of those of `shards`."""
 
     async def next_waiting_at(self, tenant: str | None = None, only: Sequence[int] = ()) -> int | None:
-        """The earliest instant at which a QUEUED or RETRYING execution may run on a node, of all tenants.
-
-        With `only`: in a worker of that tenant, which can run these endpoints.
-        """
+        """The earliest instant at which a QUEUED or RETRYING execution may run on a node, of all tenants. With `only`:
+        in a worker of that tenant, which can run these endpoints."""
 
     async def list_waiting_tenants(self, now: int, after: str, limit: int) -> list[str]:
         """Tenants that have QUEUED or RETRYING executions that a node may run by now, in their order; those `after`."""
@@ -274,16 +272,16 @@ class Store(Protocol):
         """The same, of one job; what waits for an earlier execution to end is left out."""
 
     async def list_lapsed_runs(self, node: int, limit: int) -> list[Run]:
-        """RUNNING executions whose node is void, or is neither `node` nor alive. Large ones come a few at a time.
-
-        One whose job's definition can't be read is left out and FAILED, as in Claim.
-        """
+        """RUNNING executions whose node is void, or is neither `node` nor alive. Large ones come a few at a time. One
+        whose job's definition can't be read is left out and FAILED, as in Claim."""
 
     async def list_to_stop(self, node: int, limit: int) -> list[str]:
         """Executions that `node` runs and that were asked to stop."""
 
-    async def list_workers(self, tenant: str | None, limit: int, before: int | None = None) -> list[WorkerRecord]:
-        """Those that have not ended, latest first, `before` an id. A page ends with the one that reaches PAGE_BYTES."""
+    async def list_workers(
+        self, tenant: str | None, limit: int, before: int | None = None, function: str | None = None
+    ) -> list[WorkerRecord]:
+        """Those that have not ended (and have a `function`), latest first, `before` an id; PAGE_BYTES or so at once."""
 
     async def list_beats(self, after: int, limit: int) -> list[tuple[int, int]]:
         """(worker id, beats) of those that have not ended, of all tenants, in the order of their ids, `after` one."""

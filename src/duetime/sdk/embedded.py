@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -120,7 +121,8 @@ class Embedded:
         loop, stop, thread = self._loop, self._stop, self._thread
         if loop is None or stop is None or thread is None:
             return
-        loop.call_soon_threadsafe(stop.set)
+        with suppress(RuntimeError):  # its loop is closed: it has ended by itself, and `start` raised why
+            loop.call_soon_threadsafe(stop.set)
         thread.join(STOP_SECONDS)
         self._thread = None
 

@@ -75,7 +75,7 @@ async def test_a_second_process_on_the_folder_is_refused_with_a_sentence(tmp_pat
         (said,) = output_of(CHILD, "sqlite", str(tmp_path), "open")
         assert said == (
             f"StoreUnusable: {tmp_path / 'data'} is in use by another Duetime (process {process.pid}). "
-            "Stop it, or start this one with another --data."
+            "Stop it, or use another folder (--data)."
         )
         assert process.poll() is None
 

@@ -202,3 +202,16 @@ async def test_a_worker_is_ended_only_if_it_has_not_beaten_since(store: Store, n
     assert await claim(store, node) == []  # a node that is named by mistake goes on
     assert await one(store, end) == await one(store, c.EndWorkers(NOW + 6, ())) == []
     assert await finish(store, node, lapse(run, NOW + 6)) == []
+
+
+async def test_workers_are_found_by_a_function_that_they_have(store: Store):
+    worker, theirs = await join(store), await join(store, "other")
+    other = await one(store, c.JoinWorker(NOW, TENANT, "ann", "host:2", ("a 'quoted' \u2603",), 1))
+
+    async def found(function: str, tenant: str | None = TENANT) -> list[int]:
+        return [it.worker_id for it in await store.list_workers(tenant, 10, function=function)]
+
+    assert await found(ADD) == [worker]
+    assert await found(ADD, None) == [theirs, worker]
+    assert await found("a 'quoted' \u2603") == [other]
+    assert await found("shop") == await found("") == []

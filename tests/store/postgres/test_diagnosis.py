@@ -14,8 +14,10 @@ import pytest
 import duetime.diagnosis
 from duetime.diagnosis import diagnose
 from duetime.domain.checkup import Check, Status
-from duetime.domain.commands import Seal, StartNode
+from duetime.domain.commands import JoinWorker, Seal, StartNode
 from duetime.domain.ids import SHARDS
+from duetime.domain.job import PythonJob
+from duetime.domain.payloads import PythonCall
 from duetime.registry.postgres import PostgresRegistry
 from duetime.settings import load_settings
 from duetime.store.postgres import PostgresStore
@@ -23,7 +25,7 @@ from duetime.store.postgres.checkup import PostgresCheckup
 from duetime.store.postgres.connections import Address
 from duetime.store.postgres.partitions import make_day
 from patience import PATIENCE_SECONDS
-from samples import one
+from samples import add_job, add_run, one
 from store.postgres_server import connected, fresh_database, patient_store
 
 OK, WARNING, PROBLEM = Status.OK, Status.WARNING, Status.PROBLEM
@@ -295,3 +297,18 @@ async def test_behind_a_pooler_nothing_is_asked_that_it_could_not_do(cluster: Cl
     finally:
         await doctor.stop()
     assert Address(url).url == url
+
+
+async def test_functions_that_wait_and_that_no_worker_has_are_named(doctor: Doctor, cluster: Cluster):
+    store, _, _ = cluster
+    at = now() - 20_000
+    calls = [("acme", "known"), ("acme", "lost"), ("acme", "lost"), ("other", "known"), ("acme", "gone")]
+    for tenant, function in calls:
+        job = PythonJob(name="call", schedule="on_demand", payload=PythonCall(function))
+        job_id = await add_job(store, job, now=at, tenant=tenant)
+        await add_run(store, job_id, at, tenant)
+    await one(store, JoinWorker(at, "acme", "ann", "w", ("known", "more"), 1))
+    checks = await doctor()
+    assert checks["waiting functions"].status is WARNING
+    assert checks["waiting functions"].found.startswith("5 functions wait for a worker, the earliest for ")
+    assert checks["waiting functions"].found.endswith(" s. No worker has gone, known, lost.")

@@ -13,13 +13,15 @@ import pytest
 
 from duetime.diagnosis import diagnose
 from duetime.domain.checkup import Check, Status
-from duetime.domain.commands import StartNode
+from duetime.domain.commands import JoinWorker, StartNode
+from duetime.domain.job import PythonJob
+from duetime.domain.payloads import PythonCall
 from duetime.settings import load_settings
 from duetime.store.sqlite import SqliteStore
 from duetime.store.sqlite.checkup import SqliteCheckup
 from duetime.store.sqlite.connection import migrate_folder
 from duetime.store.sqlite.handover import end_mark, set_mark
-from samples import add_job, one
+from samples import add_job, add_run, one
 
 OK, WARNING, PROBLEM = Status.OK, Status.WARNING, Status.PROBLEM
 ALL_CHECKS = [
@@ -181,3 +183,20 @@ def test_a_look_that_takes_too_long_is_ended(folder: Path):
         """)
     with pytest.raises(TimeoutError, match="longer than 0 s"):
         SqliteCheckup(folder, 0, 0).due_timers()
+
+
+async def test_functions_that_wait_and_that_no_worker_has_are_named(doctor: Doctor, folder: Path):
+    store = SqliteStore(folder)
+    await store.start()
+    at = now() - 20_000
+    calls = [("acme", "known"), ("acme", "lost"), ("acme", "lost"), ("other", "known"), ("acme", "gone")]
+    for tenant, function in calls:
+        job = PythonJob(name="call", schedule="on_demand", payload=PythonCall(function))
+        job_id = await add_job(store, job, now=at, tenant=tenant)
+        await add_run(store, job_id, at, tenant)
+    await one(store, JoinWorker(at, "acme", "ann", "w", ("known", "more"), 1))
+    checks = await doctor()
+    await store.stop()
+    assert checks["waiting functions"].status is WARNING
+    assert checks["waiting functions"].found.startswith("5 functions wait for a worker, the earliest for ")
+    assert checks["waiting functions"].found.endswith(" s. No worker has gone, known, lost.")

@@ -34,7 +34,7 @@ WHERE (rolsuper OR (rolcreaterole AND pg_catalog.current_setting('server_version
                                                     'pg_write_server_files']::pg_catalog.name[]))
 AND pg_catalog.pg_has_role(SESSION_USER, oid, 'MEMBER')
 """
-_OURS = "This is Duetime's own database, which jobs can't use: register a connection to another one."
+OURS = "This is Duetime's own database, which jobs can't use: register a connection to another one."
 
 
 class OwnDatabase(msgspec.Struct, frozen=True):
@@ -64,16 +64,21 @@ def check_folder(own: OwnDatabase, folder: str) -> None:
 
 def check_address(own: OwnDatabase, url: PostgresUrl) -> None:
     """Before anything is sent there; what it is reached by otherwise is found by `check_tables`."""
+    if is_own(own, url):
+        raise blocked(OURS)
+
+
+def is_own(own: OwnDatabase, url: PostgresUrl) -> bool:
+    """Whether it leads to Duetime's own database, as far as its text tells."""
     if own.url is None:
-        return
+        return False
     parts = urlsplit(own.url)
-    if (parts.hostname, parts.port or POSTGRES_PORT, parts.path) == (url.host, url.port, f"/{url.database}"):
-        raise blocked(_OURS)
+    return (parts.hostname, parts.port or POSTGRES_PORT, parts.path) == (url.host, url.port, f"/{url.database}")
 
 
 async def check_tables(connection: asyncpg.Connection) -> None:
     if await connection.fetchval(_HOLDS_OWN):
-        raise blocked(_OURS)
+        raise blocked(OURS)
 
 
 async def check_role(connection: asyncpg.Connection, url: PostgresUrl) -> None:

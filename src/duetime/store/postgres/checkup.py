@@ -13,7 +13,7 @@ from typing import Any
 import asyncpg
 
 from duetime.domain import checkup
-from duetime.domain.checkup import COUNTED, Check
+from duetime.domain.checkup import COUNTED, SHOWN, Check
 from duetime.domain.ids import SHARDS
 from duetime.domain.instants import DAY
 from duetime.postgres import TROUBLE, Servers
@@ -97,7 +97,9 @@ class PostgresCheckup:
 
     async def waiting_functions(self) -> Check:
         found = await self._row("count_waiting_functions", most=COUNTED + 1)
-        return checkup.waiting_functions(found["count"], found["late"], found["workers"])
+        rows = await self._rows("list_missing_functions", most=COUNTED + 1, named=SHOWN + 1) if found["count"] else []
+        missing = [row["function"] for row in rows]
+        return checkup.waiting_functions(found["count"], found["late"], found["workers"], missing)
 
     async def lost_runs(self, alive: Collection[int] | None, reconcile_seconds: float) -> Check:
         """`alive`: nodes, by the registry; None if it can't be asked."""

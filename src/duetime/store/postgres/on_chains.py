@@ -7,12 +7,12 @@ transactions, the second sees the mark of the first.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import asyncpg
 
 from duetime.domain import commands as c
-from duetime.domain.chains import MOST_LINKS, Link, check_loops, follow, skipped
+from duetime.domain.chains import MOST_LINKS, Link, check_loops, check_missing, follow, ids_in, skipped
 from duetime.domain.execution import Attempted
 from duetime.domain.job import JobSpec, JobStatus
 from duetime.domain.states import OPEN
@@ -28,19 +28,22 @@ class Chains:
         """New jobs, of which some may come after others. Raises InvalidRequest if one would wait for its own end."""
         if not (chained := [job for job in jobs if job.spec.after]):
             return
-        await self._add_links([link for job in chained for link in _links(job.job_id, job.tenant, job.spec)])
-        keys = defaultdict[str, list[str]](list)
+        of_tenant = defaultdict[str, list[c.NewJob]](list)
         for job in chained:
-            if job.key is not None:
-                keys[job.tenant].append(job.key)
-        for tenant, new in keys.items():
-            await self._check_loops(tenant, new)
+            of_tenant[job.tenant].append(job)
+        for tenant, new in of_tenant.items():
+            await self._check_missing(tenant, None, [name for job in new for name in job.spec.after])
+        await self._add_links([link for job in chained for link in _links(job.job_id, job.tenant, job.spec)])
+        for tenant, new in of_tenant.items():  # nobody waits for a new one by its id: nobody knew that
+            await self._check_loops(tenant, [(job.job_id, job.key) for job in new if job.key is not None])
 
     async def change(self, job_id: str, tenant: str, spec: JobSpec) -> None:
+        if spec.after:
+            await self._check_missing(tenant, job_id, spec.after)
         await self._db.run("drop_links", job=job_id, but=spec.after)
         if spec.after:
             await self._add_links(_links(job_id, tenant, spec))
-            await self._check_loops(tenant, [] if spec.key is None else [spec.key])
+            await self._check_loops(tenant, [(job_id, spec.key)])
 
     async def remove(self, job_id: str) -> None:
         await self._db.run("drop_links", job=job_id, but=())
@@ -49,11 +52,18 @@ class Chains:
         jobs, tenants, keys, ends = zip(*links, strict=True)
         await self._db.run("add_links", jobs=jobs, tenants=tenants, keys=keys, ends=ends)
 
-    async def _check_loops(self, tenant: str, keys: Sequence[str]) -> None:
-        if not await self._db.value("is_awaited", tenant=tenant, keys=keys):
+    async def _check_missing(self, tenant: str, job_id: str | None, names: Iterable[str]) -> None:
+        if ids := ids_in(names):
+            rows = await self._db.rows("list_missing", tenant=tenant, job=job_id, names=ids)
+            check_missing([name for (name,) in rows])
+
+    async def _check_loops(self, tenant: str, jobs: Sequence[tuple[str, str | None]]) -> None:
+        """`jobs`: their ids and keys."""
+        names = [name for job in jobs for name in job if name is not None]
+        if not await self._db.value("is_awaited", tenant=tenant, names=names):
             return  # no chain comes back to what nobody waits for
-        found = await self._db.rows("list_chain", tenant=tenant, keys=keys, most=MOST_LINKS + 1)
-        check_loops(keys, [(key, awaited, owner) for key, awaited, owner in found])
+        found = await self._db.rows("list_chain", jobs=[job_id for job_id, _ in jobs], most=MOST_LINKS + 1)
+        check_loops([key or job_id for job_id, key in jobs], [(name, awaited, owner) for name, awaited, owner in found])
 
     async def lock(self, attempts: Sequence[Attempted]) -> None:
         """The timers of these jobs and of those that wait for them. The first that is locked of a page, or TakeCare."""

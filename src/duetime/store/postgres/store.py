@@ -154,8 +154,12 @@ class PostgresStore:
         values = {"node": node, "limit": limit}
         return [row[0] for row in await self._fetch(self._engine_reads, self._sql["list_to_stop"], values)]
 
-    async def list_workers(self, tenant: str | None, limit: int, before: int | None = None) -> list[WorkerRecord]:
-        values = {"tenant": tenant, "limit": limit, "before": before, "bytes": worker_limits.PAGE_BYTES}
+    async def list_workers(
+        self, tenant: str | None, limit: int, before: int | None = None, function: str | None = None
+    ) -> list[WorkerRecord]:
+        values = {
+            "tenant": tenant, "limit": limit, "before": before, "function": function, "bytes": worker_limits.PAGE_BYTES
+        }  # fmt: skip
         return await self._read(self._reads_of(tenant), self._sql["list_workers"], WorkerRecord, values)
 
     async def list_beats(self, after: int, limit: int) -> list[tuple[int, int]]:

@@ -15,7 +15,7 @@ from typing import Any
 import apsw
 
 from duetime.domain import checkup
-from duetime.domain.checkup import COUNTED, Check
+from duetime.domain.checkup import COUNTED, SHOWN, Check
 from duetime.store.sqlite import verdicts
 from duetime.store.sqlite.blocks import load_blocks, load_migrations
 from duetime.store.sqlite.connection import FILE_NAME, get_lock_owner, get_version
@@ -88,7 +88,9 @@ class SqliteCheckup:
     def waiting_functions(self) -> Check:
         if self._moved_to():
             return checkup.waiting_functions(0, 0, 0)
-        return checkup.waiting_functions(*self._row("count_waiting_functions", most=COUNTED + 1))
+        count, late, workers = self._row("count_waiting_functions", most=COUNTED + 1)
+        missing = self._rows("list_missing_functions", most=COUNTED + 1, named=SHOWN + 1) if count else []
+        return checkup.waiting_functions(count, late, workers, [name for (name,) in missing])
 
     def lost_runs(self, reconcile_seconds: float) -> Check:
         if self._moved_to():
@@ -109,9 +111,12 @@ class SqliteCheckup:
         return verdicts.wal_size(wal.stat().st_size if wal.exists() else 0)
 
     def _row(self, block: str, **values: Any) -> Any:
+        return self._rows(block, **values)[0]
+
+    def _rows(self, block: str, **values: Any) -> list[Any]:
         now = int(self._wall_clock() * 1000)
         with self._opened(self._seconds) as connection:
-            return next(iter(connection.execute(self._sql[block], {"now": now, **values})))
+            return list(connection.execute(self._sql[block], {"now": now, **values}))
 
     @contextmanager
     def _opened(self, seconds: float) -> Iterator[apsw.Connection]:

@@ -35,7 +35,7 @@ def lock_folder(folder: Path, purpose: str = "") -> IO[str]:
     if (lock := _lock(folder / LOCK_NAME, LOOK_SECONDS)) is None:
         owner, _ = _read_holder(folder / LOCK_NAME)
         raise StoreUnusable(
-            f"{folder} is in use by another Duetime (process {owner}). Stop it, or start this one with another --data."
+            f"{folder} is in use by another Duetime (process {owner}). Stop it, or use another folder (--data)."
         )
     lock.truncate(0)
     lock.write(f"{os.getpid()} {purpose}".strip())

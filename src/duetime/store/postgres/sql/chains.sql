@@ -1,4 +1,6 @@
 -- Jobs that come after others, and jobs whose one run is long over.
+-- A link names the job that is waited for by its id or by its key. Where a key looks like the id of another job, the id
+-- counts: nobody can take an end's place by choosing a key. (CASE: what is no id must not be cast to one.)
 
 -- name: lock_chains
 -- Of these tenants nobody else adds a link until the commit: two that are added at once could close a loop together.
@@ -11,7 +13,8 @@ SELECT count(pg_advisory_xact_lock(number)) FROM (
 -- already, and to wait for these, whose order is another, would be to wait for who waits for us.
 SELECT array_agg(job::text) FROM (
     SELECT job FROM timers
-    WHERE job IN (SELECT c.job FROM jobs AS j JOIN chains AS c ON c.tenant = j.tenant AND c.key = j.key
+    WHERE job IN (SELECT c.job FROM jobs AS j JOIN chains AS c
+                  ON c.tenant = j.tenant AND c.key IN (j.key, j.id::text COLLATE "C")
                   WHERE j.id = ANY (:jobs::uuid[]))
     ORDER BY job FOR NO KEY UPDATE NOWAIT) AS locked;
 
@@ -20,7 +23,8 @@ SELECT array_agg(job::text) FROM (
 SELECT array_agg(job::text) FROM (
     SELECT job FROM timers
     WHERE job IN (SELECT unnest(:jobs::uuid[]) UNION
-                  SELECT c.job FROM jobs AS j JOIN chains AS c ON c.tenant = j.tenant AND c.key = j.key
+                  SELECT c.job FROM jobs AS j JOIN chains AS c
+                  ON c.tenant = j.tenant AND c.key IN (j.key, j.id::text COLLATE "C")
                   WHERE j.id = ANY (:jobs::uuid[]))
     ORDER BY job FOR NO KEY UPDATE) AS locked;
 
@@ -30,7 +34,9 @@ SELECT c.job::text, c.tenant, c.key, c.ends, c.is_done, t.status,
        CASE WHEN t.status = 'PAUSED' THEN t.resume_at ELSE t.due_at END AS due_at, p.id::text AS awaited
 FROM chains AS c
 JOIN timers AS t ON t.job = c.job
-LEFT JOIN jobs AS p ON p.tenant = c.tenant AND p.key = c.key
+LEFT JOIN jobs AS p ON p.id = coalesce((SELECT i.id FROM jobs AS i WHERE i.tenant = c.tenant AND i.id =
+                                           CASE WHEN c.key ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN c.key::uuid END),
+                                       (SELECT k.id FROM jobs AS k WHERE k.tenant = c.tenant AND k.key = c.key))
 WHERE c.job = ANY (:jobs::uuid[]);
 
 -- name: mark_links
@@ -60,18 +66,33 @@ ON CONFLICT (job, key) DO UPDATE SET is_done = c.is_done AND c.ends = excluded.e
 -- name: drop_links
 DELETE FROM chains WHERE job = :job::uuid AND key <> ALL (:but::text[]);
 
+-- name: list_missing
+-- Of these names, all of the form of an id: those that no job of the tenant has, as its id or as its key. What the job
+-- `job` waits for already is not asked about again.
+SELECT n.name
+FROM unnest(:names::text[]) AS n (name)
+WHERE NOT EXISTS (SELECT 1 FROM jobs AS j WHERE j.id = n.name::uuid AND j.tenant = :tenant::text)
+  AND NOT EXISTS (SELECT 1 FROM jobs AS j WHERE j.tenant = :tenant::text AND j.key = n.name)
+  AND NOT EXISTS (SELECT 1 FROM chains AS c WHERE c.job = :job::uuid AND c.key = n.name);
+
 -- name: is_awaited
-SELECT EXISTS (SELECT 1 FROM chains WHERE tenant = :tenant::text AND key = ANY (:keys::text[]));
+SELECT EXISTS (SELECT 1 FROM chains WHERE tenant = :tenant::text AND key = ANY (:names::text[]));
 
 -- name: list_chain
--- The links of these jobs and of all that they come after, near and far.
-WITH RECURSIVE up (key) AS (
-    SELECT key COLLATE "C" FROM unnest(:keys::text[]) AS k (key)
+-- The links of these jobs and of all that they come after, near and far. Jobs have the name of their key, or of their id.
+WITH RECURSIVE up (job) AS (
+    SELECT unnest(:jobs::uuid[])
     UNION
-    SELECT c.key FROM up JOIN jobs AS j ON j.tenant = :tenant::text AND j.key = up.key JOIN chains AS c ON c.job = j.id
+    SELECT coalesce((SELECT i.id FROM jobs AS i WHERE i.tenant = c.tenant AND i.id =
+                        CASE WHEN c.key ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN c.key::uuid END),
+                    (SELECT k.id FROM jobs AS k WHERE k.tenant = c.tenant AND k.key = c.key))
+    FROM up JOIN chains AS c ON c.job = up.job
 )
-SELECT up.key, c.key AS awaited, j.owner
-FROM up JOIN jobs AS j ON j.tenant = :tenant::text AND j.key = up.key JOIN chains AS c ON c.job = j.id
+SELECT coalesce(j.key, j.id::text) AS name, coalesce(a.key, a.id::text) AS awaited, j.owner
+FROM up JOIN jobs AS j ON j.id = up.job JOIN chains AS c ON c.job = j.id
+JOIN jobs AS a ON a.id = coalesce((SELECT i.id FROM jobs AS i WHERE i.tenant = c.tenant AND i.id =
+                                      CASE WHEN c.key ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN c.key::uuid END),
+                                  (SELECT k.id FROM jobs AS k WHERE k.tenant = c.tenant AND k.key = c.key))
 LIMIT :most::bigint;
 
 -- name: lock_to_sweep

@@ -47,6 +47,22 @@ WHERE o.state = 'RUNNING' AND o.node IS NOT NULL
   AND (n.id IS NULL OR n.ended_at IS NOT NULL OR o.node <> ALL (:alive::integer[]))
   AND NOT EXISTS (SELECT 1 FROM workers AS w WHERE w.node = o.node);
 
+-- name: list_missing_functions
+-- Functions that wait, and that no worker has: of :most that wait, :named names.
+WITH instant AS MATERIALIZED (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now),
+waiting AS MATERIALIZED (
+    SELECT DISTINCT ON (w.endpoint) w.endpoint, w.job FROM instant AS i CROSS JOIN LATERAL (
+        SELECT o.endpoint, o.job FROM open_runs AS o
+        WHERE o.endpoint < 0 AND o.state <> 'RUNNING' AND NOT o.held AND o.due_at <= i.now LIMIT :most::bigint) AS w
+),
+wanted AS MATERIALIZED (
+    SELECT j.tenant, j.spec::json -> 'payload' ->> 'function' AS function FROM waiting AS w JOIN jobs AS j ON j.id = w.job
+)
+SELECT DISTINCT d.function FROM wanted AS d
+WHERE NOT EXISTS (SELECT 1 FROM workers AS k
+                  WHERE k.tenant = d.tenant AND d.function IN (SELECT json_array_elements_text(k.functions::json)))
+ORDER BY d.function LIMIT :named::bigint;
+
 -- name: count_waiting_functions
 -- What only a worker can run; counted are :most.
 WITH instant AS MATERIALIZED (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now)

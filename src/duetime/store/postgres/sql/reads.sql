@@ -126,6 +126,7 @@ FROM (
         AS bytes_before
     FROM workers
     WHERE (:tenant::text IS NULL OR tenant = :tenant::text) AND (:before::integer IS NULL OR node < :before::integer)
+      AND (:function::text IS NULL OR :function::text IN (SELECT json_array_elements_text(functions::json)))
     ORDER BY node DESC LIMIT :limit::bigint) AS w
 WHERE bytes_before < :bytes::bigint ORDER BY node DESC;
 
@@ -213,7 +214,9 @@ FROM skips WHERE job = :job::uuid ORDER BY first_at DESC LIMIT :limit::bigint;
 
 -- name: list_links
 SELECT json_build_array(c.key, c.is_done, j.owner)::text AS row
-FROM chains AS c LEFT JOIN jobs AS j ON j.tenant = c.tenant AND j.key = c.key
+FROM chains AS c LEFT JOIN jobs AS j ON j.id = coalesce((SELECT i.id FROM jobs AS i WHERE i.tenant = c.tenant AND i.id =
+                                                            CASE WHEN c.key ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN c.key::uuid END),
+                                                        (SELECT k.id FROM jobs AS k WHERE k.tenant = c.tenant AND k.key = c.key))
 WHERE c.job = :job::uuid ORDER BY c.key;
 
 -- name: list_lateness

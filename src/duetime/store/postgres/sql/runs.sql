@@ -360,7 +360,8 @@ SELECT (SELECT count(*) FROM gone) AS written,
        EXISTS (SELECT 1 FROM open_runs WHERE held) AS has_held,
        CASE WHEN EXISTS (SELECT 1 FROM chains) THEN EXISTS (
            SELECT 1 FROM gone AS g WHERE EXISTS (
-               SELECT 1 FROM jobs AS j JOIN chains AS c ON c.tenant = j.tenant AND c.key = j.key
+               SELECT 1 FROM jobs AS j JOIN chains AS c
+               ON c.tenant = j.tenant AND c.key IN (j.key, j.id::text COLLATE "C")
                WHERE j.id = g.job OFFSET 0)) ELSE false END AS has_followers;
 
 -- name: retry_runs

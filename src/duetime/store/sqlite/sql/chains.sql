@@ -1,4 +1,6 @@
 -- Jobs that come after others, and jobs whose one run is long over.
+-- A link names the job that is waited for by its id or by its key. Where a key looks like the id of another job, the id
+-- counts: nobody can take an end's place by choosing a key.
 
 -- name: has_chains
 SELECT 1 FROM chains LIMIT 1;
@@ -11,11 +13,12 @@ FROM (
     SELECT DISTINCT w.job
     FROM jsonb_each(:jobs) AS e
     CROSS JOIN jobs AS j ON j.id = unhex(e.value, '-')
-    CROSS JOIN chains AS w ON w.tenant = j.tenant AND w.key = j.key
+    CROSS JOIN chains AS w ON w.tenant = j.tenant AND w.key IN (j.key, uuid_text(j.id))
 ) AS f
 CROSS JOIN chains AS c ON c.job = f.job
 CROSS JOIN timers AS t ON t.job = c.job
-LEFT JOIN jobs AS p ON p.tenant = c.tenant AND p.key = c.key;
+LEFT JOIN jobs AS p ON p.id = coalesce((SELECT i.id FROM jobs AS i WHERE i.id = unhex(c.key, '-') AND i.tenant = c.tenant AND uuid_text(i.id) = c.key),
+                                       (SELECT k.id FROM jobs AS k WHERE k.tenant = c.tenant AND k.key = c.key));
 
 -- name: mark_links
 UPDATE chains SET is_done = m.is_done
@@ -43,19 +46,31 @@ ON CONFLICT DO UPDATE SET is_done = is_done AND ends = excluded.ends, ends = exc
 -- name: drop_links
 DELETE FROM chains WHERE job = unhex(:job, '-') AND key NOT IN (SELECT value FROM json_each(:but));
 
+-- name: list_missing
+-- Of these names, all of the form of an id: those that no job of the tenant has, as its id or as its key. What the job
+-- `job` waits for already is not asked about again.
+SELECT n.value
+FROM json_each(:names) AS n
+WHERE NOT EXISTS (SELECT 1 FROM jobs AS j WHERE j.id = unhex(n.value, '-') AND j.tenant = :tenant)
+  AND NOT EXISTS (SELECT 1 FROM jobs AS j WHERE j.tenant = :tenant AND j.key = n.value)
+  AND NOT EXISTS (SELECT 1 FROM chains AS c WHERE c.job = unhex(:job, '-') AND c.key = n.value);
+
 -- name: is_awaited
-SELECT 1 FROM chains WHERE tenant = :tenant AND key IN (SELECT value FROM json_each(:keys)) LIMIT 1;
+SELECT 1 FROM chains WHERE tenant = :tenant AND key IN (SELECT value FROM json_each(:names)) LIMIT 1;
 
 -- name: list_chain
--- The links of these jobs and of all that they come after, near and far.
-WITH RECURSIVE up (key) AS (
-    SELECT value FROM json_each(:keys)
+-- The links of these jobs and of all that they come after, near and far. Jobs have the name of their key, or of their id.
+WITH RECURSIVE up (job) AS (
+    SELECT unhex(value, '-') FROM json_each(:jobs)
     UNION
-    SELECT c.key
-    FROM up CROSS JOIN jobs AS j ON j.tenant = :tenant AND j.key = up.key CROSS JOIN chains AS c ON c.job = j.id
+    SELECT coalesce((SELECT i.id FROM jobs AS i WHERE i.id = unhex(c.key, '-') AND i.tenant = c.tenant AND uuid_text(i.id) = c.key),
+                    (SELECT k.id FROM jobs AS k WHERE k.tenant = c.tenant AND k.key = c.key))
+    FROM up CROSS JOIN chains AS c ON c.job = up.job
 )
-SELECT up.key, c.key, j.owner
-FROM up CROSS JOIN jobs AS j ON j.tenant = :tenant AND j.key = up.key CROSS JOIN chains AS c ON c.job = j.id
+SELECT coalesce(j.key, uuid_text(j.id)), coalesce(a.key, uuid_text(a.id)), j.owner
+FROM up CROSS JOIN jobs AS j ON j.id = up.job CROSS JOIN chains AS c ON c.job = j.id
+CROSS JOIN jobs AS a ON a.id = coalesce((SELECT i.id FROM jobs AS i WHERE i.id = unhex(c.key, '-') AND i.tenant = c.tenant AND uuid_text(i.id) = c.key),
+                                        (SELECT k.id FROM jobs AS k WHERE k.tenant = c.tenant AND k.key = c.key))
 LIMIT :most;
 
 -- name: list_swept_page

@@ -19,6 +19,22 @@ WHERE e.state IN ('QUEUED', 'RUNNING', 'RETRYING') AND e.state = 'RUNNING'
   AND (n.id IS NULL OR n.ended_at IS NOT NULL OR NOT :is_running)
   AND e.node NOT IN (SELECT node FROM workers);
 
+-- name: list_missing_functions
+-- Functions that wait, and that no worker has: of :most that wait, :named names.
+SELECT DISTINCT j.spec ->> '$.payload.function' AS function
+FROM (
+    SELECT endpoint, job FROM (
+        SELECT e.endpoint, e.job FROM executions AS e INDEXED BY executions_waiting_at
+        WHERE e.endpoint < 0 AND e.state IN ('QUEUED', 'RETRYING') AND e.held = 0 AND e.due_at <= :now
+        LIMIT :most)
+    GROUP BY endpoint
+) AS w
+CROSS JOIN jobs AS j ON j.id = w.job
+WHERE NOT EXISTS (
+    SELECT 1 FROM workers AS k CROSS JOIN json_each(k.functions) AS f
+    WHERE k.tenant = j.tenant AND f.value = j.spec ->> '$.payload.function')
+ORDER BY function LIMIT :named;
+
 -- name: count_waiting_functions
 -- What only a worker can run; counted are :most.
 SELECT count(*), coalesce(max(:now - due_at), 0), (SELECT count(*) FROM workers) FROM (

@@ -112,7 +112,9 @@ WHERE job = unhex(:job, '-') AND state IN ('QUEUED', 'RUNNING', 'RETRYING') AND 
 SELECT json_array(node, tenant, user_id, name, json(functions), slots, started_at, seen_at, beats) AS row FROM (
     SELECT *, sum(octet_length(functions)) OVER (ORDER BY node DESC ROWS UNBOUNDED PRECEDING) - octet_length(functions)
         AS bytes_before
-    FROM workers WHERE (:tenant IS NULL OR tenant = :tenant) AND (:before IS NULL OR node < :before)
+    FROM workers
+    WHERE (:tenant IS NULL OR tenant = :tenant) AND (:before IS NULL OR node < :before)
+      AND (:function IS NULL OR :function IN (SELECT value FROM json_each(functions)))
     ORDER BY node DESC LIMIT :limit)
 WHERE bytes_before < :bytes ORDER BY node DESC;
 
@@ -202,7 +204,9 @@ FROM skips WHERE job = unhex(:job, '-') ORDER BY first_at DESC LIMIT :limit;
 
 -- name: list_links
 SELECT '[' || json_quote(c.key) || ',' || iif(c.is_done, 'true', 'false') || ',' || json_quote(j.owner) || ']' AS row
-FROM chains AS c LEFT JOIN jobs AS j ON j.tenant = c.tenant AND j.key = c.key
+FROM chains AS c
+LEFT JOIN jobs AS j ON j.id = coalesce((SELECT i.id FROM jobs AS i WHERE i.id = unhex(c.key, '-') AND i.tenant = c.tenant AND uuid_text(i.id) = c.key),
+                                       (SELECT k.id FROM jobs AS k WHERE k.tenant = c.tenant AND k.key = c.key))
 WHERE c.job = unhex(:job, '-') ORDER BY c.key;
 
 -- name: list_lateness

@@ -1,0 +1,45 @@
+"""What whoever creates a job is told beside the answer: why it will not run as it is meant to, as things stand now.
+
+A warning refuses nothing: what is missing may come, and what is blocked may be allowed. A batch has none: `why` tells
+the same of each job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from duetime.api.context import ApiContext
+from duetime.domain.chains import warn_missing
+from duetime.domain.identity import Caller
+from duetime.domain.ids import is_id
+from duetime.domain.job import HttpJob, JobSpec
+
+
+async def list_warnings(context: ApiContext, caller: Caller, spec: JobSpec) -> list[str]:
+    """Of a job that is about to be created."""
+    warnings = list_blocked(context, spec)
+    for name in spec.after:
+        if not is_id(name) and not await _is_seen(context, caller, name):
+            warnings.append(warn_missing(name))
+    return warnings
+
+
+def list_blocked(context: ApiContext, spec: JobSpec) -> list[str]:
+    """Its URLs that no job may call here, each with the reason."""
+    urls = {"payload.url": spec.payload.url} if isinstance(spec, HttpJob) else {}
+    told = spec.webhooks
+    if told.on_success or told.on_failure:
+        named = (("webhooks.on_success", told.on_success), ("webhooks.on_failure", told.on_failure))
+        urls |= {place: url for place, url in named if url}
+    return blocked(context, urls)
+
+
+def blocked(context: ApiContext, urls: Mapping[str, str]) -> list[str]:
+    """Those of the URLs, by the field that they stand in, that no job may call here, each with the reason."""
+    refusals = [(place, context.target_refusal(url)) for place, url in urls.items()]
+    return [f"{place} can't be called: {refusal}" for place, refusal in refusals if refusal is not None]
+
+
+async def _is_seen(context: ApiContext, caller: Caller, key: str) -> bool:
+    record = await context.store.get_job_by_key(caller.tenant, key)
+    return record is not None and caller.sees in (None, record.owner)

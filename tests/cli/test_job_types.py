@@ -1,0 +1,80 @@
+"""`duetime job create -f` and `duetime job show` for every type of job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.conftest import Duetime
+from duetime.domain.job import JobType
+
+SCRIPT = {"argv": ["pg_dump", "my db"], "env": {"PGPASSWORD": "hunter2"}, "cwd": "/var/backups"}
+JOBS: dict[str, tuple[dict[str, Any], Sequence[str]]] = {
+    "http_request": ({"url": "https://example.com/x", "headers": {"X-A": "b"}}, ["POST https://example.com/x", "X-A"]),
+    "script": (SCRIPT, ["pg_dump 'my db'", "PGPASSWORD", "/var/backups"]),
+    "sql_query": (
+        {"connection": "reports", "statement": "SELECT ?", "parameters": [5, "a"]}, ["SELECT ?", "reports", '5, "a"'],
+    ),
+    "python": ({"function": "app.add", "args": [1, "x"], "kwargs": {"y": None}}, ['app.add(1, "x", y=null)']),
+}  # fmt: skip
+
+
+def test_every_type_of_job_is_among_the_examples() -> None:
+    assert set(JOBS) == set(JobType)
+
+
+@pytest.mark.parametrize("kind", sorted(JOBS))
+def test_a_job_of_every_type_is_created_from_a_file_and_shown(scripting: Duetime, tmp_path: Path, kind: str) -> None:
+    payload, words = JOBS[kind]
+    scripting.ok("connection", "put", "reports", "sqlite:///reports.db")
+    file = tmp_path / "job.json"
+    file.write_text(json.dumps({"name": "f", "type": kind, "schedule": "@yearly", "payload": payload}))
+    name = f"typed-{kind}"
+    job_id = scripting.json("job", "create", "-f", str(file), "--name", name)["job_id"]
+    shown = scripting.ok("job", "show", job_id)
+    for word in (name, "@yearly", *words):
+        assert word in shown, shown
+    assert "hunter2" not in shown
+    assert scripting.json("job", "show", name)["type"] == kind
+    scripting.ok("connection", "remove", "reports")
+
+
+def test_a_script_shows_its_text_and_who_interprets_it(scripting: Duetime) -> None:
+    job = {"name": "text", "type": "script", "schedule": "@yearly", "payload": {"script": "echo one"}}
+    scripting.ok("job", "create", "-f", "-", stdin=json.dumps(job))
+    shown = scripting.ok("job", "show", "text")
+    assert "echo one" in shown
+    assert "/bin/sh" in shown
+
+
+def test_what_a_job_comes_after_and_whom_it_tells_is_shown(scripting: Duetime) -> None:
+    first = {"name": "a", "key": "first", "schedule": "@yearly", "payload": {"url": "https://example.com/"}}
+    scripting.ok("job", "create", "-f", "-", stdin=json.dumps(first))
+    second = {
+        "name": "second", "schedule": "on_demand", "payload": {"url": "https://example.com/"}, "after": ["first"],
+        "on": "any", "webhooks": {"on_failure": "https://example.com/told"}, "delivery": "at_most_once",
+    }  # fmt: skip
+    scripting.ok("job", "create", "-f", "-", stdin=json.dumps(second))
+    shown = scripting.ok("job", "show", "second")
+    for words in ("first (on: any)", "https://example.com/told (on_failure)", "at_most_once"):
+        assert words in shown, shown
+
+
+def test_a_script_that_fails_shows_what_it_exited_with(scripting: Duetime) -> None:
+    job = {
+        "name": "exits", "type": "script", "schedule": "on_demand", "payload": {"script": "exit 3"},
+        "retry_policy": {"max_retries": 0},
+    }  # fmt: skip
+    scripting.ok("job", "create", "-f", "-", stdin=json.dumps(job))
+    execution_id = scripting.run_until("exits", "FAILED")["execution_id"]
+    assert "exit 3" in scripting.ok("execution", "show", execution_id)
+
+
+def test_a_request_without_a_url_is_still_refused_here(alone: Duetime) -> None:
+    result = alone("job", "create", "-f", "-", "--name", "x", "--schedule", "@daily", stdin='{"type": "http_request"}')
+    assert result.exit_code == 2
+    assert "a job needs --url" in result.stderr

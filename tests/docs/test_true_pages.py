@@ -1,0 +1,54 @@
+"""Pages that list what the code has list all of it, and nothing that it has not."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+from typer.testing import CliRunner
+
+from docs.pages import ROOT, text
+from duetime.cli.main import app as cli
+from duetime.domain.identity import Right
+from duetime.engine.service import Service
+
+SOURCES = ROOT / "src" / "duetime"
+ACTION = re.compile(r"\b(?:own_)?entry\((?:[^\"()]|\([^()]*\))*?\"([a-z_]+\.[a-z_]+)\"")
+
+
+def test_every_action_of_the_audit_is_named_and_none_that_there_is_not() -> None:
+    written = {action for file in SOURCES.rglob("*.py") for action in ACTION.findall(file.read_text())}
+    assert {"job.create", "job.sweep"} <= written
+    (row,) = re.findall(r"^\| `action` \| (.*) \|$", text("docs/how-to/read-the-audit.md"), re.MULTILINE)
+    assert set(re.findall(r"`([a-z_.]+)`", row)) == written
+
+
+def test_every_loop_of_the_engine_is_named_with_its_file() -> None:
+    import duetime.engine.engine  # noqa: F401 (loads all of them)
+
+    files = {f"engine/{kind.__module__.rpartition('.')[2]}.py" for kind in Service.__subclasses__()}
+    page = text("docs/explanation/architecture.md").split("## The loops")[1].split("\n## ")[0]
+    assert set(re.findall(r"^\|.*\| `(engine/[a-z_]+\.py)` \|$", page, re.MULTILINE)) == files
+
+
+def test_the_layers_are_those_that_are_enforced() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    enforced = [sorted(layer.replace("duetime.", "").split(" | ")) for layer in contracts[0]["layers"]]
+    block = text("docs/explanation/architecture.md").split("## Layers")[1].split("```")[1]
+    assert [sorted(line.split(" · ")) for line in block.strip().splitlines()] == enforced
+
+
+def test_every_right_is_named_in_the_help_of_scope_and_in_the_table_of_rights() -> None:
+    told = CliRunner().invoke(cli, ["token", "create", "--help"], env={"COLUMNS": "400", "NO_COLOR": "1"}).output
+    (line,) = [line for line in told.splitlines() if "--scope" in line and "Only this right" in line]
+    for right in Right:
+        assert re.search(rf"\b{right}\b", line), right
+    table = text("docs/how-to/let-people-in.md").split("## Who may do what")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (`.*?`) \|", table, re.MULTILINE)
+    assert {name for row in rows for name in re.findall(r"`([a-z]+)`", row)} == set(Right)
+
+
+def test_pages_of_functions_say_where_what_they_print_goes() -> None:
+    for page in ("docs/how-to/python-functions.md", "docs/how-to/read-logs.md"):
+        assert "--pool process" in text(page), page
+        assert "function printed" not in text(page), page

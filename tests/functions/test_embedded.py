@@ -1,0 +1,22 @@
+"""An embedded app that can't start says why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from duetime import Duetime
+from duetime.store import StoreUnusable
+
+
+def test_a_second_program_on_a_folder_is_told_that_it_is_in_use(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'data'}"
+    with Duetime(url):
+        second = Duetime(url)
+        for _ in range(2):  # a second try is told the same
+            with pytest.raises(StoreUnusable, match="is in use by another Duetime"):
+                second.start()
+        second.stop()
+    with second as app:  # the folder is free by now
+        assert app.enqueue("somebody's function").status == "PENDING"
