@@ -105,7 +105,7 @@ class Reconciler(Service):
             if refused == len(lapsed):  # somebody else is at it
                 break
         if returned:
-            log.warning("runs of a lost node were taken over", count=returned)
+            log.warning("runs of lost nodes and workers were taken over", count=returned)
             self.waiting_hint(0)
 
     async def _finish(self, ends: list[tuple[Run, Attempted]], now: int) -> int:
