@@ -44,7 +44,7 @@ def worker(
     duetime worker jobs:app --concurrency 100 --processes 4
     duetime --url https://duetime.example worker jobs.py:app --pool process
     """
-    from duetime.cli.output import print_json_line
+    from duetime.cli.output import print_failure, print_json_line
     from duetime.functions.fleet import run_processes
     from duetime.functions.loading import AppNotFound, load_app
     from duetime.functions.source import SourceRefused
@@ -75,7 +75,8 @@ def worker(
     except (AppNotFound, ValueError) as error:
         raise BadUsage(str(error)) from None
     except SourceRefused as error:
-        raise CommandFailed(str(error)) from None
+        print_failure(str(error), ())
+        code = 1
     _leave(code)
 
 

@@ -1,7 +1,8 @@
 """The jobs that an app declares, put in place where they run; and those that it declares no more, removed.
 
 A job is known as the app's by its tag `declared_by`. What people have done to a declared job stands: one that was
-cancelled stays cancelled, and one that is another user's is left as it is. Neither keeps a worker from starting.
+cancelled stays cancelled, and one that this user may not change (another user's) is left as it is. Neither keeps a
+worker from starting.
 """
 
 from __future__ import annotations
@@ -51,10 +52,8 @@ def _put(asking: Asking, key: str, definition: dict[str, Any]) -> Iterator[str]:
     for attempt in range(1, TRIES + 1):
         try:
             asking.ask(operations.put_job_by_key(key, definition))
-        except Forbidden:
-            yield (
-                f"job '{key}' belongs to another user and is left as it is; this worker runs its function all the same"
-            )
+        except Forbidden as error:
+            yield f"job '{key}' is left as it is ({error.message}); its function runs here all the same"
         except (Conflict, PreconditionFailed):
             if (cancelled := _cancelled(asking, key, definition["name"])) is not None:
                 yield (
