@@ -43,7 +43,7 @@ async def test_a_run_of_a_lost_node_is_tried_again_under_the_same_id(stage: Stag
     engine = await stage.join()
     with capture_logs() as logs:
         await engine.reconciler.run_once()
-    assert [(log["event"], log["count"]) for log in logs] == [("runs of a lost node were taken over", 1)]
+    assert [(log["event"], log["count"]) for log in logs] == [("runs of lost nodes and workers were taken over", 1)]
     await stage.tick()
     first, second = executor.tasks
     assert first.execution_id == second.execution_id

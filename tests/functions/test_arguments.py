@@ -32,6 +32,11 @@ class Point:
     y: int
 
 
+@dataclass
+class Reading:
+    degrees: float
+
+
 class Order(msgspec.Struct):
     id: UUID
     items: list[Point] = []
@@ -106,6 +111,44 @@ def test_an_argument_that_is_no_json_is_named_before_it_is_sent():
         Function("shop.f", f).binder.plain([1, object()], {})
     with pytest.raises(ArgumentError, match=r"shop\.f: missing a required argument: 'b'"):
         Function("shop.f", f).binder.plain([1], {})
+
+
+@pytest.mark.parametrize("value", ["x", 1.5, None, [1]])
+def test_an_argument_of_the_wrong_type_is_named_before_it_is_sent(value: Any):
+    def f(a, count: int, *more: int, **others: int): ...
+
+    binder = Function("shop.f", f).binder
+    assert binder.plain([1, 2, 3], {"other": 4}) == ([1, 2, 3], {"other": 4})
+    for args, kwargs, name in (
+        ([1, value], {}, "count"), ([1], {"count": value}, "count"), ([1, 2, value], {}, "more"),
+        ([1, 2], {"other": value}, "other"),
+    ):  # fmt: skip
+        with pytest.raises(ArgumentError, match=rf"argument '{name}' of shop\.f: Expected `int`"):
+            binder.plain(args, kwargs)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), [1, {"a": (float("-inf"),)}], Reading(float("nan"))])
+def test_a_number_that_json_can_not_say_is_refused_and_not_sent_as_null(value: Any):
+    def f(a): ...
+
+    with pytest.raises(ArgumentError, match=r"argument 'a' of shop\.f can't be written as JSON: it holds nan or"):
+        Function("shop.f", f).binder.plain([value], {})
+
+
+def test_keys_that_are_numbers_arrive_as_numbers():
+    def f(counts: dict[int, str]):
+        return counts
+
+    assert call(f, {1: "one"}) == {1: "one"}
+
+
+def test_parameters_are_passed_by_name_from_a_given_one_on():
+    def f(a, b, context, c=3, *, d=4): ...
+
+    binder = Function("shop.f", f).binder
+    assert binder.by_name([1, 2, 3], {"d": 5}, ["b"]) == ([1], {"b": 2, "c": 3, "d": 5})
+    assert binder.by_name([1, 2], {}, ["c", "d"]) == ([1, 2], {})
+    assert Function("shop.g", lambda a, *rest: None).binder.by_name([1, 2], {}, ["a"]) == ([1, 2], {})
 
 
 # The context

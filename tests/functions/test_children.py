@@ -71,6 +71,20 @@ async def test_calls_run_in_other_processes_which_are_used_again():
     assert [ends[0].result for ends in stage.ends.values()][-300:] == [str(number) for number in range(300)]
 
 
+async def test_an_attempt_that_was_ended_took_as_long_as_it_ran(tmp_path: Path):
+    """Else all its time would count as lateness."""
+    stage = Stage(on_wire=True)
+    clock = iter(range(1000, 10**6, 1000))  # each look at it is a second later
+    async with working(stage, app.registry, slots=1, now=lambda: next(clock), **OWN):
+        late = await stage.run("sleep_long", str(tmp_path / "late"), timeout_seconds=0.2)
+        killed_id = stage.add("sleep_long", str(tmp_path / "killed"))
+        os.kill((await marked(tmp_path / "killed"))[0], signal.SIGKILL)
+        killed = await stage.end_of(killed_id)
+    assert (late.error_type, killed.error_type) == ("timeout", "function_error")
+    assert late.ended_at - late.started_at >= 1000
+    assert killed.ended_at - killed.started_at >= 1000
+
+
 async def test_what_a_process_prints_is_in_the_log_of_its_call():
     stage = Stage()
     async with working(stage, app.registry, slots=1, **OWN):

@@ -15,11 +15,11 @@ import msgspec
 import pytest
 
 from duetime.domain.work import Polling
-from duetime.functions.context import Context, current
+from duetime.functions.context import Context, Retry, current
 from duetime.functions.registry import Registry
 from duetime.functions.source import SourceRefused
 from duetime.functions.worker import Backoff, Worker
-from functions.jobs import app
+from functions.jobs import APP, app
 from functions.stage import NOW, Stage, working
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -121,6 +121,40 @@ async def test_a_function_may_ask_to_be_tried_again_later():
     assert ended.retry_after_seconds == 90
 
 
+@pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf"), 604_801])
+def test_a_wait_that_can_not_be_is_refused_where_it_is_asked_for(seconds: float):
+    with pytest.raises(ValueError, match="0 to 604800"):
+        Retry(after_seconds=seconds)
+
+
+async def test_a_number_that_json_can_not_say_is_no_result_and_no_progress():
+    def save(context: Context) -> None:
+        context.save_progress([float("nan")])
+
+    stage = Stage()
+    async with working(stage, registry_of(inf=lambda: {"a": float("inf")}, null=lambda: [None, "null"], save=save)):
+        returned, fine, saved = await stage.run("inf"), await stage.run("null"), await stage.run("save")
+    assert (returned.error_type, returned.result) == ("rejected", "{'a': inf}")
+    assert "nan or an infinite number" in returned.error_message
+    assert (fine.error_type, fine.result) == (None, '[null,"null"]')
+    assert "ValueError: progress must be JSON" in saved.error_message
+
+
+@pytest.mark.parametrize("pool", [{}, {"pool": "process", "app": APP}], ids=["thread", "process"])
+async def test_failures_are_logged_with_their_traceback(caplog: pytest.LogCaptureFixture, pool: dict[str, Any]):
+    stage = Stage()
+    with caplog.at_level(logging.INFO, "duetime.functions"):
+        async with working(stage, app.registry, slots=1, **pool):
+            for name, args in (("add", [1]), ("fail", ["no paper"]), ("reject", []), ("retry_later", [])):
+                await stage.run(name, *args)
+    found = [(record.levelname, record.getMessage()) for record in caplog.records if record.name == "duetime.functions"]
+    assert [level for level, _ in found] == ["ERROR", "ERROR", "INFO"]
+    assert found[0][1].startswith("fail: attempt 1 of execution e1 ended with function_error: ValueError: no paper\n")
+    assert "raise ValueError(message)" in found[0][1]
+    assert found[1][1] == "reject: attempt 1 of execution e2 ended with rejected: no such customer"
+    assert found[2][1].endswith("ended with function_error: the other side is busy")
+
+
 async def test_results_that_can_not_be_kept_are_errors_of_the_function():
     stage = Stage(on_wire=True)
     async with working(stage, app.registry):
@@ -129,7 +163,9 @@ async def test_results_that_can_not_be_kept_are_errors_of_the_function():
         "its result can't be written as JSON: Encoding objects of type object is unsupported; return JSON, or nothing"
     )
     assert two.error_message.startswith("its result has 20002 characters as JSON, and 16384 are the most")
-    assert (one.error_type, two.error_type) == ("function_error", "function_error")
+    assert (one.error_type, two.error_type) == ("rejected", "rejected"), "once is enough: it would return the same"
+    assert one.result.startswith("<object object at")
+    assert two.result == '"' + "x" * 16_383
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, asyncio.CancelledError, RecursionError])

@@ -9,7 +9,9 @@ import pytest
 
 from duetime.domain.endpoints import endpoint_of_url
 from duetime.domain.execution import OPEN, TERMINAL, Attempted, Outcome, Run, conclude, lapse
-from duetime.domain.job import RetryPolicy
+from duetime.domain.instants import DAY
+from duetime.domain.job import Delivery, PythonJob, RetryPolicy
+from duetime.domain.payloads import PythonCall
 from duetime.domain.retry import LOST_ATTEMPTS
 from duetime.domain.states import ErrorType, State, Trigger
 from samples import NOW, TENANT, URL, new_id, spec
@@ -62,6 +64,19 @@ def test_a_retry_is_never_due_before_its_attempt_ended():
 def test_a_retry_waits_as_long_as_the_target_asks():
     outcome = Outcome(ErrorType.HTTP_ERROR, "slow down", 429, retry_after_seconds=120)
     assert decide(make_run(), outcome, chance=0.0).due_at == NOW + 40 + 120_000
+
+
+@pytest.mark.parametrize("asked", [0, 1, 7200, 500_000])
+def test_a_retry_waits_just_as_long_as_the_function_asks(asked: int):
+    for policy in (RetryPolicy(), RetryPolicy(delays=(60, 60))):
+        call = PythonJob(name="f", schedule="every 1m", payload=PythonCall("f"), retry_policy=policy)
+        outcome = Outcome(ErrorType.FUNCTION_ERROR, "not yet", retry_after_seconds=asked)
+        assert decide(make_run(spec=call), outcome).due_at == NOW + 40 + 1000 * asked
+
+
+def test_a_function_may_ask_for_a_week_and_no_more():
+    outcome = Outcome(ErrorType.FUNCTION_ERROR, "not yet", retry_after_seconds=1e12)
+    assert decide(make_run(), outcome).due_at == NOW + 40 + 7 * DAY
 
 
 @pytest.mark.parametrize(
@@ -183,3 +198,19 @@ def test_a_job_without_a_next_instant_that_anybody_knows_does_not_go_on(job: Any
 def test_of_a_long_error_only_the_beginning_is_kept():
     made = decide(make_run(), Outcome(ErrorType.INTERNAL_ERROR, "x" * 100_000))
     assert made.error_message == "x" * 2000
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({}, "the worker that ran this attempt was lost; it is tried again"),
+        ({"attempt": 4}, "4 attempts were lost with their workers; given up"),
+        ({"cancel_requested": True}, "cancelled while its worker was lost"),
+    ],
+)
+def test_what_a_lost_worker_ran_is_said_to_be_lost_with_a_worker(fields: dict[str, Any], message: str):
+    call = PythonJob(name="f", schedule="every 1m", payload=PythonCall("f"))
+    assert lapse(make_run(**{"spec": call, **fields}), NOW).error_message == message
+    once = msgspec.structs.replace(call, delivery=Delivery.AT_MOST_ONCE)
+    assert str(lapse(make_run(spec=once), NOW).error_message).startswith("the worker that ran it was lost")
+    assert "worker" not in str(lapse(make_run(), NOW).error_message)

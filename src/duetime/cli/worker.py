@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import Annotated, Any, Literal, NoReturn
 
@@ -26,24 +27,32 @@ def worker(
     name: Annotated[
         str | None, typer.Option(help="Its name in lists; the machine's and the process's if left out.")
     ] = None,
+    prune_declared: Annotated[
+        bool,
+        typer.Option(
+            "--prune-declared",
+            help="First remove, with their history, the jobs that this app declared once and declares no more.",
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Run the Python functions of an app, for the server that --url names, until Ctrl-C.
 
-    It dials out and needs no port. Jobs that the app declares are put in place first.
+    It dials out and needs no port. Jobs that the app declares are put in place first; one that was cancelled stays so.
 
     \b
     duetime worker jobs:app
     duetime worker jobs:app --concurrency 100 --processes 4
     duetime --url https://duetime.example worker jobs.py:app --pool process
     """
-    from duetime.cli.output import print_json_line
+    from duetime.cli.output import print_failure, print_json_line
     from duetime.functions.fleet import run_processes
     from duetime.functions.loading import AppNotFound, load_app
     from duetime.functions.source import SourceRefused
     from duetime.telemetry.logs import configure_logs
 
     configure_logs("info")
+    logging.getLogger().setLevel(logging.INFO)  # what functions log, and how they fail, is a worker's business
     root = context.find_root()
     url: str | None = root.params["url"]
     if url is None:  # the app may name its server; else it is the one that all commands ask here
@@ -61,14 +70,15 @@ def worker(
         )  # fmt: skip
 
     try:
-        _put_jobs(app, url, root.params["given"])
+        _put_jobs(app, url, root.params["given"], prune_declared)
         if as_json:
             print_json_line({"app": app, "processes": processes, "concurrency": concurrency, "pool": pool})
         code = run_processes(app, processes, make_worker)
     except (AppNotFound, ValueError) as error:
         raise BadUsage(str(error)) from None
     except SourceRefused as error:
-        raise CommandFailed(str(error)) from None
+        print_failure(str(error), ())
+        code = 1
     _leave(code)
 
 
@@ -82,16 +92,18 @@ def _leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _put_jobs(spec: str, url: str | None, token: str | None) -> None:
+def _put_jobs(spec: str, url: str | None, token: str | None, prune: bool) -> None:
     """In a process of its own: what forks later must not have imported the app, nor have opened a connection."""
     import subprocess
     import sys
 
-    command = [sys.executable, "-m", "duetime.sdk.declare", spec, url or ""]
+    command = [sys.executable, "-m", "duetime.sdk.declare", spec, url or "", *(["--prune"] if prune else [])]
     env = None
     if token:
         env = {**os.environ, "DUETIME_TOKEN": token}
     ended = subprocess.run(command, env=env, stderr=subprocess.PIPE, text=True, check=False)
+    said = ended.stderr.strip().splitlines()
     if ended.returncode:
-        message = ended.stderr.strip().splitlines()
-        raise (BadUsage if ended.returncode == 2 else CommandFailed)(message[-1] if message else "the app failed")
+        raise (BadUsage if ended.returncode == 2 else CommandFailed)(said[-1] if said else "the app failed")
+    for line in said:
+        typer.echo(line, err=True)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypeVar
 
+from pyreqwest.client import Client as HttpClient
 from pyreqwest.client import ClientBuilder
 from pyreqwest.exceptions import RequestError
 from pyreqwest.request import RequestBuilder
@@ -17,6 +19,8 @@ from duetime.client.batch import Batch, Definition
 from duetime.client.calls import PAGE_ROWS, Answer, Call, Followed, Listed, shown_as_method
 from duetime.client.errors import DuetimeError, ServerAway
 from duetime.client.models import BatchResult, Page
+from duetime.client.per_process import PerProcess
+from duetime.client.plain_http import PlainHttp, PlainHttpError
 from duetime.client.retrying import Tries
 from duetime.client.server import READ_AHEAD, Server, configured
 from duetime.client.sse import Following
@@ -48,6 +52,15 @@ class AsyncListing(Generic[PageT, T]):
                 return
 
 
+class Opened(NamedTuple):
+    """A stream of the server's, whoever reads it."""
+
+    status: int
+    header: Callable[[str], str | None]
+    read: Callable[[], Awaitable[bytes]]
+    chunks: AsyncIterator[bytes]
+
+
 def _sends(build: Callable[P, Call[T]]) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]:
     async def method(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self.send(build(*args, **kwargs))
@@ -70,7 +83,8 @@ def _follows(build: Callable[P, Followed[T]]) -> Callable[Concatenate[AsyncClien
 
 
 class AsyncClient:
-    """A Duetime. One may be used by many tasks; close it, or use it in an `async with`.
+    """A Duetime. One may be used by many tasks; close it, or use it in an `async with`. A process
+    that is forked from this one may go on using it.
 
     `url` and `token` (a JWT or an API key) default to DUETIME_URL and DUETIME_TOKEN. `timeout_seconds` is for a whole
     answer, and for each sign of life of a stream. `retries`: how often a call is sent again if that is safe, with waits
@@ -92,14 +106,16 @@ class AsyncClient:
         self._retries = retries
         self._sleep = sleep
         self._chance = chance
-        self._http = configured(ClientBuilder(), self._timeout).build()
+        self._http = PerProcess(lambda: configured(ClientBuilder(), self._timeout).build(), timeout_seconds)
 
     @property
     def url(self) -> str:
         return self._server.url
 
     async def close(self) -> None:
-        await self._http.close()
+        http = self._http.get()
+        if not isinstance(http, PlainHttp):
+            await http.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -124,15 +140,50 @@ class AsyncClient:
             raise tries.conclude(error) from None
 
     async def _try(self, call: Call[Any]) -> Answer | ServerAway:
+        http = self._http.get()
         try:
-            response = await self._request(call).timeout(self._timeout).build().send()
+            if isinstance(http, PlainHttp):
+                headers = self._server.headers(call)
+                return await asyncio.to_thread(http.send, call.method, self.url + call.path, headers, call.body)
+            response = await self._request(http, call).timeout(self._timeout).build().send()
             return Answer(response.status, (await response.bytes()).to_bytes(), response.get_header)
         except RequestError as error:
             return self._server.away(call, error)
+        except PlainHttpError as error:
+            return self._server.lost(call, str(error), error.was_sent, error.is_timeout)
 
-    def _request(self, call: Call[Any]) -> RequestBuilder:
-        request = self._http.request(call.method, self.url + call.path).headers(self._server.headers(call))
+    def _request(self, http: HttpClient, call: Call[Any]) -> RequestBuilder:
+        request = http.request(call.method, self.url + call.path).headers(self._server.headers(call))
         return request if call.body is None else request.body_bytes(call.body)
+
+    @asynccontextmanager
+    async def _opened(self, call: Call[Any]) -> AsyncIterator[Opened]:
+        """A stream, as its status, its header and what comes of it."""
+        http = self._http.get()
+        if isinstance(http, PlainHttp):
+            opened = http.open(call.method, self.url + call.path, self._server.headers(call), call.body)
+            plain = await asyncio.to_thread(opened.__enter__)
+            found = http.chunks(plain)
+
+            async def plain_chunks() -> AsyncIterator[bytes]:
+                while chunk := await asyncio.to_thread(next, found, b""):
+                    yield chunk
+
+            try:
+                yield Opened(plain.status, plain.headers.get, lambda: asyncio.to_thread(plain.read), plain_chunks())
+            finally:
+                await asyncio.to_thread(opened.__exit__, None, None, None)
+            return
+        async with self._request(http, call).streamed_read_buffer_limit(READ_AHEAD).build_streamed() as response:
+
+            async def read() -> bytes:
+                return (await response.bytes()).to_bytes()
+
+            async def chunks() -> AsyncIterator[bytes]:
+                while (chunk := await response.body_reader.read_chunk()) is not None:
+                    yield chunk.to_bytes()
+
+            yield Opened(response.status, response.get_header, read, chunks())
 
     async def follow(self, followed: Followed[T]) -> AsyncGenerator[T, None]:
         """The events of a stream, over as many connections as it takes. Closing the generator ends it."""
@@ -141,21 +192,23 @@ class AsyncClient:
             call = following.call()
             outcome: Answer | ServerAway
             try:
-                async with self._request(call).streamed_read_buffer_limit(READ_AHEAD).build_streamed() as response:
+                async with self._opened(call) as response:
                     if response.status == 200:
                         for item in following.open():
                             yield item
-                        while (chunk := await response.body_reader.read_chunk()) is not None:
+                        async for chunk in response.chunks:
                             tries.start_over()
-                            for item in following.take(chunk.to_bytes()):
+                            for item in following.take(chunk):
                                 yield item
                             if following.is_over:
                                 return
                         outcome = self._server.ended(call)
                     else:
-                        outcome = Answer(response.status, (await response.bytes()).to_bytes(), response.get_header)
+                        outcome = Answer(response.status, await response.read(), response.header)
             except RequestError as error:
                 outcome = self._server.away(call, error)
+            except PlainHttpError as error:
+                outcome = self._server.lost(call, str(error), error.was_sent, error.is_timeout)
             wait = tries.wait_after(call, outcome)
             if wait is None:
                 raise outcome if isinstance(outcome, ServerAway) else call.failure(outcome)

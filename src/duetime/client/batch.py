@@ -28,8 +28,8 @@ class Batch:
 
     def __init__(self) -> None:
         self._lines = bytearray()
-        self._held = 0  # jobs in those lines
-        self._begin = 0  # the index of the first of them
+        self._held: list[int] = []  # the indexes of the jobs in those lines
+        self._count = 0  # of all jobs that were given, those included that were never sent
         self._created: list[str] = []
         self._refused: list[Refused] = []
         self._also_refused: dict[str, list[int]] = {}
@@ -39,32 +39,39 @@ class Batch:
         """A call that must be sent, and answered, before the next job is added."""
         self._lines += self._encoder.encode(job)
         self._lines += b"\n"
-        self._held += 1
-        return self.rest() if self._held >= CHUNK_JOBS or len(self._lines) >= CHUNK_BYTES else None
+        self._held.append(self._count)
+        self._count += 1
+        return self.rest() if len(self._held) >= CHUNK_JOBS or len(self._lines) >= CHUNK_BYTES else None
+
+    def refuse(self, error: str, message: str) -> None:
+        """The next job is not sent: the caller has found that it can't be."""
+        self._refused.append(Refused(self._count, error, message))
+        self._count += 1
 
     def rest(self) -> Call[BatchResult] | None:
         return batch_call(bytes(self._lines)) if self._held else None
 
     def answered(self, answer: BatchResult) -> None:
-        begin = self._begin
+        held = self._held
         self._created += answer.created
-        self._refused += [msgspec.structs.replace(item, index=begin + item.index) for item in answer.refused]
+        self._refused += [msgspec.structs.replace(item, index=held[item.index]) for item in answer.refused]
         for code, indexes in answer.also_refused.items():
-            self._also_refused.setdefault(code, []).extend(begin + index for index in indexes)
-        self._begin += self._held
-        self._held = 0
+            self._also_refused.setdefault(code, []).extend(held[index] for index in indexes)
+        self._held = []
         self._lines.clear()
 
     def result(self) -> BatchResult:
+        self._refused.sort(key=lambda item: item.index)
         refused_count = len(self._refused) + sum(map(len, self._also_refused.values()))
         return BatchResult(len(self._created), refused_count, self._created, self._refused, self._also_refused)
 
     def interrupted(self, error: DuetimeError) -> BatchInterrupted:
         """What is known when a call failed with this error."""
         was_refused = isinstance(error, Problem) or (isinstance(error, ServerAway) and not error.was_sent)
-        unknown = 0 if was_refused else self._held
+        begin = self._held[0] if self._held else self._count
+        unknown = 0 if was_refused else len(self._held)
         doubt = f"of the {unknown} from there on nobody knows: look before you send them again" if unknown else (
             "none from there on was created: send those again"
         )  # fmt: skip
-        message = f"the batch came as far as index {self._begin}, with {len(self._created)} jobs created; {doubt}: "
-        return BatchInterrupted(message + error.message, self.result(), self._begin, unknown)
+        message = f"the batch came as far as index {begin}, with {len(self._created)} jobs created; {doubt}: "
+        return BatchInterrupted(message + error.message, self.result(), begin, unknown)

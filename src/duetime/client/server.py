@@ -48,10 +48,13 @@ class Server:
         # The library's ConnectError is also raised when a connection breaks after all was sent: its causes tell.
         causes = [cause["message"] for cause in error.details["causes"] or ()]
         cause = causes[-1] if causes else type(error).__name__
-        if _NOT_CONNECTED in causes:
+        return self.lost(call, cause, _NOT_CONNECTED not in causes, isinstance(error, RequestTimeoutError))
+
+    def lost(self, call: Call[Any], cause: str, was_sent: bool, is_timeout: bool) -> ServerAway:
+        if not was_sent:
             hint = "start one with `duetime serve`, or check the URL (DUETIME_URL)"
             return ServerAway(f"no Duetime at {self.url}: {cause}; {hint}", was_sent=False)
-        if isinstance(error, RequestTimeoutError):
+        if is_timeout:
             message = f"{self.url} did not answer {call} within {self._timeout_seconds:g} s"
         else:
             message = f"the connection to {self.url} broke during {call}: {cause}"

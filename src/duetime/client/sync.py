@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypeVar
 
-from pyreqwest.client import SyncClientBuilder
+from pyreqwest.client import SyncClient, SyncClientBuilder
 from pyreqwest.exceptions import RequestError
 from pyreqwest.request import SyncRequestBuilder
 
@@ -17,6 +18,8 @@ from duetime.client.batch import Batch, Definition
 from duetime.client.calls import PAGE_ROWS, Answer, Call, Followed, Listed, shown_as_method
 from duetime.client.errors import DuetimeError, ServerAway
 from duetime.client.models import BatchResult, Page
+from duetime.client.per_process import PerProcess
+from duetime.client.plain_http import PlainHttp, PlainHttpError
 from duetime.client.retrying import Tries
 from duetime.client.server import READ_AHEAD, Server, configured
 from duetime.client.sse import Following
@@ -47,6 +50,15 @@ class Listing(Generic[PageT, T]):
                 return
 
 
+class Opened(NamedTuple):
+    """A stream of the server's, whoever reads it."""
+
+    status: int
+    header: Callable[[str], str | None]
+    read: Callable[[], bytes]
+    chunks: Iterator[bytes]
+
+
 def _sends(build: Callable[P, Call[T]]) -> Callable[Concatenate[Client, P], T]:
     def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self.send(build(*args, **kwargs))
@@ -69,7 +81,8 @@ def _follows(build: Callable[P, Followed[T]]) -> Callable[Concatenate[Client, P]
 
 
 class Client:
-    """A Duetime. One may be used by many threads; close it, or use it in a `with`.
+    """A Duetime. One may be used by many threads; close it, or use it in a `with`. A process that is
+    forked from this one may go on using it.
 
     `url` and `token` (a JWT or an API key) default to DUETIME_URL and DUETIME_TOKEN. `timeout_seconds` is for a whole
     answer, and for each sign of life of a stream. `retries`: how often a call is sent again if that is safe, with waits
@@ -91,14 +104,14 @@ class Client:
         self._retries = retries
         self._sleep = sleep
         self._chance = chance
-        self._http = configured(SyncClientBuilder(), self._timeout).build()
+        self._http = PerProcess(lambda: configured(SyncClientBuilder(), self._timeout).build(), timeout_seconds)
 
     @property
     def url(self) -> str:
         return self._server.url
 
     def close(self) -> None:
-        self._http.close()
+        self._http.get().close()
 
     def __enter__(self) -> Self:
         return self
@@ -123,15 +136,36 @@ class Client:
             raise tries.conclude(error) from None
 
     def _try(self, call: Call[Any]) -> Answer | ServerAway:
+        http = self._http.get()
         try:
-            response = self._request(call).timeout(self._timeout).build().send()
+            if isinstance(http, PlainHttp):
+                return http.send(call.method, self.url + call.path, self._server.headers(call), call.body)
+            response = self._request(http, call).timeout(self._timeout).build().send()
             return Answer(response.status, response.bytes().to_bytes(), response.get_header)
         except RequestError as error:
             return self._server.away(call, error)
+        except PlainHttpError as error:
+            return self._server.lost(call, str(error), error.was_sent, error.is_timeout)
 
-    def _request(self, call: Call[Any]) -> SyncRequestBuilder:
-        request = self._http.request(call.method, self.url + call.path).headers(self._server.headers(call))
+    def _request(self, http: SyncClient, call: Call[Any]) -> SyncRequestBuilder:
+        request = http.request(call.method, self.url + call.path).headers(self._server.headers(call))
         return request if call.body is None else request.body_bytes(call.body)
+
+    @contextmanager
+    def _opened(self, call: Call[Any]) -> Iterator[Opened]:
+        """A stream, as its status, its header and what comes of it."""
+        http = self._http.get()
+        if isinstance(http, PlainHttp):
+            with http.open(call.method, self.url + call.path, self._server.headers(call), call.body) as plain:
+                yield Opened(plain.status, plain.headers.get, plain.read, http.chunks(plain))
+            return
+        with self._request(http, call).streamed_read_buffer_limit(READ_AHEAD).build_streamed() as response:
+
+            def chunks() -> Iterator[bytes]:
+                while (chunk := response.body_reader.read_chunk()) is not None:
+                    yield chunk.to_bytes()
+
+            yield Opened(response.status, response.get_header, lambda: response.bytes().to_bytes(), chunks())
 
     def follow(self, followed: Followed[T]) -> Generator[T, None, None]:
         """The events of a stream, over as many connections as it takes. Closing the generator ends it."""
@@ -140,19 +174,21 @@ class Client:
             call = following.call()
             outcome: Answer | ServerAway
             try:
-                with self._request(call).streamed_read_buffer_limit(READ_AHEAD).build_streamed() as response:
+                with self._opened(call) as response:
                     if response.status == 200:
                         yield from following.open()
-                        while (chunk := response.body_reader.read_chunk()) is not None:
+                        for chunk in response.chunks:
                             tries.start_over()
-                            yield from following.take(chunk.to_bytes())
+                            yield from following.take(chunk)
                             if following.is_over:
                                 return
                         outcome = self._server.ended(call)
                     else:
-                        outcome = Answer(response.status, response.bytes().to_bytes(), response.get_header)
+                        outcome = Answer(response.status, response.read(), response.header)
             except RequestError as error:
                 outcome = self._server.away(call, error)
+            except PlainHttpError as error:
+                outcome = self._server.lost(call, str(error), error.was_sent, error.is_timeout)
             wait = tries.wait_after(call, outcome)
             if wait is None:
                 raise outcome if isinstance(outcome, ServerAway) else call.failure(outcome)

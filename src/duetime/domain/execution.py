@@ -26,6 +26,7 @@ from duetime.domain.retry import (
     is_retryable,
     longest_retry_after,
     max_attempts,
+    own_delay_seconds,
 )
 from duetime.domain.schedule import timetable
 from duetime.domain.states import OPEN, TERMINAL, ErrorType, State, Trigger
@@ -180,6 +181,8 @@ def _after_failure(run: Run, error_type: ErrorType, outcome: Outcome, now: int, 
         return _given_up(error_type), 0
     if run.attempt < max_attempts(run.spec) and is_retryable(error_type, outcome.http_status):
         asked = outcome.retry_after_seconds
+        if asked is not None and error_type is ErrorType.FUNCTION_ERROR:
+            return State.RETRYING, int(own_delay_seconds(asked) * SECOND)
         longest = LONGEST_RETRY_AFTER if asked is None else longest_retry_after(policy, _held_up_in(run, now))
         wait = delay_seconds(policy, run.attempt, chance, asked, longest)
         return State.RETRYING, int(wait * SECOND)
@@ -204,15 +207,16 @@ def lapse(run: Run, now: int) -> Attempted:
     Whether the lost attempt reached its target nobody knows. So even a job without retries gets another try: what is
     due runs at least once. Unless it is to run at most once: then that was it.
     """
+    holder = "worker" if isinstance(run.spec, PythonJob) else "node"
     if run.cancel_requested:
-        state, message = State.CANCELLED, "cancelled while its node was lost"
+        state, message = State.CANCELLED, f"cancelled while its {holder} was lost"
     elif run.spec.delivery is Delivery.AT_MOST_ONCE:
         state = State.FAILED
-        message = "the node that ran it was lost; whether it ran nobody knows, and it is to run at most once"
+        message = f"the {holder} that ran it was lost; whether it ran nobody knows, and it is to run at most once"
     elif run.attempt < max(LOST_ATTEMPTS, max_attempts(run.spec)):
-        state, message = State.QUEUED, "the node that ran this attempt was lost; it is tried again"
+        state, message = State.QUEUED, f"the {holder} that ran this attempt was lost; it is tried again"
     else:
-        state, message = State.FAILED, f"{run.attempt} attempts were lost with their nodes; given up"
+        state, message = State.FAILED, f"{run.attempt} attempts were lost with their {holder}s; given up"
     # The lost node's clock may have been ahead: by ours, the instant may be yet to come.
     due_at = max(now, run.scheduled_at)
     return Attempted(

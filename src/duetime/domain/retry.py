@@ -8,6 +8,7 @@ from duetime.domain.states import ErrorType
 
 LOST_ATTEMPTS = 4  # a node that dies under a run costs it an attempt; this many, and the run is given up as poison
 LONGEST_RETRY_AFTER = 86_400.0  # seconds; a target may ask for more, and does not get more
+LONGEST_OWN_DELAY = 604_800.0  # seconds, that a job's own function may ask for: as much as a retry policy's delays
 
 _NEVER_AGAIN = frozenset(
     {
@@ -59,6 +60,15 @@ def delay_seconds(
     if retry_after is not None and retry_after > 0:
         return max(delay, min(retry_after, longest))
     return delay
+
+
+def own_delay_seconds(asked: float) -> float:
+    """The wait that a job's own function asked for by Retry(after_seconds=…).
+
+    It is taken at its word, be it shorter or longer than the retry policy's: unlike a target, the function is the
+    job's own.
+    """
+    return min(max(asked, 0.0), LONGEST_OWN_DELAY)
 
 
 def _backoff(policy: RetryPolicy, attempt: int) -> float:

@@ -107,7 +107,7 @@ class Reconciler(Service):
                 break
         debug("executions of lost nodes were looked for", found=returned)
         if returned:
-            log.warning("runs of a lost node were taken over", count=returned)
+            log.warning("runs of lost nodes and workers were taken over", count=returned)
             self.waiting_hint(0)
 
     async def _finish(self, ends: list[tuple[Run, Attempted]], now: int) -> int:

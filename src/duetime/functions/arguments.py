@@ -1,6 +1,7 @@
 """How arguments travel: as plain JSON, made into what a function's annotations ask for where it runs.
 
-`plain` is the caller's side, `bind` the worker's. An argument without annotation, or with one that JSON can't be made
+`plain` is the caller's side, `bind` the worker's; both convert, so that what does not fit is refused where it is
+enqueued. An argument without annotation, or with one that JSON can't be made
 into (a class of one's own that is no dataclass), arrives as the JSON value that it is.
 """
 
@@ -10,13 +11,14 @@ import functools
 import inspect
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from msgspec import inspect as msgspec_inspect
 
 from duetime.functions.context import Context
+from duetime.functions.json_values import NOT_FINITE, is_finite
 
 _SAME = (int, str, bool, float, list, dict)  # a value of just this type needs no conversion
 
@@ -91,12 +93,12 @@ class Binder:
         if kind is None or (kind in _SAME and type(value) is kind):
             return value
         try:
-            return msgspec.convert(value, kind)
+            return msgspec.convert(value, kind, str_keys=True)
         except msgspec.ValidationError as error:
             raise ArgumentError(f"argument '{name}' of {self._name}: {error}") from None
 
     def plain(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """What is sent for a call with these arguments. Raises ArgumentError."""
+        """What is sent for a call with these arguments. Raises ArgumentError, also for what `bind` would refuse."""
         given: dict[str, Any] = {} if self.context_name is None else {self.context_name: None}
         try:
             if self._context_at is not None and len(args) >= self._context_at:
@@ -106,18 +108,37 @@ class Binder:
                 self.signature.bind(*args, **{**kwargs, **given})
         except TypeError as error:
             raise ArgumentError(f"{self._name}: {error}") from None
-        places = [name for name, _ in self._positional]
-        names = [*places, *(f"#{place + 1}" for place in range(len(places), len(args)))]
         return (
-            [self._to_json(name, value) for name, value in zip(names, args, strict=False)],
-            {name: self._to_json(name, value) for name, value in kwargs.items()},
+            [self._sent(name, kind, value) for (name, kind), value in self._pairs(args)],
+            {name: self._sent(name, self._by_name.get(name, self._others), kwargs[name]) for name in kwargs},
         )
 
-    def _to_json(self, name: str, value: Any) -> Any:
-        try:
-            return msgspec.to_builtins(value, str_keys=True)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise ArgumentError(f"argument '{name}' of {self._name} can't be written as JSON: {error}") from None
+    def _sent(self, name: str, kind: Any, value: Any) -> Any:
+        sent = to_json(name, self._name, value)
+        self._convert(name, kind, sent)
+        return sent
+
+    def by_name(self, args: Sequence[Any], kwargs: Mapping[str, Any], names: Iterable[str]) -> tuple[Any, Any]:
+        """The same call with these parameters, and those after them, passed by name; what can't be stays in place."""
+        wanted = set(names) - kwargs.keys()
+        for place, (name, _) in enumerate(self._positional[: len(args)]):
+            after = self._positional[place : len(args)]
+            if name in wanted and len(args) <= len(self._positional) and all(it in self._by_name for it, _ in after):
+                moved = dict(zip((it for it, _ in after), args[place:], strict=True))
+                return args[:place], {**moved, **kwargs}
+        return args, kwargs
+
+
+def to_json(name: str, function: str, value: Any) -> Any:
+    """An argument as plain JSON values. Raises ArgumentError."""
+    where = f"argument '{name}' of {function} can't be written as JSON"
+    try:
+        plain = msgspec.to_builtins(value, str_keys=True)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ArgumentError(f"{where}: {error}") from None
+    if not is_finite(plain):
+        raise ArgumentError(f"{where}: it holds {NOT_FINITE}")
+    return plain
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature:

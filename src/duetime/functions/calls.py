@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import traceback
 from collections import deque
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import msgspec
 
 from duetime.domain.work import LONGEST_NOTE, LONGEST_RESULT, Assignment, Ended, Note
 from duetime.functions.context import Context, Reject, Retry, Stream, running_context
+from duetime.functions.json_values import NOT_FINITE, is_finite
 from duetime.functions.registry import Function
 
 LONGEST_MESSAGE = 2000
@@ -26,12 +28,13 @@ class Call:
     """Lives on the worker's loop, except for `note` and `save`, which are called from anywhere.
 
     `verdict`: it was told to stop, and will be reported as that, whatever it does now. `is_over`: its end was reported,
-    or nobody wants it any more; what it still says and returns is dropped.
+    or nobody wants it any more; what it still says and returns is dropped. `level` and `trace`: how its failure is told
+    to whoever watches the worker.
     """
 
     __slots__ = (
         "_on_note", "_parts", "_progress", "_said", "assignment", "began_at", "context", "function", "give_up_at",
-        "is_noisy", "is_over", "offered_at", "started_at", "task", "verdict",
+        "is_noisy", "is_over", "level", "offered_at", "started_at", "task", "trace", "verdict",
     )  # fmt: skip
 
     def __init__(self, assignment: Assignment, function: Function, on_note: Callable[[Call], None]) -> None:
@@ -45,6 +48,8 @@ class Call:
         self.give_up_at = 0.0  # with a verdict: no longer waited for
         self.is_over = False
         self.is_noisy = False
+        self.level = logging.ERROR
+        self.trace = ""
         self.task: asyncio.Task[None] | None = None
         self._on_note = on_note
         self._parts: deque[tuple[Stream, str]] | None = None
@@ -132,7 +137,11 @@ async def perform_async(call: Call, now: Now) -> Ended:
 
 
 class BadResult(TypeError):
-    """A function returned what can't be kept."""
+    """A function returned what can't be kept. `kept`: as much of it as can be."""
+
+    def __init__(self, message: str, kept: str) -> None:
+        super().__init__(message)
+        self.kept = clean(kept[:LONGEST_RESULT])
 
 
 def to_result(value: Any) -> str | None:
@@ -141,11 +150,15 @@ def to_result(value: Any) -> str | None:
     try:
         text = msgspec.json.encode(value).decode()
     except Exception as error:  # noqa: BLE001 (an object's own way to become JSON may raise anything)
-        raise BadResult(f"its result can't be written as JSON: {say(error)}; return JSON, or nothing") from None
+        message = f"its result can't be written as JSON: {say(error)}; return JSON, or nothing"
+        raise BadResult(message, show(value)) from None
+    if "null" in text and not is_finite(msgspec.to_builtins(value, str_keys=True)):
+        raise BadResult(f"its result can't be written as JSON: it holds {NOT_FINITE}", show(value))
     if len(text) > LONGEST_RESULT:
         raise BadResult(
-            f"its result has {len(text)} characters as JSON, and {LONGEST_RESULT} are the most; "
-            "keep it elsewhere, and return where"
+            f"its result has {len(text)} characters as JSON, and {LONGEST_RESULT} are the most: the first "
+            f"{LONGEST_RESULT} are kept; keep it elsewhere, and return where",
+            text,
         )
     return text
 
@@ -155,24 +168,29 @@ def failed(call: Call, error: BaseException, ended_at: int) -> Ended:
     match error:
         case Retry():
             message = error.message or "the function asked to be tried again"
+            call.level = logging.INFO
             return end_of(call, "function_error", message, ended_at, error.after_seconds)
         case Reject():
             return end_of(call, "rejected", error.message or "the function rejected this for good", ended_at)
-        case BadResult():
-            return end_of(call, "function_error", str(error), ended_at)
+        case BadResult():  # it has done its work: to run it again would do that again, and return the same
+            return end_of(call, "rejected", str(error), ended_at, result=error.kept)
     if call.verdict is None:
-        call.note("log", traceback_of(error))
+        call.trace = clean(traceback_of(error))
+        call.note("log", call.trace)
     text = say(error)
     return end_of(call, "function_error", f"{type(error).__name__}: {text}" if text else type(error).__name__, ended_at)
 
 
-def end_of(call: Call, kind: ErrorKind, message: str, ended_at: int, retry_after_seconds: float | None = None) -> Ended:
+def end_of(
+    call: Call, kind: ErrorKind, message: str, ended_at: int, retry_after_seconds: float | None = None,
+    result: str | None = None,
+) -> Ended:  # fmt: skip
     assignment, message = call.assignment, clean(message)
     if len(message) > LONGEST_MESSAGE:
         message = message[: LONGEST_MESSAGE - 1] + "…"
     return Ended(
         assignment.execution_id, assignment.attempt, assignment.token, call.started_at or ended_at, ended_at,
-        kind, message, None, retry_after_seconds,
+        kind, message, result, retry_after_seconds,
     )  # fmt: skip
 
 
@@ -181,6 +199,13 @@ def say(error: BaseException) -> str:
         return str(error)
     except Exception:  # noqa: BLE001 (an error that can't be said is still one)
         return "(its text can't be had)"
+
+
+def show(value: Any) -> str:
+    try:
+        return repr(value)
+    except Exception:  # noqa: BLE001 (as above)
+        return f"(a {type(value).__name__} that can't be shown)"
 
 
 def traceback_of(error: BaseException) -> str:

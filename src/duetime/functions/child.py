@@ -37,7 +37,11 @@ class Said(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """`level` and `trace` as in `Call`."""
+
     ended: Ended
+    level: int
+    trace: str
 
 
 FromChild = Ready | Said | Done
@@ -72,7 +76,7 @@ class Child:
                 ended = contextvars.copy_context().run(perform, call, now)
                 for stream in (sys.stdout, sys.stderr):
                     _flush(stream)
-                self._send(Done(ended))
+                self._send(Done(ended, call.level, call.trace))
 
     def _function(self, name: str) -> Function:
         return self._registry.get(name) or Function(name, _missing)

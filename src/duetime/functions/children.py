@@ -134,8 +134,10 @@ class ChildProcess(asyncio.Protocol):
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         for line in lines:
             match _decoder.decode(line):
-                case Done(ended):
+                case Done(ended, level, trace):
                     self._read_all()
+                    if self.call is not None:
+                        self.call.level, self.call.trace = level, trace
                     self._on_done(self, ended)
                 case Said(notes):
                     self._read_all()  # what it printed before
@@ -268,6 +270,7 @@ class ProcessPool:
     def _begin(self, child: ChildProcess) -> bool:
         call = self._take()
         if call is not None:
+            call.started_at = self._now()
             child.begin(call)
         return call is not None
 

@@ -12,18 +12,23 @@ from typing import Any, Literal
 import msgspec
 
 from duetime.domain.instants import to_datetime
+from duetime.domain.retry import LONGEST_OWN_DELAY
 from duetime.domain.states import Trigger
 from duetime.domain.work import LONGEST_PROGRESS, Assignment
+from duetime.functions.json_values import NOT_FINITE, is_finite
 
 Stream = Literal["stdout", "stderr", "log"]
 
 
 class Retry(Exception):
-    """Raise it to be tried again: after so many seconds, or as the job's retry policy says."""
+    """Raise it to be tried again: after just so many seconds, or as the job's retry policy says. How often is the
+    policy's business either way."""
 
     def __init__(self, after_seconds: float | None = None, message: str = "") -> None:
-        if after_seconds is not None and not after_seconds >= 0:
-            raise ValueError(f"after_seconds is how long to wait, 0 or more; it is {after_seconds!r}")
+        if after_seconds is not None and not 0 <= after_seconds <= LONGEST_OWN_DELAY:
+            raise ValueError(
+                f"after_seconds is how long to wait, 0 to {LONGEST_OWN_DELAY:.0f} (a week); it is {after_seconds!r}"
+            )
         super().__init__(message)
         self.after_seconds = None if after_seconds is None else float(after_seconds)
         self.message = message
@@ -97,6 +102,8 @@ class Context:
             raw = msgspec.json.encode(value)
         except (TypeError, ValueError, RecursionError) as error:
             raise ValueError(f"progress must be JSON: {error}") from None
+        if b"null" in raw and not is_finite(msgspec.to_builtins(value, str_keys=True)):
+            raise ValueError(f"progress must be JSON: it holds {NOT_FINITE}")
         size = len(raw.decode())
         if size > LONGEST_PROGRESS:
             raise ValueError(f"progress has {size} characters as JSON; {LONGEST_PROGRESS} are the most")
@@ -136,13 +143,21 @@ class CallLogHandler(logging.Handler):
 _handler = CallLogHandler()
 _handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
 _routes = 0
+_has_raised_level = False
 
 
 @contextmanager
 def logging_routed() -> Iterator[None]:
-    """While a worker runs. Several in one process share the handler: the contextvar tells whose record it is."""
-    global _routes
+    """While a worker runs. Several in one process share the handler: the contextvar tells whose record it is.
+
+    A program that has not configured logging gets the level INFO meanwhile, so that what its functions log reaches
+    their executions' logs; elsewhere it prints warnings and errors, as Python does for such a program.
+    """
+    global _routes, _has_raised_level
     _routes += 1
+    if not logging.root.handlers and logging.root.level == logging.WARNING:
+        logging.root.setLevel(logging.INFO)
+        _has_raised_level = True
     logging.root.addHandler(_handler)
     try:
         yield
@@ -150,3 +165,6 @@ def logging_routed() -> Iterator[None]:
         _routes -= 1
         if not _routes:
             logging.root.removeHandler(_handler)
+            if _has_raised_level and logging.root.level == logging.INFO:
+                logging.root.setLevel(logging.WARNING)
+            _has_raised_level = False

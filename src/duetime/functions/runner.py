@@ -16,6 +16,7 @@ import structlog
 
 from duetime.domain.work import Assignment, Ended, WorkClaim
 from duetime.functions.calls import Call, Now, end_of, perform_async
+from duetime.functions.failures import log_failure
 from duetime.functions.outbox import Outbox
 from duetime.functions.pools import Pool, PoolEvents, Take
 from duetime.functions.registry import Function, Registry
@@ -154,6 +155,7 @@ class Runner:
         call.is_over = True
         self._let_go(call)
         self._outbox.put(call, ended)
+        log_failure(call, ended)
         self.ended += 1
 
     def _let_go(self, call: Call) -> None:

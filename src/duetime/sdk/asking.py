@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeVar
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from litestar.types import ASGIApp, Message, Scope
 
@@ -25,17 +26,30 @@ class Asking(Protocol):
 
 async def ask_in_process(app: ASGIApp, call: Call[T]) -> T:
     """The same request, to an application in this process: no port, no bytes on a wire."""
-    path, _, query = call.path.partition("?")
-    headers = [(name.lower().encode(), value.encode()) for name, value in call.headers.items()]
+    answered = await exchange(app, call.method, call.path, call.headers, call.body)
+    return call.read(Answer(answered.status, answered.body, lambda name: answered.headers.get(name.lower())))
+
+
+class Exchanged(NamedTuple):
+    """What an application answered; names of headers in lower case."""
+
+    status: int
+    body: bytes
+    headers: dict[str, str]
+
+
+async def exchange(app: ASGIApp, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Exchanged:
+    path, _, query = url.partition("?")
+    sent = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
     scope: Any = {
-        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": call.method, "scheme": "http",
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
         "path": path, "raw_path": path.encode(), "query_string": query.encode(), "root_path": "",
-        "headers": [(b"host", b"localhost"), *headers], "client": None, "server": None, "state": {},
+        "headers": [(b"host", b"localhost"), *sent], "client": None, "server": None, "state": {},
     }  # fmt: skip
-    return call.read(await _exchange(app, scope, call.body or b""))
+    return await _exchange(app, scope, body or b"")
 
 
-async def _exchange(app: ASGIApp, scope: Scope, body: bytes) -> Answer:
+async def _exchange(app: ASGIApp, scope: Scope, body: bytes) -> Exchanged:
     status, answered, found = 0, bytearray(), dict[str, str]()
 
     async def receive() -> Any:
@@ -50,4 +64,4 @@ async def _exchange(app: ASGIApp, scope: Scope, body: bytes) -> Answer:
             answered.extend(message.get("body", b""))
 
     await app(scope, receive, send)
-    return Answer(status, bytes(answered), lambda name: found.get(name.lower()))
+    return Exchanged(status, bytes(answered), found)

@@ -1,19 +1,21 @@
-"""Puts the jobs that an app declares in place: python -m duetime.sdk.declare module:app [url].
+"""Puts the jobs that an app declares in place: python -m duetime.sdk.declare module:app [url] [--prune].
 
-`duetime worker` runs it before it begins. Exit code 2: the app can't be used; 1: the server did not take them.
+`duetime worker` runs it before it begins. Exit code 2: the app can't be used; 1: the server did not take them. With
+exit code 0, stderr has sentences about jobs that were left as they are, or removed.
 """
 
 from __future__ import annotations
 
 import sys
 import traceback
+from pathlib import Path
 
 from duetime.client import DuetimeError
 from duetime.functions.loading import AppNotFound, load_app
 from duetime.sdk.app import Duetime
 
 
-def main(spec: str, url: str) -> int:
+def main(spec: str, url: str, prune: bool = False) -> int:
     try:
         app = load_app(spec)
     except AppNotFound as error:
@@ -29,13 +31,21 @@ def main(spec: str, url: str) -> int:
         sys.stderr.write(f"{spec} is embedded: it runs its jobs itself; give it a server's URL to use a worker\n")
         return 2
     app.url = url or app.url
+    app.name = app.name or name_of(spec)
     try:
-        app.put_jobs()
+        said = app.put_jobs(prune=prune)
     except DuetimeError as error:
         sys.stderr.write(f"{error.message}\n")
         return 1
+    sys.stderr.writelines(f"{sentence}\n" for sentence in said)
     return 0
 
 
+def name_of(spec: str) -> str:
+    """jobs:app, however the module was found."""
+    place, _, name = spec.rpartition(":")
+    return f"{Path(place).stem if place.endswith('.py') else place}:{name}"
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else ""))
+    sys.exit(main(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "", "--prune" in sys.argv[3:]))

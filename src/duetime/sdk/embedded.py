@@ -1,12 +1,13 @@
 """Duetime inside a program: a node without a port and a worker, in a thread with an event loop of its own.
 
 The same store, engine and API as a server has, so the same promises; a kill -9 of the program loses nothing that was
-enqueued, and what ran is run again.
+enqueued, and what ran is run again. A process that is forked from the program asks the node of the parent: `forked.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -28,7 +29,9 @@ from duetime.functions.worker import Worker
 from duetime.node import Node
 from duetime.ports.desk import Desk
 from duetime.sdk.asking import ask_in_process
+from duetime.sdk.forked import CallsFromChildren, CallsToParent
 from duetime.settings import load_settings
+from duetime.telemetry.logs import log_as_programs_do
 
 T = TypeVar("T")
 
@@ -74,7 +77,7 @@ async def _told(asked: Coroutine[Any, Any, T]) -> T:
 
 
 class Embedded:
-    """An `Asking`, from `start` to `close`."""
+    """An `Asking`, from `start` to `close`, for the process that starts it and those that are forked from it then."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -83,10 +86,12 @@ class Embedded:
         self._app: ASGIApp | None = None
         self._stop: asyncio.Event | None = None
         self._failure: BaseException | None = None
+        self._process = os.getpid()
+        self._from_children = CallsFromChildren()
+        self._to_parent = CallsToParent(self._from_children.theirs)
 
-    @property
-    def is_running(self) -> bool:
-        return self._app is not None
+    def _is_child(self) -> bool:
+        return os.getpid() != self._process
 
     def start(self, registry: Registry, slots: int, begun: Callable[[], None]) -> None:
         """`begun` is called, in this thread, before the first function is. Raises what keeps it from starting."""
@@ -105,19 +110,26 @@ class Embedded:
             go.set()
 
     def ask(self, call: Call[T]) -> T:
+        if self._is_child():
+            return self._to_parent.ask(call)
         loop, app = self._running()
         if threading.current_thread() is self._thread:
             raise RuntimeError("this would wait for itself: inside an async function, use the method's async twin")
         return asyncio.run_coroutine_threadsafe(ask_in_process(app, call), loop).result()
 
     async def ask_async(self, call: Call[T]) -> T:
+        if self._is_child():
+            return await self._to_parent.ask_async(call)
         loop, app = self._running()
         if asyncio.get_running_loop() is loop:
             return await ask_in_process(app, call)
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(ask_in_process(app, call), loop))
 
     def close(self) -> None:
-        """Let what runs come to its end, then stop. What waits runs at the next start."""
+        """Let what runs come to its end, then stop. What waits runs at the next start. A child only leaves."""
+        if self._is_child():
+            self._to_parent.close()
+            return
         loop, stop, thread = self._loop, self._stop, self._thread
         if loop is None or stop is None or thread is None:
             return
@@ -138,19 +150,26 @@ class Embedded:
             self._failure = error
         finally:
             self._app = None
+            self._from_children.close()
             ready.set()
 
     async def _serve(self, registry: Registry, slots: int, ready: threading.Event, go: threading.Event) -> None:
         # The program's own environment is not a server's configuration.
         settings = load_settings({"DATA": str(self._folder), "METRICS_PORT": "0"}, {})
+        log_as_programs_do()
         node = Node(settings)
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         async with node.running() as context:
             self._app = create_app(context, node.gate)
-            ready.set()
-            await asyncio.to_thread(go.wait)
-            worker = Worker(EmbeddedSource(context.desk), registry, name="embedded", slots=slots) if registry else None
-            await self._work(worker, self._stop)
+            self._from_children.start(self._app)
+            try:
+                ready.set()
+                await asyncio.to_thread(go.wait)
+                source = EmbeddedSource(context.desk)
+                worker = Worker(source, registry, name="embedded", slots=slots) if registry else None
+                await self._work(worker, self._stop)
+            finally:
+                await self._from_children.stop()
 
     async def _work(self, worker: Worker | None, stop: asyncio.Event) -> None:
         if worker is None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import TextIO, cast
+from collections.abc import MutableMapping
+from typing import Any, TextIO, cast
 
 import structlog
 
@@ -28,6 +29,31 @@ class _BestEffort:
             self._file.flush()
         except (OSError, ValueError):
             return
+
+
+def log_as_programs_do() -> None:
+    """Of a node inside a program: through the standard `logging`, by the names of its modules, at the levels that the
+    program has chosen. A program that has configured structlog has chosen already."""
+    if structlog.is_configured():
+        return
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.format_exc_info,
+            _as_text,
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+
+
+def _as_text(logger: object, method: str, event: MutableMapping[str, Any]) -> str:
+    text, exception = str(event.pop("event", "")), event.pop("exception", None)
+    facts = " ".join(f"{name}={value!r}" for name, value in event.items())
+    text = f"{text} ({facts})" if facts else text
+    return f"{text}\n{exception}" if exception else text
 
 
 def configure_logs(level: str) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from duetime.domain import commands as c
 from duetime.domain.endpoints import endpoint_of_function
 from duetime.domain.errors import StaleWrite
 from duetime.domain.execution import Attempted, Outcome, Run, conclude, lapse
 from duetime.domain.instants import DAY
-from duetime.domain.job import PythonJob, ScriptJob
+from duetime.domain.job import Delivery, PythonJob, ScriptJob
 from duetime.domain.payloads import PythonCall, Script
 from duetime.domain.states import ErrorType, State, Trigger
 from duetime.ports.store import Store, WorkerRecord
@@ -126,6 +128,34 @@ async def test_what_an_ended_worker_ran_has_lapsed_and_goes_on_with_the_next_att
     (again,) = await claim(store, await join(store), AT)
     assert (again.execution_id, again.attempt, again.token) == (execution_id, 2, 2)
     assert await finish(store, worker, conclude(run, Outcome(), NOW, NOW + 1, 0)) == [execution_id]  # too late
+
+
+async def test_an_attempt_that_was_lost_is_that_of_the_worker_that_ran_it(store: Store, node: int):
+    worker = await join(store)
+    last = call(delivery=Delivery.AT_MOST_ONCE)
+    ids = [await waiting(store), await waiting(store, last)]  # one is tried again, one has failed
+    await claim(store, worker, AT)
+    await one(store, c.EndNodes(NOW, (worker,)))
+    lapsed = await store.list_lapsed_runs(node, 10)
+    assert await finish(store, node, *(lapse(run, NOW) for run in lapsed)) == []
+    stale = msgspec.structs.replace(lapse(lapsed[0], NOW), token=9)
+    assert await finish(store, node, stale) == [lapsed[0].execution_id]
+    for execution_id in ids:
+        (attempt,) = await store.list_attempts(execution_id)
+        assert attempt.worker_id == "host:1"
+
+
+async def test_a_page_with_a_stale_row_names_the_worker_too(store: Store, node: int):
+    worker = await join(store)
+    ids = [await waiting(store), await waiting(store, call(delivery=Delivery.AT_MOST_ONCE)), await waiting(store)]
+    await claim(store, worker, AT)
+    await one(store, c.EndNodes(NOW, (worker,)))
+    lost = {run.execution_id: lapse(run, NOW) for run in await store.list_lapsed_runs(node, 10)}
+    page = [lost[ids[0]], lost[ids[1]], msgspec.structs.replace(lost[ids[2]], token=9)]
+    assert await finish(store, node, *page) == [ids[2]]
+    for execution_id in ids[:2]:
+        (attempt,) = await store.list_attempts(execution_id)
+        assert attempt.worker_id == "host:1"
 
 
 async def test_a_worker_sees_what_it_runs_and_what_is_to_stop(store: Store):

@@ -81,7 +81,6 @@ class RunCommands:
 
     async def _finish_page(self, command: c.Finish, ended: Sequence[Attempted], again: Sequence[Attempted]) -> None:
         """As nearly every page goes: each row is the result of a claim that holds. Or raises TakeCare."""
-        node = command.node
         timers = _timers(ended, again)
         row = await self._db.row("finish_timers", **timers)
         assert row is not None
@@ -92,13 +91,13 @@ class RunCommands:
                 values = _columns(ended)
                 ids, jobs = values.pop("ids"), values.pop("jobs")
                 row = await self._db.row(
-                    "end_runs", node=node, any_completed=row["any_completed"], ids=ids, jobs=jobs, **columns(**values)
+                    "end_runs", any_completed=row["any_completed"], ids=ids, jobs=jobs, **columns(**values)
                 )
                 assert row is not None
                 is_good = row["written"] == len(ended) and not row["goes_on"]
                 has_held, has_followers = row["has_held"], row["has_followers"]
             if is_good and again:
-                is_good = await self._db.value("retry_runs", node=node, **_columns(again)) == len(again)
+                is_good = await self._db.value("retry_runs", **_columns(again)) == len(again)
         except asyncpg.UniqueViolationError:
             is_good = False
         if not is_good:
@@ -143,7 +142,7 @@ class RunCommands:
         """Answers the attempts that were written, each once and as they were written, and the ids of the others."""
         attempts = command.attempts
         row = await self._db.row(
-            "finish_runs_with_care", node=command.node, expected=len(attempts), **_columns(attempts),
+            "finish_runs_with_care", expected=len(attempts), **_columns(attempts),
             scheduled_ats=[instant_of(attempt.execution_id) for attempt in attempts],
         )  # fmt: skip
         assert row is not None

@@ -8,6 +8,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 from typing import IO
+from weakref import WeakSet
 
 import apsw
 
@@ -40,7 +41,21 @@ def lock_folder(folder: Path, purpose: str = "") -> IO[str]:
     lock.truncate(0)
     lock.write(f"{os.getpid()} {purpose}".strip())
     lock.flush()
+    _held.add(lock)
     return lock
+
+
+_held: WeakSet[IO[str]] = WeakSet()
+
+
+def _leave_to_parent() -> None:
+    """In a forked child: it has a copy of each lock, which would hold the folder when the parent has gone."""
+    for lock in list(_held):
+        lock.close()
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def get_lock_owner(folder: Path) -> str | None:

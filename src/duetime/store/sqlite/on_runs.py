@@ -64,7 +64,7 @@ class RunCommands:
             attempts = tuple(attempt for claim, attempt in by_claim.items() if claim not in refused)
             self._finish_executions(attempts)
         if attempts:
-            self._db.run("finish_attempts", node=command.node)
+            self._db.run("finish_attempts")
             self._db.run("finish_timers")
             if jobs := uncounted(attempts):
                 self._db.run("uncount_runs", jobs=page(jobs))

@@ -320,6 +320,7 @@ SELECT count(*) AS counted, coalesce(bool_or(is_completed), false) AS any_comple
 
 -- name: end_runs
 -- The fence: only the claim that is still the latest may write.
+-- An attempt is its holder's, also where another node ends it: that of a node or worker that was lost, say.
 -- The timers are locked by the statement before: what is seen here of a job's open runs is how it stays.
 WITH gone AS (
     DELETE FROM open_runs AS o
@@ -346,7 +347,7 @@ tried AS (
     INSERT INTO attempts (scheduled_at, execution, started_at, ended_at, attempt, node, http_status, exit_code, error_type,
                           error_message, response)
     SELECT scheduled_at, id, coalesce(started_at, :same_started_ats::bigint), coalesce(ended_at, :same_ended_ats::bigint),
-           number, :node::integer, coalesce(http_status, :same_http_statuses::integer),
+           number, node, coalesce(http_status, :same_http_statuses::integer),
            coalesce(exit_code, :same_exit_codes::integer), coalesce(error_type, :same_error_types::text),
            coalesce(error_message, :same_error_messages::text), coalesce(response, :same_responses::text)
     FROM gone
@@ -376,12 +377,12 @@ WITH again AS (
                response, exit_code)
     WHERE o.job = p.job AND o.execution = p.id AND o.state = 'RUNNING' AND o.attempt = p.attempt AND o.token = p.token
       AND NOT o.cancel_requested
-    RETURNING p.*, o.scheduled_at
+    RETURNING p.*, o.scheduled_at, o.node
 ),
 tried AS (
     INSERT INTO attempts (scheduled_at, execution, started_at, ended_at, attempt, node, http_status, exit_code, error_type,
                           error_message, response)
-    SELECT scheduled_at, id, started_at, ended_at, attempt, :node::integer, http_status, exit_code, error_type,
+    SELECT scheduled_at, id, started_at, ended_at, attempt, node, http_status, exit_code, error_type,
            error_message, response
     FROM again
 )
@@ -429,12 +430,14 @@ ended AS (
 tried AS (
     INSERT INTO attempts (scheduled_at, execution, started_at, ended_at, attempt, node, http_status, exit_code, error_type,
                           error_message, response)
-    SELECT scheduled_at, id, started_at, ended_at, attempt, :node::integer, http_status, exit_code, error_type,
-           error_message, response
-    FROM (SELECT scheduled_at, id, started_at, ended_at, attempt, http_status, exit_code, error_type, error_message, response
+    SELECT scheduled_at, id, started_at, ended_at, attempt, node, http_status, exit_code, error_type, error_message,
+           response
+    FROM (SELECT scheduled_at, id, started_at, ended_at, attempt, node, http_status, exit_code, error_type, error_message,
+                 response
           FROM gone
           UNION ALL
-          SELECT scheduled_at, id, started_at, ended_at, attempt, http_status, exit_code, error_type, error_message, response
+          SELECT scheduled_at, id, started_at, ended_at, attempt, node, http_status, exit_code, error_type, error_message,
+                 response
           FROM again) AS written
     ON CONFLICT DO NOTHING
 ),

@@ -349,10 +349,12 @@ WHERE executions.id = f.execution AND executions.state = 'RUNNING'
   AND executions.attempt = f.attempt AND executions.token = f.token;
 
 -- name: finish_attempts
+-- An attempt is its holder's, also where another node ends it: that of a node or worker that was lost, say.
 INSERT INTO attempts (execution, attempt, node, started_at, ended_at, error_type, error_message, http_status, response,
                       exit_code)
-SELECT execution, attempt, :node, started_at, ended_at, error_type, error_message, http_status, response, exit_code
-FROM temp.finishing
+SELECT execution, attempt, (SELECT node FROM executions AS e WHERE e.id = f.execution), started_at, ended_at, error_type,
+       error_message, http_status, response, exit_code
+FROM temp.finishing AS f
 WHERE true
 ON CONFLICT DO NOTHING;
 

@@ -1,0 +1,30 @@
+"""Failures of functions, told where a developer looks: through the standard `logging`, as the logger duetime.functions.
+
+The server has them, too; but whoever writes a function watches the program that runs it.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+
+from duetime.domain.work import Ended
+from duetime.functions.calls import Call
+
+log = logging.getLogger("duetime.functions")
+
+
+def log_failure(call: Call, ended: Ended) -> None:
+    """At ERROR; at INFO if somebody wanted it so: the function asked to be tried again, or it was cancelled."""
+    if ended.error_type is None:
+        return
+    level = logging.INFO if ended.error_type == "cancelled" else call.level
+    if not log.isEnabledFor(level):
+        return
+    assignment = call.assignment
+    trace = f"\n{call.trace.rstrip()}" if call.trace and call.verdict is None else ""
+    # In a context of its own: in that of an async function's call, this would go to the execution's log.
+    contextvars.Context().run(
+        log.log, level, "%s: attempt %d of execution %s ended with %s: %s%s", call.function.name, assignment.attempt,
+        assignment.execution_id, ended.error_type, ended.error_message, trace,
+    )  # fmt: skip
