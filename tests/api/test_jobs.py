@@ -29,6 +29,7 @@ class TestCreate:
             "status": "PENDING",
             "next_run_time": "2099-01-01T00:00:00.000Z",
             "created_by": "local",
+            "warnings": [],
         }
 
     @pytest.mark.parametrize("path", ["/jobs", "/jobs/"])
