@@ -94,7 +94,7 @@ def test_another_tenants_keys_mean_nothing(people_anywhere: People, keys: list[s
     ada, eve = people_anywhere.ada, people_anywhere.eve
     a, b, _ = keys
     theirs = ada.create("on_demand", people_anywhere.receiver.url("/ok"), key=a)
-    ours = eve.create("on_demand", key=b, after=[a])
+    ours = eve.create("on_demand", people_anywhere.receiver.url("/ok"), key=b, after=[a])
     assert ada.post(f"/jobs/{theirs}/run").status == 202
     ada.wait_for(theirs, "COMPLETED")
     (hold,) = eve.get(f"/jobs/{ours}/why").json()["holds"]

@@ -29,6 +29,7 @@ class TestCreate:
             "status": "PENDING",
             "next_run_time": "2099-01-01T00:00:00.000Z",
             "created_by": "local",
+            "warnings": [],
         }
 
     def test_respond_async_is_answered_202(self, client: Client, body: dict[str, Any]) -> None:

@@ -212,7 +212,13 @@ def test_secret_parameters_need_a_connection_that_is_registered(people: People) 
         assert pointers(answer) == ["/payload/connection"]
     refused = people.ada.post("/jobs:batch", [job]).json()["refused"]
     assert [error["pointer"] for error in refused[0]["errors"]] == ["/payload/connection"]
-    assert people.ada.post("/jobs", {**job, "payload": {**payload, "secret": []}}).status == 201
+    register(people, own="127.0.0.1:1/app")
+    made = people.ada.post("/jobs", {**job, "payload": {**PARAMETER, "secret": []}})
+    assert made.status == 201, made
+    assert people.ada.request("DELETE", "/connections/own").status == 200
+    marked = {"payload": {"parameters": PARAMETER["parameters"], "secret": PARAMETER["secret"]}}
+    answer = people.ada.request("PATCH", f"/jobs/{made.json()['job_id']}", marked)
+    assert pointers(answer) == ["/payload/connection"], "there is nothing that they could be bound to"
 
 
 def test_jobs_of_a_batch_are_bound_like_others(people: People) -> None:

@@ -116,7 +116,8 @@ def change_of(schema: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]
 
 
 def _change_of(whole: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
-    change = {name: whole[name] for name in ("type", "propertyNames", "maxProperties") if name in whole}
+    kept = ("type", "propertyNames", "maxProperties")
+    change: dict[str, Any] = {name: whole[name] for name in kept if name in whole}
     if "properties" not in whole:
         anything: dict[str, Any] = whole.get("additionalProperties", {})
         return {**change, "additionalProperties": _or_null(change_of(anything, schemas))} if anything else change
