@@ -28,10 +28,16 @@ def limits(client: Client, job_id: str) -> tuple[float, int]:
     return job["timeout_seconds"], job["retry_policy"]["max_retries"]
 
 
+def with_connection(client: Client) -> Client:
+    """The one that the SQL jobs name."""
+    assert client.put("/connections/main", {"url": "postgresql://app@db.example/app"}).status == 200
+    return client
+
+
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     server = Server(tmp_path_factory.mktemp("plain"), ALLOW_SQL="true", ALLOW_SCRIPTS="true").start()
-    yield server.client
+    yield with_connection(server.client)
     server.close()
 
 
@@ -42,7 +48,7 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         tmp_path_factory.mktemp("strict"), ALLOW_SQL="true", ALLOW_SCRIPTS="true", JOB_EXECUTION_TIMEOUT="2m",
         MAX_EXECUTION_ATTEMPTS="2",
     ).start()  # fmt: skip
-    yield server.client
+    yield with_connection(server.client)
     server.close()
 
 

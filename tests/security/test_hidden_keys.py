@@ -52,7 +52,7 @@ def test_why_tells_of_another_users_key_what_it_tells_of_none(people: People) ->
 def test_why_does_not_tell_that_another_users_job_has_ended(people: People, box: Inbox) -> None:
     theirs, nobodys = new_key(), new_key()
     ended = people.ann.create("on_demand", key=theirs, url=box.url())
-    waiting = people.bob.create("on_demand", after=[theirs, nobodys])
+    waiting = people.bob.create("on_demand", after=[theirs, nobodys], url=box.url())
     before = _holds(people.bob, waiting, [theirs, nobodys])
     assert people.ann.post(f"/jobs/{ended}/run").status == 202
     people.ann.wait_for(ended, "COMPLETED")

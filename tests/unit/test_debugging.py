@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+import structlog
 from structlog.testing import capture_logs
 
 from duetime.telemetry.debugging import debug, turn_debugging
@@ -12,9 +13,12 @@ from duetime.telemetry.debugging import debug, turn_debugging
 
 @pytest.fixture
 def debugging() -> Iterator[None]:
+    before = structlog.get_config()
+    structlog.reset_defaults()  # a test before may have configured a level
     turn_debugging(True)
     yield
     turn_debugging(False)
+    structlog.configure(**before)
 
 
 def test_nothing_is_written_unless_it_is_turned_on():

@@ -11,7 +11,7 @@ from duetime.domain.endpoints import endpoint_of_function
 from duetime.domain.errors import StaleWrite
 from duetime.domain.execution import Attempted, Outcome, Run, conclude, lapse
 from duetime.domain.instants import DAY
-from duetime.domain.job import Delivery, PythonJob, ScriptJob
+from duetime.domain.job import Delivery, PythonJob, RetryPolicy, ScriptJob
 from duetime.domain.payloads import PythonCall, Script
 from duetime.domain.states import ErrorType, State, Trigger
 from duetime.ports.store import Store, WorkerRecord
@@ -203,7 +203,8 @@ async def test_progress_goes_with_its_execution(store: Store):
 
 
 async def test_an_exit_code_is_kept_with_the_attempt_and_shown_with_the_execution(store: Store, node: int):
-    script = ScriptJob(name="tidy", schedule="every 1m", payload=Script(argv=("false",)))
+    retries = RetryPolicy(max_retries=1)
+    script = ScriptJob(name="tidy", schedule="every 1m", payload=Script(argv=("false",)), retry_policy=retries)
     execution_id = await waiting(store, script)
     (run,) = await claim(store, node)
     outcome = Outcome(ErrorType.EXIT_CODE, "exited with 3", exit_code=3)
