@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -32,21 +33,26 @@ async def filled(make_store: MakeStore) -> AsyncIterator[Store]:
     store = make_store()
     await store.start()
     node = await one(store, c.StartNode(NOW, "node-1"))
-    jobs: list[tuple[str, str]] = []
-    for n in range(36):
-        tenant, owner = TENANTS[n % 2], OWNERS[n // 2 % 3]
-        job = spec(name=f"job {n * 7 % 4}", tags={"n": f"{n % 3}"}, retry_policy=RetryPolicy(max_retries=1))
-        job_id = await add_job(store, job, tenant=tenant, owner=owner, due_at=NOW + (n * 5 % 4) * MINUTE + 2 * HOUR)
-        jobs.append((tenant, job_id))
-        if n % 5 == 0:
-            await one(store, c.PauseJob(NOW, tenant, job_id, "ann", ""))
-    for n, (tenant, job_id) in enumerate(jobs * 2):
-        await add_run(store, job_id, NOW + n * MINUTE, tenant)
+    # At once: a commit for each would take most of the time of these tests.
+    jobs = await asyncio.gather(*(_add(store, n) for n in range(36)))
+    await asyncio.gather(
+        *(add_run(store, job_id, NOW + n * MINUTE, tenant) for n, (tenant, job_id) in enumerate(jobs * 2))
+    )
     runs = sorted(await claim(store, node, LATER, 50), key=lambda run: run.execution_id)
     outcomes = [Outcome(None), Outcome(ErrorType.BLOCKED_TARGET), Outcome(ErrorType.HTTP_ERROR, http_status=500)]
     await finish(store, node, LATER, *(ended(run, outcomes[n % 3], now=LATER) for n, run in enumerate(runs[:40])))
     yield store
     await store.stop()
+
+
+async def _add(store: Store, n: int) -> tuple[str, str]:
+    """Returns its tenant and its id."""
+    tenant, owner = TENANTS[n % 2], OWNERS[n // 2 % 3]
+    job = spec(name=f"job {n * 7 % 4}", tags={"n": f"{n % 3}"}, retry_policy=RetryPolicy(max_retries=1))
+    job_id = await add_job(store, job, tenant=tenant, owner=owner, due_at=NOW + (n * 5 % 4) * MINUTE + 2 * HOUR)
+    if n % 5 == 0:
+        await one(store, c.PauseJob(NOW, tenant, job_id, "ann", ""))
+    return tenant, job_id
 
 
 async def all_jobs(store: Store, tenant: str, owner: str | None) -> list[JobRecord]:
