@@ -32,6 +32,7 @@ class DuetimeNode:
         python: str | Path = processes.PYTHON,
     ) -> None:
         self._program = Path(python).with_name("duetime")
+        self.runs_in: list[str] = []  # a command that runs it, as valgrind does
         if not self._program.exists():
             raise Skipped("duetime is not installed in this environment: run `make setup`")
         self.folder = processes.scratch("duetime")
@@ -55,7 +56,7 @@ class DuetimeNode:
         started = time.perf_counter()
         self.child = processes.start(
             [
-                *(self._program, "serve", "--host", "127.0.0.1", "--port", str(self.port)),
+                *(*self.runs_in, self._program, "serve", "--host", "127.0.0.1", "--port", str(self.port)),
                 *self._storage,
             ],
             env={

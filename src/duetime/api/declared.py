@@ -23,7 +23,6 @@ _IF_MATCH = {"If-Match": {"type": "string"}}
 HEADERS: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
     ("/api/v1/jobs", "post"): {
         "Idempotency-Key": {"type": "string", "pattern": "^[!-~]{1,255}$"},
-        "Prefer": {"type": "string"},
     },
     ("/api/v1/jobs/{job_id}", "put"): _IF_MATCH,
     ("/api/v1/jobs/{job_id}", "patch"): _IF_MATCH,
@@ -63,12 +62,7 @@ _CREATED = _answer("The job was created.", "CreatedJob")
 _JOB = _answer("The job as it is now.", "JobView", ETag="its version, for If-Match")
 # Answers that a handler encodes itself, so that their type is not in its signature.
 ANSWERS: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
-    ("/api/v1/jobs", "post"): {
-        "201": _CREATED,
-        "202": _answer(
-            "The job was created, as `Prefer: respond-async` asked.", "CreatedJob", Preference_Applied="respond-async"
-        ),
-    },
+    ("/api/v1/jobs", "post"): {"201": _CREATED},
     ("/api/v1/jobs/{job_id}", "get"): {"200": _JOB},
     ("/api/v1/jobs/{job_id}", "put"): {"200": _JOB},
     ("/api/v1/jobs/{job_id}", "patch"): {"200": _JOB},
@@ -116,8 +110,7 @@ def change_of(schema: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]
 
 
 def _change_of(whole: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
-    kept = ("type", "propertyNames", "maxProperties")
-    change: dict[str, Any] = {name: whole[name] for name in kept if name in whole}
+    change: dict[str, Any] = {name: whole[name] for name in ("type", "propertyNames", "maxProperties") if name in whole}
     if "properties" not in whole:
         anything: dict[str, Any] = whole.get("additionalProperties", {})
         return {**change, "additionalProperties": _or_null(change_of(anything, schemas))} if anything else change
