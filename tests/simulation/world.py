@@ -131,14 +131,18 @@ class World:
     async def settle(self) -> None:
         """Carry out, one after the other, what may be; until nobody has anything to do at this instant."""
         for _ in range(MOST_CALLS):
-            for _ in range(TURNS):
-                await asyncio.sleep(0)
+            await self._let_all_run()
             now = self.clock.now()
             ready = [call for call in self._calls if call.not_before <= now and self._may_go_on(call)]
             if not ready:
                 return
             await self._go_on(self.chance.choice(ready))
         raise AssertionError(f"after {MOST_CALLS} calls at one instant still more: a machine asks in a circle")
+
+    async def _let_all_run(self) -> None:
+        """Until everybody waits for the clock or for a call."""
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
 
     def _may_go_on(self, call: Call) -> bool:
         """An answer waits for a machine that is stopped. A question of one that is, or is dead, had left it, or not."""
@@ -277,6 +281,7 @@ class World:
         up = [machine for machine in self.machines.values() if machine.is_up]
         if up and made.due_at is not None and self.chance.random() < 0.7:
             self.chance.choice(up).engine.due_hint(made.due_at)
+            await self._let_all_run()  # else it would run while the next job is stored, for as long as that takes
 
     def some_job(self, most_seconds: float) -> JobSpec:
         """A one-off, or one that recurs for a while."""
