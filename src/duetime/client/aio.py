@@ -113,6 +113,7 @@ class AsyncClient:
         return self._server.url
 
     async def close(self) -> None:
+        self._server.is_closed = True
         http = self._http.get()
         if not isinstance(http, PlainHttp):
             await http.close()

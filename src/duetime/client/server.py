@@ -30,7 +30,9 @@ def configured(builder: B, timeout: timedelta) -> B:
 
 
 class Server:
-    """`url` and `token` are taken from DUETIME_URL and DUETIME_TOKEN if they are None."""
+    """`url` and `token` are taken from DUETIME_URL and DUETIME_TOKEN if they are None. `is_closed`: nothing is sent."""
+
+    is_closed = False
 
     def __init__(self, url: str | None, token: str | None, timeout_seconds: float) -> None:
         self.url = _checked_url(url or os.environ.get("DUETIME_URL") or DEFAULT_URL)
@@ -39,12 +41,15 @@ class Server:
         self._headers |= _credential(token if token is not None else os.environ.get("DUETIME_TOKEN", ""))
 
     def headers(self, call: Call[Any]) -> Mapping[str, str]:
+        """Of a request that is about to be sent. Raises ClientClosed."""
+        if self.is_closed:  # the library may still send what comes right after its end
+            raise _closed(call)
         return {**self._headers, **call.headers}
 
     def away(self, call: Call[Any], error: RequestError) -> ServerAway:
         """What the library says about a request that got no answer, in our words. Raises ClientClosed if it was us."""
         if isinstance(error, ClientClosedError):
-            raise ClientClosed(f"{call} was not sent, or not to its end: this client is closed; make another one")
+            raise _closed(call)
         # The library's ConnectError is also raised when a connection breaks after all was sent: its causes tell.
         causes = [cause["message"] for cause in error.details["causes"] or ()]
         cause = causes[-1] if causes else type(error).__name__
@@ -65,6 +70,10 @@ class Server:
     def ended(self, call: Call[Any]) -> ServerAway:
         """A stream that the server has closed though more could follow: it stops, or the token has expired."""
         return ServerAway(f"{self.url} ended {call}", was_sent=True)
+
+
+def _closed(call: Call[Any]) -> ClientClosed:
+    return ClientClosed(f"{call} was not sent, or not to its end: this client is closed; make another one")
 
 
 def _checked_url(url: str) -> str:

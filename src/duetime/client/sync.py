@@ -111,6 +111,7 @@ class Client:
         return self._server.url
 
     def close(self) -> None:
+        self._server.is_closed = True
         self._http.get().close()
 
     def __enter__(self) -> Self:
