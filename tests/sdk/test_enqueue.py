@@ -10,6 +10,7 @@ import pytest
 
 from duetime import Duetime
 from duetime.client import operations
+from duetime.domain.connection_urls import BadUrl, parse_url
 from duetime.functions import ArgumentError
 from duetime.sdk.definitions import definition
 from sdk.conftest import Calls, until
@@ -172,3 +173,16 @@ def test_a_result_that_can_not_be_kept_ends_it_at_once_and_what_can_be_is(
     assert str(ended.error_message).startswith("its result")
     kept = '"' + "x" * 16_383 if isinstance(returned, str) else repr(returned)
     assert ended.response == kept
+
+
+def test_after_three_slashes_a_name_is_relative_for_an_app_as_for_a_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for url in ("sqlite:///relative", f"sqlite:///{tmp_path / 'absolute'}"):
+        with Duetime(url):
+            pass
+    assert {file.parent.name for file in tmp_path.glob("*/duetime.db")} == {"relative", "absolute"}
+    assert parse_url("sqlite:///relative.db").shown == "relative.db"
+    with pytest.raises(BadUrl, match="without a path"):
+        parse_url("sqlite:////absolute.db")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,15 +21,15 @@ PROGRAM = Path(__file__).with_name("forking.py")
 HOW = [("fork", 6), ("multiprocessing", 10), ("async", 6), ("threads", 14), ("grandchildren", 10)]
 
 
-def run(*arguments: str) -> list[str]:
-    """The lines that the program prints. One that hangs is killed."""
+def run(*arguments: str, program: Path = PROGRAM) -> list[str]:
+    """The lines that the program prints. One that hangs is killed, with its children."""
     with subprocess.Popen(
-        [sys.executable, str(PROGRAM), *arguments], stdout=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, str(program), *arguments], stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
         try:
             said, _ = process.communicate(timeout=PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, 9)
+            os.killpg(process.pid, signal.SIGKILL)
             raise
     assert process.returncode == 0
     return said.splitlines()
@@ -63,19 +65,22 @@ def test_a_child_that_outlives_its_embedded_parent_says_so_and_does_not_hold_the
         [sys.executable, str(PROGRAM), f"sqlite:///{folder}", "outlive"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
     ) as process:  # fmt: skip
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.wait(PATIENCE_SECONDS) == -9
-        process.stdin.write("gone\n")
-        process.stdin.flush()
-        made = process.stdout.readline().strip()
-        said = process.stdout.readline()
-        assert said.startswith("away this process was forked from one that ran an embedded Duetime")
-        app = Duetime(f"sqlite:///{folder}")
-        with app:  # while the child lives
-            found = app.enqueue("forked", "after").job_id
-        assert found != made
-        process.stdin.close()
+        try:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            assert process.wait(PATIENCE_SECONDS) == -9
+            process.stdin.write("gone\n")
+            process.stdin.flush()
+            made = process.stdout.readline().strip()
+            said = process.stdout.readline()
+            assert said.startswith("away this process was forked from one that ran an embedded Duetime")
+            app = Duetime(f"sqlite:///{folder}")
+            with app:  # while the child lives
+                found = app.enqueue("forked", "after").job_id
+            assert found != made
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_a_childs_stop_leaves_the_parents_app_alone(tmp_path: Path) -> None:
@@ -96,4 +101,4 @@ def test_a_childs_stop_leaves_the_parents_app_alone(tmp_path: Path) -> None:
         "    else:\n"
         "        app.enqueue(f, at='2100-01-01T00:00Z')\n"
     )
-    assert subprocess.run([sys.executable, program], timeout=PATIENCE_SECONDS, check=False).returncode == 0
+    assert run(program=program) == []
