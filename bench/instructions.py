@@ -2,9 +2,9 @@
 
     python -m bench.instructions ../older [--only w1-single,w1-batch,w2]
 
-Needs valgrind (Debian's package). Two counts of the same code differ by a tenth of a per cent for creates, and by two
-for bursts, where timing decides how often the node wakes up. Fewer instructions are not always less time: system calls
-count as nothing here, and neither do misses of the cache. `bench.turns` measures time.
+Needs valgrind (Debian's package). Both are counted at the same time, since timing decides how many creates share a
+commit and how often a node wakes up: go by the ratio of one run, never by counts of two. Fewer instructions are not
+always less time: system calls count as nothing here, and neither do misses of the cache. `bench.turns` measures time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from bench import loadgen, processes
@@ -120,7 +122,8 @@ def main() -> int:
         return 2
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     for name in options.only:
-        old, new = measure(name, options.older), measure(name, processes.ROOT)
+        with ThreadPoolExecutor(2) as both:
+            old, new = both.map(partial(measure, name), (options.older, processes.ROOT))
         print(f"{name}: {new:,.0f} instructions a job, {new / old - 1:+.1%} of {old:,.0f}", flush=True)
     return 0
 
