@@ -222,6 +222,7 @@ class Guard:
         self._domains = domains
         # Bursts meet the same origins, recurring jobs the same URLs: parsing is the dearest part of the happy path.
         self._parsed = lru_cache(maxsize=4096)(self._parse)
+        self._refused = lru_cache(maxsize=4096)(self._refuse)  # creates ask for each job, mostly of the same origins
 
     def check(self, address: Address) -> None:
         check_address(address, self._allow)
@@ -238,8 +239,12 @@ class Guard:
     def refusal(self, url: str) -> str | None:
         """Why no job may call a URL, and which setting would let it; None: it may, as far as the text tells.
 
-        For whoever creates a job. Nothing is looked up: what a name leads to is checked when it is called.
+        For those who create a job. Nothing is looked up: what a name leads to is checked when it is called.
         """
+        plain = _PLAIN_URL.fullmatch(url)
+        return self._refused(url if plain is None or len(url) > MAX_URL_LENGTH else plain[1])
+
+    def _refuse(self, url: str) -> str | None:
         try:
             host = self.target(url).host
             if host == _LOCALHOST or host.endswith(f".{_LOCALHOST}"):
