@@ -219,8 +219,6 @@ class Connection(asyncio.Protocol):
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._fail(BadAnswer("did not answer in HTTP/1.1"))
             return
-        if self._waiter is None or self._waiter.done():  # it came whole, as most do: nothing more of it is taken
-            return
         self._framing = framing_after(self._framing, size, self._body_bytes - body)
         if self._framing > MAX_FRAMING_BYTES:
             self._fail(BadAnswer(_MUCH_FRAMING if self._head_done else _GIANT_HEAD))
@@ -240,9 +238,7 @@ class Connection(asyncio.Protocol):
             raise _Enough
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._parts >= MAX_PARTS:  # a call for each header of each answer would cost more than all the rest here
-            self._count_part()
-        self._parts += 1
+        self._count_part()
         self._head_bytes += len(name) + len(value)
         if len(name) in (11, 14, 17) and not self._head_done:  # else a trailer
             lower = name.lower()
