@@ -1,4 +1,4 @@
-"""What whoever creates a job is told beside the answer: why it will not run as it is meant to, as things stand now.
+"""Warnings in the response to a create: what would keep the job from running if it were due now.
 
 A warning refuses nothing: what is missing may come, and what is blocked may be allowed. A batch has none: `why` tells
 the same of each job.

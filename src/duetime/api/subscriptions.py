@@ -31,7 +31,7 @@ class SubscriptionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
 
 class SubscriptionView(msgspec.Struct, frozen=True):
-    """`warnings`: why nothing will get there, as far as anybody can tell by now."""
+    """`warnings`: why its address can't be called, as far as the URL tells."""
 
     subscription_id: str
     url: str

@@ -21,7 +21,7 @@ def text(at: int | None) -> str | None:
 
 
 class CreatedJob(msgspec.Struct, frozen=True):
-    """`warnings`: what will keep it from running as it is meant to, as far as anybody can tell by now."""
+    """`warnings`: what would keep the job from running if it were due now."""
 
     job_id: str
     name: str
