@@ -217,6 +217,18 @@ async def test_a_head_without_end_is_refused(streams: Streams, piece: bytes) -> 
     assert answer == b"" or answer.startswith(b"HTTP/1.1 431 ")
 
 
+async def test_a_response_leaves_in_one_piece(server: Server) -> None:
+    """A head that leaves before its body is a system call more for the node and for its client."""
+    loop = asyncio.get_running_loop()
+    with socket.create_connection(("127.0.0.1", server.port)) as client:
+        client.setblocking(False)
+        for _ in range(20):
+            await loop.sock_sendall(client, b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc")
+            piece = await loop.sock_recv(client, 65536)
+            assert piece.startswith(b"HTTP/1.1 200")
+            assert piece.endswith(b"\r\n\r\nabc"), piece
+
+
 async def test_many_requests_on_one_connection_are_not_one_large_head(streams: Streams) -> None:
     reader, writer = streams
     for _ in range(30):

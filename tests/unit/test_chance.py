@@ -50,3 +50,10 @@ def test_request_ids_draw_random_bytes_for_many_at_a_time():
     assert len(set(islice(ids, 1000))) == 1000
     assert len(drawn) < 10
     assert sum(drawn) >= 16_000
+
+
+def test_ids_of_jobs_draw_random_bytes_for_many_at_a_time():
+    drawn = []
+    chance = rising(lambda size: drawn.append(size) or os.urandom(size))
+    assert len({chance(10) for _ in range(1000)}) == 1000
+    assert len(drawn) < 10

@@ -7,10 +7,11 @@ that rises by a random step. Ids of requests have no order, and are random from 
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator
 
 _REQUEST_ID_BYTES = 16
-_REQUEST_IDS_AT_ONCE = 256
+_AT_ONCE = 256  # ids whose random bytes are drawn together: each draw is a system call
 _ROOM = 72  # bits of the first number; the ids hold 74, so that steps of 32 bits don't run out
 _LOW = (1 << 62) - 1
 
@@ -18,24 +19,29 @@ _LOW = (1 << 62) - 1
 def rising(entropy: Callable[[int], bytes]) -> Callable[[int], bytes]:
     """A source of ten bytes for `make_id`, drawn from `entropy`, whose ids of one instant rise."""
     number = int.from_bytes(entropy(_ROOM // 8), "big")
+    steps = _steps(entropy)
 
     def draw(_: int) -> bytes:
         nonlocal number
-        number += 1 + int.from_bytes(entropy(4), "big")
+        number += 1 + next(steps)
         # 12 bits, then the two that the variant takes away, then 62, then four that an id has no room for.
         return ((number >> 62 & 0xFFF) << 68 | (number & _LOW) << 4).to_bytes(10, "big")
 
     return draw
 
 
+def _steps(entropy: Callable[[int], bytes]) -> Iterator[int]:
+    while True:
+        yield from struct.unpack(f">{_AT_ONCE}I", entropy(4 * _AT_ONCE))
+
+
 def request_ids(entropy: Callable[[int], bytes]) -> Iterator[bytes]:
     """Yields request ids without end: 32 hexadecimal digits each, all of them random.
 
-    Nobody can guess another's id, or tell from two of its own how many requests came between them. The random bytes
-    are drawn for many ids at a time: a draw for each would cost a microsecond of every request.
+    No caller can guess the id of another's request, or tell from two of its own how many requests came between them.
     """
     while True:
-        digits = entropy(_REQUEST_ID_BYTES * _REQUEST_IDS_AT_ONCE).hex().encode()
+        digits = entropy(_REQUEST_ID_BYTES * _AT_ONCE).hex().encode()
         length = 2 * _REQUEST_ID_BYTES
         for start in range(0, len(digits), length):
             yield digits[start : start + length]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
 
 SECOND = 1000
 MINUTE = 60 * SECOND
@@ -25,7 +26,12 @@ def from_datetime(moment: datetime) -> int:
 
 def format_instant(at: int) -> str:
     """RFC 3339, UTC, with milliseconds: `2026-11-18T09:00:00.000Z`."""
-    return to_datetime(at).isoformat(timespec="milliseconds")[:-6] + "Z"
+    return f"{_format_second(at // SECOND)}.{at % SECOND:03}Z"
+
+
+@lru_cache(256)  # most instants that are formatted lie in the same few seconds: now, and those that share a schedule
+def _format_second(second: int) -> str:
+    return to_datetime(second * SECOND).isoformat()[:-6]
 
 
 def parse_instant(text: str, zone: tzinfo = UTC) -> int:
