@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import socket
 from collections.abc import AsyncIterator
@@ -227,6 +228,35 @@ async def test_a_response_leaves_in_one_piece(server: Server) -> None:
             piece = await loop.sock_recv(client, 65536)
             assert piece.startswith(b"HTTP/1.1 200")
             assert piece.endswith(b"\r\n\r\nabc"), piece
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"GET / HTTP/1.1\r\nHost: h\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nabc",
+        b"no http\r\n\r\n",
+    ],
+    ids=["nothing", "a request", "half a body", "no http"],
+)
+async def test_a_connection_that_ended_is_freed_without_the_collector(server: Server, sent: bytes) -> None:
+    """A node's collector looks at old objects rarely: a client that connects in a loop would fill its memory."""
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(20):
+            server.lost.clear()
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(sent)
+            if sent.endswith(b"\r\n\r\n"):
+                await asyncio.wait_for(reader.read(1), PATIENCE_SECONDS)
+            writer.close()
+            await asyncio.wait_for(server.lost.wait(), PATIENCE_SECONDS)
+        left = [found for found in gc.get_objects() if isinstance(found, BoundedProtocol)]
+    finally:
+        gc.enable()
+    assert len(left) <= 2  # the last one may be on its way
 
 
 async def test_many_requests_on_one_connection_are_not_one_large_head(streams: Streams) -> None:

@@ -164,7 +164,6 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(cast(asyncio.Transport, _JoiningTransport(transport, self.loop)))
-        self._closing_slowly = cast(asyncio.Transport, _LingeringTransport(self))
         self._address = address_group(self.client[0] if self.client else "")
         self._since = self._looked_at = self.loop.time()
         self._look = self.loop.call_later(LOOK_SECONDS, self._look_after)
@@ -195,6 +194,10 @@ class BoundedProtocol(HttpToolsProtocol):
             self._seat = None
         self._disconnect()
         super().connection_lost(exc)
+        self._unset_keepalive_if_required()
+        # They refer to this object: without them it is freed now, and not when the collector looks at old objects.
+        self._look = self._running = None
+        self.cycle = None  # type: ignore[assignment]
 
     def _disconnect(self) -> None:
         """Tell the application that nobody waits for what it is doing. (uvicorn tells only the request sent last.)"""
@@ -301,7 +304,7 @@ class BoundedProtocol(HttpToolsProtocol):
             cycle = self.cycle
             self._keep_alive = cycle.keep_alive
             cycle.keep_alive = False
-            cycle.transport = self._closing_slowly
+            cycle.transport = cast(asyncio.Transport, _LingeringTransport(self))
             if self._seat is not None:
                 self._seat.receive()
         self._body_bytes += came
