@@ -224,6 +224,13 @@ class TestOpenApi:
             assert spec["additionalProperties"] is False
             assert {"timezone", "retry_policy", "catch_up", "overlap", "dst", "tags"} <= spec["properties"].keys()
 
+    @pytest.mark.parametrize("payload", ["HttpRequest", "Script", "SqlQuery", "PythonCall"])
+    def test_a_payload_is_read_with_the_fields_it_is_created_with(self, document: dict[str, Any], payload: str) -> None:
+        """What the server writes down for itself is in neither."""
+        schemas = document["components"]["schemas"]
+        fields = schemas[f"{payload}View"]["properties"].keys()
+        assert schemas[payload]["properties"].keys() == schemas[f"{payload}Change"]["properties"].keys() == fields
+
     def test_a_change_of_a_job_may_name_any_field_and_reset_what_has_a_default(self, document: dict[str, Any]) -> None:
         schemas = document["components"]["schemas"]
         for ref, kind in zip(schemas["JobChange"]["anyOf"], schemas["JobSpec"]["anyOf"], strict=True):
