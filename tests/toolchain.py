@@ -98,8 +98,9 @@ def pip_install(
     if done.returncode == 0:
         return
     said = done.stdout + done.stderr
-    if _WRONG_HASH not in said and any(sign in said.lower() for sign in UNREACHABLE):
-        raise RegistryUnreachable(f"PyPI can't be reached for {lock.name}: {said.strip()[-500:]}")
+    signs = [line for line in said.splitlines() if any(sign in line.lower() for sign in UNREACHABLE)]
+    if signs and _WRONG_HASH not in said:
+        raise RegistryUnreachable(f"PyPI can't be reached for {lock.name}: {signs[-1]}")
     raise RuntimeError(f"{lock.name} can't be installed: {said}")
 
 
@@ -117,6 +118,6 @@ def npm_ci(node: Path, project: Path, folder: Path, **settings: str) -> None:
     if done.returncode == 0:
         return
     said = done.stdout + done.stderr
-    if NPM_UNREACHABLE & set(_NPM_CODE.findall(said)):
-        raise RegistryUnreachable(f"the npm registry can't be reached: {said.strip()[-500:]}")
+    if codes := NPM_UNREACHABLE & set(_NPM_CODE.findall(said)):
+        raise RegistryUnreachable(f"the npm registry can't be reached for {project.name}: {', '.join(codes)}")
     raise RuntimeError(f"{project / 'package-lock.json'} can't be installed: {said}")
