@@ -41,12 +41,14 @@ bench: setup     ## Measure us, the peers and the bare limits in one run; writes
 release-check: setup ## Before a release: secrets in the files, and known vulnerabilities of dependencies (asks the package index)
 	$(BIN)/python tests/scan.py
 	@$(PYTHON) -m venv .audit && .audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit || true
-	$(BIN)/python tests/advisories.py .audit/bin/pip-audit requirements/dev.lock
+	$(BIN)/python tests/advisories.py .audit/bin/pip-audit requirements/dev.lock requirements/generators.lock requirements/node.lock
 
 lock: setup      ## Resolve the lock files anew (uses uv, from the package index)
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --extra dev pyproject.toml requirements/build.in -o requirements/dev.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --extra peers pyproject.toml -o requirements/peers.lock
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header requirements/generators.in -o requirements/generators.lock
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header requirements/node.in -o requirements/node.lock
 
 clean:           ## Remove the virtual environment and caches
 	rm -rf $(VENV) .audit .peers .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -35,7 +35,8 @@ if os.geteuid() != 0:  # scripts share a user then, and how many processes it ma
 # Files that take long, though they have few tests: nobody should begin with them when all others are done.
 LONG = (
     "api/test_schema.py", "promotion", "simulation", "property", "api/test_fuzz.py", "api/test_secrets_stay.py",
-    "executors/test_ssrf_corpus.py", "docs", "contract/store", "api/test_slow_clients.py", "cli", "functions",
+    "executors/test_ssrf_corpus.py", "docs", "contract/store", "generated", "api/test_slow_clients.py", "cli",
+    "functions",
 )  # fmt: skip
 CLUSTERS = ("cluster", "work")
 HERE = Path(__file__).parent

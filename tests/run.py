@@ -82,7 +82,7 @@ def tests(marked: str, arguments: Sequence[str]) -> list[Part]:
     """First what may run side by side, then clusters, then the rest alone. tests/conftest.py says which is which."""
 
     def part(name: str, marks: str, *options: str) -> Part:
-        command = [sys.executable, "-m", "pytest", *options, "-m", f"({marked}) and {marks}", *arguments]
+        command = [sys.executable, "-m", "pytest", "-rs", *options, "-m", f"({marked}) and {marks}", *arguments]
         return Part(name, command, (0, NO_TESTS))
 
     return [

@@ -18,7 +18,7 @@ from node_forks import end_with_parent
 from served import served, target
 
 HOW_TO = ROOT / "docs" / "how-to"
-_FILE = re.compile(r"^```python (?P<name>\w+\.py)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+_FILE = re.compile(r"^```(?:python|ts) (?P<name>\w+\.\w+)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 class Desk(Terminal):

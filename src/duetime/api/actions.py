@@ -74,7 +74,7 @@ class JobActionController(Controller):
         return JobMessage(job_id, status, "Job resumed.", text(command.due_at))
 
     @post("/cancel", summary="Cancel a job", status_code=200, right=Right.WRITE)
-    async def cancel(self, context: ApiContext, caller: Caller, job_id: str) -> JobMessage:
+    async def cancel_job(self, context: ApiContext, caller: Caller, job_id: str) -> JobMessage:
         await cancel_job(context, caller, job_id)
         return JobMessage(job_id, JobStatus.CANCELLED, "Job cancelled. It will not run again.")
 
@@ -96,7 +96,7 @@ class JobActionController(Controller):
         return queued or await add_run(context, caller, job_id, Trigger.RETRY, "Job queued for retry")
 
     @get("/status", summary="How a job stands, at a glance", right=Right.READ)
-    async def get_status(self, context: ApiContext, caller: Caller, job_id: str) -> JobGlance:
+    async def get_job_status(self, context: ApiContext, caller: Caller, job_id: str) -> JobGlance:
         record = await find_job(context, caller, job_id)
         open_states = [one.state for one in await _open_executions(context, caller, job_id)]
         running = open_states.count(State.RUNNING)
@@ -106,7 +106,7 @@ class JobActionController(Controller):
         )  # fmt: skip
 
     @get("/executions", summary="A job's history, latest first", right=Right.READ)
-    async def list_executions(
+    async def list_job_executions(
         self, context: ApiContext, caller: Caller, job_id: str,
         wanted: Annotated[str | None, Parameter(query="state")] = None,
         limit: int = paging.DEFAULT_LIMIT, offset: int = 0, cursor: str | None = None,
@@ -121,13 +121,13 @@ class JobActionController(Controller):
         )  # fmt: skip
 
     @get("/next", summary="A job's coming instants", right=Right.READ)
-    async def list_next(self, context: ApiContext, caller: Caller, job_id: str, count: int = 10) -> Coming:
+    async def list_job_next(self, context: ApiContext, caller: Caller, job_id: str, count: int = 10) -> Coming:
         if not 1 <= count <= MOST_COMING:
             raise InvalidRequest.at("/count", f"must lie between 1 and {MOST_COMING}")
         return Coming(job_id, await list_coming(await find_job(context, caller, job_id), count))
 
     @get("/why", summary="What a job will do next, and what holds it now", right=Right.READ)
-    async def get_why(self, context: ApiContext, caller: Caller, job_id: str) -> Why:
+    async def get_job_why(self, context: ApiContext, caller: Caller, job_id: str) -> Why:
         record = await find_job(context, caller, job_id)
         opened = await _open_executions(context, caller, job_id)
         summary, holds = explain(

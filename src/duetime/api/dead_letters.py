@@ -78,7 +78,9 @@ class DeadLetterController(Controller):
         return await list_page(context, query, limit, offset, cursor)
 
     @post("/redrive", summary="Run dead letters again", status_code=202, right=Right.RUN)
-    async def redrive(self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> Redriven:
+    async def redrive_dead_letters(
+        self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller
+    ) -> Redriven:
         wanted = decode(await request.body(), RedriveRequest)
         if wanted.ids and wanted.has_filter():
             raise InvalidRequest.at("/ids", f"can't stand beside a filter ({', '.join(FILTERS)}); send one of the two")

@@ -77,7 +77,7 @@ class ExecutionController(Controller):
         "/{execution_id:str}/logs", summary="What an execution's attempts said (server-sent events: as they say it)",
         right=Right.READ,
     )  # fmt: skip
-    async def get_logs(
+    async def get_execution_logs(
         self,
         request: Request[Any, Any, Any],
         context: ApiContext,

@@ -41,7 +41,7 @@ class JobController(Controller):
     tags = ("jobs",)
 
     @post("/", summary="Create a job", status_code=201, right=Right.WRITE)
-    async def post_job(self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> Response[Any]:
+    async def create_job(self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> Response[Any]:
         answer = await create_job(context, caller, await request.body(), request.headers.get("idempotency-key"))
         return Response(answer, status_code=201, media_type=JSON)
 
@@ -99,7 +99,7 @@ class JobController(Controller):
         return await self._change(request, context, caller, await find_job(context, caller, job_id))
 
     @patch("/{job_id:str}", summary="Change the named fields of a job", right=Right.WRITE)
-    async def patch_job(
+    async def change_job(
         self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller, job_id: str
     ) -> Response[Any]:
         return await self._change(request, context, caller, await find_job(context, caller, job_id))

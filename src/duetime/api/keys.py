@@ -82,7 +82,7 @@ class KeyController(Controller):
     tags = ("api keys",)
 
     @post("/", summary="Make an API key; its secret is shown this once", status_code=201, right=Right.ADMIN)
-    async def create_key(
+    async def create_api_key(
         self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller
     ) -> Response[MadeKey]:
         wanted = decode(await request.body(), KeyRequest)
@@ -112,12 +112,12 @@ class KeyController(Controller):
         return Response(made, status_code=201)
 
     @get("/", summary="All API keys, latest first; never their secrets", right=Right.ADMIN)
-    async def list_keys(self, context: ApiContext, caller: Caller) -> KeyList:
+    async def list_api_keys(self, context: ApiContext, caller: Caller) -> KeyList:
         most = context.key_limits.keys + ENDED_KEPT
         return KeyList([_view(record) for record in await context.store.list_keys(caller.tenant, most)])
 
     @delete("/{key_id:str}", summary="Revoke an API key, for good", status_code=200, right=Right.ADMIN)
-    async def revoke_key(self, context: ApiContext, caller: Caller, key_id: str) -> KeyMessage:
+    async def revoke_api_key(self, context: ApiContext, caller: Caller, key_id: str) -> KeyMessage:
         if not is_key_id(key_id):
             raise NotFound(f"there is no API key '{key_id[:64]}'; GET /api/v1/api-keys lists them")
         now = context.clock.now()
