@@ -84,7 +84,9 @@ def of_child(calls: CallsFromChildren, patience_seconds: float = PATIENCE_SECOND
 
 def test_a_parent_whose_threads_do_not_run_is_not_waited_for_without_end() -> None:
     calls = CallsFromChildren()
-    with pytest.raises(ServerAway, match=r"did not answer within 0\.05 s; it may have been carried out or not") as error:
+    with pytest.raises(
+        ServerAway, match=r"did not answer within 0\.05 s; it may have been carried out or not"
+    ) as error:
         of_child(calls, 0.05).ask(CALL)
     assert error.value.was_sent
     calls.close()

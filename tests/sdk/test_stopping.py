@@ -11,6 +11,7 @@ import pytest
 
 from duetime import Duetime
 from duetime.client.errors import ServerAway
+from duetime.sdk.embedded import EmbeddedSource
 from patience import PATIENCE_SECONDS
 
 
@@ -77,3 +78,22 @@ def test_a_call_in_the_last_moments_of_a_stop_does_not_wait_without_end(app: Due
             with pytest.raises(ServerAway, match="was stopped while it was asked"):
                 call.result(PATIENCE_SECONDS)
         assert late
+
+
+def test_a_node_that_ends_by_itself_says_so_in_the_log_and_to_who_asks_it_then(
+    app: Duetime, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(*_: object) -> None:
+        raise OSError("the worker can't go on")
+
+    monkeypatch.setattr(EmbeddedSource, "join", broken)
+    app.job(name="f")(lambda: None)
+    with app:
+        embedded = app._embedded
+        assert embedded is not None
+        assert embedded._thread is not None
+        embedded._thread.join(PATIENCE_SECONDS)
+        with pytest.raises(RuntimeError, match="does not run") as error:
+            app.enqueue("f")
+    assert "the worker can't go on" in str(error.value.__cause__)
+    assert "the embedded Duetime has ended: its jobs do not run any more" in caplog.text

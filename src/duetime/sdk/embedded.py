@@ -7,6 +7,7 @@ enqueued, and what ran is run again. A process that is forked from the program a
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 from collections.abc import Callable, Coroutine
@@ -36,6 +37,8 @@ from duetime.settings import load_settings
 from duetime.telemetry.logs import log_as_programs_do
 
 T = TypeVar("T")
+
+log = logging.getLogger("duetime")
 
 START_SECONDS = 60.0  # to open the database, and to migrate it if it must be
 STOP_SECONDS = 60.0
@@ -182,14 +185,16 @@ class Embedded:
 
     def _running(self) -> tuple[asyncio.AbstractEventLoop, ASGIApp]:
         if self._loop is None or self._app is None:
-            raise _not_running()
+            raise _not_running() from self._failure
         return self._loop, self._app
 
     def _run(self, registry: Registry, slots: int, ready: threading.Event, go: threading.Event) -> None:
         try:
             asyncio.run(self._serve(registry, slots, ready, go))
-        except BaseException as error:  # noqa: BLE001 (it is raised where it was started, or told there)
+        except BaseException as error:  # noqa: BLE001 (it is raised where it was started, or logged)
             self._failure = error
+            if ready.is_set():
+                log.error("the embedded Duetime has ended: its jobs do not run any more", exc_info=error)
         finally:
             self._app = None
             self._has_ended = True
