@@ -191,7 +191,7 @@ class Embedded:
     def _run(self, registry: Registry, slots: int, ready: threading.Event, go: threading.Event) -> None:
         try:
             asyncio.run(self._serve(registry, slots, ready, go))
-        except BaseException as error:  # noqa: BLE001 (it is raised where it was started, or logged)
+        except BaseException as error:
             self._failure = error
             if ready.is_set():
                 log.error("the embedded Duetime has ended: its jobs do not run any more", exc_info=error)
