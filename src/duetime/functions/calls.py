@@ -175,7 +175,7 @@ def failed(call: Call, error: BaseException, ended_at: int) -> Ended:
         case BadResult():  # it has done its work: to run it again would do that again, and return the same
             return end_of(call, "rejected", str(error), ended_at, result=error.kept)
     if call.verdict is None:
-        call.trace = clean(traceback_of(error))
+        call.trace = clean(traceback_of(error)[:LONGEST_LOG])
         call.note("log", call.trace)
     text = say(error)
     return end_of(call, "function_error", f"{type(error).__name__}: {text}" if text else type(error).__name__, ended_at)
