@@ -6,8 +6,7 @@ to the parent through a socket that both have since before the fork. There is no
 descendants of the program can ask.
 
 Calls travel as a length of four bytes and MessagePack, one at a time for each child. A child waits for an answer for
-so long and no longer: the parent may be stopped, or be a program in which threads do not run (uWSGI without
---enable-threads).
+so long and no longer: the parent may be stopped, or be a program in which threads do not run.
 """
 
 from __future__ import annotations
@@ -267,8 +266,7 @@ class _Line:
         doubt = "; it may have been carried out or not" if was_sent else ""
         return ServerAway(
             "this process was forked from one that runs an embedded Duetime, and that one did not answer within "
-            f"{self._patience_seconds:g} s{doubt}: it is stopped or overloaded, or its threads do not run "
-            "(uWSGI needs --enable-threads)",
+            f"{self._patience_seconds:g} s{doubt}: it is stopped or overloaded, or its threads do not run",
             was_sent,
         )
 
