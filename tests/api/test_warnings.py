@@ -121,6 +121,25 @@ class TestAfter:
         assert people.ada.post("/jobs", job).json()["warnings"] == []
         assert theirs
 
+    def test_the_id_of_another_users_job_is_refused_as_one_that_no_job_has(self, people: People) -> None:
+        theirs, own = people.ann.create(), people.bob.create()
+        job = {"name": "x", "schedule": "on_demand", "payload": {"url": "https://example.com/"}}
+
+        def told(answer: Any) -> str:
+            return refused(answer, 400, "INVALID_REQUEST", "/after").replace(theirs, UNKNOWN)
+
+        missing = told(people.bob.post("/jobs", {**job, "after": [UNKNOWN]}))
+        named = {**job, "after": [theirs]}
+        assert told(people.bob.post("/jobs", named)) == missing
+        assert told(people.bob.post("/jobs", named, idempotency_key=uuid.uuid4().hex)) == missing
+        assert told(people.bob.put(f"/jobs/by-key/{uuid.uuid4().hex}", named)) == missing
+        mine = people.bob.post("/jobs", {**job, "after": [own]}).json()["job_id"]
+        assert told(people.bob.patch(f"/jobs/{mine}", {"after": [own, theirs]})) == missing
+        answer = people.bob.post("/jobs:batch", [named, {**job, "after": [own]}]).json()
+        assert (answer["created_count"], [line["index"] for line in answer["refused"]]) == (1, [0])
+        assert people.ada.patch(f"/jobs/{mine}", {"after": [own, theirs]}).status == 200, "an admin sees both"
+        assert people.bob.patch(f"/jobs/{mine}", {"name": "y"}).status == 200, "what is so already stays"
+
 
 def test_a_subscription_that_nothing_will_get_to_is_told_so(people: People) -> None:
     made = people.ada.post("/subscriptions", {"url": "http://10.0.0.7/hook"}).json()

@@ -43,6 +43,46 @@ def test_a_job_of_every_type_is_created_from_a_file_and_shown(scripting: Duetime
     scripting.ok("connection", "remove", "reports")
 
 
+EVERY_FIELD = {
+    "description": "d", "timezone": "Europe/Berlin", "retry_policy": {"delays": [1, 2], "max_retries": 2},
+    "timeout_seconds": 7, "priority": 9, "start_at": "2035-01-01T00:00:00Z", "end_at": "2045-01-01T00:00:00Z",
+    "max_runs": 5, "catch_up": {"policy": "all", "window_seconds": 60, "max_runs": 2}, "overlap": "queue_all",
+    "jitter_seconds": 3, "dst": {"gap": "skip", "overlap": "both"}, "tags": {"a": "b"},
+    "webhooks": {"on_success": "https://example.com/s", "on_failure": "https://example.com/f"},
+}  # fmt: skip
+FACTS = {"job_id", "created_at", "updated_at", "next_run_time"}
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, EVERY_FIELD, {"delivery": "at_most_once"}], ids=["defaults", "every field", "at most once"]
+)
+@pytest.mark.parametrize("kind", sorted(JOBS))
+def test_what_show_prints_as_json_creates_the_same_job(scripting: Duetime, kind: str, fields: dict[str, Any]) -> None:
+    scripting.ok("connection", "put", "reports", "sqlite:///reports.db")
+    payload = {field: value for field, value in JOBS[kind][0].items() if field not in ("headers", "env")}
+    job = {"name": "same", "type": kind, "schedule": "0 9 * * *", "payload": payload, **fields}
+    first = json.loads(scripting.ok("job", "create", "-f", "-", "--json", stdin=json.dumps(job)))["job_id"]
+    shown = scripting.json("job", "show", first)
+    created = scripting.ok("job", "create", "-f", "-", "--json", stdin=json.dumps(shown))
+    again = scripting.json("job", "show", json.loads(created)["job_id"])
+    for fact in FACTS:
+        assert shown.pop(fact)
+        assert again.pop(fact)
+    assert again == shown
+    scripting.ok("connection", "remove", "reports")
+
+
+@pytest.mark.parametrize(("kind", "place"), [("http_request", "/payload/headers/X-A"), ("script", "/payload/env")])
+def test_what_show_hides_is_asked_for_and_never_created_as_it_is_shown(
+    scripting: Duetime, kind: str, place: str
+) -> None:
+    job = {"name": "hidden", "type": kind, "schedule": "@yearly", "payload": JOBS[kind][0]}
+    first = json.loads(scripting.ok("job", "create", "-f", "-", "--json", stdin=json.dumps(job)))["job_id"]
+    answer = scripting("job", "create", "-f", "-", stdin=json.dumps(scripting.json("job", "show", first)))
+    assert answer.exit_code == 1
+    assert place in answer.stderr
+
+
 def test_a_script_shows_its_text_and_who_interprets_it(scripting: Duetime) -> None:
     job = {"name": "text", "type": "script", "schedule": "@yearly", "payload": {"script": "echo one"}}
     scripting.ok("job", "create", "-f", "-", stdin=json.dumps(job))

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from duetime.domain.work import Polling
-from duetime.functions.context import Context, Retry, current
+from duetime.functions.context import Context, Reject, Retry, current
 from duetime.functions.registry import Registry
 from duetime.functions.source import SourceRefused
 from duetime.functions.worker import Backoff, Worker
@@ -121,10 +121,62 @@ async def test_a_function_may_ask_to_be_tried_again_later():
     assert ended.retry_after_seconds == 90
 
 
-@pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf"), 604_801])
-def test_a_wait_that_can_not_be_is_refused_where_it_is_asked_for(seconds: float):
+@pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf"), 604_801, 10**400, "5", "soon", [], object()])
+def test_a_wait_that_can_not_be_is_refused_where_it_is_asked_for(seconds: Any):
     with pytest.raises(ValueError, match="0 to 604800"):
         Retry(after_seconds=seconds)
+
+
+class Unsaid(Exception):
+    """Its text can't be had, and who asks for it is made to end."""
+
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+
+class Bare(Retry):
+    """One of a user's own that sets nothing of what Retry has."""
+
+    def __init__(self) -> None: ...
+
+
+def later(after_seconds: Any) -> Retry:
+    error = Retry(5, "later")
+    error.after_seconds = after_seconds
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "message", "seconds"),
+    [
+        (Reject(ValueError("no such customer")), "rejected", "no such customer", None),  # type: ignore[arg-type]
+        (Reject(404), "rejected", "404", None),  # type: ignore[arg-type]
+        (Retry(5, ValueError("busy")), "function_error", "busy", 5),  # type: ignore[arg-type]
+        (Reject(Unsaid()), "rejected", "(its text can't be had)", None),  # type: ignore[arg-type]
+        (Bare(), "function_error", "the function asked to be tried again", None),
+        (later(float("nan")), "function_error", "later", None),
+        (later(float("inf")), "function_error", "later", None),
+        (later(-1e300), "function_error", "later", None),
+        (later("soon"), "function_error", "later", None),
+        (Unsaid(), "function_error", "Unsaid: (its text can't be had)", None),
+    ],
+)
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_whatever_a_function_raises_is_an_end_of_its_attempt(
+    error: Exception, kind: str, message: str, seconds: float | None, is_async: bool
+):
+    def fail() -> None:
+        raise error
+
+    async def fail_async() -> None:
+        raise error
+
+    stage = Stage()
+    async with working(stage, registry_of(fail=fail_async if is_async else fail, fine=lambda: 1)):
+        ended = await stage.run("fail")
+        assert (ended.error_type, ended.error_message, ended.retry_after_seconds) == (kind, message, seconds)
+        assert (await stage.run("fine")).result == "1", "the worker goes on"
+    msgspec.json.decode(msgspec.json.encode(ended), type=type(ended))  # within its bounds
 
 
 async def test_a_number_that_json_can_not_say_is_no_result_and_no_progress():

@@ -207,3 +207,28 @@ def test_a_worker_of_another_user_starts_and_runs_the_jobs_of_the_first(
             until(lambda: ann.get_execution(execution_id).execution.state, lambda state: state == "COMPLETED")
         assert any(line.startswith("job 'first' is left as it is (") for line in said), said
         ann.purge_job(job.job_id)
+
+
+def test_an_admin_removes_nothing_of_another_users_app_of_the_same_name(url: str) -> None:
+    def app_of(who: str, role: str, *names: str) -> Duetime:
+        app = Duetime(url, token(who, role), name="shop")
+        for name in names:
+            app.job("@yearly", name=name)(lambda: None)
+        return app
+
+    with Client(url, token()) as admin:
+        app_of("ann", "user", "shop.a").put_jobs()
+        app_of("ada", "admin", "shop.b", "shop.c").put_jobs()
+        said = app_of("ada", "admin", "shop.b").put_jobs(prune=True)
+        assert sorted(said) == [
+            "job 'shop.a' of shop is left as it is: it is ann's",
+            "job 'shop.c' was removed: shop does not declare it any more",
+        ]
+        assert app_of("ada", "admin").put_jobs(prune=True) == [
+            "jobs of shop have several owners, and it declares none of them: remove them by hand"
+        ]
+        assert app_of("ann", "user").put_jobs(prune=True) == [
+            "job 'shop.a' was removed: shop does not declare it any more"
+        ]
+        (left,) = admin.list_jobs(tag="declared_by=shop")
+        admin.purge_job(left.job_id)

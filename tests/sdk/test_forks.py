@@ -102,3 +102,82 @@ def test_a_childs_stop_leaves_the_parents_app_alone(tmp_path: Path) -> None:
         "        app.enqueue(f, at='2100-01-01T00:00Z')\n"
     )
     assert run(program=program) == []
+
+
+def test_children_that_are_killed_in_the_middle_lose_and_repeat_nothing_of_the_others(tmp_path: Path) -> None:
+    """Each of the killed had one call under way at most; all else is there as it was answered, once."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, signal, sys, threading\n"
+        "from duetime import Duetime\n"
+        "from duetime.client import operations\n"
+        f"app = Duetime('sqlite:///{tmp_path / 'jobs'}')\n"
+        "def enqueue():\n"
+        "    return app.enqueue('f', at='2100-01-01T00:00Z').job_id\n"
+        "with app:\n"
+        "    read, write = os.pipe()\n"
+        "    stop, made = threading.Event(), []\n"
+        "    def enqueue_on():\n"
+        "        while not stop.is_set():\n"
+        "            made.append(enqueue())\n"
+        "    busy = threading.Thread(target=enqueue_on)\n"
+        "    busy.start()\n"  # so that forks happen while the parent's own calls are under way
+        "    children = []\n"
+        "    for number in range(16):\n"
+        "        child = os.fork()\n"
+        "        if not child:\n"
+        "            for turn in range(10_000 if number % 2 else 5):\n"
+        "                os.write(write, (enqueue() + '\\n').encode())\n"
+        "            os._exit(0)\n"
+        "        children.append(child)\n"
+        "    os.close(write)\n"
+        "    answered = os.fdopen(read)\n"
+        "    made += [answered.readline().strip() for _ in range(64)]\n"
+        "    for child in children[1::2]:\n"
+        "        os.kill(child, signal.SIGKILL)\n"
+        "    made += answered.read().split()\n"
+        "    ends = [os.waitpid(child, 0)[1] for child in children]\n"
+        "    assert ends == [0, 9] * 8, ends\n"
+        "    stop.set()\n"
+        "    busy.join()\n"
+        "    made.append(enqueue())\n"
+        "    stored, cursor = [], None\n"
+        "    while not stored or cursor:\n"
+        "        page = app._ask().ask(operations.list_jobs().page(100, cursor))\n"
+        "        stored += [job.job_id for job in page.jobs]\n"
+        "        cursor = page.next_cursor\n"
+        "    assert len(set(made)) == len(made)\n"
+        "    assert set(made) <= set(stored)\n"
+        "    assert len(stored) <= len(made) + 8, (len(stored), len(made))\n"
+    )
+    assert run(program=program) == []
+
+
+def test_a_parent_that_was_forked_without_hooks_is_missed_when_it_has_gone(tmp_path: Path) -> None:
+    """As by a server that forks in C: the child has a copy of the parent's end until it asks for the first time."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, signal, sys\n"
+        "from duetime import Duetime\n"
+        "from duetime.client import ServerAway\n"
+        "from duetime.sdk import forked\n"
+        f"app = Duetime('sqlite:///{tmp_path / 'jobs'}')\n"
+        "read, write = os.pipe()\n"
+        "if os.fork():\n"
+        "    os.close(write)\n"
+        "    assert os.read(read, 100) == b'away'\n"
+        "    os._exit(0)\n"
+        "app.start()\n"
+        "forked._here.clear()\n"
+        "gone, end = os.pipe()\n"
+        "if os.fork():\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "os.close(end)\n"
+        "os.read(gone, 1)\n"  # its parent has ended
+        "try:\n"
+        "    app.enqueue('f')\n"
+        "except ServerAway as error:\n"
+        "    os.write(write, b'away' if 'has ended' in str(error) else str(error).encode())\n"
+        "os._exit(0)\n"
+    )
+    assert run(program=program) == []

@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from duetime import Duetime
 from patience import PATIENCE_SECONDS
+from sdk.conftest import until
+
+ONCE = {"retry_policy": {"max_retries": 0}}
 
 PROGRAM = """
 import asyncio, logging, sys, threading
@@ -73,3 +77,25 @@ def test_failures_of_functions_are_logged_where_a_developer_looks(tmp_path: Path
     assert "ended with rejected: no such customer" in ended.stderr
     assert ("retries: attempt 1" in ended.stderr) == bool(configure), "what a function asks for is no error"
     assert ("at info" in ended.stderr) == bool(configure)
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["in a thread", "on the loop"])
+def test_a_secret_argument_is_hidden_in_the_log_of_the_program(
+    app: Duetime, caplog: pytest.LogCaptureFixture, is_async: bool
+) -> None:
+    def log_in(user: str, password: str, more: dict[str, str]) -> None:
+        raise ValueError(f"{user} can't log in with {password} and {more}")
+
+    async def log_in_async(user: str, password: str, more: dict[str, str]) -> None:
+        log_in(user, password, more)
+
+    app.job(name="log_in")(log_in_async if is_async else log_in)
+    with app:
+        made = app.enqueue(
+            "log_in", user="ann", password="correct horse", more={"pin": "battery staple"}, job=ONCE,
+            secret=["password", "/kwargs/more/pin"],
+        )  # fmt: skip
+        until(app, made.job_id, lambda execution: execution.state == "FAILED")
+    assert "ValueError: ann can't log in with ******** and {'pin': '********'}" in caplog.text
+    assert "correct horse" not in caplog.text
+    assert "battery staple" not in caplog.text

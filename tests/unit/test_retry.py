@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from duetime.domain.job import RetryPolicy
-from duetime.domain.retry import LONGEST_RETRY_AFTER, delay_seconds, is_retryable, max_attempts
+from duetime.domain.retry import (
+    LONGEST_OWN_DELAY,
+    LONGEST_RETRY_AFTER,
+    delay_seconds,
+    is_retryable,
+    max_attempts,
+    own_delay_seconds,
+)
 from duetime.domain.states import ErrorType
 from samples import spec
 
@@ -100,3 +107,8 @@ def test_an_answer_that_would_be_repeated_is_not_retried(status: int):
 def test_errors_without_an_answer_are_retried_unless_they_are_a_decision(error: ErrorType):
     decisions = {"blocked_target", "cancelled", "circuit_open", "limit_exceeded", "rejected", "sql_error"}
     assert is_retryable(error, None) == (error not in decisions)
+
+
+@pytest.mark.parametrize(("asked", "delay"), [(5.0, 5.0), (-1.0, 0.0), (1e300, LONGEST_OWN_DELAY), (float("nan"), 0.0)])
+def test_a_functions_own_wait_is_within_bounds_whatever_was_reported(asked: float, delay: float):
+    assert own_delay_seconds(asked) == delay

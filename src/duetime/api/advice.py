@@ -1,15 +1,15 @@
 """Warnings in the response to a create: what would keep the job from running if it were due now.
 
 A warning refuses nothing: what is missing may come, and what is blocked may be allowed. A batch has none: `why` tells
-the same of each job.
+the same of each job. Refused is an id in `after` that the caller can't see: `check_after`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from duetime.api.context import ApiContext
-from duetime.domain.chains import warn_missing
+from duetime.domain.chains import check_missing, ids_in, warn_missing
 from duetime.domain.identity import Caller
 from duetime.domain.ids import is_id
 from duetime.domain.job import HttpJob, JobSpec
@@ -22,6 +22,19 @@ async def list_warnings(context: ApiContext, caller: Caller, spec: JobSpec) -> l
         if not is_id(name) and not await _is_seen(context, caller, name):
             warnings.append(warn_missing(name))
     return warnings
+
+
+async def check_after(context: ApiContext, caller: Caller, spec: JobSpec, old: Sequence[str] = ()) -> None:
+    """Raises InvalidRequest for the id of another user's job, as the store does for one that no job has.
+
+    `old`: what the job comes after already. It may be kept: an admin may have named it.
+    """
+    if caller.sees is None:
+        return
+    for name in ids_in(spec.after):
+        record = None if name in old else await context.store.get_job(caller.tenant, name)
+        if record is not None and record.owner != caller.sees:
+            check_missing([name])
 
 
 def list_blocked(context: ApiContext, spec: JobSpec) -> list[str]:

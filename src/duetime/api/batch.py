@@ -19,6 +19,7 @@ import msgspec
 from litestar import Request, post
 from litestar.exceptions import HTTPException
 
+from duetime.api.advice import check_after
 from duetime.api.bodies import MAX_BODY_BYTES, decode_spec, decode_specs
 from duetime.api.context import ApiContext
 from duetime.api.create import Known, bound, create_command, new_job
@@ -225,7 +226,7 @@ class _Batch:
             if isinstance(item, bytes) and (not item or item.isspace()):
                 continue
             index = self._next_index()
-            if isinstance(item, bytes) or item.type is _SQL:
+            if isinstance(item, bytes) or item.type is _SQL or item.after:
                 await self._plan_line(index, item)
             else:
                 self._plan(index, item)
@@ -255,13 +256,14 @@ class _Batch:
         self._refused.append(_explained(self._index, error))
 
     async def _plan_line(self, index: int, item: JobSpec | bytes) -> None:
-        """One that is decoded by itself, to say what is wrong with it, or that needs to know its connection."""
+        """One that is decoded by itself, to say what is wrong with it, or that names a connection or other jobs."""
         try:
             if isinstance(item, bytes) and len(item) > MAX_BODY_BYTES:
                 raise PayloadTooLarge(f"the job has {len(item)} bytes; {MAX_BODY_BYTES} are allowed")
             spec = decode_spec(item) if isinstance(item, bytes) else item
             if spec.type is _SQL:
                 spec = await bound(self._context, self._caller, spec, known=self._connections)
+            await check_after(self._context, self._caller, spec)
         except DuetimeError as error:
             self._refuse(index, error)
         else:

@@ -14,7 +14,7 @@ from typing import cast
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from duetime.api.advice import list_warnings
+from duetime.api.advice import check_after, list_warnings
 from duetime.api.bodies import MAX_BODY_BYTES, decode_spec
 from duetime.api.context import ApiContext
 from duetime.api.problems import problem_of, problem_of_defect, send_problem
@@ -108,6 +108,8 @@ async def _create(context: ApiContext, caller: Caller, body: bytes) -> bytes:
     spec = decode_spec(body)
     if spec.type is JobType.SQL_QUERY:
         spec = await bound(context, caller, spec)
+    if spec.after:
+        await check_after(context, caller, spec)
     now = context.clock.now()
     job = new_job(context, caller, spec, now)
     warnings = await list_warnings(context, caller, spec)
@@ -144,6 +146,8 @@ async def _create_unless_stored(context: ApiContext, caller: Caller, body: bytes
     spec = decode_spec(body)
     if spec.type is JobType.SQL_QUERY:
         spec = await bound(context, caller, spec)
+    if spec.after:
+        await check_after(context, caller, spec)
     now = context.clock.now()
     job = new_job(context, caller, spec, now)
     answer = created_view(job, now, await list_warnings(context, caller, spec))

@@ -10,7 +10,7 @@ from litestar.params import Parameter
 
 from duetime.api import paging
 from duetime.api.access import find_job
-from duetime.api.advice import list_warnings
+from duetime.api.advice import check_after, list_warnings
 from duetime.api.bodies import change_spec, convert, decode, decode_spec
 from duetime.api.context import ApiContext
 from duetime.api.create import announce, bound, check_runnable, create_command, create_job, created_view, new_job
@@ -122,6 +122,7 @@ class JobController(Controller):
         spec = context.defaults.fill(spec)
         if spec.type is JobType.SQL_QUERY:
             spec = await bound(context, caller, spec, record.spec)
+        await check_after(context, caller, spec, record.spec.after)
         now = context.clock.now()
         paused = record.status is JobStatus.PAUSED
         command: ChangeJob = authoring.change_job(
@@ -166,6 +167,7 @@ class JobController(Controller):
             )
         if spec.type is JobType.SQL_QUERY:
             spec = await bound(context, caller, spec)
+        await check_after(context, caller, spec)
         now = context.clock.now()
         job = new_job(context, caller, spec, now)
         warnings = await list_warnings(context, caller, spec)

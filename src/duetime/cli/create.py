@@ -51,6 +51,7 @@ def create_job(
     duetime job create --name once --schedule 2027-01-01T00:00:00Z \\
         --url https://example.com/fireworks
     duetime job create --file job.json --name another
+    duetime job show nightly --json | duetime job create --file - --key nightly2
     echo '{"type": "script", "payload": {"script": "date"}}' | \\
         duetime job create --file - --name clock --schedule "every 1h"
     """
@@ -120,4 +121,16 @@ def _read(file: str) -> dict[str, Any]:
         raise BadUsage(f"--file {file}: {error}") from None
     if not isinstance(job, dict):
         raise BadUsage(f"--file {file}: holds no single job; for many, use `duetime job import`")
-    return job
+    return _without_facts(job) if "job_id" in job else job
+
+
+def _without_facts(shown: dict[str, Any]) -> dict[str, Any]:
+    """A job as `show --json` prints it, without what is not its author's to say: its id, its counts, when it ran.
+
+    What is hidden in it the server refuses, with its place: nobody's password becomes a row of stars.
+    """
+    from duetime.client.models import Job
+    from duetime.domain.job import HttpJob
+
+    facts = set(Job.__struct_fields__) - {*HttpJob.__struct_fields__, "type"}
+    return {field: value for field, value in shown.items() if field not in facts}

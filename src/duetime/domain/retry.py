@@ -68,7 +68,7 @@ def own_delay_seconds(asked: float) -> float:
     It is taken at its word, be it shorter or longer than the retry policy's: unlike a target, the function is the
     job's own.
     """
-    return min(max(asked, 0.0), LONGEST_OWN_DELAY)
+    return min(max(0.0, asked), LONGEST_OWN_DELAY)  # in this order: of 0 and nan, it is 0
 
 
 def _backoff(policy: RetryPolicy, attempt: int) -> float:

@@ -82,6 +82,7 @@ class Assignment(WorkClaim, frozen=True):
     trigger: Trigger
     timeout_seconds: float
     progress: Any = None  # what the attempt before saved last
+    secret: list[str] = []  # pointers to what of the arguments must not be shown
 
 
 class Polled(Wire, frozen=True):

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from duetime.domain.work import LONGEST_NOTE, LONGEST_RESULT, Assignment, Ended, Note
-from duetime.functions.context import Context, Reject, Retry, Stream, running_context
+from duetime.functions.context import Context, Reject, Retry, Stream, checked_delay, running_context
 from duetime.functions.json_values import NOT_FINITE, is_finite
 from duetime.functions.registry import Function
 
@@ -167,18 +167,32 @@ def failed(call: Call, error: BaseException, ended_at: int) -> Ended:
     """An error's end. Its traceback goes to the log, unless the function chose to end so, or was made to."""
     match error:
         case Retry():
-            message = error.message or "the function asked to be tried again"
+            message = _message(error) or "the function asked to be tried again"
             call.level = logging.INFO
-            return end_of(call, "function_error", message, ended_at, error.after_seconds)
+            return end_of(call, "function_error", message, ended_at, _delay(error))
         case Reject():
-            return end_of(call, "rejected", error.message or "the function rejected this for good", ended_at)
+            return end_of(call, "rejected", _message(error) or "the function rejected this for good", ended_at)
         case BadResult():  # it has done its work: to run it again would do that again, and return the same
             return end_of(call, "rejected", str(error), ended_at, result=error.kept)
     if call.verdict is None:
-        call.trace = clean(traceback_of(error))
+        call.trace = clean(traceback_of(error)[:LONGEST_LOG])
         call.note("log", call.trace)
     text = say(error)
     return end_of(call, "function_error", f"{type(error).__name__}: {text}" if text else type(error).__name__, ended_at)
+
+
+def _message(error: Retry | Reject) -> str:
+    """Mostly text; but an exception is passed for it, too, and a class of the user's own may have set none."""
+    return say(getattr(error, "message", ""))
+
+
+def _delay(error: Retry) -> float | None:
+    """As it was checked when the error was made; what was put in its place since counts if it is one."""
+    asked = getattr(error, "after_seconds", None)
+    try:
+        return None if asked is None else checked_delay(asked)
+    except ValueError:
+        return None
 
 
 def end_of(
@@ -194,17 +208,17 @@ def end_of(
     )  # fmt: skip
 
 
-def say(error: BaseException) -> str:
+def say(error: object) -> str:
     try:
         return str(error)
-    except Exception:  # noqa: BLE001 (an error that can't be said is still one)
+    except BaseException:  # noqa: BLE001 (an error that can't be said is still one)
         return "(its text can't be had)"
 
 
 def show(value: Any) -> str:
     try:
         return repr(value)
-    except Exception:  # noqa: BLE001 (as above)
+    except BaseException:  # noqa: BLE001 (as above)
         return f"(a {type(value).__name__} that can't be shown)"
 
 
@@ -213,7 +227,7 @@ def traceback_of(error: BaseException) -> str:
     try:
         frames = error.__traceback__.tb_next if error.__traceback__ else None
         return "".join(traceback.format_exception(type(error), error, frames))
-    except Exception:  # noqa: BLE001 (as above)
+    except BaseException:  # noqa: BLE001 (as above)
         return f"{type(error).__name__}: {say(error)}\n"
 
 

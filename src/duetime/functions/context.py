@@ -20,17 +20,26 @@ from duetime.functions.json_values import NOT_FINITE, is_finite
 Stream = Literal["stdout", "stderr", "log"]
 
 
+def checked_delay(after_seconds: Any) -> float:
+    """Raises ValueError for what is no wait: text, nan, less than nothing, more than a week."""
+    try:
+        seconds = float("nan") if isinstance(after_seconds, str) else float(after_seconds)
+    except (TypeError, ValueError, OverflowError):
+        seconds = float("nan")
+    if not 0 <= seconds <= LONGEST_OWN_DELAY:
+        raise ValueError(
+            f"after_seconds is how long to wait, 0 to {LONGEST_OWN_DELAY:.0f} (a week); it is {after_seconds!r}"
+        )
+    return seconds
+
+
 class Retry(Exception):
     """Raise it to be tried again: after just so many seconds, or as the job's retry policy says. How often is the
     policy's business either way."""
 
     def __init__(self, after_seconds: float | None = None, message: str = "") -> None:
-        if after_seconds is not None and not 0 <= after_seconds <= LONGEST_OWN_DELAY:
-            raise ValueError(
-                f"after_seconds is how long to wait, 0 to {LONGEST_OWN_DELAY:.0f} (a week); it is {after_seconds!r}"
-            )
         super().__init__(message)
-        self.after_seconds = None if after_seconds is None else float(after_seconds)
+        self.after_seconds = None if after_seconds is None else checked_delay(after_seconds)
         self.message = message
 
 

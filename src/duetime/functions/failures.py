@@ -1,6 +1,7 @@
 """Failures of functions, told where a developer looks: through the standard `logging`, as the logger duetime.functions.
 
-The server has them, too; but whoever writes a function watches the program that runs it.
+The server has them, too; but whoever writes a function watches the program that runs it. Secret arguments are hidden
+in both: a log of a program is read by more people than may see them.
 """
 
 from __future__ import annotations
@@ -8,7 +9,9 @@ from __future__ import annotations
 import contextvars
 import logging
 
-from duetime.domain.work import Ended
+from duetime.domain.payloads import PythonCall
+from duetime.domain.redaction import Redactor, list_secrets
+from duetime.domain.work import Assignment, Ended
 from duetime.functions.calls import Call
 
 log = logging.getLogger("duetime.functions")
@@ -23,8 +26,17 @@ def log_failure(call: Call, ended: Ended) -> None:
         return
     assignment = call.assignment
     trace = f"\n{call.trace.rstrip()}" if call.trace and call.verdict is None else ""
+    message, trace = _hidden(assignment, str(ended.error_message), trace)
     # In a context of its own: in that of an async function's call, this would go to the execution's log.
     contextvars.Context().run(
         log.log, level, "%s: attempt %d of execution %s ended with %s: %s%s", call.function.name, assignment.attempt,
-        assignment.execution_id, ended.error_type, ended.error_message, trace,
+        assignment.execution_id, ended.error_type, message, trace,
     )  # fmt: skip
+
+
+def _hidden(assignment: Assignment, *texts: str) -> list[str]:
+    if not assignment.secret:
+        return list(texts)
+    arguments = PythonCall(assignment.function, assignment.args, assignment.kwargs, tuple(assignment.secret))
+    redactor = Redactor(list_secrets(arguments))
+    return [redactor.redact(text) for text in texts]

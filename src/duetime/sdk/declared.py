@@ -78,10 +78,21 @@ def _cancelled(asking: Asking, key: str, name: str) -> m.Job | None:
 
 
 def prune_jobs(asking: Asking, app_name: str, declared: Mapping[str, Declared]) -> list[str]:
-    """Remove jobs that carry the app's tag and that it does not declare. Returns a sentence about each."""
+    """Remove jobs that carry the app's tag and that it does not declare. Returns a sentence about each.
+
+    An admin sees everybody's jobs, and another user may have an app of the same name: what is removed is of those who
+    own what this app declares.
+    """
     said: list[str] = []
-    for job in list(_each(asking, operations.list_jobs(type=JobType.PYTHON, tag=f"{TAG}={app_name}"))):
+    found = list(_each(asking, operations.list_jobs(type=JobType.PYTHON, tag=f"{TAG}={app_name}")))
+    owners = {job.created_by for job in found if job.key in declared} or {job.created_by for job in found}
+    if len(owners) > 1 and not any(job.key in declared for job in found):
+        return [f"jobs of {app_name} have several owners, and it declares none of them: remove them by hand"]
+    for job in found:
         if job.key in declared:
+            continue
+        if job.created_by not in owners:
+            said.append(f"job '{job.key}' of {app_name} is left as it is: it is {job.created_by}'s")
             continue
         try:
             if job.status != JobStatus.CANCELLED:

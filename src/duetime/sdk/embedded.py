@@ -7,9 +7,11 @@ enqueued, and what ran is run again. A process that is forked from the program a
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +21,7 @@ from litestar.types import ASGIApp
 
 from duetime.api.app import create_app
 from duetime.client.calls import Call
+from duetime.client.errors import ServerAway
 from duetime.domain.errors import ComeBack, NotFound
 from duetime.domain.held_specs import plain
 from duetime.domain.identity import LOCAL
@@ -34,6 +37,8 @@ from duetime.settings import load_settings
 from duetime.telemetry.logs import log_as_programs_do
 
 T = TypeVar("T")
+
+log = logging.getLogger("duetime")
 
 START_SECONDS = 60.0  # to open the database, and to migrate it if it must be
 STOP_SECONDS = 60.0
@@ -76,6 +81,14 @@ async def _told(asked: Coroutine[Any, Any, T]) -> T:
         raise SourceAway(error.message, error.retry_after) from None
 
 
+def _stopped() -> ServerAway:
+    return ServerAway("this Duetime was stopped while it was asked; it may have been carried out or not", was_sent=True)
+
+
+def _not_running() -> RuntimeError:
+    return RuntimeError("this Duetime is embedded and does not run: use it in a `with`, or call start() first")
+
+
 class Embedded:
     """An `Asking`, from `start` to `close`, for the process that starts it and those that are forked from it then."""
 
@@ -86,9 +99,11 @@ class Embedded:
         self._app: ASGIApp | None = None
         self._stop: asyncio.Event | None = None
         self._failure: BaseException | None = None
+        self._asked: set[Future[Any]] = set()
+        self._has_ended = False
         self._process = os.getpid()
         self._from_children = CallsFromChildren()
-        self._to_parent = CallsToParent(self._from_children.theirs)
+        self._to_parent = CallsToParent(self._from_children)
 
     def _is_child(self) -> bool:
         return os.getpid() != self._process
@@ -115,7 +130,11 @@ class Embedded:
         loop, app = self._running()
         if threading.current_thread() is self._thread:
             raise RuntimeError("this would wait for itself: inside an async function, use the method's async twin")
-        return asyncio.run_coroutine_threadsafe(ask_in_process(app, call), loop).result()
+        asked = self._submit(ask_in_process(app, call), loop)
+        try:
+            return asked.result()
+        except CancelledError:
+            raise _stopped() from None
 
     async def ask_async(self, call: Call[T]) -> T:
         if self._is_child():
@@ -123,7 +142,33 @@ class Embedded:
         loop, app = self._running()
         if asyncio.get_running_loop() is loop:
             return await ask_in_process(app, call)
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(ask_in_process(app, call), loop))
+        asked = self._submit(ask_in_process(app, call), loop)
+        try:
+            return await asyncio.wrap_future(asked)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise _stopped() from None
+
+    def _submit(self, asked: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> Future[T]:
+        """Carried out on the node's loop, or ended with it: what comes in its last moments it would leave waiting."""
+        try:
+            future = asyncio.run_coroutine_threadsafe(asked, loop)
+        except RuntimeError:  # the loop is closed
+            asked.close()
+            raise _not_running() from None
+        self._asked.add(future)
+        future.add_done_callback(self._asked.discard)
+        if self._has_ended:
+            self._abandon()
+        return future
+
+    def _abandon(self) -> None:
+        """What was asked and will not be answered any more. The loop is closed: nothing else ends these."""
+        for future in list(self._asked):
+            with suppress(InvalidStateError):
+                future.set_exception(_stopped())
 
     def close(self) -> None:
         """Let what runs come to its end, then stop. What waits runs at the next start. A child only leaves."""
@@ -140,16 +185,20 @@ class Embedded:
 
     def _running(self) -> tuple[asyncio.AbstractEventLoop, ASGIApp]:
         if self._loop is None or self._app is None:
-            raise RuntimeError("this Duetime is embedded and does not run: use it in a `with`, or call start() first")
+            raise _not_running() from self._failure
         return self._loop, self._app
 
     def _run(self, registry: Registry, slots: int, ready: threading.Event, go: threading.Event) -> None:
         try:
             asyncio.run(self._serve(registry, slots, ready, go))
-        except BaseException as error:  # noqa: BLE001 (it is raised where it was started, or told there)
+        except BaseException as error:
             self._failure = error
+            if ready.is_set():
+                log.error("the embedded Duetime has ended: its jobs do not run any more", exc_info=error)
         finally:
             self._app = None
+            self._has_ended = True
+            self._abandon()
             self._from_children.close()
             ready.set()
 

@@ -5,7 +5,8 @@ a child has no node, and must not touch what it was copied of one. It makes a pa
 to the parent through a socket that both have since before the fork. There is no port and no file, and nobody but
 descendants of the program can ask.
 
-Calls travel as a length of four bytes and MessagePack, one at a time for each child.
+Calls travel as a length of four bytes and MessagePack, one at a time for each child. A child waits for an answer for
+so long and no longer: the parent may be stopped, or be a program in which threads do not run.
 """
 
 from __future__ import annotations
@@ -14,19 +15,34 @@ import asyncio
 import os
 import socket
 import threading
+import time
+from collections.abc import Callable
 from typing import TypeVar
 from weakref import WeakSet
 
 import msgspec
+import structlog
 from litestar.types import ASGIApp
 
+from duetime.api.problems import problem_of
+from duetime.client.batch import CHUNK_BYTES
 from duetime.client.calls import Answer, Call
 from duetime.client.errors import ServerAway
+from duetime.domain.errors import PayloadTooLarge
 from duetime.sdk.asking import exchange
 
 T = TypeVar("T")
 
+ANSWER_SECONDS = 30.0  # as long as a client waits for a server
+LARGEST_CALL = 2 * CHUNK_BYTES  # what the parent reads of one: more is refused, and not held
 _SIZE = 4  # bytes of a message's length
+_PIECE = 65_536
+_CLOSED_BY_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+
+log = structlog.get_logger()
+
+# Held while a descriptor exists that `leave_to_parent` does not know of yet: a fork waits for that.
+_adopting = threading.Lock()
 
 
 class Asked(msgspec.Struct, frozen=True, array_like=True):
@@ -51,11 +67,12 @@ class CallsFromChildren:
     """The parent's side. It is there before anybody forks; `start` and `stop` are called on the node's loop."""
 
     def __init__(self) -> None:
-        self._ours, self.theirs = socket.socketpair()
-        self._ours.setblocking(False)
         self._connections: set[socket.socket] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        _here.add(self)
+        with _adopting:
+            self._ours, self.theirs = socket.socketpair()
+            _here.add(self)
+        self._ours.setblocking(False)
 
     def start(self, app: ASGIApp) -> None:
         asyncio.get_running_loop().add_reader(self._ours, self._accept, app)
@@ -72,32 +89,43 @@ class CallsFromChildren:
         self.theirs.close()
 
     def _accept(self, app: ASGIApp) -> None:
-        try:
-            _, descriptors, _, _ = socket.recv_fds(self._ours, 1, 1)
-        except (BlockingIOError, InterruptedError):
-            return
-        for descriptor in descriptors:
-            task = asyncio.get_running_loop().create_task(self._serve(app, socket.socket(fileno=descriptor)))
+        for connection in self._adopt():
+            task = asyncio.get_running_loop().create_task(self._serve(app, connection))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
+    def _adopt(self) -> list[socket.socket]:
+        """What a child has handed over: known here before another child can be forked, and no program's that is run."""
+        with _adopting:
+            try:
+                _, descriptors, _, _ = socket.recv_fds(self._ours, 1, 1, _CLOSED_BY_EXEC)
+            except (BlockingIOError, InterruptedError):
+                return []
+            found = [socket.socket(fileno=descriptor) for descriptor in descriptors]
+            self._connections.update(found)
+        for connection in found:
+            connection.set_inheritable(False)
+            connection.setblocking(False)
+        return found
+
     async def _serve(self, app: ASGIApp, connection: socket.socket) -> None:
         """Until the child has closed it, or is gone."""
-        self._connections.add(connection)
-        connection.setblocking(False)
-        reader, writer = await asyncio.open_connection(sock=connection)
         try:
-            while True:
-                size = int.from_bytes(await reader.readexactly(_SIZE), "big")
-                asked = msgspec.msgpack.decode(await reader.readexactly(size), type=Asked)
-                answer = await exchange(app, asked.method, asked.path, asked.headers, asked.body)
-                writer.write(_framed(Answered(answer.status, answer.body, answer.headers)))
-                await writer.drain()
+            reader, writer = await asyncio.open_connection(sock=connection)
+            try:
+                while True:
+                    answered = await _answer(app, reader)
+                    writer.write(_framed(answered))
+                    await writer.drain()
+            finally:
+                writer.close()
         except (asyncio.IncompleteReadError, ConnectionError):
             return
+        except msgspec.DecodeError as error:
+            log.error("a forked process sent what is no call; its connection is closed", error=str(error))
         finally:
             self._connections.discard(connection)
-            writer.close()
+            connection.close()
 
     def leave_to_parent(self) -> None:
         """In a child: close the copies of the parent's ends, so that the parent's death can be noticed."""
@@ -106,29 +134,58 @@ class CallsFromChildren:
             connection.close()
 
 
+async def _answer(app: ASGIApp, reader: asyncio.StreamReader) -> Answered:
+    size = int.from_bytes(await reader.readexactly(_SIZE), "big")
+    if size > LARGEST_CALL:
+        await _skip(reader, size)
+        problem = problem_of(PayloadTooLarge(f"the call has {size} bytes; {LARGEST_CALL} are allowed"), "")
+        return Answered(problem.status, msgspec.json.encode(problem), {})
+    asked = msgspec.msgpack.decode(await reader.readexactly(size), type=Asked)
+    answer = await exchange(app, asked.method, asked.path, asked.headers, asked.body)
+    return Answered(answer.status, answer.body, answer.headers)
+
+
+async def _skip(reader: asyncio.StreamReader, size: int) -> None:
+    while size:
+        piece = await reader.read(min(size, _PIECE))
+        if not piece:
+            raise ConnectionError
+        size -= len(piece)
+
+
 _here: WeakSet[CallsFromChildren] = WeakSet()
 
 
 def _forked() -> None:
+    _adopting.release()
     for calls in list(_here):
         calls.leave_to_parent()
     _here.clear()
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(before=_adopting.acquire, after_in_parent=_adopting.release, after_in_child=_forked)
 
 
 class CallsToParent:
     """A child's side, and that of its own children: each process has a connection of its own."""
 
-    def __init__(self, theirs: socket.socket) -> None:
-        self._theirs = theirs
+    def __init__(self, parents: CallsFromChildren, patience_seconds: float = ANSWER_SECONDS) -> None:
+        self._parents = parents
+        self._patience_seconds = patience_seconds
         self._lines: dict[int, _Line] = {}  # by process; no lock, for a fork might copy it locked
 
     def ask(self, call: Call[T]) -> T:
         process = os.getpid()
-        line = self._lines.get(process) or self._lines.setdefault(process, _Line(self._theirs))
+        line = self._lines.get(process) or self._lines.setdefault(process, self._new_line())
         return call.read(line.exchange(call))
+
+    def _new_line(self) -> _Line:
+        """For a process that was forked without the hooks, if it was: a server that forks in C need not call them."""
+        self._parents.leave_to_parent()
+        for process in list(self._lines):
+            if process != os.getpid() and (copied := self._lines.pop(process, None)) is not None:
+                copied.forget()
+        return _Line(self._parents.theirs, self._patience_seconds)
 
     async def ask_async(self, call: Call[T]) -> T:
         return await asyncio.to_thread(self.ask, call)
@@ -142,30 +199,54 @@ class CallsToParent:
 class _Line:
     """One process's connection, made when it is needed."""
 
-    def __init__(self, theirs: socket.socket) -> None:
+    def __init__(self, theirs: socket.socket, patience_seconds: float) -> None:
         self._theirs = theirs
+        self._patience_seconds = patience_seconds
         self._lock = threading.Lock()
         self._connection: socket.socket | None = None
 
     def exchange(self, call: Call[T]) -> Answer:
-        with self._lock:
-            connection = self._connection or self._connect()
-            self._connection = None  # and not used again, should this be interrupted
-            try:
-                connection.sendall(_framed(Asked(call.method, call.path, dict(call.headers), call.body)))
-                size = int.from_bytes(_read(connection, _SIZE), "big")
-                answered = msgspec.msgpack.decode(_read(connection, size), type=Answered)
-            except OSError:
-                connection.close()
-                raise _away(was_sent=True) from None
-            self._connection = connection
+        deadline = time.monotonic() + self._patience_seconds
+
+        def remaining() -> float:
+            if (left := deadline - time.monotonic()) <= 0:
+                raise TimeoutError
+            return left
+
+        if not self._lock.acquire(timeout=self._patience_seconds):
+            raise self._silent(was_sent=False)
+        try:
+            answered = self._exchange(_framed(Asked(call.method, call.path, dict(call.headers), call.body)), remaining)
+        finally:
+            self._lock.release()
         return Answer(answered.status, answered.body, lambda name: answered.headers.get(name.lower()))
 
-    def _connect(self) -> socket.socket:
+    def _exchange(self, message: bytes, remaining: Callable[[], float]) -> Answered:
+        connection = self._connection or self._connect(remaining)
+        self._connection = None  # and not used again, should this be interrupted
+        try:
+            connection.settimeout(remaining())
+            connection.sendall(message)
+            size = int.from_bytes(_read(connection, _SIZE, remaining), "big")
+            answered = msgspec.msgpack.decode(_read(connection, size, remaining), type=Answered)
+        except TimeoutError:
+            connection.close()
+            raise self._silent(was_sent=True) from None
+        except OSError:
+            connection.close()
+            raise _away(was_sent=True) from None
+        self._connection = connection
+        return answered
+
+    def _connect(self, remaining: Callable[[], float]) -> socket.socket:
         ours, handed = socket.socketpair()
         with handed:
             try:
+                self._theirs.settimeout(remaining())
                 socket.send_fds(self._theirs, [b"+"], [handed.fileno()])
+            except TimeoutError:
+                ours.close()
+                raise self._silent(was_sent=False) from None
             except OSError:
                 ours.close()
                 raise _away(was_sent=False) from None
@@ -173,15 +254,28 @@ class _Line:
 
     def close(self) -> None:
         with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+            self.forget()
+
+    def forget(self) -> None:
+        """In a child of the process whose line it is, where the lock may be held by a thread that there is no more."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _silent(self, was_sent: bool) -> ServerAway:
+        doubt = "; it may have been carried out or not" if was_sent else ""
+        return ServerAway(
+            "this process was forked from one that runs an embedded Duetime, and that one did not answer within "
+            f"{self._patience_seconds:g} s{doubt}: it is stopped or overloaded, or its threads do not run",
+            was_sent,
+        )
 
 
-def _read(connection: socket.socket, size: int) -> bytes:
+def _read(connection: socket.socket, size: int, remaining: Callable[[], float]) -> bytes:
     data = bytearray()
     while len(data) < size:
-        if not (part := connection.recv(min(size - len(data), 65_536))):
+        connection.settimeout(remaining())
+        if not (part := connection.recv(min(size - len(data), _PIECE))):
             raise ConnectionError
         data += part
     return bytes(data)
