@@ -42,7 +42,7 @@ _CLOSED_BY_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 log = structlog.get_logger()
 
 # Held while a descriptor exists that `leave_to_parent` does not know of yet: a fork waits for that.
-_adopting = threading.Lock()
+_adopting = threading.RLock()  # a signal may fork in the thread that holds it
 
 
 class Asked(msgspec.Struct, frozen=True, array_like=True):
