@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -67,7 +68,7 @@ def create_job(
         _into(job["payload"], "headers", **dict(_pair(text, ":", "--header") for text in header))
     _into(job, "retry_policy", max_retries=retries)
     _into(job, "tags", **dict(_pair(text, "=", "--tag") for text in tag or ()))
-    _check_whole(job)
+    _check_whole(job, file)
     answer = client_of(context).post("/jobs", job)
     if as_json:
         print_json(answer)
@@ -87,13 +88,22 @@ def _into(job: dict[str, Any], field: str, **values: Any) -> None:
         inner.update(given)
 
 
-def _check_whole(job: dict[str, Any]) -> None:
+def _check_whole(job: dict[str, Any], file: str | None) -> None:
     """What a server would miss as well; here the flags can be named."""
-    missing = [f"--{field}" for field in ("name", "schedule") if field not in job]
-    is_request = job.get("type", "http_request") == "http_request"
-    missing += ["--url"] if is_request and "url" not in job["payload"] else []
-    if missing:
-        raise BadUsage(f"a job needs {' and '.join(missing)}; or give --file. `duetime job create --help` has examples")
+    missing = {field: job for field in ("name", "schedule") if field not in job}
+    if job.get("type", "http_request") == "http_request" and "url" not in job["payload"]:
+        missing["url"] = job["payload"]
+    if not missing:
+        return
+    needs = f"a job needs {' and '.join(f'--{field}' for field in missing)}"
+    if file is None:
+        raise BadUsage(f"{needs}; or give --file. `duetime job create --help` has examples")
+    slips = [
+        f"it has '{slip}': did you mean '{field}'?"
+        for field, there in missing.items()
+        for slip in get_close_matches(field, there, 1)
+    ]
+    raise BadUsage(f"--file {file}: {needs}, or the same in the file. {' '.join(slips)}".rstrip())
 
 
 def _pair(text: str, sign: str, flag: str) -> tuple[str, str]:

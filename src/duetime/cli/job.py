@@ -196,15 +196,12 @@ def logs(context: typer.Context, job: Job, follow: Follow = False, as_json: Json
     from duetime.cli.executions import print_logs
 
     client = client_of(context)
-    latest = client.get(f"/jobs/{find_job_id(client, job)}/executions", {"limit": 1})["executions"]
-    if not latest:
-        raise CommandFailed(f"'{job}' has not run yet; `duetime job why` says when it will")
-    print_logs(client, latest[0]["execution_id"], follow, as_json)
+    print_logs(client, _latest_begun(client, job), follow, as_json)
 
 
 @app.command()
 def why(context: typer.Context, job: Job, as_json: Json = False) -> None:
-    """What a job will do next, and what holds it now.
+    """What a job will do next, what holds it now, and how it failed last.
 
     \b
     duetime job why daily-report
@@ -220,6 +217,8 @@ def why(context: typer.Context, job: Job, as_json: Json = False) -> None:
     for hold in answer["holds"]:
         print_line(f"- {hold}")
     print_line(answer["attempts"])
+    if answer.get("last_failure"):  # an older server has none
+        print_line(f"{answer['last_failure']} (`duetime job logs` has the whole.)")
 
 
 @app.command("next")
@@ -254,6 +253,20 @@ def _act(context: typer.Context, job: str, action: str, as_json: bool) -> None:
         return
     execution = f"  execution {answer['execution_id']}" if "execution_id" in answer else ""
     print_line(answer["message"] + execution)
+
+
+def _latest_begun(client: Any, job: str) -> str:
+    """The id of the latest execution that was not skipped: of a skipped one there is nothing to read."""
+    path = f"/jobs/{find_job_id(client, job)}/executions"
+    latest = client.get(path, {"limit": 100})["executions"]
+    if not latest:
+        raise CommandFailed(f"'{job}' has not run yet; `duetime job why` says when it will")
+    begun = [one for one in latest if one["state"] != "SKIPPED"]
+    for state in ("RUNNING", "RETRYING"):  # it may be open for longer than a page of skipped instants
+        begun = begun or client.get(path, {"state": state, "limit": 1})["executions"]
+    if not begun:
+        raise CommandFailed(f"the latest instants of '{job}' were skipped; `duetime job why` says what holds it")
+    return str(begun[0]["execution_id"])
 
 
 def history_row(execution: dict[str, Any]) -> tuple[Any, ...]:
