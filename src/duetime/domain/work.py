@@ -82,6 +82,7 @@ class Assignment(WorkClaim, frozen=True):
     trigger: Trigger
     timeout_seconds: float
     progress: Any = None  # what the attempt before saved last
+    secret: tuple[str, ...] = ()  # JSON pointers to the arguments that a worker's own log must not show
 
 
 class Polled(Wire, frozen=True):

@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextvars
 import logging
 
+from duetime.domain.payloads import PythonCall
+from duetime.domain.redaction import list_secrets, redact
 from duetime.domain.work import Ended
 from duetime.functions.calls import Call
 
@@ -23,8 +25,12 @@ def log_failure(call: Call, ended: Ended) -> None:
         return
     assignment = call.assignment
     trace = f"\n{call.trace.rstrip()}" if call.trace and call.verdict is None else ""
+    told = f"{ended.error_message}{trace}"
+    if assignment.secret:
+        marked = PythonCall(assignment.function, assignment.args, assignment.kwargs, assignment.secret)
+        told = redact(told, list_secrets(marked))
     # In a context of its own: in that of an async function's call, this would go to the execution's log.
     contextvars.Context().run(
-        log.log, level, "%s: attempt %d of execution %s ended with %s: %s%s", call.function.name, assignment.attempt,
-        assignment.execution_id, ended.error_type, ended.error_message, trace,
+        log.log, level, "%s: attempt %d of execution %s ended with %s: %s", call.function.name, assignment.attempt,
+        assignment.execution_id, ended.error_type, told,
     )  # fmt: skip
