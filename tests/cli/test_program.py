@@ -18,8 +18,10 @@ from urllib.parse import urlsplit
 
 import pytest
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from cluster.processes import wait_until
+from duetime import __version__
 from duetime.cli.main import app
 from patience import PATIENCE_SECONDS
 from store.postgres_server import fresh_database
@@ -235,3 +237,8 @@ def test_a_node_that_is_asked_to_stop_as_soon_as_it_says_that_it_serves_stops_in
         _, said = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0
     assert '"stopped"' in said
+
+
+def test_the_version_is_told() -> None:
+    result = CliRunner().invoke(app, ["--version"])
+    assert (result.exit_code, result.stdout) == (0, f"duetime {__version__}\n")

@@ -14,7 +14,7 @@ import typer
 from duetime.cli.errors import CommandFailed
 from duetime.cli.options import Json
 from duetime.foreign_settings import list_unread
-from duetime.settings import BadSetting, Setting, is_loopback, load_settings
+from duetime.settings import BadSetting, Setting, is_loopback, list_misspelt, load_settings
 
 FIRST_JOB = """\
   curl {url}/api/v1/jobs -H 'content-type: application/json' \\
@@ -106,7 +106,7 @@ def _run(settings: Mapping[str, Setting], identity: str, as_json: bool) -> None:
     from duetime.telemetry.logs import configure_logs
 
     configure_logs(settings["LOG_LEVEL"].value)
-    for sentence in list_unread(os.environ):
+    for sentence in (*list_unread(os.environ), *list_misspelt(os.environ)):
         structlog.get_logger().warning(sentence)
 
     def ready(url: str) -> None:
