@@ -240,3 +240,29 @@ def test_a_slip_in_a_file_is_told_by_its_name_and_not_as_a_flag_that_is_missing(
     assert result.exit_code == 2
     assert said in result.stderr
     assert "or give --file" not in result.stderr
+
+
+def test_a_change_touches_the_fields_that_it_names_and_no_other(duetime: Any) -> None:
+    name, job_id = duetime.create("--header", "x-a: 1", "--retries", "2", path="/404")
+    changed = duetime.ok(
+        "job", "change", name, "--url", duetime.target + "/ok", "--schedule", "every 2h", "--timeout", "9"
+    )
+    assert "every 2h" in changed
+    job = duetime.json("job", "show", job_id)
+    assert (job["schedule"], job["timeout_seconds"], job["retry_policy"]["max_retries"]) == ("every 2h", 9.0, 2)
+    assert job["payload"]["url"] == duetime.target + "/ok"
+    assert list(job["payload"]["headers"]) == ["x-a"]
+
+
+def test_a_change_from_a_file_may_touch_any_field_and_null_resets_one(duetime: Any) -> None:
+    name, job_id = duetime.create("--timeout", "9")
+    duetime.ok("job", "change", name, "--file", "-", stdin='{"timeout_seconds": null, "max_runs": 3}')
+    job = duetime.json("job", "show", job_id)
+    assert (job["timeout_seconds"], job["max_runs"]) == (30.0, 3)
+
+
+def test_a_change_that_names_nothing_is_wrong_usage(duetime: Any) -> None:
+    name, _ = duetime.create()
+    result = duetime("job", "change", name)
+    assert result.exit_code == 2
+    assert "say what to change" in result.stderr

@@ -13,6 +13,7 @@ from duetime.cli.options import Follow, Job, Json, Limit, client_of, find_job_id
 
 app = typer.Typer(no_args_is_help=True, help="Jobs: what to run, and when.")
 app.command("create")(create.create_job)
+app.command("change")(create.change_job)
 app.command("import")(importing.import_jobs)
 
 HISTORY = ("execution id", "state", "scheduled", "lateness", "took", "attempt", "answer")
@@ -86,7 +87,7 @@ def show(context: typer.Context, job: Job, as_json: Json = False) -> None:
             ("next", exactly(answer["next_run_time"])),
             ("last", exactly(answer["last_run_time"])),
             ("last state", state(answer["last_state"])),
-            ("runs", f"{answer['execution_count']:,}"),
+            ("executions", f"{answer['execution_count']:,}"),
             ("good, failed", f"{answer['success_count']:,}, {answer['failure_count']:,}"),
             ("takes", milliseconds(answer["avg_execution_time_ms"])),
             ("lateness", f"p50 {lateness[0]}, p99 {lateness[1]}" if lateness[0] else None),
@@ -290,7 +291,7 @@ def _collect(pages: Iterable[dict[str, Any]], name: str) -> tuple[list[dict[str,
 
 
 def _count(count: int | None) -> str:
-    return "more than 10,000" if count is None else f"{count:,}"
+    return "not counted" if count is None else f"{count:,}"
 
 
 def _after(job: dict[str, Any]) -> str | None:

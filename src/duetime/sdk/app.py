@@ -87,9 +87,7 @@ class Duetime:
         catch_up, tags, … Raises JobError for a job that can't be."""
 
         if callable(schedule):
-            raise TypeError(
-                "write @app.job() with brackets: they hold its schedule, its name and other fields"
-            )
+            raise TypeError("write @app.job() with brackets: they hold its schedule, its name and other fields")
 
         def register(function: F) -> F:
             registered = self.registry.register(function, name)
