@@ -242,3 +242,16 @@ def test_a_node_that_is_asked_to_stop_as_soon_as_it_says_that_it_serves_stops_in
 def test_the_version_is_told() -> None:
     result = CliRunner().invoke(app, ["--version"])
     assert (result.exit_code, result.stdout) == (0, f"duetime {__version__}\n")
+
+
+def test_a_folder_for_sqlite_jobs_that_can_not_be_used_is_a_bad_setting_and_a_slip_beside_it_is_warned_of(
+    tmp_path: Path,
+) -> None:
+    settings = {"ALLOW_SQL": "true", "SQL_SQLITE_FOLDER": "relative", "ALLOW_SCRIPT": "true"}
+    ended = subprocess.run(
+        [*DUETIME, "serve", "--port", "0"], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_SECONDS,
+        check=False, env=os.environ | {f"DUETIME_{name}": value for name, value in settings.items()},
+    )  # fmt: skip
+    assert ended.returncode == 2, ended.stderr
+    assert "SQL_SQLITE_FOLDER: 'relative' can't be used: must be an absolute path" in ended.stderr
+    assert "DUETIME_ALLOW_SCRIPT in the environment is not read: did you mean DUETIME_ALLOW_SCRIPTS?" in ended.stderr

@@ -98,6 +98,7 @@ def _run(settings: Mapping[str, Setting], identity: str, as_json: bool) -> None:
     import structlog
     import uvloop
 
+    from duetime.executors.sql.own import BadFolder
     from duetime.node import Node
     from duetime.ports.logs import LogsUnusable
     from duetime.ports.vault import KeysUnusable
@@ -121,6 +122,8 @@ def _run(settings: Mapping[str, Setting], identity: str, as_json: bool) -> None:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(Node(settings).serve(ready))
+    except BadFolder as error:
+        raise BadSetting(str(error)) from None
     except (StoreUnusable, KeysUnusable, LogsUnusable, OSError) as error:
         raise CommandFailed(str(error)) from None
 
