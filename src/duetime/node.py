@@ -169,7 +169,10 @@ class Node:
         try:
             self._vault.start()
             if not self._vault.can_seal:
-                log.warning("there are no ENCRYPTION_KEYS: jobs with header values or other secrets are refused")
+                log.warning(
+                    "there are no ENCRYPTION_KEYS: new jobs with header values or other secrets are refused, "
+                    "and executions of those that exist fail"
+                )
             await self._registry.start()
             await self._logs.start()
             if wide := list_wide(Path(self._settings("DATA"))):

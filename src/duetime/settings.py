@@ -173,6 +173,10 @@ SETTINGS: dict[str, tuple[str, Any, str]] = {
 SECRET = frozenset({"SIGNING_SECRETS", "DATABASE_URL", "JWT_SECRET", "ENCRYPTION_KEYS"})
 
 
+# DUETIME_ names that are no settings: of the command line, and of what a script is told.
+_OF_OTHER_PARTS = frozenset(
+    {"URL", "TOKEN", "JOB_ID", "EXECUTION_ID", "ATTEMPT", "FENCING_TOKEN", "SCHEDULED_AT", "TRIGGER"}
+)
 _BESIDE = {"DATABASE_URL": ("DATABASE_URL",)}  # read from the environment under this name, too
 
 
@@ -198,6 +202,18 @@ def _own_name(settings: Mapping[str, Setting]) -> str:
     """Two nodes of one name would take each other for the earlier self: where there may be two, the port is in it."""
     host = socket.gethostname()
     return f"{host}:{settings['PORT'].value or os.getpid()}" if settings["DATABASE_URL"].value else host
+
+
+def list_misspelt(environment: Mapping[str, str]) -> list[str]:
+    """One sentence for each name in the environment that is nearly that of a setting. Others are not ours to judge."""
+    sentences = []
+    for given in sorted(environment):
+        name = given.removeprefix(PREFIX)
+        if name == given or name in SETTINGS or name in FOREIGN or name in _OF_OTHER_PARTS:
+            continue
+        if near := get_close_matches(name, SETTINGS, n=1, cutoff=0.75):
+            sentences.append(f"{given} in the environment is not read: did you mean {PREFIX}{near[0]}?")
+    return sentences
 
 
 def _check_names(configured: Mapping[str, str], environment: Mapping[str, str]) -> None:

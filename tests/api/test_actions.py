@@ -179,6 +179,26 @@ class TestQuestions:
         assert why["summary"].startswith("It will run at 2099-01-01T00:00:00.000Z, in ")
         assert why["holds"] == []
 
+    def test_why_says_how_the_last_execution_failed(self, person: Person) -> None:
+        job_id, execution_id = person.fail()
+        why = person.client.get(f"/jobs/{job_id}/why").json()
+        scheduled_at = person.client.get(f"/executions/{execution_id}").json()["execution"]["scheduled_at"]
+        assert why["last_failure"] == f"Its last execution, of {scheduled_at}, failed: 127.0.0.1 answered 500."
+
+    def test_why_says_what_an_execution_that_is_tried_again_failed_with(self, person: Person) -> None:
+        job_id = person.create("immediate", "/status/503", retry_policy={"delays": [3600]})
+        person.wait_for_state(job_id, "RETRYING")
+        why = person.client.get(f"/jobs/{job_id}/why").json()
+        assert why["last_failure"] == "Attempt 1 of the execution that is tried again failed: 127.0.0.1 answered 503."
+        person.client.delete(f"/jobs/{job_id}")
+
+    def test_why_tells_of_no_failure_where_the_last_execution_succeeded(self, person: Person) -> None:
+        job_id, _ = person.fail()
+        person.client.put(f"/jobs/{job_id}", {"payload": {"url": person.receiver.url("/ok")}})
+        person.client.post(f"/jobs/{job_id}/run")
+        person.wait_for_end(job_id, 2)
+        assert person.client.get(f"/jobs/{job_id}/why").json()["last_failure"] is None
+
     def test_next_lists_the_coming_instants(self, person: Person) -> None:
         job_id = person.create("0 9 * * *", start_at="2098-01-01T00:00:00Z", timezone="Europe/Berlin")
         coming = person.client.get(f"/jobs/{job_id}/next?count=2").json()["next"]

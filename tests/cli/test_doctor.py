@@ -52,7 +52,7 @@ def test_a_database_is_named_by_flag_or_environment_and_the_password_is_not_show
     url = "postgresql://ann:s3cret@127.0.0.1:1/shop"
     for result in (alone("doctor", "--database-url", url), alone("doctor", "--json", env={"DATABASE_URL": url})):
         assert result.exit_code == 1
-        assert "127.0.0.1/shop can't be reached" in result.stdout
+        assert "127.0.0.1:1/shop can't be reached" in result.stdout
         assert "s3cret" not in result.stdout + result.stderr
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from cli.conftest import until
+
 UNKNOWN = "01234567-0123-7123-8123-0123456789ab"
 
 
@@ -185,6 +187,18 @@ def test_next_lists_as_many_instants_as_asked_for(duetime: Any) -> None:
     assert all(at.endswith("T09:00:00.000Z") for at in coming)
 
 
+def test_logs_and_why_tell_the_error_of_what_is_tried_again_while_later_instants_are_skipped(
+    duetime: Any,
+) -> None:
+    job = {"name": "tried-again", "schedule": "every 1s", "payload": {"url": duetime.target + "/500"}}
+    text = json.dumps(job | {"retry_policy": {"delays": [3600]}})
+    duetime.ok("job", "create", "--file", "-", stdin=text)
+    until(lambda: duetime.json("job", "history", "tried-again", "--state", "SKIPPED"), lambda it: it["total"])
+    assert "attempt 1: 127.0.0.1 answered 500." in duetime.ok("job", "logs", "tried-again")
+    assert "failed: 127.0.0.1 answered 500." in duetime.ok("job", "why", "tried-again")
+    duetime.ok("job", "cancel", "tried-again")
+
+
 def test_logs_of_a_job_that_has_not_run_say_so(duetime: Any) -> None:
     name, _ = duetime.create()
     result = duetime("job", "logs", name)
@@ -210,3 +224,45 @@ def test_a_name_is_printed_as_data_not_as_markup_or_terminal_codes(duetime: Any)
     created = duetime.json("job", "create", "--name", name, "--schedule", "@daily", "--url", "https://example.com/")
     shown = duetime.ok("job", "show", created["job_id"])
     assert "[red]a[/red] �[31mb" in shown
+
+
+@pytest.mark.parametrize(
+    ("job", "said"),
+    [
+        ({"name": "x", "shedule": "@daily", "payload": {"url": "https://example.com/"}}, "did you mean 'schedule'?"),
+        ({"name": "x", "schedule": "@daily", "payload": {"ulr": "https://example.com/"}}, "did you mean 'url'?"),
+    ],
+)
+def test_a_slip_in_a_file_is_told_by_its_name_and_not_as_a_flag_that_is_missing(
+    duetime: Any, job: dict[str, Any], said: str
+) -> None:
+    result = duetime("job", "create", "--file", "-", stdin=json.dumps(job))
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert "or give --file" not in result.stderr
+
+
+def test_a_change_touches_the_fields_that_it_names_and_no_other(duetime: Any) -> None:
+    name, job_id = duetime.create("--header", "x-a: 1", "--retries", "2", path="/404")
+    changed = duetime.ok(
+        "job", "change", name, "--url", duetime.target + "/ok", "--schedule", "every 2h", "--timeout", "9"
+    )
+    assert "every 2h" in changed
+    job = duetime.json("job", "show", job_id)
+    assert (job["schedule"], job["timeout_seconds"], job["retry_policy"]["max_retries"]) == ("every 2h", 9.0, 2)
+    assert job["payload"]["url"] == duetime.target + "/ok"
+    assert list(job["payload"]["headers"]) == ["x-a"]
+
+
+def test_a_change_from_a_file_may_touch_any_field_and_null_resets_one(duetime: Any) -> None:
+    name, job_id = duetime.create("--timeout", "9")
+    duetime.ok("job", "change", name, "--file", "-", stdin='{"timeout_seconds": null, "max_runs": 3}')
+    job = duetime.json("job", "show", job_id)
+    assert (job["timeout_seconds"], job["max_runs"]) == (30.0, 3)
+
+
+def test_a_change_that_names_nothing_is_wrong_usage(duetime: Any) -> None:
+    name, _ = duetime.create()
+    result = duetime("job", "change", name)
+    assert result.exit_code == 2
+    assert "say what to change" in result.stderr

@@ -131,9 +131,9 @@ async def test_a_table_in_the_way_is_told_in_a_sentence(tmp_path: Path):
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        (f"postgresql://ann:{SECRET}@127.0.0.1:1/shop", "the database 127.0.0.1/shop can't be used: "),
+        (f"postgresql://ann:{SECRET}@127.0.0.1:1/shop", "the database 127.0.0.1:1/shop can't be used: "),
         (f"postgresql://ann:{SECRET}@no.such.host.invalid/shop", "the database no.such.host.invalid/shop can't be"),
-        (f"postgresql://ann@127.0.0.1:1/shop?password={SECRET}", "the database 127.0.0.1/shop can't be used: "),
+        (f"postgresql://ann@127.0.0.1:1/shop?password={SECRET}", "the database 127.0.0.1:1/shop can't be used: "),
     ],
 )
 async def test_a_database_that_is_not_there_is_named_without_the_password(tmp_path: Path, url: str, says: str):

@@ -18,8 +18,10 @@ from urllib.parse import urlsplit
 
 import pytest
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from cluster.processes import wait_until
+from duetime import __version__
 from duetime.cli.main import app
 from patience import PATIENCE_SECONDS
 from store.postgres_server import fresh_database
@@ -235,3 +237,21 @@ def test_a_node_that_is_asked_to_stop_as_soon_as_it_says_that_it_serves_stops_in
         _, said = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0
     assert '"stopped"' in said
+
+
+def test_the_version_is_told() -> None:
+    result = CliRunner().invoke(app, ["--version"])
+    assert (result.exit_code, result.stdout) == (0, f"duetime {__version__}\n")
+
+
+def test_a_folder_for_sqlite_jobs_that_can_not_be_used_is_a_bad_setting_and_a_slip_beside_it_is_warned_of(
+    tmp_path: Path,
+) -> None:
+    settings = {"ALLOW_SQL": "true", "SQL_SQLITE_FOLDER": "relative", "ALLOW_SCRIPT": "true"}
+    ended = subprocess.run(
+        [*DUETIME, "serve", "--port", "0"], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_SECONDS,
+        check=False, env=os.environ | {f"DUETIME_{name}": value for name, value in settings.items()},
+    )  # fmt: skip
+    assert ended.returncode == 2, ended.stderr
+    assert "SQL_SQLITE_FOLDER: 'relative' can't be used: must be an absolute path" in ended.stderr
+    assert "DUETIME_ALLOW_SCRIPT in the environment is not read: did you mean DUETIME_ALLOW_SCRIPTS?" in ended.stderr

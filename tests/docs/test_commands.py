@@ -107,7 +107,9 @@ def test_the_first_jobs_of_the_readme_are_created(terminal: Terminal) -> None:
 
 
 def test_people_are_let_in(guarded: Terminal) -> None:
-    own, token, key, revoked, in_the_tenant, across = blocks(ROOT / "docs/how-to/let-people-in.md", "bash run")
+    own, token, key, revoked, in_the_tenant, across, first_key = blocks(
+        ROOT / "docs/how-to/let-people-in.md", "bash run"
+    )
     job_id = guarded.type(own).split()[1]
     assert '{"jobs":[],' in guarded.type(token), "ann sees her own, and there are none"
     (key_id,) = re.findall("^dt_([a-z0-9]{16})_", made := guarded.type(key), re.MULTILINE)
@@ -116,6 +118,8 @@ def test_people_are_let_in(guarded: Terminal) -> None:
     assert "revoked" in guarded.type(revoked, KEY_ID=key_id)
     assert '"error":"FORBIDDEN"' in guarded.type(in_the_tenant, JOB_ID=job_id)
     assert '"error":"NOT_FOUND"' in guarded.type(across, JOB_ID=job_id)
+    assert "globex-ci" in guarded.type(first_key)
+    assert "globex-ci" not in guarded.type("duetime token list"), "it is another tenant's"
 
 
 def test_use_is_limited(guarded: Terminal) -> None:

@@ -61,7 +61,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
 
 def test_functions_are_run(desk: Desk) -> None:
     page = HOW_TO / "python-functions.md"
-    enqueue, curl, listed = desk.open(page)
+    enqueue, curl, listed, result = desk.open(page)
     (worker,) = blocks(page, "bash")
     with desk.running(worker.strip()):
         desk.type(enqueue)
@@ -76,6 +76,7 @@ def test_functions_are_run(desk: Desk) -> None:
             desk.type(f"duetime execution logs {row['execution_id']}") for row in json.loads(said)["executions"]
         )
         assert "report" in desk.type("duetime job list"), "what is declared is put in place"
+        assert "'due': '2027-05-31'" in desk.type(result)
 
 
 def test_the_function_of_the_readme_is_run(desk: Desk) -> None:

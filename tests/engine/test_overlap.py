@@ -73,6 +73,32 @@ async def test_siblings_of_a_short_downtime_run_one_after_the_other(stage: Stage
     assert [task.scheduled_at - NOW for task in executor.tasks] == [1000, 2000, 3000, 4000, 5000]
 
 
+async def test_the_end_of_a_sibling_tells_at_once_that_the_next_one_may_run(stage: Stage, executor: ScriptedExecutor):
+    engine = await stage.join()
+    executor.hold()
+    await stage.add_job(spec("every 1s"))
+    stage.clock.advance(5)
+    await stage.tick()
+    hints: list[int] = []
+    engine.recorder.waiting_hint = hints.append
+    executor.let_go()
+    await stage.settle()
+    assert hints == [stage.clock.now()]
+
+
+async def test_the_end_of_a_punctual_execution_that_nothing_waits_for_tells_nobody(
+    stage: Stage, executor: ScriptedExecutor
+):
+    """Each such word costs a look into the store."""
+    engine = await stage.join()
+    hints: list[int] = []
+    engine.recorder.waiting_hint = hints.append
+    await stage.add_job(spec("every 1s"))
+    await stage.pass_time(3)
+    assert len(executor.tasks) == 3
+    assert hints == []
+
+
 @pytest.mark.parametrize(
     ("policy", "in_the_end"),
     [

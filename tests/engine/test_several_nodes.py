@@ -361,7 +361,11 @@ async def test_a_node_whose_lease_was_lost_joins_anew_under_another_id(store: St
         await until(lambda: len(stage.executor.tasks) == 1)
         first = engine.node
         clock.advance(60)  # stopped for longer than its lease
-        await until(lambda: engine.node != first and len(engine.membership.owned) == SHARDS)
+        with capture_logs() as logged:
+            await until(lambda: engine.node != first and len(engine.membership.owned) == SHARDS)
+        (lost,) = [line for line in logged if line["event"].startswith("the lease is lost")]
+        assert lost["name"] == "a", "the operator reads which node it was"
+        assert "NODE_NAME" in lost["advice"], "two nodes of one name take each other's lease in turn"
         stage.executor.let_go()
         await until(lambda: len(stage.executor.tasks) == 2)  # what it held then, it runs again: the same execution
         assert len({task.execution_id for task in stage.executor.tasks}) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -186,3 +187,30 @@ def test_after_three_slashes_a_name_is_relative_for_an_app_as_for_a_connection(
     assert parse_url("sqlite:///relative.db").shown == "relative.db"
     with pytest.raises(BadUrl, match="without a path"):
         parse_url("sqlite:////absolute.db")
+
+
+def test_a_program_reads_what_its_function_returned(app: Duetime, calls: Calls) -> None:
+    @app.job(name="add")
+    def add(one: int, other: int) -> dict[str, int]:
+        calls.add(one)
+        return {"sum": one + other}
+
+    with app:
+        made = app.enqueue(add, 2, 3)
+        until(app, made.job_id, lambda it: it.end_time is not None)
+        (execution,) = app.executions(made.job_id)
+    assert (execution.state, execution.response) == ("COMPLETED", '{"sum":5}')
+
+
+def test_a_decorator_without_brackets_is_refused_with_the_form_that_works() -> None:
+    with pytest.raises(TypeError, match=re.escape("write @app.job() with brackets")):
+
+        @Duetime().job  # type: ignore[arg-type]
+        def lonely() -> None: ...
+
+
+def test_fields_of_a_job_beside_no_schedule_are_refused_with_the_call_that_takes_them() -> None:
+    with pytest.raises(ValueError, match=re.escape("app.enqueue(…, job={'retry_policy': …})")):
+
+        @Duetime().job(name="flaky", retry_policy={"max_retries": 2})
+        def flaky() -> None: ...

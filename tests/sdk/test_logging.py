@@ -27,6 +27,10 @@ def fails(number: int) -> None:
     log.info("at info")
     raise KeyError(f"no {{number}}")
 
+@app.job(name="tells")
+def tells(customer: str, token: str) -> None:
+    raise KeyError(f"{{customer}} has {{token}}")
+
 @app.job(name="fails-later")
 async def fails_later() -> None:
     raise KeyError("later")
@@ -46,7 +50,7 @@ def ended(job_id):
 with app:
     once = {{"retry_policy": {{"max_retries": 0}}}}
     made = [app.enqueue(fails, 7, job=once), app.enqueue(fails_later, job=once), app.enqueue(rejects)]
-    made.append(app.enqueue(retries))
+    made += [app.enqueue(retries), app.enqueue(tells, "acme", token="correct-horse", secret="token", job=once)]
     waiting = threading.Event()
     while not all(ended(job.job_id) for job in made):
         waiting.wait(0.01)
@@ -73,6 +77,8 @@ def test_failures_of_functions_are_logged_where_a_developer_looks(tmp_path: Path
     assert "fails: attempt 1 of execution" in ended.stderr
     assert "ended with function_error: KeyError: 'no 7'" in ended.stderr
     assert 'raise KeyError(f"no {number}")' in ended.stderr
+    assert "KeyError: 'acme has ********'" in ended.stderr
+    assert "correct-horse" not in ended.stderr, "a secret argument, of which the exception tells"
     assert "fails-later: attempt 1" in ended.stderr
     assert "ended with rejected: no such customer" in ended.stderr
     assert ("retries: attempt 1" in ended.stderr) == bool(configure), "what a function asks for is no error"

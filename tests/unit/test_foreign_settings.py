@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from duetime.foreign_settings import FOREIGN, list_unread
-from duetime.settings import SETTINGS, BadSetting, load_settings
+from duetime.settings import SETTINGS, BadSetting, list_misspelt, load_settings
 
 NAMED_BY_SEEDS = {
     "JOB_INPROGRESS_TIMEOUT", "RECONCILE_ENABLED", "RECONCILE_THRESHOLD", "METRICS_ENABLED", "DISPATCH_MODE",
@@ -59,4 +59,19 @@ def test_a_bare_one_may_be_another_programs_and_is_only_told_of(toml: Path):
     assert load_settings({}, environment)["PORT"].value == 8080
     assert list_unread(environment) == [
         "HTTP_ADDR in the environment is not read: Duetime has no such setting: set HOST and PORT"
+    ]
+
+
+def test_a_slip_in_the_environment_is_told_of_and_names_that_are_nothing_like_a_setting_are_not(toml: Path):
+    slips = {"DUETIME_ALLOW_PRIVATE_TARGET": "true", "DUETIME_PROT": "9000"}
+    others = {
+        "DUETIME_PORT": "9000",
+        "DUETIME_URL": "http://x",
+        "DUETIME_TOKEN": "t",
+        "DUETIME_JOB_ID": "1",
+        "PROT": "1",
+    }
+    assert list_misspelt(slips | others) == [
+        "DUETIME_ALLOW_PRIVATE_TARGET in the environment is not read: did you mean DUETIME_ALLOW_PRIVATE_TARGETS?",
+        "DUETIME_PROT in the environment is not read: did you mean DUETIME_PORT?",
     ]

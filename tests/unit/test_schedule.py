@@ -127,6 +127,20 @@ def test_an_every_that_is_not_understood_is_refused_with_examples(text: str):
     assert "'every 5m'" in message
 
 
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("now", "to run once, now, write 'immediate'"),
+        ("5m", "did you mean 'every 5m'?"),
+        ("tomorrow", "write 'immediate', an instant"),
+    ],
+)
+def test_a_word_that_is_no_schedule_is_refused_with_the_forms_that_there_are(text: str, advice: str):
+    with pytest.raises(InvalidSchedule) as refused:
+        parse(text)
+    assert f"'{text}' is no schedule; {advice}" in str(refused.value)
+
+
 @pytest.mark.parametrize("text", ["every 0s", "every 3661 days", "every 999999999 weeks"])
 def test_an_every_out_of_range_is_refused(text: str):
     pointer, message = refusal(spec(text))

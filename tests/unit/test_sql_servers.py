@@ -68,3 +68,8 @@ def test_an_address_is_checked_before_it_is_registered_and_a_name_is_not():
 def test_an_entry_that_would_never_match_is_refused(text: str):
     with pytest.raises(ValueError, match="must"):
         parse_servers(text)
+
+
+def test_a_listed_address_at_a_port_that_is_not_listed_is_refused_with_the_port():
+    with pytest.raises(BlockedTarget, match=r"127\.0\.0\.1 port 5433 is not on the operator's list"):
+        check_literal(parse_servers("127.0.0.1:5432"), "127.0.0.1", 5433)

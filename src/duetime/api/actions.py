@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
@@ -32,7 +33,7 @@ from duetime.domain.job import HttpJob, JobStatus, PythonJob
 from duetime.domain.preview import coming
 from duetime.domain.schedule import timetable
 from duetime.domain.states import State, Trigger
-from duetime.domain.why import explain
+from duetime.domain.why import explain, explain_failure
 from duetime.ports.store import ExecutionQuery, ExecutionRecord, JobRecord
 
 MOST_COMING = 1000
@@ -147,7 +148,20 @@ class JobActionController(Controller):
                 for link, is_seen in seen
                 if not (is_seen and link.is_done)
             ]
-        return Why(job_id, summary, text(record.due_at), holds, explain_attempts(record.spec))
+        failure = await _last_failure(context, record, opened)
+        return Why(job_id, summary, text(record.due_at), holds, explain_attempts(record.spec), failure)
+
+
+async def _last_failure(context: ApiContext, record: JobRecord, opened: Sequence[ExecutionRecord]) -> str | None:
+    """Of an execution that is tried again, or else of the last one that ended."""
+    found = [one for one in opened if one.state is State.RETRYING]
+    if not found and record.last_state in (State.FAILED, State.TIMEOUT):
+        query = ExecutionQuery(record.tenant, record.job_id, record.last_state, limit=1)
+        found = list(await context.store.list_executions(query))
+    if not found:
+        return None
+    latest = found[0]
+    return explain_failure(latest.state, latest.scheduled_at, latest.attempt, latest.error_message)
 
 
 async def _has_worker(context: ApiContext, record: JobRecord) -> bool:

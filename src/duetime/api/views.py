@@ -165,13 +165,17 @@ class Coming(msgspec.Struct, frozen=True):
 
 
 class Why(msgspec.Struct, frozen=True):
-    """What a job will do next, what holds it now, and what its attempts may take."""
+    """What a job will do next, what holds it now, what its attempts may take, and how it failed last.
+
+    `last_failure` is null if no execution is tried again and the last one succeeded.
+    """
 
     job_id: str
     summary: str
     next_run_time: str | None
     holds: list[str]
     attempts: str
+    last_failure: str | None
 
 
 class Preview(msgspec.Struct, frozen=True):

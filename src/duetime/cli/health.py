@@ -24,7 +24,7 @@ def health(context: typer.Context, as_json: Json = False) -> None:
             [
                 ("status", state(answer["status"])),
                 *((name, state(value)) for name, value in answer["components"].items()),
-                ("memory", f"{answer['memory']['current_bytes'] / 1_048_576:,.0f} MB"),
+                ("memory of jobs", f"{answer['memory']['current_bytes'] / 1_048_576:,.0f} MB"),
                 ("jobs", f"{answer['jobs']['current_count']:,}"),
             ]
         )

@@ -13,6 +13,7 @@ from duetime.cli.options import Follow, Job, Json, Limit, client_of, find_job_id
 
 app = typer.Typer(no_args_is_help=True, help="Jobs: what to run, and when.")
 app.command("create")(create.create_job)
+app.command("change")(create.change_job)
 app.command("import")(importing.import_jobs)
 
 HISTORY = ("execution id", "state", "scheduled", "lateness", "took", "attempt", "answer")
@@ -86,7 +87,7 @@ def show(context: typer.Context, job: Job, as_json: Json = False) -> None:
             ("next", exactly(answer["next_run_time"])),
             ("last", exactly(answer["last_run_time"])),
             ("last state", state(answer["last_state"])),
-            ("runs", f"{answer['execution_count']:,}"),
+            ("executions", f"{answer['execution_count']:,}"),
             ("good, failed", f"{answer['success_count']:,}, {answer['failure_count']:,}"),
             ("takes", milliseconds(answer["avg_execution_time_ms"])),
             ("lateness", f"p50 {lateness[0]}, p99 {lateness[1]}" if lateness[0] else None),
@@ -196,15 +197,12 @@ def logs(context: typer.Context, job: Job, follow: Follow = False, as_json: Json
     from duetime.cli.executions import print_logs
 
     client = client_of(context)
-    latest = client.get(f"/jobs/{find_job_id(client, job)}/executions", {"limit": 1})["executions"]
-    if not latest:
-        raise CommandFailed(f"'{job}' has not run yet; `duetime job why` says when it will")
-    print_logs(client, latest[0]["execution_id"], follow, as_json)
+    print_logs(client, _latest_begun(client, job), follow, as_json)
 
 
 @app.command()
 def why(context: typer.Context, job: Job, as_json: Json = False) -> None:
-    """What a job will do next, and what holds it now.
+    """What a job will do next, what holds it now, and how it failed last.
 
     \b
     duetime job why daily-report
@@ -220,6 +218,8 @@ def why(context: typer.Context, job: Job, as_json: Json = False) -> None:
     for hold in answer["holds"]:
         print_line(f"- {hold}")
     print_line(answer["attempts"])
+    if answer.get("last_failure"):  # an older server has none
+        print_line(f"{answer['last_failure']} (`duetime job logs` has the whole.)")
 
 
 @app.command("next")
@@ -256,6 +256,20 @@ def _act(context: typer.Context, job: str, action: str, as_json: bool) -> None:
     print_line(answer["message"] + execution)
 
 
+def _latest_begun(client: Any, job: str) -> str:
+    """The id of the latest execution that was not skipped: of a skipped one there is nothing to read."""
+    path = f"/jobs/{find_job_id(client, job)}/executions"
+    latest = client.get(path, {"limit": 100})["executions"]
+    if not latest:
+        raise CommandFailed(f"'{job}' has not run yet; `duetime job why` says when it will")
+    begun = [one for one in latest if one["state"] != "SKIPPED"]
+    for state in ("RUNNING", "RETRYING"):  # it may be open for longer than a page of skipped instants
+        begun = begun or client.get(path, {"state": state, "limit": 1})["executions"]
+    if not begun:
+        raise CommandFailed(f"the latest instants of '{job}' were skipped; `duetime job why` says what holds it")
+    return str(begun[0]["execution_id"])
+
+
 def history_row(execution: dict[str, Any]) -> tuple[Any, ...]:
     from duetime.cli.output import milliseconds, state, when
 
@@ -277,7 +291,7 @@ def _collect(pages: Iterable[dict[str, Any]], name: str) -> tuple[list[dict[str,
 
 
 def _count(count: int | None) -> str:
-    return "more than 10,000" if count is None else f"{count:,}"
+    return "not counted" if count is None else f"{count:,}"
 
 
 def _after(job: dict[str, Any]) -> str | None:

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from duetime import __version__
 from duetime.cli import (
     audit,
     circuits,
@@ -41,6 +42,12 @@ app = typer.Typer(
 )
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"duetime {__version__}\n")
+        raise typer.Exit
+
+
 @app.callback()
 def callback(
     url: Annotated[
@@ -61,6 +68,9 @@ def callback(
             show_default=False,
         ),
     ] = None,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version, and exit.")
+    ] = False,
 ) -> None:
     """Duetime runs jobs in due time.
 

@@ -14,7 +14,7 @@ import typer
 from duetime.cli.errors import CommandFailed
 from duetime.cli.options import Json
 from duetime.foreign_settings import list_unread
-from duetime.settings import BadSetting, Setting, is_loopback, load_settings
+from duetime.settings import BadSetting, Setting, is_loopback, list_misspelt, load_settings
 
 FIRST_JOB = """\
   curl {url}/api/v1/jobs -H 'content-type: application/json' \\
@@ -98,6 +98,7 @@ def _run(settings: Mapping[str, Setting], identity: str, as_json: bool) -> None:
     import structlog
     import uvloop
 
+    from duetime.executors.sql.own import BadFolder
     from duetime.node import Node
     from duetime.ports.logs import LogsUnusable
     from duetime.ports.vault import KeysUnusable
@@ -106,7 +107,7 @@ def _run(settings: Mapping[str, Setting], identity: str, as_json: bool) -> None:
     from duetime.telemetry.logs import configure_logs
 
     configure_logs(settings["LOG_LEVEL"].value)
-    for sentence in list_unread(os.environ):
+    for sentence in (*list_unread(os.environ), *list_misspelt(os.environ)):
         structlog.get_logger().warning(sentence)
 
     def ready(url: str) -> None:
@@ -121,6 +122,8 @@ def _run(settings: Mapping[str, Setting], identity: str, as_json: bool) -> None:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(Node(settings).serve(ready))
+    except BadFolder as error:
+        raise BadSetting(str(error)) from None
     except (StoreUnusable, KeysUnusable, LogsUnusable, OSError) as error:
         raise CommandFailed(str(error)) from None
 

@@ -158,13 +158,14 @@ class Coming(Answered, frozen=True):
 
 
 class Why(Answered, frozen=True):
-    """What a job will do next, what holds it now, and what its attempts may take."""
+    """What a job will do next, what holds it now, what its attempts may take, and how it failed last."""
 
     job_id: str
     summary: str
     next_run_time: datetime | None = None
     holds: list[str] = []
     attempts: str = ""
+    last_failure: str | None = None
 
 
 class Refused(Answered, frozen=True):

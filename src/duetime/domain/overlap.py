@@ -20,6 +20,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from duetime.domain.execution import Attempted, Run
+from duetime.domain.instants import SECOND
+from duetime.domain.job import Overlap
 from duetime.domain.plan import PlannedRun
 
 MOST_WAITING = 1_000  # executions of one job that wait for their turn; instants beyond that are skipped
@@ -36,6 +39,7 @@ class Open(NamedTuple):
 
 
 NOTHING_OPEN = Open(False, 0)
+_QUEUEING = frozenset({Overlap.QUEUE_ONE, Overlap.QUEUE_ALL})
 
 
 class Settled(NamedTuple):
@@ -79,3 +83,13 @@ def _settle_job(siblings: list[PlannedRun], found: Open, settled: Settled) -> No
         room = 0 if found.waiting else 1
     settled.held.extend(siblings[:room])
     settled.skipped.extend(siblings[room:])
+
+
+def may_release_another(run: Run, attempted: Attempted) -> bool:
+    """Whether another execution of the job may wait for this end. A False is certain, unless the clock was set back.
+
+    Under any policy instants that come together wait for each other. Those are a second apart at least, so that the
+    first of them begins a second late or more.
+    """
+    begun_at = attempted.ended_at if attempted.started_at is None else attempted.started_at
+    return run.spec.overlap in _QUEUEING or begun_at - run.scheduled_at >= SECOND

@@ -128,7 +128,17 @@ def parse_schedule(text: str, *, timezone: str, dst: Dst, seed: str, anchor: int
     if lowered.startswith("every"):
         cron.load_zone(timezone)
         return _parse_every(text, anchor)
+    if not text.startswith("@") and len(text.split()) == 1:
+        raise InvalidSchedule.at("/schedule", f"'{text}' is no schedule; {_advice(lowered)}")
     return _cron(text, seed if "H" in text.upper() else "", timezone, dst)
+
+
+def _advice(word: str) -> str:
+    if word in ("now", "once", "asap"):
+        return "to run once, now, write 'immediate'"
+    if _EVERY.fullmatch(f"every {word}"):
+        return f"did you mean 'every {word}'?"
+    return "write 'immediate', an instant (2027-01-01T09:00:00Z), 'every 5m', 'on_demand', or cron (0 9 * * MON-FRI)"
 
 
 @lru_cache(maxsize=4096)  # what is due at one instant is often created together

@@ -54,6 +54,15 @@ def explain(
     return _summary(status, due_at, spec, bool(open_states), now), holds
 
 
+def explain_failure(state: State, scheduled_at: int, attempt: int, message: str | None) -> str | None:
+    """How an execution failed that is over, or that is tried again; None of any other."""
+    if state is State.RETRYING:
+        return f"Attempt {attempt} of the execution that is tried again failed: {message}"
+    if state in (State.FAILED, State.TIMEOUT):
+        return f"Its last execution, of {format_instant(scheduled_at)}, failed: {message}"
+    return None
+
+
 def _summary(status: JobStatus, due_at: int | None, spec: JobSpec, is_open: bool, now: int) -> str:
     if status is JobStatus.CANCELLED:
         return "It is cancelled and will not run again."

@@ -82,7 +82,7 @@ class Assignment(WorkClaim, frozen=True):
     trigger: Trigger
     timeout_seconds: float
     progress: Any = None  # what the attempt before saved last
-    secret: list[str] = []  # pointers to what of the arguments must not be shown
+    secret: tuple[str, ...] = ()  # JSON pointers to the arguments that a worker's own log must not show
 
 
 class Polled(Wire, frozen=True):

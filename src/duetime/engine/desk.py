@@ -385,7 +385,7 @@ class Desk:
 def _assignment(run: Run, call: PythonCall, progress: Any) -> Assignment:
     return Assignment(
         run.execution_id, run.attempt, run.token, run.job_id, run.spec.name, call.function, call.args, call.kwargs,
-        run.scheduled_at, run.trigger, timeout_of(run.spec), progress, list(call.secret),
+        run.scheduled_at, run.trigger, timeout_of(run.spec), progress, call.secret,
     )  # fmt: skip
 
 

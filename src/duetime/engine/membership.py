@@ -201,7 +201,10 @@ class Membership(Service):
     def lose(self, error: StaleWrite) -> None:
         """The registry or the store says that this node is gone: it is, even if the other one knows nothing of it."""
         if not self._over:  # else it is leaving, and nobody need start anew
-            log.error("the lease is lost: this node must start anew", node=self.node, error=error.message)
+            log.error(
+                "the lease is lost: this node must start anew", node=self.node, name=self._name, error=error.message,
+                advice="if this repeats, another node has the same name: give each its own NODE_NAME",
+            )  # fmt: skip
             self._end()
             self.on_ended()
 

@@ -16,8 +16,8 @@ from duetime.domain.commands import Command, Finish
 from duetime.domain.errors import DuetimeError
 from duetime.domain.execution import Attempted, Run
 from duetime.domain.instants import SECOND
-from duetime.domain.job import Overlap
-from duetime.domain.states import OPEN, State, Trigger
+from duetime.domain.overlap import may_release_another
+from duetime.domain.states import OPEN, State
 from duetime.engine.breaker import Breaker
 from duetime.engine.follow_ups import FollowUps
 from duetime.engine.pages import Pages
@@ -36,7 +36,6 @@ GATHER_SECONDS = 0.1
 ENOUGH = 2048  # results: these are written at once. A page as large as a page of fires: fewer commits to wait for
 
 Result = tuple[Run, Attempted]
-_MAY_RELEASE_ANOTHER = frozenset({Overlap.QUEUE_ONE, Overlap.QUEUE_ALL})
 
 
 class Recorder(Service):
@@ -141,7 +140,7 @@ class Recorder(Service):
                 continue
             if attempted.state in OPEN:
                 self.waiting_hint(attempted.due_at)
-            elif run.spec.overlap in _MAY_RELEASE_ANOTHER or run.trigger is Trigger.CATCH_UP:
+            elif may_release_another(run, attempted):
                 self.waiting_hint(attempted.ended_at)
             self._events.publish(_KINDS[attempted.state], attempted.ended_at, run.tenant, _event(run, attempted))
 

@@ -37,6 +37,6 @@ def log_failure(call: Call, ended: Ended) -> None:
 def _hidden(assignment: Assignment, *texts: str) -> list[str]:
     if not assignment.secret:
         return list(texts)
-    arguments = PythonCall(assignment.function, assignment.args, assignment.kwargs, tuple(assignment.secret))
+    arguments = PythonCall(assignment.function, assignment.args, assignment.kwargs, assignment.secret)
     redactor = Redactor(list_secrets(arguments))
     return [redactor.redact(text) for text in texts]

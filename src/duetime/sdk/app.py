@@ -25,7 +25,7 @@ from duetime.client import operations
 from duetime.client.batch import Batch
 from duetime.client.calls import Call
 from duetime.client.errors import DuetimeError
-from duetime.client.models import BatchResult, CreatedJob
+from duetime.client.models import BatchResult, CreatedJob, Execution
 from duetime.functions.arguments import ArgumentError, Binder
 from duetime.functions.registry import Function, Registry
 from duetime.sdk.asking import Asking
@@ -86,13 +86,20 @@ class Duetime:
         to be kept encrypted; `fields` are a job's other ones: timezone, retry_policy, timeout_seconds, overlap,
         catch_up, tags, … Raises JobError for a job that can't be."""
 
+        if callable(schedule):
+            raise TypeError("write @app.job() with brackets: they hold its schedule, its name and other fields")
+
         def register(function: F) -> F:
             registered = self.registry.register(function, name)
             self._names[function] = registered.name
             if schedule is not None:
                 self._declare(registered, key or registered.name, schedule, args, kwargs or {}, fields, secret)
             elif fields or key or args or kwargs or secret:
-                raise ValueError(f"'{registered.name}' has no schedule: give what is for its job to enqueue()")
+                field = next(iter(fields), "retry_policy")
+                raise ValueError(
+                    f"'{registered.name}' has no schedule, so there is no job that fields could belong to. Give it a "
+                    f"schedule, or give them with each call: app.enqueue(…, job={{'{field}': …}})"
+                )
             return function
 
         return register
@@ -175,6 +182,13 @@ class Duetime:
         if rest := batch.rest():
             _send(asking, batch, rest)
         return batch.result()
+
+    def executions(self, job_id: str) -> list[Execution]:
+        """What came of a job that `enqueue` (`.job_id`) or a decorator made: its executions, the latest 100 first.
+
+        Of each: `state`, `error_message`, and in `response` what the function returned, as JSON.
+        """
+        return list(self._ask().ask(operations.job_executions(job_id).page(100)).executions)
 
     def _call(
         self, function: Callable[..., Any] | str, args: Sequence[Any], kwargs: Mapping[str, Any], at: At,

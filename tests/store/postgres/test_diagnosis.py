@@ -274,7 +274,7 @@ async def test_a_server_that_is_away_is_told_once_and_the_rest_does_not_wait_for
     checks = await diagnose(load_settings({"DATABASE_URL": "postgresql://ann:s3cret@127.0.0.1:1/shop"}, {}))
     assert [check.check for check in checks] == ALL_CHECKS
     assert {check.status for check in checks} == {PROBLEM}
-    assert checks[0].found.startswith("127.0.0.1/shop can't be reached: ")
+    assert checks[0].found.startswith("127.0.0.1:1/shop can't be reached: ")
     assert all("s3cret" not in check.found + check.advice for check in checks)
 
 

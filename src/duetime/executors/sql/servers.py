@@ -42,7 +42,7 @@ def _check(allowed: SqlServers, address: Address, port: int) -> None:
         address = address.ipv4_mapped or address
     is_listed = any(address in network for network in networks if network.version == address.version)
     if not is_listed and not allowed.public:
-        raise BlockedTarget(f"{address} is not on the operator's list.")
+        raise BlockedTarget(f"{address} port {port} is not on the operator's list.")
     check_address(address, networks)  # what is public or listed passes, and so must any IPv4 address inside it
     if not is_listed and not any(low <= port <= high for low, high in DEFAULT_PORTS):
         raise BlockedTarget(f"Port {port} is not one that jobs may call.")

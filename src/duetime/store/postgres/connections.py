@@ -34,6 +34,18 @@ MOST_WAITING = 256  # reads of one tenant
 SWEEP_SECONDS = 10.0  # how often connections that nobody uses are looked at
 
 
+def describe(url: str) -> str:
+    """host[:port]/database, without user and password."""
+    parts = split_url(url)
+    options = dict(parse_qsl(parts.query))
+    host = parts.hostname or options.get("host", "localhost")
+    try:
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:  # there are several hosts
+        port = ""
+    return f"{host}{port}/{parts.path.strip('/') or parts.username or ''}"
+
+
 class Address:
     """A database's URL, without what is meant for us: `pgbouncer`."""
 
@@ -42,7 +54,7 @@ class Address:
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
         self.is_pooled = options.pop("pgbouncer", "false").lower() in ("true", "1", "yes", "")
         self.url = urlunsplit(parts._replace(query=urlencode(options, safe="/")))
-        self.shown = f"{parts.hostname or options.get('host', 'localhost')}{parts.path}"  # no password
+        self.shown = describe(url)
 
 
 class Connector:

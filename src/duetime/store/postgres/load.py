@@ -10,20 +10,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl
 
 import asyncpg
 import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
 from duetime.domain.audit import PROMOTED
-from duetime.domain.database_urls import split_url
 from duetime.domain.instants import DAY, format_instant
 from duetime.domain.states import State
 from duetime.postgres import TROUBLE, Servers
 from duetime.store import StoreUnusable
 from duetime.store.postgres.blocks import load_blocks
-from duetime.store.postgres.connections import Address, close
+from duetime.store.postgres.connections import Address, close, describe
 from duetime.store.postgres.partitions import make_day
 from duetime.store.postgres.schema import migrate
 from duetime.store.postgres.statements import ALL, BYTES, JOBS
@@ -81,18 +79,6 @@ class Promoted(NamedTuple):
 
 class _Tagged(msgspec.Struct):
     tags: msgspec.Raw = msgspec.Raw()
-
-
-def describe(url: str) -> str:
-    """host[:port]/database, without user and password."""
-    parts = split_url(url)
-    options = dict(parse_qsl(parts.query))
-    host = parts.hostname or options.get("host", "localhost")
-    try:
-        port = f":{parts.port}" if parts.port else ""
-    except ValueError:  # there are several hosts
-        port = ""
-    return f"{host}{port}/{parts.path.strip('/') or parts.username or ''}"
 
 
 class Load:
