@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from typing import Any, cast
 
 import pytest
@@ -38,3 +40,26 @@ async def test_an_exchange_that_is_cancelled_as_its_answer_comes_leaves_no_conne
         await exchange
     assert transport.aborted
     assert not connection.reusable
+
+
+async def test_a_connection_that_ended_is_freed_without_the_collector():
+    """A node's collector looks at old objects rarely: a target that closes each connection would fill its memory."""
+
+    class Watched(Connection):
+        """With room for a weak reference."""
+
+    connection, transport = Watched("192.0.2.1"), Transport()
+    connection.connection_made(cast(Any, transport))
+    deadline = asyncio.get_running_loop().time() + 10
+    exchange = asyncio.create_task(connection.exchange(b"GET / HTTP/1.1\r\n\r\n", deadline))
+    await transport.written.wait()
+    connection.data_received(ANSWER)
+    await exchange
+    freed = weakref.finalize(connection, lambda: None)
+    connection.connection_lost(None)
+    gc.disable()
+    try:
+        del connection, exchange
+        assert not freed.alive
+    finally:
+        gc.enable()

@@ -186,6 +186,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        del self._parser  # it refers to this object, which is freed now, and not when the collector looks at old ones
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
