@@ -110,12 +110,9 @@ async def test_the_chains_of_several_nodes_on_postgresql(tmp_path: Path) -> None
 
 
 def test_an_export_verifies_without_the_database_and_the_database_against_it(node: tuple[str, Path]) -> None:
-    url, folder = node
-    for number in range(3):
-        job = ("--name", f"job {number}", "--schedule", "@yearly", "--url", "http://127.0.0.1:9/")
-        assert duetime("--url", url, "job", "create", *job, folder=folder).returncode == 0
+    _, folder = node
     exported = say("audit", "export", "audit.jsonl", "--data", "data", folder=folder)
-    assert exported["entries"] >= 3
+    assert exported["entries"] == 3
     verified = say("audit", "verify", "--file", "audit.jsonl", "--save", "exported.json", folder=folder)
     assert (verified["whole"], verified["entries"]) == (True, exported["entries"])
     fits = duetime("audit", "verify", "--data", "data", "--against", "exported.json", folder=folder)
@@ -123,7 +120,7 @@ def test_an_export_verifies_without_the_database_and_the_database_against_it(nod
     again = duetime("audit", "export", "audit.jsonl", "--data", "data", folder=folder)
     assert (again.returncode, "is there already" in again.stderr) == (1, True)
     text = (folder / "audit.jsonl").read_text()
-    (folder / "audit.jsonl").write_text(text.replace("job 1", "job 7"))
+    (folder / "audit.jsonl").write_text(text.replace("@yearly", "@weekly", 1))
     harmed = duetime("audit", "verify", "--file", "audit.jsonl", folder=folder)
     assert harmed.returncode == 1
     assert "the export was altered. In audit.jsonl, line " in harmed.stderr

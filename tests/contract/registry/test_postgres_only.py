@@ -9,7 +9,6 @@ from tempfile import mkdtemp
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import asyncpg
 import pytest
 
 from contract.registry.pooler import pooler
@@ -17,6 +16,7 @@ from contract.registry.worlds import PostgresWorld
 from duetime.domain.ids import SHARDS
 from duetime.domain.lease import Standing
 from duetime.engine.membership import Membership
+from duetime.postgres import TROUBLE
 from duetime.registry.postgres import PostgresRegistry
 from duetime.telemetry.clock import SystemClock
 from patience import PATIENCE_SECONDS
@@ -81,7 +81,7 @@ async def test_a_connection_that_was_cut_is_opened_again(postgres: PostgresWorld
                 try:
                     view = await node.renew(1)
                     break
-                except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                except TROUBLE:
                     continue
             assert [member.node for member in view.members] == [1]
     await node.stop()
