@@ -13,14 +13,15 @@ from typing import Any, NamedTuple
 import apsw
 import pytest
 
-from duetime.store.postgres.blocks import load_migrations as postgres_migrations
+from duetime.store.postgres import blocks as postgres_blocks
 from duetime.store.postgres.schema import LOCK, get_versions
-from duetime.store.sqlite.blocks import load_migrations as sqlite_migrations
+from duetime.store.sqlite import blocks as sqlite_blocks
 from served import served
+from store.later_schema import LATER, write_migrations
 from store.postgres_server import connected, fresh_database
 
-NEWEST = postgres_migrations()[-1][0]
-NEWEST_SQLITE = sqlite_migrations()[-1][0]
+NEWEST = postgres_blocks.load_migrations()[-1][0]
+NEWEST_SQLITE = sqlite_blocks.load_migrations()[-1][0]
 SECRET = "s3cret"
 
 pytestmark = pytest.mark.slow  # each command is a process
@@ -44,6 +45,17 @@ async def migrate(folder: Path, *args: str, **env: str) -> Ended:
     )  # fmt: skip
     out, err = await process.communicate()
     return Ended(int(process.returncode or 0), out.decode(), err.decode())
+
+
+def with_migrations(folder: Path, store: str, migrations: Path) -> dict[str, str]:
+    """The environment of a command that has these migrations of the store."""
+    path = folder / "python"
+    path.mkdir()
+    (path / "sitecustomize.py").write_text(
+        f"import pathlib\nfrom duetime.store.{store} import blocks\n"
+        f"blocks.MIGRATIONS = pathlib.Path({str(migrations)!r})\n"
+    )
+    return {"PYTHONPATH": str(path)}
 
 
 def version_of(folder: Path) -> int:
@@ -93,6 +105,20 @@ async def test_several_at_once_converge(tmp_path: Path):
         async with connected(url) as connection:
             assert await connection.fetchval("SELECT count(*) FROM schema_versions") == NEWEST
             assert await connection.fetchval("SELECT count(*) FROM shards") == 64
+
+
+@pytest.mark.parametrize("point", ["in_migration", "in_migration:2"])
+async def test_one_that_was_killed_between_two_migrations_has_changed_nothing(tmp_path: Path, point: str):
+    """All that are missing are one transaction."""
+    later = with_migrations(tmp_path, "postgres", write_migrations(tmp_path / "migrations", postgres_blocks, *LATER))
+    async with fresh_database() as url:
+        await migrate(tmp_path, "--database-url", url)
+        killed = await migrate(tmp_path, "--database-url", url, DUETIME_CRASH_AT=point, **later)
+        assert killed.code == -signal.SIGKILL
+        async with connected(url) as connection:
+            assert await get_versions(connection) == (NEWEST, NEWEST)
+        again = (await migrate(tmp_path, "--database-url", url, "--json", **later)).json
+        assert (again["from"], again["to"], again["changed"]) == (NEWEST, NEWEST + len(LATER), True)
 
 
 @pytest.mark.parametrize(("point", "reached"), [("in_migration", 0), ("after_migration", NEWEST)])
@@ -182,11 +208,23 @@ async def test_several_at_once_on_a_folder_converge(tmp_path: Path):
     ("point", "reached"), [("in_migration", 0), ("after_migration", 1), ("in_migration:2", 1), ("after_migration:2", 2)]
 )
 async def test_one_that_was_killed_on_a_folder_is_carried_on_where_it_was(tmp_path: Path, point: str, reached: int):
-    killed = await migrate(tmp_path, "--data", "there", DUETIME_CRASH_AT=point)
+    later = with_migrations(tmp_path, "sqlite", write_migrations(tmp_path / "migrations", sqlite_blocks, *LATER))
+    killed = await migrate(tmp_path, "--data", "there", DUETIME_CRASH_AT=point, **later)
     assert killed.code == -signal.SIGKILL
-    again = (await migrate(tmp_path, "--data", "there", "--json")).json
-    assert (again["from"], again["to"]) == (reached, NEWEST_SQLITE)
-    assert version_of(tmp_path / "there") == NEWEST_SQLITE
+    again = (await migrate(tmp_path, "--data", "there", "--json", **later)).json
+    assert (again["from"], again["to"]) == (reached, NEWEST_SQLITE + len(LATER))
+    assert version_of(tmp_path / "there") == NEWEST_SQLITE + len(LATER)
+
+
+async def test_a_folder_of_an_older_schema_is_brought_up_to_date_and_then_refused_by_the_older_duetime(tmp_path: Path):
+    await migrate(tmp_path, "--data", "there")
+    later = with_migrations(tmp_path, "sqlite", write_migrations(tmp_path / "migrations", sqlite_blocks, *LATER))
+    done = await migrate(tmp_path, "--data", "there", **later)
+    assert (done.code, done.err) == (0, "")
+    assert done.out == f"there/duetime.db was brought from schema {NEWEST_SQLITE} to {NEWEST_SQLITE + len(LATER)}.\n"
+    refused = await migrate(tmp_path, "--data", "there")
+    assert refused.code == 1
+    assert f"has schema {NEWEST_SQLITE + len(LATER)}, this Duetime knows {NEWEST_SQLITE} at most" in refused.err
 
 
 async def test_a_folder_that_a_node_runs_on_is_left_alone(tmp_path: Path):

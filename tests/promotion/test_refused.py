@@ -12,13 +12,13 @@ import pytest
 
 from duetime.promotion import PromotionFailed
 from duetime.store.postgres import StoreUnusable
-from duetime.store.sqlite import SqliteStore
-from duetime.store.sqlite.blocks import load_migrations
+from duetime.store.sqlite import SqliteStore, blocks
 from duetime.store.sqlite.connection import FILE_NAME, lock_folder
 from duetime.store.sqlite.handover import find_holder
 from promotion.source import Silent, fill, promotion, rows_of
 from promotion.typed import duetime, promote, serve
 from samples import TENANT, add_job, job_of
+from store.later_schema import LATER, use_migrations
 from store.postgres_server import connected, fresh_database, patient_store
 
 
@@ -83,18 +83,10 @@ async def test_a_source_that_is_on_its_way_elsewhere(source: Path, target: str):
             await promotion(source, another).run()
 
 
-def make_older(folder: Path) -> int:
-    """As an earlier version left it. Answers that version."""
-    number = load_migrations()[-1][0] - 1
-    connection = apsw.Connection(str(folder / FILE_NAME))
-    newest = "DELETE FROM counters WHERE name = 'bytes'"
-    connection.execute(f"{newest}; PRAGMA user_version = {number}").fetchall()
-    connection.close()
-    return number
-
-
-async def test_an_older_source_is_migrated_if_the_person_wants_it(source: Path, target: str):
-    older = make_older(source)
+async def test_an_older_source_is_migrated_if_the_person_wants_it(
+    source: Path, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    older = use_migrations(monkeypatch, tmp_path / "migrations", blocks, *LATER) - len(LATER)
     no = Silent(answer=False)
     with pytest.raises(PromotionFailed, match=rf"has schema {older} and was left as it is"):
         await promotion(source, target, no).run()
@@ -102,8 +94,9 @@ async def test_an_older_source_is_migrated_if_the_person_wants_it(source: Path, 
     yes = Silent()
     await promotion(source, target, yes).run()
     assert yes.asked == [
-        f"{source} has schema {older}, and this Duetime copies schema {older + 1}: bring it up to date first?"
+        f"{source} has schema {older}, and this Duetime copies schema {older + len(LATER)}: bring it up to date first?"
     ]
+    assert rows_of(source, "PRAGMA user_version") == [(older + len(LATER),)]
 
 
 async def test_a_newer_source(source: Path, target: str):

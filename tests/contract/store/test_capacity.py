@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import apsw
 import msgspec
 import pytest
 
@@ -15,9 +14,6 @@ from duetime.domain import commands as c
 from duetime.domain.capacity import JOB_OVERHEAD_BYTES, Capacity, Load
 from duetime.domain.errors import Conflict, InsufficientStorage, NotFound, PreconditionFailed
 from duetime.ports.store import AuditQuery, JobQuery, Store
-from duetime.store.sqlite import SqliteStore
-from duetime.store.sqlite.blocks import load_migrations
-from duetime.store.sqlite.connection import FILE_NAME
 from patience import PATIENCE_SECONDS
 from processes import child
 from samples import NOW, TENANT, add_job, add_run, change_of, new_id, new_job, one, spec, verified
@@ -267,43 +263,4 @@ async def test_a_crash_around_a_commit_leaves_load_jobs_and_audit_as_one(
     noted = await store.list_audit(AuditQuery(TENANT, limit=100_000))
     assert sum(record.entry.after["jobs"] for record in noted) == (await store.get_load()).jobs
     assert (await verified(store)).broken is None
-    await store.stop()
-
-
-# Of an older schema. (PostgreSQL's is tested in tests/store/postgres.)
-
-
-async def test_a_file_of_the_schema_before_has_its_jobs_counted(tmp_path: Path):
-    connection = apsw.Connection(str(tmp_path / FILE_NAME))
-    for number, sql in load_migrations()[:3]:
-        connection.execute(sql)
-        connection.pragma("user_version", number)
-    connection.execute("BEGIN")
-    for n in range(50):
-        values = (n.to_bytes(16, "big"), f"t{n % 3}", '{"name":"ü' + "x" * n + '"}')
-        connection.execute(
-            "INSERT INTO jobs (id, tenant, name, type, owner, created_at, updated_at, spec)"
-            " VALUES (?, ?, 'ü', 'http_request', 'ann', 1, 1, ?)",
-            values,
-        )
-        connection.execute(
-            "INSERT INTO timers (job, tenant, shard, status, version, recurs) VALUES (?, ?, 0, 'PENDING', 1, 1)",
-            values[:2],
-        )
-    connection.execute("INSERT INTO counters SELECT tenant, 'jobs', count(*) FROM jobs GROUP BY 1; COMMIT")
-    connection.close()
-
-    store = SqliteStore(tmp_path)
-    await store.start()
-    await add_job(store, tenant="t1")
-    load = await store.get_load()
-    reader = apsw.Connection(str(tmp_path / FILE_NAME))
-    rows = reader.execute("SELECT size, octet_length(spec) FROM jobs").fetchall()
-    reader.close()
-    assert all(job_size == octets + JOB_OVERHEAD_BYTES for job_size, octets in rows)
-    assert load == Load(51, sum(job_size for job_size, _ in rows))
-    assert [await store.count_jobs(JobQuery(f"t{n}")) for n in range(3)] == [17, 18, 16]
-    reader = apsw.Connection(str(tmp_path / FILE_NAME))
-    assert reader.execute(f"{COUNTERS} ORDER BY 1").fetchall() == reader.execute(f"{ROWS} ORDER BY 1").fetchall()
-    reader.close()
     await store.stop()

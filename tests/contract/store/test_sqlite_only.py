@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 
 import apsw
@@ -18,7 +19,7 @@ from duetime.domain.instants import MINUTE
 from duetime.domain.job import JobStatus
 from duetime.domain.states import ErrorType, State
 from duetime.ports.store import JobQuery
-from duetime.store.sqlite import SqliteStore, StoreUnusable
+from duetime.store.sqlite import SqliteStore, StoreUnusable, blocks
 from duetime.store.sqlite.blocks import load_blocks, load_migrations
 from duetime.store.sqlite.connection import FILE_NAME, migrate, open_connection
 from patience import PATIENCE_SECONDS
@@ -39,6 +40,7 @@ from samples import (
     verified,
 )
 from snapshot import recount, totals
+from store.later_schema import BROKEN, LATER, use_migrations
 
 CHILD = Path(__file__).with_name("child.py")
 
@@ -191,7 +193,8 @@ def test_migrations_are_numbered_one_by_one():
     assert [number for number, _ in load_migrations()] == list(range(1, len(load_migrations()) + 1))
 
 
-def test_a_schema_migrated_step_by_step_is_the_fresh_one(tmp_path: Path):
+def test_a_schema_migrated_step_by_step_is_the_fresh_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    use_migrations(monkeypatch, tmp_path / "migrations", blocks, *LATER)
     fresh = fresh_schema(tmp_path / "fresh")
     for number, _ in load_migrations():
         folder = tmp_path / f"from-{number}"
@@ -213,36 +216,77 @@ def test_migrating_twice_changes_nothing(tmp_path: Path):
     connection.close()
 
 
+async def test_a_migration_keeps_the_rows_and_changes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    await filled(tmp_path, 3)
+    newest = use_migrations(monkeypatch, tmp_path / "migrations", blocks, *LATER)
+    store = SqliteStore(tmp_path)
+    await store.start()
+    assert await store.count_jobs(JobQuery(TENANT)) == 3
+    await store.stop()
+    with closing(open_connection(tmp_path, writer=False)) as connection:
+        assert connection.pragma("user_version") == newest
+        assert connection.execute("SELECT name, jobs FROM colors").fetchall() == [("green", 3)]
+
+
+def test_a_migration_that_fails_changes_nothing_and_those_before_it_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    before = use_migrations(monkeypatch, tmp_path / "before", blocks, LATER[0])
+    schema = fresh_schema(tmp_path / "fresh")
+    use_migrations(monkeypatch, tmp_path / "broken", blocks, BROKEN)
+    folder = tmp_path / "data"
+    folder.mkdir()
+    with closing(open_connection(folder, writer=True)) as connection:
+        with pytest.raises(apsw.SQLError, match="no_such_table"):
+            migrate(connection)
+        assert connection.pragma("user_version") == before
+        assert schema_of(connection) == schema
+
+
 KILLED_WHILE_MIGRATING = """
 import os, signal, sys
 from pathlib import Path
+from duetime.store.sqlite import blocks
 from duetime.store.sqlite.connection import migrate, open_connection
 
-connection = open_connection(Path(sys.argv[1]), writer=True)
-left = int(sys.argv[2])
+folder, migrations, last = sys.argv[1:]
+blocks.MIGRATIONS = Path(migrations)
+connection = open_connection(Path(folder), writer=True)
 
-def count(cursor, statement, bindings):
-    global left
-    left -= 1
-    if left == 0:
+def kill(cursor, statement, bindings):
+    if last in statement:
         os.kill(os.getpid(), signal.SIGKILL)
     return True
 
-connection.exec_trace = count
+connection.exec_trace = kill
 migrate(connection)
 """
 
 
-@pytest.mark.parametrize("statement", [2, 7, 15, 21])
-async def test_a_kill_during_a_migration_is_carried_on_at_the_next_start(tmp_path: Path, statement: int):
+@pytest.mark.parametrize(
+    ("statement", "reached"),
+    [
+        ("CREATE TABLE jobs", 0),
+        ("CREATE TABLE promotion", 0),
+        ("user_version = 1", 0),
+        ("UPDATE jobs SET color", 1),
+        ("user_version = 2", 1),
+        ("INSERT INTO colors", 2),
+    ],
+)
+async def test_a_kill_during_a_migration_is_carried_on_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str, reached: int
+):
+    use_migrations(monkeypatch, tmp_path / "migrations", blocks, *LATER)
     fresh = fresh_schema(tmp_path / "fresh")
     folder = tmp_path / "killed"
     folder.mkdir()
-    command = [sys.executable, "-c", KILLED_WHILE_MIGRATING, str(folder), str(statement)]
+    command = [sys.executable, "-c", KILLED_WHILE_MIGRATING, str(folder), str(blocks.MIGRATIONS), statement]
     ended = await asyncio.create_subprocess_exec(*command)
-    assert await asyncio.wait_for(ended.wait(), PATIENCE_SECONDS) == -9, (
-        "the migration has fewer statements than this test thinks"
-    )
+    assert await asyncio.wait_for(ended.wait(), PATIENCE_SECONDS) == -9, "no migration has this statement"
+    connection = open_connection(folder, writer=True)
+    assert connection.pragma("user_version") == reached
+    connection.close()
     store = SqliteStore(folder)
     await store.start()
     await add_job(store)

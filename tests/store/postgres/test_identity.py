@@ -17,11 +17,11 @@ from duetime.domain.instants import DAY
 from duetime.domain.limits import Limit, Quota
 from duetime.ports.store import AuditQuery, ExecutionQuery, JobQuery
 from duetime.store.postgres import PostgresStore
-from duetime.store.postgres.blocks import load_migrations, statement
+from duetime.store.postgres.blocks import statement
 from duetime.store.postgres.filters import list_executions, list_jobs
 from patience import PATIENCE_SECONDS
 from samples import NOW, TENANT, add_job, change_of, entry_of, new_job, new_key, one, spec, verified
-from store.postgres_server import connected, fresh_database, patient_store
+from store.postgres_server import patient_store
 
 QUOTA = Quota(TENANT, "ann", Limit("jobs", 100, DAY))
 
@@ -279,40 +279,6 @@ async def test_a_commit_that_fails_leaves_no_entry_and_the_chain_goes_on(
     found = await verified(store)
     assert (found.broken, found.entries, found.heads[3][0]) == (None, 2, 2)
     assert await store.get_key("key-2") is None
-
-
-# The schema
-
-
-async def test_a_database_of_the_schema_before_has_its_jobs_counted():
-    async with fresh_database() as url:
-        async with connected(url) as old:
-            await old.execute(
-                "CREATE TABLE schema_versions (version integer PRIMARY KEY, at timestamptz DEFAULT now())"
-            )
-            await old.execute(load_migrations()[0][1])
-            await old.execute("INSERT INTO schema_versions (version) VALUES (1)")
-            await old.execute(
-                """
-                INSERT INTO jobs (id, tenant, name, type, owner, created_at, updated_at, spec)
-                SELECT gen_random_uuid(), 't' || n % 3, 'ü', 'http_request', 'ann', 1, 1,
-                       '{"name":"ü' || repeat('x', n) || '"}'
-                FROM generate_series(1, 50) AS n;
-                INSERT INTO timers (job, version, shard, recurs, status, tenant)
-                SELECT id, 1, 0, true, 'PENDING', tenant FROM jobs;
-                INSERT INTO counters (tenant, name, day, slot, value)
-                SELECT tenant, 'jobs', 0, 9, count(*) FROM jobs GROUP BY 1
-                """
-            )
-        store = patient_store(url)
-        await store.start()
-        async with connected(url) as session:
-            assert await store.get_load() == await recount(session)
-            assert (await store.get_load()).jobs == 50
-            await add_job(store, tenant="t1")
-            assert await store.get_load() == await recount(session)
-        assert [await store.count_jobs(JobQuery(f"t{n}")) for n in range(3)] == [16, 18, 17]
-        await store.stop()
 
 
 # Lists that are narrow

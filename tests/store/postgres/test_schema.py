@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import re
+from pathlib import Path
 
 import asyncpg
 import pytest
 
 from duetime.domain.capacity import UNBOUNDED
 from duetime.domain.commands import StartNode
-from duetime.store.postgres import PostgresStore, StoreUnusable
+from duetime.ports.store import JobQuery
+from duetime.store.postgres import PostgresStore, StoreUnusable, blocks
 from duetime.store.postgres.blocks import load_blocks, load_migrations
 from duetime.store.postgres.connections import Address
 from duetime.store.postgres.lane import OF_A_BURST, Lane
 from duetime.store.postgres.partitions import Days
 from duetime.store.postgres.schema import LOCK, get_versions, migrate
 from patience import PATIENCE_SECONDS
-from samples import NOW, add_job, one
+from samples import NOW, TENANT, add_job, one
+from store.later_schema import BROKEN, LATER, use_migrations
 from store.postgres_server import connected, fresh_database, patient_store
 
 NEWEST = load_migrations()[-1][0]
@@ -89,6 +92,46 @@ async def test_a_migration_that_breaks_off_leaves_nothing_and_is_carried_on():
             assert await connection.fetchval("SELECT to_regclass('jobs') IS NULL")
             await connection.execute("DROP TABLE attempts_rest")
         assert await migrate(Address(url)) == (0, NEWEST)
+
+
+async def test_a_schema_migrated_step_by_step_is_the_fresh_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    async with fresh_database() as fresh, fresh_database() as older:
+        assert await migrate(Address(older)) == (0, NEWEST)
+        for step in range(1, len(LATER) + 1):
+            newest = use_migrations(monkeypatch, tmp_path / f"to-{NEWEST + step}", blocks, LATER[step - 1])
+            assert await migrate(Address(older)) == (newest - 1, newest)
+        assert await migrate(Address(fresh)) == (0, NEWEST + len(LATER))
+        assert await schema_of(older) == await schema_of(fresh)
+
+
+async def test_a_migration_keeps_the_rows_and_changes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    async with fresh_database() as url:
+        store = patient_store(url)
+        await store.start()
+        for _ in range(3):
+            await add_job(store)
+        await store.stop()
+        use_migrations(monkeypatch, tmp_path / "migrations", blocks, *LATER)
+        store = patient_store(url)
+        await store.start()
+        assert await store.count_jobs(JobQuery(TENANT)) == 3
+        await store.stop()
+        async with connected(url) as connection:
+            assert [tuple(row) for row in await connection.fetch("SELECT name, jobs FROM colors")] == [("green", 3)]
+
+
+async def test_a_migration_that_fails_changes_nothing_and_none_before_it_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async with fresh_database() as url:
+        await migrate(Address(url))
+        before = await schema_of(url)
+        use_migrations(monkeypatch, tmp_path / "migrations", blocks, *LATER, BROKEN)
+        with pytest.raises(asyncpg.UndefinedTableError, match="no_such_table"):
+            await migrate(Address(url))
+        assert await schema_of(url) == before
+        async with connected(url) as connection:
+            assert (await get_versions(connection))[0] == NEWEST
 
 
 async def test_a_newer_schema_is_refused_with_what_to_do_and_not_touched():

@@ -17,11 +17,12 @@ from duetime.domain.commands import JoinWorker, StartNode
 from duetime.domain.job import PythonJob
 from duetime.domain.payloads import PythonCall
 from duetime.settings import load_settings
-from duetime.store.sqlite import SqliteStore
+from duetime.store.sqlite import SqliteStore, blocks
 from duetime.store.sqlite.checkup import SqliteCheckup
 from duetime.store.sqlite.connection import migrate_folder
 from duetime.store.sqlite.handover import end_mark, set_mark
 from samples import add_job, add_run, one
+from store.later_schema import LATER, use_migrations
 
 OK, WARNING, PROBLEM = Status.OK, Status.WARNING, Status.PROBLEM
 ALL_CHECKS = [
@@ -113,11 +114,13 @@ async def test_a_file_that_is_no_database_is_a_problem_and_the_folder_is_looked_
     assert checks["node"].status is WARNING
 
 
-async def test_another_journal_mode_and_an_older_or_newer_schema_are_told(doctor: Doctor, folder: Path):
+async def test_another_journal_mode_and_an_older_or_newer_schema_are_told(
+    doctor: Doctor, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     migrate_folder(folder)
+    use_migrations(monkeypatch, tmp_path / "migrations", blocks, *LATER)
     with closing(apsw.Connection(str(folder / "duetime.db"))) as connection:
         connection.pragma("journal_mode", "delete")
-        connection.pragma("user_version", 1)
     checks = await doctor()
     assert (checks["journal mode"].status, checks["schema"].status) == (WARNING, WARNING)
     with closing(apsw.Connection(str(folder / "duetime.db"))) as connection:

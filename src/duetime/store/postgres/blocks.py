@@ -8,6 +8,7 @@ from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
+MIGRATIONS = files(__package__).joinpath("migrations")
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _COMMENT = re.compile(r"--.*$", re.MULTILINE)
 _VALUE = re.compile(r"(?<!:):([a-z_]+)\b")  # and not the type in `x::uuid`
@@ -51,8 +52,7 @@ def load_blocks(*file_names: str) -> dict[str, Statement]:
 
 def load_migrations() -> list[tuple[int, str]]:
     """(number, SQL) in order; a file's number is the schema version that it makes."""
-    folder = files(__package__).joinpath("migrations")
     scripts = sorted(
-        (entry.name, entry.read_text(encoding="utf-8")) for entry in folder.iterdir() if entry.name.endswith(".sql")
+        (entry.name, entry.read_text(encoding="utf-8")) for entry in MIGRATIONS.iterdir() if entry.name.endswith(".sql")
     )
     return [(int(name.split("_", 1)[0]), sql) for name, sql in scripts]

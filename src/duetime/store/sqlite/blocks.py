@@ -6,6 +6,7 @@ import re
 from functools import cache
 from importlib.resources import files
 
+MIGRATIONS = files(__package__).joinpath("migrations")
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _UUID_TEXT = re.compile(r"uuid_text\(([\w.]+)\)")
 
@@ -32,8 +33,7 @@ def expand(sql: str) -> str:
 
 def load_migrations() -> list[tuple[int, str]]:
     """(number, SQL) in order; a file's number is the schema version that it makes."""
-    folder = files(__package__).joinpath("migrations")
     scripts = sorted(
-        (entry.name, entry.read_text(encoding="utf-8")) for entry in folder.iterdir() if entry.name.endswith(".sql")
+        (entry.name, entry.read_text(encoding="utf-8")) for entry in MIGRATIONS.iterdir() if entry.name.endswith(".sql")
     )
     return [(int(name.split("_", 1)[0]), sql) for name, sql in scripts]

@@ -14,7 +14,6 @@ from duetime.store import StoreUnusable
 from duetime.store.sqlite.connection import LOCK_NAME, get_version, lock_folder
 
 PROMOTING = "promote"  # what the lock says that it is held for
-SINCE_SCHEMA = 3  # older databases have no place for the mark
 
 
 class Holder(NamedTuple):
@@ -64,8 +63,8 @@ class Mark(NamedTuple):
 
 
 def get_mark(connection: apsw.Connection) -> Mark | None:
-    if get_version(connection) < SINCE_SCHEMA:
-        return None
+    if get_version(connection) == 0:
+        return None  # a new file: it has no tables yet
     row = connection.execute("SELECT id, target, began_at, ended_at FROM promotion").fetchone()
     return None if row is None else Mark(*row)
 
