@@ -87,15 +87,13 @@ def _has_named(old: JobSpec | None, payload: SqlQuery) -> bool:
 
 
 def binding_problem(query: SqlQuery, shown: str) -> str | None:
-    """Why a job's secret parameters may not be sent to where its connection leads now, as sentences; None: they may.
-
-    Jobs of versions that bound nothing have nothing to compare, until they are changed.
-    """
-    if not query.secret or query.bound_to in ("", shown):
+    """Why a job's secret parameters may not be sent to where its connection leads now, as sentences; None: they may."""
+    if not query.secret or query.bound_to == shown:
         return None
     return (
-        f"The job's secret parameters were given for {query.bound_to}, and its connection '{query.connection}' leads "
-        f"to {shown} by now. Send them anew with a change of the job, or register the connection as it was."
+        f"The job's secret parameters were given for {query.bound_to or 'no database'}, and its connection "
+        f"'{query.connection}' leads to {shown} by now. Send them anew with a change of the job, or register the "
+        "connection as it was."
     )
 
 
