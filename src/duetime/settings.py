@@ -205,7 +205,7 @@ def _own_name(settings: Mapping[str, Setting]) -> str:
 
 
 def list_misspelt(environment: Mapping[str, str]) -> list[str]:
-    """One sentence for each name in the environment that is nearly that of a setting. Others are not ours to judge."""
+    """Returns a sentence for each variable whose name is close to a setting's. Others may belong to other programs."""
     sentences = []
     for given in sorted(environment):
         name = given.removeprefix(PREFIX)

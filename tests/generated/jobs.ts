@@ -63,8 +63,8 @@ async function tryOut(body: Schemas["JobSpec"]): Promise<void> {
   assert.equal(read.next_run_time, created.next_run_time);
   const { data: cancelled } = await client.POST("/api/v1/jobs/{job_id}/cancel", { params });
   assert(cancelled);
-  const nobody = { path: { job_id: "00000000-0000-0000-0000-000000000000" } };
-  const { error } = await client.POST("/api/v1/jobs/{job_id}/cancel", { params: nobody });
+  const missing = { path: { job_id: "00000000-0000-0000-0000-000000000000" } };
+  const { error } = await client.POST("/api/v1/jobs/{job_id}/cancel", { params: missing });
   assert(error);
   const { job_id, type, name } = read;
   const row = { job_id, type, name, summary: summary(read), status: cancelled.status, refused: error.error };

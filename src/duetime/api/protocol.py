@@ -20,6 +20,7 @@ import httptools
 import structlog
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from duetime.api.joining import JoiningTransport
 from duetime.api.refusal_log import refusal_log
 from duetime.api.refusals import (
     FULL,
@@ -50,7 +51,6 @@ BODY_BYTES = 256  # what counts as a piece: a line of a batch or two, not a byte
 LOOK_SECONDS = 2.0  # how often a connection is looked at
 LINGER_SECONDS = 5.0  # how long a client may go on sending after the answer that ends its connection ...
 LINGER_BYTES = 16 * 1024 * 1024  # ... and how much; it is not parsed
-JOINED_BYTES = 64 * 1024  # of a response that are held until the event loop's next turn
 MAX_PIPELINED = 8  # requests that wait for the answer to an earlier one on the same connection
 
 log = structlog.get_logger()
@@ -69,52 +69,6 @@ class _NoTrailers(list[tuple[bytes, bytes]]):
 
     def append(self, header: tuple[bytes, bytes]) -> NoReturn:
         raise _Refused(TRAILERS)
-
-
-class _JoiningTransport:
-    """A transport that sends what is written in one turn of the event loop in one piece.
-
-    uvicorn writes a response's head and its body one after the other, and each write is a system call, for the client
-    as well.
-    """
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport = transport
-        self._loop = loop
-        self._held: list[bytes] = []
-        self._held_bytes = 0
-        self.is_closing = transport.is_closing
-
-    def write(self, data: bytes) -> None:
-        if not self._held:
-            self._loop.call_soon(self._flush)
-        self._held.append(data)
-        self._held_bytes += len(data)
-        if self._held_bytes > JOINED_BYTES:  # now, so that the transport says when it is full
-            self._flush()
-
-    def _flush(self) -> None:
-        if self._held:
-            held, self._held, self._held_bytes = self._held, [], 0
-            self._transport.writelines(held)
-
-    def write_eof(self) -> None:
-        self._flush()
-        self._transport.write_eof()
-
-    def close(self) -> None:
-        self._flush()
-        self._transport.close()
-
-    def abort(self) -> None:
-        self._held, self._held_bytes = [], 0
-        self._transport.abort()
-
-    def get_write_buffer_size(self) -> int:
-        return self._held_bytes + self._transport.get_write_buffer_size()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
 
 
 class _LingeringTransport:
@@ -163,7 +117,7 @@ class BoundedProtocol(HttpToolsProtocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(cast(asyncio.Transport, _JoiningTransport(transport, self.loop)))
+        super().connection_made(cast(asyncio.Transport, JoiningTransport(transport, self.loop)))
         self._address = address_group(self.client[0] if self.client else "")
         self._since = self._looked_at = self.loop.time()
         self._look = self.loop.call_later(LOOK_SECONDS, self._look_after)

@@ -206,7 +206,7 @@ def _read(file: str) -> dict[str, Any]:
 def _without_facts(shown: dict[str, Any]) -> dict[str, Any]:
     """A job as `show --json` prints it, without what is not its author's to say: its id, its counts, when it ran.
 
-    What is hidden in it the server refuses, with its place: nobody's password becomes a row of stars.
+    The server refuses a hidden value, and names its place: a password can't become a row of stars.
     """
     from duetime.client.models import Job
     from duetime.domain.job import HttpJob

@@ -1,7 +1,7 @@
 """Failures of functions, told where a developer looks: through the standard `logging`, as the logger duetime.functions.
 
-The server has them, too; but whoever writes a function watches the program that runs it. Secret arguments are hidden
-in both: a log of a program is read by more people than may see them.
+The server stores them, too, but the author of a function watches the program that runs it. Secret arguments are hidden
+in both: more people read a program's log than may see its secrets.
 """
 
 from __future__ import annotations
