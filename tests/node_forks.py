@@ -1,34 +1,40 @@
-"""Starts `duetime serve` by forking a process that has imported Duetime already.
+"""Runs `duetime` by forking a process that has imported Duetime already.
 
-Tests start some hundred nodes, and most of what a start costs is importing. What runs in the forked process is the same
-program with the same arguments, folder and environment, and it is killed, stopped and waited for like any other. Tests
-of the start itself run the program instead (tests/served.py, tests/cli/test_program.py).
+Tests start some hundred nodes and commands, and most of what a start costs is importing. What runs in the forked
+process is the same program with the same arguments, folder and environment, and it is killed, stopped and waited for
+like any other. Tests of the start itself run the program instead (tests/cli/test_program.py).
 
-The tests' process talks to a *fork server*; that forks a *watcher* for each node, which forks the node and writes down
-how it ended. Each ends with the one above it.
+The tests' process starts a *fork server*, which listens on a socket (tests/fork_request.py). For each request it forks
+a *watcher*, which forks the command and sends back its process id, and its exit code when it ends. Each ends with the
+one above it.
 """
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import importlib
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any
 
 import duetime.telemetry.crash
+import fork_request
+from patience import PATIENCE_SECONDS
 
 PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
-_LONGEST_REQUEST = 1 << 20
 
 
 def end_with_parent() -> None:
@@ -39,11 +45,11 @@ def end_with_parent() -> None:
 class ForkedProcess:
     """What tests use of a `subprocess.Popen`."""
 
-    def __init__(self, args: Sequence[str], pid: int, ends: int) -> None:
+    def __init__(self, args: Sequence[str], pid: int, connection: socket.socket) -> None:
         self.args = list(args)
         self.pid = pid
         self.returncode: int | None = None
-        self._ends = ends
+        self._connection = connection
 
     def poll(self) -> int | None:
         return self._read_end(0)
@@ -66,90 +72,112 @@ class ForkedProcess:
 
     def _read_end(self, timeout: float | None) -> int | None:
         if self.returncode is None:
-            ended, _, _ = select.select([self._ends], [], [], timeout)
+            ended, _, _ = select.select([self._connection], [], [], timeout)
             if ended:
-                self.returncode = int(os.read(self._ends, 16))
-                os.close(self._ends)
+                self.returncode = int(self._connection.recv(16))
+                self._connection.close()
         return self.returncode
 
 
 class ForkServer:
-    """The tests' end. It is started by the first node."""
+    """The tests' end. The first command starts it; it ends with the tests' process."""
 
     def __init__(self) -> None:
-        self._socket: socket.socket | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._address: Path | None = None
         self._lock = threading.RLock()
 
     def start(
         self, args: Sequence[str], folder: Path, environment: Mapping[str, str], out: IO[bytes], err: IO[bytes]
     ) -> ForkedProcess:
         """Run `duetime` with these arguments, the first of them the program's name."""
-        request = json.dumps({"args": list(args), "folder": str(folder), "environment": dict(environment)}).encode()
-        with self._lock:
-            connection = self.prepare()
-            ends, ends_of_watcher = os.pipe()
+        with open(os.devnull, "rb") as nothing:
+            descriptors = nothing.fileno(), out.fileno(), err.fileno()
+            return ForkedProcess(args, *fork_request.send(self.prepare(), args, folder, environment, descriptors))
+
+    def run(
+        self, args: Sequence[str], folder: Path, environment: Mapping[str, str], timeout: float = PATIENCE_SECONDS
+    ) -> subprocess.CompletedProcess[str]:
+        """Returns what it printed, as `subprocess.run` does. Kills it and raises TimeoutExpired if it lasts longer."""
+        with ExitStack() as stack:
+            out, err = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(2))
+            process = self.start(args, folder, environment, out, err)
             try:
-                socket.send_fds(connection, [request], [out.fileno(), err.fileno(), ends_of_watcher])
-            finally:
-                os.close(ends_of_watcher)
-            pid = int(connection.recv(16))
-        return ForkedProcess(args, pid, ends)
+                code = process.wait(timeout)
+            except BaseException:
+                process.kill()
+                process.wait()
+                raise
+            said = [os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode() for file in (out, err)]
+        return subprocess.CompletedProcess(list(args), code, *said)
 
-    def prepare(self) -> socket.socket:
-        """Start the fork server, unless it runs. Returns the way to it."""
+    def command(self) -> list[str]:
+        """Stands for `duetime` in a command line. SIGTERM and SIGINT are passed on; SIGKILL can not be."""
+        return [sys.executable, "-I", "-S", fork_request.__file__, str(self.prepare())]
+
+    def prepare(self) -> Path:
+        """Start the fork server, unless it runs. Returns the address at which it listens."""
         with self._lock:
-            if self._socket is None:
-                self._socket = self._launch()
-            return self._socket
+            if self._address is None:
+                self._address = self._launch()
+            return self._address
 
-    def _launch(self) -> socket.socket:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            command = [sys.executable, __file__, str(theirs.fileno())]
-            # It ends when this process closes its end of the pair, or is killed.
-            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], preexec_fn=end_with_parent)
-            assert ours.recv(1), "the fork server ended as it started"
-        return ours
+    def _launch(self) -> Path:
+        folder = tempfile.mkdtemp(prefix="duetime-forks-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        address = Path(folder, "socket")
+        process = subprocess.Popen(
+            [sys.executable, __file__, str(address)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            preexec_fn=end_with_parent,
+        )  # fmt: skip
+        assert process.stdout is not None
+        with process.stdout:
+            assert process.stdout.read(1), "the fork server ended as it started"
+        return address
 
 
-def wait_for_node(requests: socket.socket) -> bool:
-    """In the fork server: returns True in each new node, and False when the tests have ended."""
+fork_server = ForkServer()
+
+
+def wait_for_command(requests: socket.socket) -> None:
+    """In the fork server: returns in each new command only."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # watchers are not waited for
     while True:
-        message, descriptors, _, _ = socket.recv_fds(requests, _LONGEST_REQUEST, 3)
-        if not message:
-            return False
-        if os.fork() == 0:
-            watch(requests, *descriptors)
-            become_node(json.loads(message), *descriptors[:2])
-            return True
-        for descriptor in descriptors:
-            os.close(descriptor)
+        connection, _ = requests.accept()
+        with connection:
+            message, descriptors, _, _ = socket.recv_fds(connection, fork_request.LONGEST_REQUEST, 3)
+            if message and os.fork() == 0:
+                requests.close()
+                watch(connection, descriptors)
+                become_command(json.loads(message), descriptors)
+                return
+            for descriptor in descriptors:
+                os.close(descriptor)
 
 
-def watch(requests: socket.socket, out: int, err: int, ends: int) -> None:
-    """Fork, and return in the node only."""
+def watch(connection: socket.socket, descriptors: Sequence[int]) -> None:
+    """Fork, and return in the command only."""
     end_with_parent()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     pid = os.fork()
     if pid == 0:
         end_with_parent()
-        os.close(ends)
+        connection.close()
         return
-    os.close(out)
-    os.close(err)
-    requests.send(str(pid).encode())
-    _, status = os.waitpid(pid, 0)
-    os.write(ends, str(os.waitstatus_to_exitcode(status)).encode())
-    os._exit(0)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    try:
+        connection.send(str(pid).encode())
+        _, status = os.waitpid(pid, 0)
+        connection.send(str(os.waitstatus_to_exitcode(status)).encode())
+    finally:
+        os._exit(0)  # also when the test has ended before its command
 
 
-def become_node(request: dict[str, Any], out: int, err: int) -> None:
+def become_command(request: dict[str, Any], descriptors: Sequence[int]) -> None:
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
-    for descriptor, place in ((out, 1), (err, 2)):
+    for place, descriptor in enumerate(descriptors):
         os.dup2(descriptor, place)
         os.close(descriptor)
     sys.argv = request["args"]
@@ -161,8 +189,10 @@ if __name__ == "__main__":
     import duetime.cli.serve
     import duetime.node
 
-    with socket.socket(fileno=int(sys.argv[1])) as requests:
-        requests.send(b"!")
-        is_node = wait_for_node(requests)
-    if is_node:
-        duetime.cli.main.main()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as requests:
+        requests.bind(sys.argv[1])
+        requests.listen(64)
+        os.write(1, b"!")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        wait_for_command(requests)
+    duetime.cli.main.main()

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import pytest
+
+from node_forks import fork_server
 from patience import PATIENCE_SECONDS
 
 
@@ -18,26 +20,18 @@ from patience import PATIENCE_SECONDS
 def served(folder: Path, database_url: str | None = None) -> Iterator[str]:
     """The URL of a server with its data in `folder`, or in a database; on a free port. Stopped with exit code 0."""
     folder.mkdir(exist_ok=True)
-    command = [
-        sys.executable,
-        "-m",
-        "duetime.cli.main",
-        "serve",
-        "--port",
-        "0",
-        "--data",
-        str(folder / "data"),
-        "--json",
-    ]
+    command = ["duetime", "serve", "--port", "0", "--data", str(folder / "data"), "--json"]
     command += ["--database-url", database_url] if database_url else []
     command += ["--allow-private-targets", "127.0.0.0/8", "--log-level", "error"]
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
+    reader, writer = os.pipe()
+    with open(reader, "rb") as said:
+        with open(writer, "wb") as out, open(folder / "served.err", "wb") as err:
+            process = fork_server.start(command, folder, os.environ, out, err)
         try:
-            yield json.loads(process.stdout.readline())["url"]
+            yield json.loads(said.readline() or "{}").get("url") or pytest.fail((folder / "served.err").read_text())
         finally:
             process.terminate()
-            code = process.wait(timeout=PATIENCE_SECONDS)
+            code = process.wait(PATIENCE_SECONDS)
     assert code == 0
 
 

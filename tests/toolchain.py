@@ -71,7 +71,7 @@ def _installed(name: str, pinned: bytes, build: Callable[[Path], None]) -> Path:
 
 def _build_generators(folder: Path) -> None:
     venv.create(folder, symlinks=True)
-    pip_install(GENERATORS_LOCK, ["--python", str(folder / "bin" / "python")])
+    pip_install(GENERATORS_LOCK, ["--python", str(folder / "bin" / "python")], ["--no-compile"])
 
 
 def _build_node(folder: Path) -> None:

@@ -9,6 +9,7 @@ import uuid
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
@@ -123,12 +124,12 @@ class Known(Client):
     def wait_for_ends(self, job_ids: Sequence[str], seconds: float = 20) -> list[str]:
         """The ids of the executions of all these jobs, each of which has run."""
 
-        def ended() -> list[str]:
-            rows = [self.executions(job_id) for job_id in job_ids]
-            over = all(found and not any(row["state"] in OPEN for row in found) for found in rows)
-            return [row["execution_id"] for found in rows for row in found] if over else []
+        def ended(job_id: str) -> list[str]:
+            rows = self.executions(job_id)
+            return [] if any(row["state"] in OPEN for row in rows) else [row["execution_id"] for row in rows]
 
-        return wait_until(ended, seconds, "every job has run")
+        found = [wait_until(partial(ended, job_id), seconds, f"{job_id} has run") for job_id in job_ids]
+        return [execution_id for ids in found for execution_id in ids]
 
 
 def _frames(response: http.client.HTTPResponse) -> Iterator[Frame]:

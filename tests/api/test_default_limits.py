@@ -35,10 +35,8 @@ def with_connection(client: Client) -> Client:
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    server = Server(tmp_path_factory.mktemp("plain"), ALLOW_SQL="true", ALLOW_SCRIPTS="true").start()
-    yield with_connection(server.client)
-    server.close()
+def plain(scripting: Client) -> Client:
+    return with_connection(scripting)
 
 
 @pytest.fixture(scope="module")

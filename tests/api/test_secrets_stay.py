@@ -34,7 +34,7 @@ class Secrets:
     """Made up as they are needed; each knows what it was for."""
 
     def __init__(self) -> None:
-        self.made: dict[str, bytes] = {}
+        self.made: dict[str, list[tuple[str, bytes]]] = {}  # the forms of each, by purpose
 
     def new(self, purpose: str) -> str:
         core = f"mk{secrets.token_hex(12)}"
@@ -43,15 +43,22 @@ class Secrets:
 
     def note(self, purpose: str, core: str | bytes) -> None:
         """One that is there already."""
-        self.made[purpose] = core if isinstance(core, bytes) else core.encode()
+        self.made[purpose] = forms(core if isinstance(core, bytes) else core.encode())
 
     def found_in(self, data: bytes) -> list[str]:
         """What of them is in the data, and in which form."""
-        return [f"{purpose}: {form}" for purpose, core in self.made.items() for form, text in forms(core)
-                if text in data]  # fmt: skip
+        return [f"{purpose}: {form}" for purpose, made in self.made.items() for form, text in made if text in data]
 
 
-def forms(core: bytes) -> Iterator[tuple[str, bytes]]:
+def forms(core: bytes) -> list[tuple[str, bytes]]:
+    """Each text once, by the first form that has it."""
+    found: dict[bytes, str] = {}
+    for form, text in all_forms(core):
+        found.setdefault(text, form)
+    return [(form, text) for text, form in found.items()]
+
+
+def all_forms(core: bytes) -> Iterator[tuple[str, bytes]]:
     """Letters and digits, so escaped it is the same. Base64 shifts with what stands before."""
     yield "as it is", core
     yield "hexadecimal", core.hex().encode()

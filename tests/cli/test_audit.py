@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,15 +12,13 @@ from typing import Any
 import apsw
 import pytest
 
-from patience import PATIENCE_SECONDS
+from node_forks import fork_server
 from served import served
 from store.postgres_server import connected, fresh_database
 
-DUETIME = [sys.executable, "-m", "duetime.cli.main"]
-
 
 def duetime(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*DUETIME, *arguments], capture_output=True, text=True, cwd=folder, timeout=PATIENCE_SECONDS)
+    return fork_server.run(["duetime", *arguments], folder, os.environ)
 
 
 def say(*arguments: str, folder: Path) -> Any:

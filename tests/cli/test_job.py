@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from cli.conftest import until
+from duetime import Client
 
 UNKNOWN = "01234567-0123-7123-8123-0123456789ab"
 
@@ -143,8 +144,9 @@ def test_history_filters_on_a_state(duetime: Any) -> None:
 
 
 def test_history_longer_than_a_page_is_read_in_pages(duetime: Any) -> None:
-    name, _ = duetime.create("--overlap", "allow")
-    ids = {duetime.json("job", "run", name)["execution_id"] for _ in range(101)}
+    name, job_id = duetime.create("--overlap", "allow")
+    with Client(duetime.url) as client:
+        ids = {client.run_job(job_id).execution_id for _ in range(101)}
     history = duetime.json("job", "history", name, "--limit", "150")
     assert {execution["execution_id"] for execution in history["executions"]} == ids
     assert "5 of 101; --limit shows more" in duetime.ok("job", "history", name, "--limit", "5")

@@ -16,6 +16,7 @@ import pytest
 from duetime.store.postgres import blocks as postgres_blocks
 from duetime.store.postgres.schema import LOCK, get_versions
 from duetime.store.sqlite import blocks as sqlite_blocks
+from node_forks import fork_server
 from served import served
 from store.later_schema import LATER, write_migrations
 from store.postgres_server import connected, fresh_database
@@ -39,7 +40,10 @@ class Ended(NamedTuple):
 
 async def migrate(folder: Path, *args: str, **env: str) -> Ended:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("DUETIME_", "DATABASE_"))}
-    process = await asyncio.create_subprocess_exec(
+    if "PYTHONPATH" not in env:
+        done = await asyncio.to_thread(fork_server.run, ["duetime", "migrate", *args], folder, inherited | env)
+        return Ended(done.returncode, done.stdout, done.stderr)
+    process = await asyncio.create_subprocess_exec(  # the interpreter reads the variable as it starts
         sys.executable, "-m", "duetime.cli.main", "migrate", *args, cwd=folder, env=inherited | env,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip

@@ -23,6 +23,7 @@ from typer.testing import CliRunner
 from cluster.processes import wait_until
 from duetime import __version__
 from duetime.cli.main import app
+from node_forks import fork_server
 from patience import PATIENCE_SECONDS
 from store.postgres_server import fresh_database
 
@@ -164,13 +165,7 @@ def test_serve_says_where_it_is_and_how_to_create_a_first_job(tmp_path: Path) ->
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         said = [process.stdout.readline() for _ in range(5)]
-        second = subprocess.run(
-            [*DUETIME, "serve", "--port", "0", "--data", "there"],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        second = fork_server.run(["duetime", "serve", "--port", "0", "--data", "there"], tmp_path, os.environ)
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=PATIENCE_SECONDS) == 0
     text = "".join(said)
@@ -198,7 +193,7 @@ def test_serve_says_whether_one_must_prove_who_one_is(
     key = {"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}
     (tmp_path / "jwks.json").write_text(json.dumps({"keys": [key]}))
     for flags in ([], ["--json"]):
-        command = [*DUETIME, "serve", "--host", host, "--port", "0", *flags]
+        command = [*fork_server.command(), "serve", "--host", host, "--port", "0", *flags]
         with subprocess.Popen(
             command, cwd=tmp_path, env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             text=True,
@@ -217,7 +212,7 @@ def test_serve_says_whether_one_must_prove_who_one_is(
 @pytest.mark.slow
 async def test_serve_on_postgresql_names_the_database_and_no_password(tmp_path: Path) -> None:
     async with fresh_database() as url:
-        command = [*DUETIME, "serve", "--json", "--port", "0", "--database-url", url]
+        command = [*fork_server.command(), "serve", "--json", "--port", "0", "--database-url", url]
         process = await asyncio.create_subprocess_exec(*command, cwd=tmp_path, stdout=subprocess.PIPE)
         assert process.stdout is not None
         said = json.loads(await process.stdout.readline())
@@ -248,10 +243,8 @@ def test_a_folder_for_sqlite_jobs_that_can_not_be_used_is_a_bad_setting_and_a_sl
     tmp_path: Path,
 ) -> None:
     settings = {"ALLOW_SQL": "true", "SQL_SQLITE_FOLDER": "relative", "ALLOW_SCRIPT": "true"}
-    ended = subprocess.run(
-        [*DUETIME, "serve", "--port", "0"], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_SECONDS,
-        check=False, env=os.environ | {f"DUETIME_{name}": value for name, value in settings.items()},
-    )  # fmt: skip
+    environment = os.environ | {f"DUETIME_{name}": value for name, value in settings.items()}
+    ended = fork_server.run(["duetime", "serve", "--port", "0"], tmp_path, environment)
     assert ended.returncode == 2, ended.stderr
     assert "SQL_SQLITE_FOLDER: 'relative' can't be used: must be an absolute path" in ended.stderr
     assert "DUETIME_ALLOW_SCRIPT in the environment is not read: did you mean DUETIME_ALLOW_SCRIPTS?" in ended.stderr

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 from cli.conftest import Duetime, until
+from node_forks import fork_server
 from patience import PATIENCE_SECONDS
 
 JOBS = """
@@ -62,7 +62,7 @@ class TestWorker:
 
     def test_runs_functions_until_it_is_told_to_stop(self, scripting: Duetime, tmp_path: Path) -> None:
         (tmp_path / "app_of_a_test.py").write_text(JOBS)
-        command = [str(Path(sys.executable).with_name("duetime")), "worker", "app_of_a_test:app", "--name", "mine"]
+        command = [*fork_server.command(), "worker", "app_of_a_test:app", "--name", "mine"]
         env = {**os.environ, "DUETIME_URL": scripting.url}
         with subprocess.Popen(command, cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True) as worker:
             until(

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterable
+import uuid
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from cluster.checker import AcknowledgedJob, History, Objectives, Report
@@ -119,6 +123,31 @@ class Cluster(Scenario):
         bodies = [self.at(first_at + round(number * step), path, **fields) for number in range(count)]
         for begin in range(0, count, BATCH):
             self.create_batch(bodies[begin : begin + BATCH])
+
+    @contextmanager
+    def steady_load(self, path: str) -> Iterator[None]:
+        """Jobs are created and due all the while, however long that is; no node may be stopped by SIGSTOP meanwhile."""
+        over = Event()
+
+        def create() -> None:
+            while not over.wait(0.01):
+                for body in (self.body("immediate", path), self.at(self.soon(1000), path)):
+                    answer = self.insist("/jobs", body, str(uuid.uuid4()))
+                    if answer.status != 400:  # else no node took it before it was due
+                        self._acknowledge(body, answer)
+
+        with ThreadPoolExecutor(1) as pool:
+            creating = pool.submit(create)
+            try:
+                yield
+            finally:
+                over.set()
+            creating.result()
+
+    def wait_for_requests(self, more: int) -> None:
+        """That many more than the receiver has seen until now."""
+        wanted = self.receiver.count() + more
+        wait_until(lambda: self.receiver.count() >= wanted, 60, f"{more} more requests", 0.005)
 
     # What came of it
 

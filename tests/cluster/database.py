@@ -50,6 +50,7 @@ class Postgres:
         self.port = _free_port()
         self._names = count(1)
         self._is_running = False
+        self._is_usual = False  # it runs with its usual settings
         self._guard = self._set_guard()
 
     def _set_guard(self) -> subprocess.Popen[bytes]:
@@ -92,7 +93,7 @@ class Postgres:
         options = " ".join(f"-c {name}={value}" for name, value in {**SETTINGS, **settings}.items())
         listen = f"-h 127.0.0.1 -p {self.port} -k ''"
         self._pg_ctl("-o", f"{listen} {options}", "-l", str(self._folder / "log"), "start")
-        self._is_running = True
+        self._is_running, self._is_usual = True, not settings
 
     def stop(self, mode: str = "immediate") -> None:
         """`immediate`: as if it had crashed."""
@@ -125,10 +126,11 @@ class Postgres:
         try:
             yield Database(self, name)
         finally:
-            if self._is_running:
-                self.stop()  # whoever is left behind by a test is gone then, and so are the settings it wanted
-            self.start()
-            Database(self, "postgres").run(f"DROP DATABASE {name}")
+            if not self._is_running:
+                self.start()
+            elif not self._is_usual:
+                self.restart()
+            Database(self, "postgres").run(f"DROP DATABASE {name} WITH (FORCE)")  # whoever is left there is cut off
 
 
 class Database:

@@ -14,16 +14,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from node_forks import ForkedProcess, ForkServer, end_with_parent
+from node_forks import ForkedProcess, end_with_parent, fork_server
 from patience import PATIENCE_SECONDS
 
 T = TypeVar("T")
 
 _ROOTS = ("/health", "/docs", "/openapi", "/_")
 _SERVES = re.compile(r"http://127\.0\.0\.1:(\d+)")
-
-
-fork_server = ForkServer()
 
 
 def wait_until(condition: Callable[[], T], seconds: float, what: str, pause: float = 0.02) -> T:

@@ -11,7 +11,7 @@ from cluster.cluster import Cluster
 
 pytestmark = pytest.mark.slow
 
-COOLDOWN_MS = 3000
+COOLDOWN_MS = 1500
 
 
 def requests_to(cluster: Cluster, word: str) -> list[dict[str, Any]]:
@@ -22,7 +22,7 @@ def test_both_nodes_leave_a_target_alone_and_one_run_tries_it_again(cluster: Clu
     settings = {"CIRCUIT_BREAKER_THRESHOLD": "5", "CIRCUIT_BREAKER_COOLDOWN": f"{COOLDOWN_MS}ms"}
     cluster.start("a", "b", **settings)
     once = {"retry_policy": {"max_retries": 0}}
-    begin, span = cluster.soon(2500), cluster.lasting(3 * COOLDOWN_MS)
+    begin, span = cluster.soon(1500), cluster.lasting(3 * COOLDOWN_MS)
     cluster.create_spread(300, begin, begin + span, "/status/500", **once)  # on both: their shards are spread
     cluster.create_spread(300, begin, begin + span, "/well", **once)
     cluster.wait_for_quiet(40)

@@ -18,7 +18,7 @@ from cluster.test_planted_faults import faulty
 
 pytestmark = pytest.mark.slow
 
-JOBS = 1200
+JOBS = 600
 
 
 @pytest.fixture
@@ -38,9 +38,9 @@ def replicated(tmp_path: Path, receiver: Receiver, pair: Pair) -> Iterator[Clust
 
 def begin_load(cluster: Cluster) -> None:
     cluster.start("a", "b")
-    begin = now_ms() + 2500
-    cluster.create_spread(JOBS, begin, begin + 6000, "/slow/0.05")
-    wait_until(lambda: cluster.receiver.count() > 200, 60, "the load has begun", 0.002)
+    begin = cluster.soon(1500)
+    cluster.create_spread(JOBS, begin, begin + cluster.lasting(3000), "/slow/0.05")
+    wait_until(lambda: cluster.receiver.count() > 100, 60, "the load has begun", 0.002)
     cluster.crashes.append(now_ms())
 
 

@@ -26,13 +26,13 @@ def rest(since: int, seconds: float) -> None:
 class TestAStoppedOwner:
     def test_is_replaced_and_comes_back_with_another_term(self, cluster: Cluster) -> None:
         cluster.start("a", "b")
-        begin = cluster.soon(1500)
-        cluster.create_spread(700, begin, begin + cluster.lasting(7000), "/slow/0.1")
-        wait_until(lambda: now_ms() > begin + 500, 10, "the load has begun", 0.005)
+        begin = cluster.soon(1000)
+        cluster.create_spread(400, begin, begin + cluster.lasting(4500), "/slow/0.1")
+        wait_until(lambda: now_ms() > begin + 300, 10, "the load has begun", 0.005)
         before, stopped_at = cluster.database.epochs(), now_ms()
         cluster.pause("a")
         cluster.wait_for_shares("b")
-        rest(stopped_at, 3 * cluster.lease)
+        rest(stopped_at, 1.5 * cluster.lease)
         cluster.go_on("a")
         cluster.wait_for_shares("a", "b")
         assert all(now >= was for now, was in zip(cluster.database.epochs(), before, strict=True))
@@ -114,12 +114,12 @@ def stop_in_a_burst(cluster: Cluster, fault: str) -> None:
     first = cluster.nodes["a"]
     first.start(faulty(first, STOPS + fault))
     cluster.start("b")
-    at = cluster.soon(2000)
-    cluster.create_spread(1200, at, at, "/slow/0.1")
+    at = cluster.soon(1500)
+    cluster.create_spread(800, at, at, "/slow/0.1")
     if fault:
         wait_until(lambda: is_stopped(first.process.pid), 20, "it stops", 0.002)  # type: ignore[union-attr]
     else:
-        wait_until(lambda: cluster.receiver.count() > 300, 20, "the burst has begun", 0.002)
+        wait_until(lambda: cluster.receiver.count() > 200, 20, "the burst has begun", 0.002)
     cluster.pause("a")
     cluster.wait_for_quiet()
     cluster.go_on("a")

@@ -20,16 +20,16 @@ def start_behind(gate: Gate, cluster: Cluster) -> None:
 
 def cut_off(gate: Gate, cluster: Cluster, how: str) -> None:
     start_behind(gate, cluster)
-    begin = cluster.soon(1500)
-    end = begin + cluster.lasting(5500)
-    cluster.create_spread(600, begin, end, "/slow/0.1")
-    wait_until(lambda: now_ms() > begin + 500, 10, "the load has begun", 0.005)
+    begin = cluster.soon(1000)
+    end = begin + cluster.lasting(4000)
+    cluster.create_spread(400, begin, end, "/slow/0.1")
+    wait_until(lambda: now_ms() > begin + 300, 10, "the load has begun", 0.005)
     cluster.crashes.append(now_ms())
     getattr(gate, how)()
     cluster.wait_for_shares("b")
     answer = cluster.nodes["a"].client.get("/jobs?limit=1")
     assert answer.status == 503, answer
-    wait_until(lambda: now_ms() > end - 1500, 20, "most of it was due meanwhile")
+    wait_until(lambda: now_ms() > end - 1000, 20, "most of it was due meanwhile")
     gate.open()
     cluster.wait_for_shares("a", "b", seconds=20)
     wait_until(lambda: cluster.nodes["a"].client.get("/health").status == 200, 20, "it is healthy again")
@@ -44,12 +44,12 @@ def test_a_node_that_is_cut_off_loses_its_shards_and_gets_some_again(gate: Gate,
 
 def test_a_slow_way_to_the_database_makes_a_node_late_and_nothing_else(gate: Gate, cluster: Cluster) -> None:
     start_behind(gate, cluster)
-    begin = cluster.soon(1500)
-    end = begin + cluster.lasting(5000)
-    cluster.create_spread(500, begin, end)
+    begin = cluster.soon(1000)
+    end = begin + cluster.lasting(3500)
+    cluster.create_spread(350, begin, end)
     wait_until(lambda: now_ms() > begin + 500, 10, "the load has begun", 0.005)
     gate.slow(0.3)
-    wait_until(lambda: now_ms() > end - 2000, 20, "most of it was due meanwhile")
+    wait_until(lambda: now_ms() > end - 1000, 20, "most of it was due meanwhile")
     gate.open()
     cluster.wait_for_quiet()
     cluster.wait_for_shares("a", "b", seconds=20)

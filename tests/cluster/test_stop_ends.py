@@ -14,7 +14,7 @@ from cluster.test_planted_faults import faulty
 
 pytestmark = pytest.mark.slow
 
-JOBS = 600
+JOBS = 300
 HANGS = 120.0  # seconds: a process that has not ended by then never will
 SHORT = {"DISPATCHER_DRAIN_TIMEOUT": "1s", "HTTP_SHUTDOWN_TIMEOUT": "1s"}
 PATIENT = {"DISPATCHER_DRAIN_TIMEOUT": "1h", "HTTP_SHUTDOWN_TIMEOUT": "1h"}
@@ -29,7 +29,10 @@ class Node(NamedTuple):
 @pytest.fixture
 def node(cluster: Cluster, gate: Gate) -> Node:
     """A node that reaches its database through a gate, with commits under way and more to come."""
-    server = cluster.add("behind", DATABASE_URL=gate.url, DB_OP_TIMEOUT="3s", NODE_LEASE_SECONDS="10s")
+    server = cluster.add(
+        "behind", DATABASE_URL=gate.url, DB_OP_TIMEOUT=f"{cluster.lease:.1f}s",
+        NODE_LEASE_SECONDS=f"{2 * cluster.lease:.1f}s",
+    )  # fmt: skip
     return Node(cluster, gate, server)
 
 
@@ -37,8 +40,8 @@ def begin_load(node: Node, path: str = "/ok", **settings: str) -> None:
     node.server.start(**settings)
     node.cluster.server = node.server
     node.cluster.database.watch_fires()
-    begin = now_ms() + 5000
-    node.cluster.create_spread(JOBS, begin, begin + 20_000, path)
+    begin = node.cluster.soon(1500)
+    node.cluster.create_spread(JOBS, begin, begin + node.cluster.lasting(8000), path)
     fired = "SELECT count(*) FROM executions"
     wait_until(lambda: node.cluster.database.rows(fired)[0][0] > 20, 60, "the load has begun", 0.01)
 

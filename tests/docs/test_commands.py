@@ -6,6 +6,7 @@ import json
 import os
 import re
 import secrets
+import shlex
 import shutil
 import socket
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 
 from cluster.processes import wait_until
 from docs.pages import ROOT, blocks
+from node_forks import fork_server
 from patience import PATIENCE_SECONDS
 from served import served, target
 
@@ -36,7 +38,7 @@ class Terminal:
         folder = self._folder / "bin"
         folder.mkdir()
         self._script(folder / "python", f'"{sys.executable}" "$@"')
-        self._script(folder / "duetime", f'"{sys.executable}" -m duetime.cli.main "$@"')
+        self._script(folder / "duetime", f'{shlex.join(fork_server.command())} "$@"')
         if shutil.which("curl") is None:
             self._script(folder / "curl", f'"{sys.executable}" "{Path(__file__).with_name("curl.py")}" "$@"')
         return folder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 from operator import attrgetter
 
@@ -33,8 +33,8 @@ class Timers:
     def add(self, due_at: int, count: int = 1) -> list[DueTimer]:
         job = spec("2027-01-01T00:00:00Z")
         made = [DueTimer(new_id(), TENANT, due_at, 1, 0, False, NOW, job) for _ in range(count)]
-        self.rows += made
-        self.rows.sort(key=_place)
+        for row in made:
+            insort(self.rows, row, key=_place)
         return made
 
     async def list_due_timers(
@@ -50,8 +50,10 @@ class Timers:
 
     def fire(self, due: Due | None) -> list[DueTimer]:
         taken = list(due.timers) if due is not None else []
-        ids = {timer.job_id for timer in taken}
-        self.rows = [row for row in self.rows if row.job_id not in ids]
+        for timer in taken:
+            at = bisect_left(self.rows, timer.place, key=_place)
+            if self.rows[at : at + 1] == [timer]:  # one that is taken twice is gone already
+                del self.rows[at]
         return taken
 
 
@@ -174,7 +176,7 @@ async def test_a_plan_that_no_longer_holds_is_not_handed_out(timers: Timers, arm
     assert due.planned is None
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(12))
 async def test_whatever_comes_in_whatever_order_is_taken_once(
     timers: Timers, arms: Armed, seed: int, monkeypatch: pytest.MonkeyPatch
 ):

@@ -321,7 +321,7 @@ async def test_progress_is_there_for_the_next_attempt():
 
 
 @pytest.mark.parametrize("name", ["nothing", "later"])
-async def test_twenty_thousand_calls_all_run_exactly_once(name: str):
+async def test_five_thousand_calls_all_run_exactly_once(name: str):
     runs: Counter[int] = Counter()
 
     def nothing(number: int) -> None:
@@ -331,13 +331,13 @@ async def test_twenty_thousand_calls_all_run_exactly_once(name: str):
         runs[number] += 1
 
     stage = Stage()
-    for number in range(20_000):
+    for number in range(5000):
         stage.add(name, number)
     async with working(stage, registry_of(nothing=nothing, later=later), slots=16):
         await stage.until(lambda: not stage.waiting and not stage.held)
-    assert runs == Counter(range(20_000))
+    assert runs == Counter(range(5000))
     assert {len(ends) for ends in stage.ends.values()} == {1}
-    assert len(stage.reports) < 4000, "ends are reported together"
+    assert len(stage.reports) < 1000, "ends are reported together"
     assert max(stage.reports) <= 1000
 
 

@@ -63,7 +63,7 @@ async def test_kills_at_random_moments_leave_all_or_nothing(tmp_path: Path, targ
     fill_many(folder, MANY)
     seen = []
     for _ in range(5):
-        kill_after(chance.uniform(0.4, 3.0), folder, "--to", target)
+        kill_after(chance.uniform(0.1, 2.0), folder, "--to", target)
         seen.append(await jobs_in(target))
     assert set(seen) <= {0, MANY}, f"seed {seed}: {seen}"
     assert seen == sorted(seen), f"seed {seed}: what was complete is gone: {seen}"

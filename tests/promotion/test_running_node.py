@@ -12,8 +12,9 @@ import pytest
 
 from cluster.processes import Receiver, Server, now_ms, wait_until
 from cluster.scenario import Scenario
+from node_forks import fork_server
 from promotion.source import rows_of
-from promotion.typed import DUETIME, environment, promote, serve
+from promotion.typed import environment, promote, serve
 
 pytestmark = pytest.mark.slow
 
@@ -131,7 +132,7 @@ def test_a_node_that_drains_is_waited_for_and_cannot_be_started_again_meanwhile(
     scenario = Scenario(old.start(), receiver)
     scenario.create(scenario.at(now_ms(), "/slow/3"))
     wait_until(lambda: ("RUNNING", 1) in states(old.data), 10, "it runs")
-    command = [DUETIME, "promote", "--data", str(old.data), "--to", target, "--yes"]
+    command = [*fork_server.command(), "promote", "--data", str(old.data), "--to", target, "--yes"]
     with subprocess.Popen(command, env=environment(), cwd=old.folder, stderr=subprocess.PIPE, text=True) as promoting:
         try:
             wait_until(lambda: rows_of(old.data, "SELECT * FROM promotion"), 10, "it is marked")
@@ -160,7 +161,7 @@ def test_ctrl_c_while_the_node_drains_leaves_no_mark(old: Server, receiver: Rece
     scenario = Scenario(old.start(), receiver)
     scenario.create(scenario.at(now_ms(), "/slow/3"))
     wait_until(lambda: ("RUNNING", 1) in states(old.data), 10, "it runs")
-    command = [DUETIME, "promote", "--data", str(old.data), "--to", target, "--yes"]
+    command = [*fork_server.command(), "promote", "--data", str(old.data), "--to", target, "--yes"]
     with subprocess.Popen(command, env=environment(), cwd=old.folder, stderr=subprocess.PIPE, text=True) as promoting:
         try:
             assert promoting.stderr is not None

@@ -8,7 +8,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from patience import PATIENCE_SECONDS
+from node_forks import fork_server
 
 DUETIME = str(Path(sys.executable).with_name("duetime"))
 
@@ -19,10 +19,7 @@ def environment(**settings: str) -> dict[str, str]:
 
 
 def duetime(*arguments: str, cwd: Path, **settings: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [DUETIME, *arguments], env=environment(**settings), cwd=cwd, capture_output=True, text=True,
-        timeout=PATIENCE_SECONDS, check=False, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    return fork_server.run([DUETIME, *arguments], cwd, environment(**settings))
 
 
 def promote(folder: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
@@ -33,9 +30,7 @@ def kill_after(seconds: float, folder: Path, *arguments: str) -> None:
     """A promotion that is killed with -9 then, unless it has ended before."""
     command = [DUETIME, "promote", "--data", str(folder), *arguments]
     with suppress(subprocess.TimeoutExpired):
-        subprocess.run(
-            command, env=environment(), cwd=folder.parent, stdout=subprocess.DEVNULL, timeout=seconds, check=False
-        )
+        fork_server.run(command, folder.parent, environment(), seconds)
 
 
 def serve(folder: Path) -> subprocess.CompletedProcess[str]:

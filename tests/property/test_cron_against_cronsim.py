@@ -8,16 +8,15 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from cronsim import CronSim, CronSimError
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from duetime.domain.cron import never_fires, next_after, parse
 from duetime.domain.job import Dst
 from property import cron_samples as samples
-from seeds import IS_STEADY
+from property.tried import tried
 
 HOUR = 3_600_000
-STEADY = settings(deadline=None, derandomize=IS_STEADY, database=None, suppress_health_check=list(HealthCheck))
 COUNT = 20
 
 
@@ -120,8 +119,7 @@ def check_wildcard(text: str, key: str, after: int) -> bool:
     return agreed
 
 
-@settings(STEADY, max_examples=900)
-@given(samples.expressions(), samples.places_and_times())
+@tried(given(samples.expressions(), samples.places_and_times()), 250, 900)
 def test_five_fields_agree_with_cronsim_in_every_zone(text: str, place: tuple[str, int]) -> None:
     key, after = place
     if not is_fixed(text):
@@ -134,8 +132,7 @@ def test_five_fields_agree_with_cronsim_in_every_zone(text: str, place: tuple[st
         assert ours(text, key, after) == theirs(simulation)
 
 
-@settings(STEADY, max_examples=500)
-@given(samples.minutes, samples.hours, samples.weekdays, samples.places_and_times())
+@tried(given(samples.minutes, samples.hours, samples.weekdays, samples.places_and_times()), 200, 500)
 def test_fixed_times_agree_with_cronsim_through_clock_changes(
     minute: str, hour: str, weekday: str, place: tuple[str, int]
 ) -> None:
@@ -146,15 +143,13 @@ def test_fixed_times_agree_with_cronsim_through_clock_changes(
     assert ours(text, key, after) == theirs(CronSim(text, at))
 
 
-@settings(STEADY, max_examples=400)
-@given(samples.seconds, samples.expressions(), samples.places_and_times())
+@tried(given(samples.seconds, samples.expressions(), samples.places_and_times()), 100, 400)
 def test_six_fields_with_a_star_agree_with_cronsim(second: str, text: str, place: tuple[str, int]) -> None:
     assume(not is_fixed(text))
     check_wildcard(f"{second} {text}", *place)
 
 
-@settings(STEADY, max_examples=300)
-@given(samples.seconds, samples.expressions(), samples.places_and_times())
+@tried(given(samples.seconds, samples.expressions(), samples.places_and_times()), 80, 300)
 def test_six_fields_agree_with_cronsim_in_utc(second: str, text: str, place: tuple[str, int]) -> None:
     text = f"{second} {text}"
     after = place[1]
@@ -163,8 +158,7 @@ def test_six_fields_agree_with_cronsim_in_utc(second: str, text: str, place: tup
         assert ours(text, "UTC", after) == theirs(simulation)
 
 
-@settings(STEADY, max_examples=200)
-@given(st.integers(0, 59), st.integers(0, 23), samples.places_and_times())
+@tried(given(st.integers(0, 59), st.integers(0, 23), samples.places_and_times()), 40, 200)
 def test_a_leading_zero_for_seconds_changes_nothing(minute: int, hour: int, place: tuple[str, int]) -> None:
     text = f"{minute} {hour} * * *"
     assert ours(f"0 {text}", *place) == ours(text, *place)

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from hypothesis import HealthCheck, settings
+import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -29,8 +30,8 @@ from duetime.domain.schedule import timetable
 from duetime.domain.states import OPEN, TERMINAL, ErrorType, State, Trigger
 from duetime.ports.store import ExecutionQuery, ExecutionRecord, JobRecord
 from duetime.store.sqlite import SqliteStore
+from property.tried import STEADY
 from samples import NOW, TENANT, decide, new_id, new_job, one, spec
-from seeds import IS_STEADY
 from snapshot import recount, snapshot, totals
 
 OUTCOMES = [
@@ -322,11 +323,11 @@ class ExecutionMachine(RuleBasedStateMachine):
             assert not record.held or record.job_id in at_work, "an execution is held by nobody"
 
 
-ExecutionMachine.TestCase.settings = settings(
-    max_examples=40,
-    stateful_step_count=40,
-    deadline=None,
-    derandomize=IS_STEADY,
-    suppress_health_check=list(HealthCheck),
-)
-TestExecutionMachine = ExecutionMachine.TestCase
+class TestExecutionMachine(ExecutionMachine.TestCase):
+    settings = settings(STEADY, max_examples=12, stateful_step_count=40)
+
+
+@pytest.mark.slow
+@pytest.mark.soak
+class TestExecutionMachineOnManyWalks(ExecutionMachine.TestCase):
+    settings = settings(STEADY, max_examples=100, stateful_step_count=50)

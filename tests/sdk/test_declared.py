@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from duetime.client import Conflict, NotFound, operations
 from duetime.client.models import JobPage
 from duetime.sdk.declared import TRIES, put_jobs
 from duetime.sdk.definitions import JobError
+from node_forks import fork_server
 from patience import PATIENCE_SECONDS
 from served import served
 
@@ -161,7 +161,7 @@ def working(
 ) -> Iterator[list[str]]:
     """A worker that has joined; afterwards, what it said."""
     (folder / "app_of_a_test.py").write_text(text)
-    command = [str(Path(sys.executable).with_name("duetime")), "worker", "app_of_a_test:app", "--name", folder.name]
+    command = [*fork_server.command(), "worker", "app_of_a_test:app", "--name", folder.name]
     with Client(url, token()) as admin:
         key = admin.create_api_key(who, user_id=who, role="user", scopes=scopes).key
     env = {**os.environ, "DUETIME_URL": url, "DUETIME_TOKEN": key}

@@ -21,7 +21,7 @@ from security.nodes import STORES, nodes
 from security.raw import MEGABYTE, peak_memory
 
 ROOT = Path(__file__).parents[2]
-INSTANTS = 8  # of the victim's job, under attack
+INSTANTS = 4  # of the victim's job, under attack
 MOST_GROWN = 250 * MEGABYTE  # a busy machine lets more wait; the bound of a quiet one is measured by the benchmark
 
 

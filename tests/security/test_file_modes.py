@@ -103,7 +103,7 @@ def test_a_folder_that_is_open_to_others_is_told_and_left_alone(tmp_path: Path) 
 
 # What is typed
 
-READS_ALL = "for file in /proc/[0-9]*/cmdline; do tr '\\0' ' ' <$file; echo; done 2>/dev/null; echo done"
+READS_ALL = "tail -v -n +1 /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '; echo done"
 
 
 def test_which_arguments_are_secret() -> None:

@@ -57,10 +57,14 @@ def request(value: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("body", [call, request])
 def test_a_job_with_too_many_secret_values_is_refused_and_nothing_of_it_is_kept(server: Server, body: Any) -> None:
-    before = server.client.get("/jobs").json()
+    before = job_ids(server)
     said = refused(server.client.post("/jobs", compact(body(HEAVY))), 400, "INVALID_REQUEST", "/payload/secret")
     assert f"{MOST_LEAVES:,}" in said
-    assert server.client.get("/jobs").json() == before
+    assert job_ids(server) == before
+
+
+def job_ids(server: Server) -> list[str]:
+    return [job["job_id"] for job in server.client.pages("/jobs", "jobs")]
 
 
 def compact(body: dict[str, Any]) -> bytes:
@@ -99,10 +103,11 @@ def test_as_many_as_allowed_are_taken_and_a_change_can_not_add_to_them(server: S
 
 
 def store_old(data: Path, *jobs: JobSpec) -> list[str]:
-    """Puts jobs into the database of a node that does not run, past the API and its limits. Returns their ids."""
+    """Puts jobs into the database of a node that does not run yet, past the API and its limits. Returns their ids."""
 
     async def put() -> list[str]:
         vault = AesVault((), KeyFile(data))
+        vault.start()  # makes the key, as a node's first start does
         store = SqliteStore(data)
         await store.start()
         try:
@@ -115,6 +120,26 @@ def store_old(data: Path, *jobs: JobSpec) -> list[str]:
             await store.stop()
 
     return asyncio.run(put())
+
+
+@pytest.fixture(scope="module")
+def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, str, str]]:
+    """A node that has a call with too many secrets, and a script with large ones: their ids."""
+    server = Server(tmp_path_factory.mktemp("old"), ALLOW_SCRIPTS="true", WORKER_LEASE_SECONDS="1h")
+    server.data.mkdir(mode=0o700)
+    large = {f"V{number}": f"{number:04}" + "v" * 4000 + f"-{number:04}" for number in range(100)}
+    old_call, old_script = store_old(
+        server.data,
+        PythonJob(
+            name="old", schedule="immediate", payload=PythonCall(FUNCTION, [], {"many": MANY}, ("/kwargs/many",))
+        ),
+        ScriptJob(
+            name="old", schedule="immediate", payload=Script(script='echo "$V7"; echo "${V8}${V9} there"', env=large)
+        ),
+    )
+    yield server.start(), old_call, old_script
+    assert server.returncode() is None, f"the server ended on its own: {server.errors()}"
+    server.close()
 
 
 @contextmanager
@@ -138,12 +163,10 @@ def watched_health(client: Client) -> Iterator[list[int]]:
 
 
 @pytest.mark.slow
-def test_health_is_answered_while_a_worker_reports_on_an_old_job_with_too_many_secrets(tmp_path: Path) -> None:
-    server = Server(tmp_path, WORKER_LEASE_SECONDS="1h").start()
-    server.kill()
-    payload = PythonCall(FUNCTION, [], {"many": MANY}, ("/kwargs/many",))
-    (job_id,) = store_old(server.data, PythonJob(name="old", schedule="immediate", payload=payload))
-    server.start()
+def test_health_is_answered_while_a_worker_reports_on_an_old_job_with_too_many_secrets(
+    old: tuple[Server, str, str],
+) -> None:
+    server, job_id, _ = old
     client = server.client
     worker = client.post("/workers/join", {"name": "w", "functions": [FUNCTION], "slots": 1}).json()["worker_id"]
 
@@ -171,12 +194,10 @@ def test_health_is_answered_while_a_worker_reports_on_an_old_job_with_too_many_s
     hidden = f"it was {HIDDEN}, or {HIDDEN}"
     assert json.loads(execution["response"]) == hidden
     assert hidden in log_of(client, execution["execution_id"])
-    server.close()
 
 
 @pytest.mark.slow
-def test_health_is_answered_while_a_script_floods_its_log_with_what_looks_like_its_secrets(tmp_path: Path) -> None:
-    server = Server(tmp_path, ALLOW_SCRIPTS="true").start()
+def test_health_is_answered_while_a_script_floods_its_log_with_what_looks_like_its_secrets(server: Server) -> None:
     nested = {f"S{length}": "a" * length for length in range(4, 100)}  # each is the beginning of the next
     script = "head -c 1000000 /dev/zero | tr '\\0' a; echo; echo the end"
     body = {
@@ -194,21 +215,15 @@ def test_health_is_answered_while_a_script_floods_its_log_with_what_looks_like_i
     assert f"{HIDDEN}\n" in log
     assert "the end" in log
     assert "aaaa" not in log
-    server.close()
 
 
-def test_an_old_script_with_large_secrets_still_runs_and_is_still_redacted(tmp_path: Path) -> None:
-    server = Server(tmp_path, ALLOW_SCRIPTS="true").start()
-    server.kill()
-    large = {f"V{number}": f"{number:04}" + "v" * 4000 + f"-{number:04}" for number in range(100)}
-    payload = Script(script='echo "$V7"; echo "${V8}${V9} there"', env=large)
-    job = ScriptJob(name="old", schedule="immediate", payload=payload)
-    (job_id,) = store_old(server.data, job)
-    server.start()
+def test_an_old_script_with_large_secrets_still_runs_and_is_still_redacted(
+    old: tuple[Server, str, str],
+) -> None:
+    server, _, job_id = old
     ended = wait_until(lambda: ended_of(server.client, job_id), 30, "the script has ended")
     assert ended["state"] == "COMPLETED"
     assert f"{HIDDEN}\n{HIDDEN} there\n" in log_of(server.client, ended["execution_id"])
-    server.close()
 
 
 def ended_of(client: Client, job_id: str) -> dict[str, Any]:

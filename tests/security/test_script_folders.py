@@ -62,10 +62,15 @@ ATTACKS = {
 
 
 @on_linux
-def test_what_scripts_leave_in_place_of_their_folders_is_not_followed(temporary: Path, victim: Path) -> None:
-    server = Server(victim.parent / "node", ALLOW_SCRIPTS="true").start({"TMPDIR": str(temporary)})
+def test_what_scripts_leave_in_place_of_their_folders_is_not_followed(
+    temporary: Path, victim: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("TMPDIR", str(temporary))  # the node inherits it
+        server = Server(victim.parent / "node", ALLOW_SCRIPTS="true").start()
     for name, attack in ATTACKS.items():
-        payload = {"script": f"{attack.format(victim=victim)}\necho done"}
+        is_there = f'case "$HOME" in "{temporary}"/*) ;; *) exit 9 ;; esac'
+        payload = {"script": f"{is_there}\n{attack.format(victim=victim)}\necho done"}
         body = {"name": name, "schedule": "immediate", "type": "script", "payload": payload}
         job_id = server.client.post("/jobs", body).json()["job_id"]
 

@@ -31,11 +31,12 @@ from simulation.world import STEP, TTL, World
 SECONDS = 30.0  # of trouble
 QUIET_SECONDS = 200.0  # after it, at most: three retries take up to 130, and a clock may have been 30 ahead
 SOAK = int(os.environ.get("DUETIME_SIMULATIONS", "100"))
-FIXED = [1, 2, 3]
+FIXED = [4, 7]  # in both, a fence was put to the test when they were chosen
+MOST_MORE = 20  # seeds, until a fence is put to the test: it is in one of three
 SKEW: dict[str, Any] = {"allowed": {"EARLY", "STALE", "LATE"}, "has_skew": True}  # these compare clocks of two machines
 
 
-def seeds(count: int = 2) -> list[int]:
+def seeds(count: int = 1) -> list[int]:
     """The fixed ones and so many new ones; or the one that was named."""
     if named := os.environ.get("DUETIME_SEED"):
         return [int(named)]
@@ -103,7 +104,11 @@ async def test_every_instant_has_one_decision_whatever_happens_to_the_machines(t
     worlds = [await run_and_judge(seed, tmp_path) for seed in seeds()]
     if len(worlds) > 1:  # of one alone it is not asked
         assert sum(len(world.diary.lines) for world in worlds) > 50
-        assert sum(world.refused_fires for world in worlds) > 0, "no fence was ever put to the test"
+        more = iter(new_seeds(MOST_MORE))
+        while not any(world.refused_fires for world in worlds):
+            seed = next(more, None)
+            assert seed is not None, "no fence was ever put to the test"
+            worlds.append(await run_and_judge(seed, tmp_path))
 
 
 @pytest.mark.slow

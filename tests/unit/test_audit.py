@@ -54,7 +54,7 @@ audits = st.dictionaries(
     min_size=1,
     max_size=2,
 ).map(lambda chains: [page for chain in sorted(chains) for page in chained(chain, chains[chain])])
-quickly = settings(max_examples=30)
+quickly = settings(max_examples=12)
 
 
 def some_pages() -> list[Page]:

@@ -45,7 +45,9 @@ def test_the_tests_that_failed_are_named(tmp_path: Path, capfd: pytest.CaptureFi
     (tmp_path / "test_it.py").write_text(TESTS)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", os.devnull, f"--rootdir={tmp_path}"]
     command += ["-p", "conftest", str(tmp_path)]
-    assert run.run_all([run.Part("two", command)], os.environ | {"PYTHONPATH": str(Path(run.__file__).parent)}) == 1
+    # Plugins that are installed beside it take longer to load than the tests to run.
+    environment = {"PYTHONPATH": str(Path(run.__file__).parent), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    assert run.run_all([run.Part("two", command)], os.environ | environment) == 1
     _, _, summary = capfd.readouterr().out.partition("== summary")
     assert "test_it.py::test_wrong" in summary
     assert "test_right" not in summary

@@ -14,10 +14,11 @@ import pytest
 from duetime.domain.capacity import UNBOUNDED, Capacity
 from duetime.domain.commands import StartNode
 from duetime.ports.store import Store
+from duetime.store.postgres import lane, writer
 from duetime.store.sqlite import SqliteStore
 from duetime.store.sqlite.connection import FILE_NAME
 from samples import NOW, one
-from store.postgres_server import connected, emptied_database, patient_store
+from store.postgres_server import emptied_database, patient_store, rows_of
 
 DATABASE = "DUETIME_TEST_DATABASE"  # where a test's child process finds the test's database
 
@@ -39,10 +40,21 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-async def make_store(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeStore:
+def several_lanes() -> None:
+    """For tests that write at once: PostgreSQL's stores have all their writing connections."""
+
+
+@pytest.fixture
+async def make_store(
+    request: pytest.FixtureRequest, backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> MakeStore:
     """Makes a store, not yet started, on the same data each time."""
     if backend == "postgres":
         monkeypatch.setenv(DATABASE, await emptied_database())
+        if "several_lanes" not in request.fixturenames:
+            # Most tests write one thing after the other. One connection is opened for them, and plans what they need.
+            monkeypatch.setattr(writer, "LANES", 1)
+            monkeypatch.setattr(lane, "OF_A_BURST", ())
     return lambda capacity=UNBOUNDED: FACTORIES[backend](tmp_path, capacity)
 
 
@@ -60,8 +72,7 @@ async def raw(backend: str, make_store: MakeStore, tmp_path: Path) -> Raw:
 
     async def run(sql: str) -> list[tuple[Any, ...]]:
         if backend == "postgres":
-            async with connected(os.environ[DATABASE]) as session:
-                return [tuple(row) for row in await session.fetch(sql)]
+            return await rows_of(sql)
         with closing(apsw.Connection(str(tmp_path / "data" / FILE_NAME))) as connection:
             connection.set_busy_timeout(5000)
             return list(connection.execute(sql))

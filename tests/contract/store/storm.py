@@ -17,14 +17,15 @@ from samples import NOW, TENANT, change_of, entry_of, new_id, new_job, spec
 
 TENANTS = (TENANT, "default", "ü")
 KINDS = ("create", "batch", "again", "quota", "change", "change", "purge", "purge", "purge", "reseal")
-QUOTA = Quota(TENANT, "bob", Limit("jobs", 100, DAY))
 
 
 class Storm:
     """Eight clients; each sends a few commands at a time, on jobs that it knows of. An operation is one job in one."""
 
-    def __init__(self, store: Store, seed: int) -> None:
+    def __init__(self, store: Store, seed: int, quota: int) -> None:
+        """`quota`: jobs that one of the users may create in a day."""
         self._store = store
+        self._quota = Quota(TENANT, "bob", Limit("jobs", quota, DAY))
         self._chance = random.Random(seed)
         self._known: list[list[tuple[str, str, int]]] = [[] for _ in range(8)]  # of each: tenant, job, version
         self.done: Counter[str] = Counter()  # by kind and by what came of it
@@ -43,7 +44,7 @@ class Storm:
 
     def _definition(self) -> JobSpec:
         text = self._chance.choice(("", 'ü\n"\x00\\', "x" * 700)) * self._chance.randrange(3)
-        return spec(key="one" if self._chance.random() < 0.01 else None, description=text)
+        return spec(key="one" if self._chance.random() < 0.04 else None, description=text)
 
     def _command(self, known: list[tuple[str, str, int]]) -> c.Command:
         kind = self._chance.choice(KINDS)
@@ -53,7 +54,7 @@ class Storm:
             jobs = tuple(new_job(self._definition(), tenant=tenant) for _ in range(count))
             record = c.IdempotencyRecord(tenant, f"{self._chance.randrange(50)}", "f", "r") if kind == "again" else None
             noted = (entry_of("job.create", jobs[0].job_id),)
-            return c.CreateJobs(NOW, jobs, record, QUOTA if kind == "quota" else None, noted)
+            return c.CreateJobs(NOW, jobs, record, self._quota if kind == "quota" else None, noted)
         tenant, job_id, version = self._chance.choice(known)
         if self._chance.random() < 0.1:
             job_id, version = self._chance.choice(((new_id(), version), (job_id, version + 1)))

@@ -311,6 +311,7 @@ async def test_a_refused_command_takes_only_its_own_entry_along(store: Store):
     assert [found.resource for found in await entries(store)] == [first.job_id, first.job_id, last.job_id]
 
 
+@pytest.mark.usefixtures("several_lanes")
 async def test_of_many_callers_at_once_each_leaves_what_it_changed(store: Store):
     await add_job(store, spec(key="taken"))
     jobs = [new_job(spec(key="taken") if n % 10 == 0 else None) for n in range(300)]

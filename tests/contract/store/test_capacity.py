@@ -206,18 +206,22 @@ async def test_a_definition_counts_by_its_bytes_as_they_are_stored(store: Store,
 # After whatever was done
 
 
-async def test_after_ten_thousand_mixed_operations_the_load_is_what_a_recount_gives(make_store: MakeStore, raw: Raw):
-    store = make_store(Capacity(most_jobs=1000, most_bytes=700_000))
+@pytest.mark.usefixtures("several_lanes")
+@pytest.mark.parametrize("operations", [3000, pytest.param(10_000, marks=[pytest.mark.slow, pytest.mark.soak])])
+async def test_after_many_mixed_operations_the_load_is_what_a_recount_gives(
+    make_store: MakeStore, raw: Raw, operations: int
+):
+    store = make_store(Capacity(most_jobs=operations // 10, most_bytes=70 * operations))
     await store.start()
-    storm = Storm(store, 1)
+    storm = Storm(store, 1, operations // 100)
     for _ in range(4):
-        await storm.run(2500)
+        await storm.run(operations // 4)
         assert await store.get_load() == await counted(raw)
-    assert storm.operations >= 10_000
+    assert storm.operations >= operations
     for name in ("NoneType", "str", "Conflict", "InsufficientStorage", "QuotaExceeded"):
-        assert storm.done[f"CreateJobs {name}"] > 5, storm.done
+        assert storm.done[f"CreateJobs {name}"] > 0, storm.done
     for name in ("ChangeJob int", "ChangeJob PreconditionFailed", "ChangeJob InsufficientStorage", "PurgeJob bool"):
-        assert storm.done[name] > 5, storm.done
+        assert storm.done[name] > 0, storm.done
     for tenant in TENANTS:
         ((jobs,),) = await raw(f"SELECT count(*) FROM jobs WHERE tenant = '{tenant}'")
         assert await store.count_jobs(JobQuery(tenant)) == jobs
@@ -226,7 +230,7 @@ async def test_after_ten_thousand_mixed_operations_the_load_is_what_a_recount_gi
     await store.stop()
 
 
-@pytest.mark.parametrize("lines", [1, 30])
+@pytest.mark.parametrize("lines", [1, 10])
 async def test_after_a_kill_in_the_middle_the_load_is_what_a_recount_gives(
     make_store: MakeStore, raw: Raw, backend: str, tmp_path: Path, lines: int
 ):
@@ -254,7 +258,7 @@ async def test_after_a_kill_in_the_middle_the_load_is_what_a_recount_gives(
 async def test_a_crash_around_a_commit_leaves_load_jobs_and_audit_as_one(
     make_store: MakeStore, raw: Raw, backend: str, tmp_path: Path, point: str
 ):
-    with child(CHILD, backend, str(tmp_path), "storm", DUETIME_CRASH_AT=f"{point}:15") as process:
+    with child(CHILD, backend, str(tmp_path), "storm", DUETIME_CRASH_AT=f"{point}:8") as process:
         process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == -9
     store = make_store()

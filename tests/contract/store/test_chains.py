@@ -324,6 +324,7 @@ async def test_a_loop_within_a_page_is_found_and_the_others_are_kept(store: Stor
     assert third is None
 
 
+@pytest.mark.usefixtures("several_lanes")
 async def test_two_halves_of_a_loop_that_are_created_at_once_are_not_both_kept(
     make_store: MakeStore, store: Store, backend: str
 ):
@@ -363,6 +364,7 @@ async def test_a_chain_of_a_thousand_in_any_order(store: Store, node: int):
 # At once
 
 
+@pytest.mark.usefixtures("several_lanes")
 async def test_of_two_that_end_at_once_in_two_transactions_one_starts_the_third(
     make_store: MakeStore, store: Store, node: int, backend: str
 ):
@@ -384,6 +386,7 @@ async def test_of_two_that_end_at_once_in_two_transactions_one_starts_the_third(
         await other.stop()
 
 
+@pytest.mark.usefixtures("several_lanes")
 async def test_ends_along_a_chain_and_across_it_do_not_wait_for_each_other(
     make_store: MakeStore, store: Store, node: int, backend: str, monkeypatch: pytest.MonkeyPatch
 ):

@@ -38,6 +38,7 @@ async def test_a_store_that_is_opened_again_is_as_it_was_left(make_store: MakeSt
     await again.stop()
 
 
+@pytest.mark.usefixtures("several_lanes")
 async def test_what_was_asked_for_before_a_stop_is_answered(make_store: MakeStore):
     store = make_store()
     await store.start()
@@ -61,7 +62,7 @@ async def test_a_store_that_has_stopped_takes_no_more_writes(make_store: MakeSto
         await store.apply([c.CreateJobs(NOW, (new_job(),))])
 
 
-@pytest.mark.parametrize("acknowledged", [1, 40, 200])
+@pytest.mark.parametrize("acknowledged", [1, 100])
 async def test_no_acknowledged_create_is_lost_to_a_kill(
     make_store: MakeStore, backend: str, tmp_path: Path, acknowledged: int
 ):

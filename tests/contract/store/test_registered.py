@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from duetime.domain import commands as c
 from duetime.domain.errors import Conflict, NotFound
 from duetime.domain.job import JobStatus
@@ -73,6 +75,7 @@ async def test_a_tenant_has_so_many_connections_and_no_more(store: Store):
     assert [record.name for record in await store.list_connections(TENANT, 10)] == ["b", "c"]
 
 
+@pytest.mark.usefixtures("several_lanes")
 async def test_connections_that_are_put_at_the_same_time_are_counted_too(store: Store):
     put = [c.PutConnection(NOW, TENANT, f"c{n}", "sealed:1:k:x", "db.example", "ann", limit=2) for n in range(6)]
     answers = await asyncio.gather(*(store.apply([command]) for command in put))

@@ -1,0 +1,12 @@
+"""Turns of the event loop: whether anything is left to do at an instant of a clock that is turned by hand."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+async def turn() -> bool:
+    """Let everybody run who can. False if nobody can now: all wait for the clock, a call or a thread."""
+    loop = asyncio.get_running_loop()
+    await asyncio.sleep(0)  # timeouts that are over join those that can run before this goes on
+    return bool(loop._ready)  # type: ignore[attr-defined]
