@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import gc
 import importlib
 import json
 import os
@@ -26,6 +27,7 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -185,10 +187,18 @@ def become_command(request: dict[str, Any], descriptors: Sequence[int]) -> None:
 
 
 if __name__ == "__main__":
+    import typer
+
     import duetime.cli.main
     import duetime.cli.serve
     import duetime.node
 
+    # Commands import these as they run. (Pydantic is there for the tests' own tools; typer and Litestar look for it.)
+    for module in ("typer._adapters", "litestar.plugins.pydantic", "duetime.telemetry.logs", "uvloop"):
+        importlib.import_module(module)
+    typer.main.get_command = cache(typer.main.get_command)  # typer builds all of sixty commands to run one
+    typer.main.get_command(duetime.cli.main.app)
+    gc.freeze()  # a collection would copy every page that the commands share
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as requests:
         requests.bind(sys.argv[1])
         requests.listen(64)

@@ -3,11 +3,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer.testing
 from typer.testing import CliRunner
 
 from duetime.cli.main import app
@@ -15,6 +17,7 @@ from patience import PATIENCE_SECONDS
 from served import served, target
 
 _names = count(1)
+typer.testing._get_command = cache(typer.testing._get_command)  # typer builds all of sixty commands to run one
 
 
 class Duetime:

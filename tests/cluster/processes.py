@@ -40,7 +40,7 @@ def wait_until(condition: Callable[[], T], seconds: float, what: str, pause: flo
 
 
 # A server starts in so long, at most, on a machine that does nothing else: as a program, and as a fork.
-IDLE_START_SECONDS, IDLE_FORK_SECONDS = 1.5, 0.5
+IDLE_START_SECONDS, IDLE_FORK_SECONDS = 1.5, 0.3
 MOST_SLOWNESS = 6.0
 
 
