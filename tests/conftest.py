@@ -11,8 +11,13 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from seeds import IS_STEADY
+
 # On a busy machine an example may take any time: how long it takes says nothing about what it is to show.
-hypothesis.settings.register_profile("duetime", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.register_profile(
+    "duetime", max_examples=40 if IS_STEADY else 100, deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)  # fmt: skip
 hypothesis.settings.load_profile("duetime")
 
 # What is set around the suite is not for the nodes in it.

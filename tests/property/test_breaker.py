@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from duetime.domain.breaker import Circuit, End, Rules, count, lets_through, take_probe
 from duetime.domain.states import State
-from property.tried import ANY, tried
 from samples import NOW, TENANT, URL
 
 STEPS = st.lists(
@@ -16,7 +15,7 @@ STEPS = st.lists(
 )
 
 
-@tried(given(STEPS, st.integers(1, 5), st.integers(1, 30)), 40, 100, ANY)
+@given(STEPS, st.integers(1, 5), st.integers(1, 30))
 def test_it_is_open_from_the_failure_that_fills_it_to_the_next_success_and_has_one_probe_a_cooldown(
     steps: list[tuple[str, int, int]], threshold: int, cooldown: int
 ):
@@ -52,7 +51,7 @@ def test_it_is_open_from_the_failure_that_fills_it_to_the_next_success_and_has_o
             assert all(b - a >= cooldown for a, b in zip(probes[one], probes[one][1:], strict=False))
 
 
-@tried(given(st.lists(st.booleans(), max_size=40), st.integers(0, 40), st.integers(1, 6)), 40, 100, ANY)
+@given(st.lists(st.booleans(), max_size=40), st.integers(0, 40), st.integers(1, 6))
 def test_how_the_ends_are_cut_into_pages_does_not_matter(failures: list[bool], cut: int, threshold: int):
     rules = Rules(threshold)
     ends = [

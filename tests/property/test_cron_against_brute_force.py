@@ -20,7 +20,7 @@ from duetime.domain.cron.days import days_of_month
 from duetime.domain.errors import InvalidSchedule
 from duetime.domain.job import Dst
 from property import cron_samples as samples
-from property.tried import tried
+from property.examples import examples
 
 MINUTE = timedelta(minutes=1)
 
@@ -102,14 +102,11 @@ def days_after(text: str, day: date, count: int) -> list[date]:
     return found
 
 
-@tried(
-    given(
-        st.lists(date_terms(), min_size=1, max_size=2),
-        st.lists(weekday_terms(), max_size=2),
-        st.dates(date(1970, 1, 1), date(2100, 1, 1)),
-    ),
-    60,
-    150,
+@examples(60, 150)
+@given(
+    st.lists(date_terms(), min_size=1, max_size=2),
+    st.lists(weekday_terms(), max_size=2),
+    st.dates(date(1970, 1, 1), date(2100, 1, 1)),
 )
 def test_days_agree_with_a_walk_over_the_calendar(
     dates: list[tuple[str, Test]], weekdays: list[tuple[str, Test]], start: date
@@ -121,7 +118,8 @@ def test_days_agree_with_a_walk_over_the_calendar(
     assert days_after(f"0 0 {date_text} * {weekday_text}", start, len(expected)) == expected
 
 
-@tried(given(weekday_terms(), st.sampled_from([2, 3, 7]), st.dates(date(1970, 1, 1), date(2100, 1, 1))), 40, 120)
+@examples(40, 120)
+@given(weekday_terms(), st.sampled_from([2, 3, 7]), st.dates(date(1970, 1, 1), date(2100, 1, 1)))
 def test_a_starred_day_field_means_both(weekday: tuple[str, Test], step: int, start: date) -> None:
     text, test = weekday
     walk = (start + timedelta(days=n) for n in range(500))
@@ -129,7 +127,8 @@ def test_a_starred_day_field_means_both(weekday: tuple[str, Test], step: int, st
     assert days_after(f"0 0 */{step} * {text}", start, len(expected)) == expected
 
 
-@tried(given(date_terms(), weekday_terms(), samples.months, st.booleans()), 60, 150)
+@examples(60, 150)
+@given(date_terms(), weekday_terms(), samples.months, st.booleans())
 def test_never_fires_agrees_with_four_hundred_years(
     dates: tuple[str, Test], weekday: tuple[str, Test], month: str, starred: bool
 ) -> None:
@@ -171,11 +170,8 @@ minute_lists = st.lists(st.sampled_from([0, 1, 15, 29, 30, 31, 45, 59]), min_siz
 second_lists = st.none() | st.lists(st.integers(0, 59), min_size=1, max_size=2, unique=True)
 
 
-@tried(
-    given(samples.zones, samples.years, hour_lists, minute_lists, second_lists, policies, st.booleans(), st.data()),
-    150,
-    500,
-)
+@examples(150, 500)
+@given(samples.zones, samples.years, hour_lists, minute_lists, second_lists, policies, st.booleans(), st.data())
 def test_clock_changes_agree_with_a_walk_over_local_times(
     key: str,
     year: int,
@@ -212,7 +208,8 @@ def test_clock_changes_agree_with_a_walk_over_local_times(
     assert found == expected
 
 
-@tried(given(samples.expressions(), samples.places_and_times(), policies), 80, 300)
+@examples(80, 300)
+@given(samples.expressions(), samples.places_and_times(), policies)
 def test_instants_only_move_forward_and_do_not_depend_on_where_one_starts(
     text: str, place: tuple[str, int], dst: Dst
 ) -> None:
@@ -248,7 +245,8 @@ cron_like = st.text("0123456789*/-,?LWH#@() JANMONFRISUNtz=\t", max_size=40) | s
 ).map(" ".join)
 
 
-@tried(given(st.text() | cron_like, st.text(max_size=5)), 200, 800)
+@examples(200, 800)
+@given(st.text() | cron_like, st.text(max_size=5))
 def test_any_text_is_an_expression_or_an_invalid_schedule(text: str, seed: str) -> None:
     expr = outcome(lambda: parse(text, seed=seed))
     if isinstance(expr, InvalidSchedule):
@@ -260,7 +258,8 @@ def test_any_text_is_an_expression_or_an_invalid_schedule(text: str, seed: str) 
     assert (next_after(expr, "UTC", 0) is None) == never_fires(expr)
 
 
-@tried(given(st.text()), 30, 60)
+@examples(30, 60)
+@given(st.text())
 def test_any_text_is_a_zone_or_an_invalid_schedule(key: str) -> None:
     zone = outcome(lambda: load_zone(key))
     if isinstance(zone, InvalidSchedule):

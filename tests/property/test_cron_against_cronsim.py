@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from duetime.domain.cron import never_fires, next_after, parse
 from duetime.domain.job import Dst
 from property import cron_samples as samples
-from property.tried import tried
+from property.examples import examples
 
 HOUR = 3_600_000
 COUNT = 20
@@ -119,7 +119,8 @@ def check_wildcard(text: str, key: str, after: int) -> bool:
     return agreed
 
 
-@tried(given(samples.expressions(), samples.places_and_times()), 250, 900)
+@examples(250, 900)
+@given(samples.expressions(), samples.places_and_times())
 def test_five_fields_agree_with_cronsim_in_every_zone(text: str, place: tuple[str, int]) -> None:
     key, after = place
     if not is_fixed(text):
@@ -132,7 +133,8 @@ def test_five_fields_agree_with_cronsim_in_every_zone(text: str, place: tuple[st
         assert ours(text, key, after) == theirs(simulation)
 
 
-@tried(given(samples.minutes, samples.hours, samples.weekdays, samples.places_and_times()), 200, 500)
+@examples(200, 500)
+@given(samples.minutes, samples.hours, samples.weekdays, samples.places_and_times())
 def test_fixed_times_agree_with_cronsim_through_clock_changes(
     minute: str, hour: str, weekday: str, place: tuple[str, int]
 ) -> None:
@@ -143,13 +145,15 @@ def test_fixed_times_agree_with_cronsim_through_clock_changes(
     assert ours(text, key, after) == theirs(CronSim(text, at))
 
 
-@tried(given(samples.seconds, samples.expressions(), samples.places_and_times()), 100, 400)
+@examples(100, 400)
+@given(samples.seconds, samples.expressions(), samples.places_and_times())
 def test_six_fields_with_a_star_agree_with_cronsim(second: str, text: str, place: tuple[str, int]) -> None:
     assume(not is_fixed(text))
     check_wildcard(f"{second} {text}", *place)
 
 
-@tried(given(samples.seconds, samples.expressions(), samples.places_and_times()), 80, 300)
+@examples(80, 300)
+@given(samples.seconds, samples.expressions(), samples.places_and_times())
 def test_six_fields_agree_with_cronsim_in_utc(second: str, text: str, place: tuple[str, int]) -> None:
     text = f"{second} {text}"
     after = place[1]
@@ -158,7 +162,8 @@ def test_six_fields_agree_with_cronsim_in_utc(second: str, text: str, place: tup
         assert ours(text, "UTC", after) == theirs(simulation)
 
 
-@tried(given(st.integers(0, 59), st.integers(0, 23), samples.places_and_times()), 40, 200)
+@examples(40, 200)
+@given(st.integers(0, 59), st.integers(0, 23), samples.places_and_times())
 def test_a_leading_zero_for_seconds_changes_nothing(minute: int, hour: int, place: tuple[str, int]) -> None:
     text = f"{minute} {hour} * * *"
     assert ours(f"0 {text}", *place) == ours(text, *place)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -30,7 +29,7 @@ from duetime.domain.schedule import timetable
 from duetime.domain.states import OPEN, TERMINAL, ErrorType, State, Trigger
 from duetime.ports.store import ExecutionQuery, ExecutionRecord, JobRecord
 from duetime.store.sqlite import SqliteStore
-from property.tried import STEADY
+from property.examples import examples
 from samples import NOW, TENANT, decide, new_id, new_job, one, spec
 from snapshot import recount, snapshot, totals
 
@@ -323,11 +322,5 @@ class ExecutionMachine(RuleBasedStateMachine):
             assert not record.held or record.job_id in at_work, "an execution is held by nobody"
 
 
-class TestExecutionMachine(ExecutionMachine.TestCase):
-    settings = settings(STEADY, max_examples=12, stateful_step_count=40)
-
-
-@pytest.mark.slow
-@pytest.mark.soak
-class TestExecutionMachineOnManyWalks(ExecutionMachine.TestCase):
-    settings = settings(STEADY, max_examples=100, stateful_step_count=50)
+ExecutionMachine.TestCase.settings = settings(examples(12, 40), stateful_step_count=40)
+TestExecutionMachine = ExecutionMachine.TestCase

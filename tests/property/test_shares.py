@@ -8,12 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duetime.domain.shares import FairCache, FairQueue, Holdings, share_of
-from property.tried import ANY, tried
 
 TENANTS = st.sampled_from("abcde")
 
 
-@tried(given(st.integers(1, 12), st.lists(st.tuples(TENANTS, st.booleans()), max_size=200)), 40, 100, ANY)
+@given(st.integers(1, 12), st.lists(st.tuples(TENANTS, st.booleans()), max_size=200))
 def test_whoever_is_below_its_share_gets_in_and_nobody_gains_by_driving_out(
     capacity: int, steps: list[tuple[str, bool]]
 ) -> None:
@@ -42,7 +41,7 @@ def test_whoever_is_below_its_share_gets_in_and_nobody_gains_by_driving_out(
         assert not holdings.total or counts[holdings.largest()] == max(counts.values())
 
 
-@tried(given(st.integers(1, 12), st.lists(TENANTS, max_size=200)), 40, 100, ANY)
+@given(st.integers(1, 12), st.lists(TENANTS, max_size=200))
 def test_a_flood_of_one_leaves_every_other_in_a_cache_its_share(capacity: int, adds: list[str]) -> None:
     cache, kept = FairCache[int](capacity), dict[int, str]()
     for key, tenant in enumerate(adds):
@@ -58,7 +57,7 @@ def test_a_flood_of_one_leaves_every_other_in_a_cache_its_share(capacity: int, a
         assert min(sizes) >= 1 or len(sizes) > capacity
 
 
-@tried(given(st.integers(1, 8), st.lists(st.tuples(TENANTS, st.booleans()), max_size=200)), 40, 100, ANY)
+@given(st.integers(1, 8), st.lists(st.tuples(TENANTS, st.booleans()), max_size=200))
 def test_a_queue_wastes_no_place_and_keeps_no_tenant_below_its_share_waiting(
     capacity: int, steps: list[tuple[str, bool]]
 ) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from random import Random
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duetime.domain.ids import SHARDS
 from duetime.domain.lease import Holding, Member, Moves, View, spread
-from property.tried import ANY, tried
 
 DEAD = 1000
 NODES = st.integers(1, 40)
@@ -86,21 +85,21 @@ def fewest_given_up(view: View) -> int:
     return above + sum(len(view.held_by(node)) for node in set(nodes_of(view)) - set(timers_of(view)))
 
 
-@tried(given(views(), st.randoms(use_true_random=False)), 40, 100, ANY)
+@given(views(), st.randoms(use_true_random=False))
 def test_two_rounds_of_heartbeats_in_any_order_make_it_even(view: View, chance: Random):
     for _ in range(2):
         view, _ = one_after_the_other(view, chance)
     assert is_even(view)
 
 
-@tried(given(views(), st.randoms(use_true_random=False)), 40, 100, ANY)
+@given(views(), st.randoms(use_true_random=False))
 def test_three_rounds_in_which_all_act_on_the_same_view_make_it_even(view: View, chance: Random):
     for _ in range(3):
         view = all_at_once(view, chance)
     assert is_even(view)
 
 
-@tried(given(views(), st.randoms(use_true_random=False)), 40, 100, ANY)
+@given(views(), st.randoms(use_true_random=False))
 def test_no_more_is_given_up_than_it_takes(view: View, chance: Random):
     fewest, total = fewest_given_up(view), 0
     for _ in range(4):
@@ -109,7 +108,7 @@ def test_no_more_is_given_up_than_it_takes(view: View, chance: Random):
     assert total == fewest
 
 
-@tried(given(views()), 40, 100, ANY)
+@given(views())
 def test_what_is_even_rests(view: View):
     chance = Random(1)
     for _ in range(4):
@@ -117,7 +116,7 @@ def test_what_is_even_rests(view: View):
     assert all(spread(view, node) == Moves({}, ()) for node in nodes_of(view))
 
 
-@tried(given(views()), 40, 100, ANY)
+@given(views())
 def test_nobody_takes_what_a_living_node_holds_or_gives_up_what_it_does_not(view: View):
     for node in nodes_of(view):
         moves = spread(view, node)
@@ -126,7 +125,7 @@ def test_nobody_takes_what_a_living_node_holds_or_gives_up_what_it_does_not(view
         assert not (moves.give_up and moves.take)
 
 
-@tried(given(views()), 40, 100, ANY)
+@given(views())
 def test_in_the_same_view_a_free_shard_is_wanted_twice_only_if_too_few_are_free(view: View):
     wanted = [shard for node in nodes_of(view) for shard in spread(view, node).take]
     free = sum(holding.owner not in nodes_of(view) for holding in view.shards)
@@ -136,7 +135,8 @@ def test_in_the_same_view_a_free_shard_is_wanted_twice_only_if_too_few_are_free(
         assert len(set(wanted)) == free
 
 
-@tried(given(st.randoms(use_true_random=False)), 8, 25, ANY)
+@settings(max_examples=8)
+@given(st.randoms(use_true_random=False))
 def test_a_join_moves_one_share_and_a_leave_moves_what_was_left(chance: Random):
     timers, view = {1}, View(0, members_of({1}), (Holding(None, 0),) * SHARDS)
     for number in range(2, 30):

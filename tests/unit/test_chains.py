@@ -13,7 +13,6 @@ from duetime.domain.errors import InvalidRequest
 from duetime.domain.instants import LATEST
 from duetime.domain.job import JobStatus
 from duetime.domain.states import State
-from property.tried import ANY, tried
 from samples import NOW, TENANT
 
 PENDING, PAUSED = JobStatus.PENDING, JobStatus.PAUSED
@@ -55,7 +54,7 @@ def test_one_that_is_due_or_has_no_run_left_takes_no_notice(status: JobStatus, d
 ENDS = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(sorted(State))), max_size=8)
 
 
-@tried(given(ENDS, st.sampled_from(["success", "failure", "any"]), st.booleans()), 30, 100, ANY)
+@given(ENDS, st.sampled_from(["success", "failure", "any"]), st.booleans())
 def test_a_page_of_ends_is_what_they_are_one_by_one(ends: list[tuple[str, State]], on: str, paused: bool):
     status = PAUSED if paused else PENDING
     links = [link("c", "a", ends=on, status=status), link("c", "b", ends=on, status=status)]
@@ -101,7 +100,7 @@ def test_more_links_than_can_be_looked_at_are_refused():
         check_loops(["a"], [("a", "b", "ann")] * (MOST_LINKS + 1))
 
 
-@tried(given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=14)), 30, 100, ANY)
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=14))
 def test_a_loop_is_found_if_and_only_if_there_is_one(pairs: list[tuple[int, int]]):
     """The oracle takes away whatever waits for nothing, until nothing does."""
     links = {(str(a), str(b)) for a, b in pairs if a != b}

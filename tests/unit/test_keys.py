@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duetime.domain.keys import KEY_BYTES, hash_secret, is_secret, make_key, parse_key
-from property.tried import ANY, tried
 
 
-@tried(given(st.binary(min_size=KEY_BYTES, max_size=KEY_BYTES)), 30, 100, ANY)
+@given(st.binary(min_size=KEY_BYTES, max_size=KEY_BYTES))
 def test_a_key_is_read_as_it_was_made(random: bytes) -> None:
     key_id, secret, token = make_key(random)
     assert token == f"dt_{key_id}_{secret}"
@@ -45,7 +44,7 @@ def test_what_is_no_key_is_not_taken_for_one(text: str) -> None:
     assert parse_key(text) is None
 
 
-@tried(given(st.text()), 30, 100, ANY)
+@given(st.text())
 def test_no_text_breaks_the_reading(text: str) -> None:
     assert parse_key(text) is None
 

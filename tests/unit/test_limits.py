@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from duetime.domain.identity import Tier
 from duetime.domain.instants import DAY, HOUR, SECOND
 from duetime.domain.limits import MICRO, SHARE, Limit, TierLimits, refusal, remaining, reserve, retry_after, share, take
-from property.tried import ANY, tried
 from samples import NOW
 
 JOBS = Limit("jobs", 100, DAY)
@@ -39,7 +38,7 @@ def test_more_than_the_bucket_ever_holds_is_never_granted_and_told_to_wait_until
     assert retry_after(JOBS, 0, NOW, 101) == 1
 
 
-@tried(given(limits, full_ats, st.integers(1, 50)), 30, 100, ANY)
+@given(limits, full_ats, st.integers(1, 50))
 def test_the_wait_is_exact(limit: Limit, full_at: int, count: int):
     count = min(count, limit.most)
     if take(limit, full_at, NOW, count) is not None:
@@ -49,7 +48,7 @@ def test_the_wait_is_exact(limit: Limit, full_at: int, count: int):
     assert take(limit, full_at, NOW + wait * SECOND, count) is not None
 
 
-@tried(given(limits, full_ats), 30, 100, ANY)
+@given(limits, full_ats)
 def test_what_remains_can_be_taken_and_no_more(limit: Limit, full_at: int):
     left = remaining(limit, full_at, NOW)
     assert take(limit, full_at, NOW, left + 1) is None
@@ -61,7 +60,7 @@ def test_what_remains_can_be_taken_and_no_more(limit: Limit, full_at: int):
 steps = st.lists(st.tuples(st.integers(0, 30 * 60 * SECOND), st.integers(1, 12)), max_size=30)
 
 
-@tried(given(st.builds(Limit, st.just("requests"), st.integers(1, 30), st.just(HOUR)), steps), 30, 100, ANY)
+@given(st.builds(Limit, st.just("requests"), st.integers(1, 30), st.just(HOUR)), steps)
 def test_in_no_span_more_is_granted_than_the_bucket_and_what_refills_in_it(limit: Limit, steps: list[tuple[int, int]]):
     now, full_at = NOW, 0
     granted: list[tuple[int, int]] = []
@@ -98,7 +97,7 @@ def test_what_is_reserved_and_given_back_at_once_leaves_all_as_it_was(limit: Lim
     assert max(back, NOW * MICRO) == min(max(full_at, NOW * MICRO), NOW * MICRO + limit.bucket)
 
 
-@tried(given(limits, full_ats), 30, 100, ANY)
+@given(limits, full_ats)
 def test_a_share_is_a_part_of_what_is_left_and_one_at_least(limit: Limit, full_at: int):
     left = remaining(limit, full_at, NOW)
     assert share(limit, full_at, NOW) == max(1, left // SHARE)

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duetime.domain.page_size import SUCCESSES_TO_GROW, PageSize
-from property.tried import ANY, tried
 
 
 def test_a_page_is_as_large_as_it_may_be_at_first():
@@ -50,7 +49,7 @@ def test_a_timeout_makes_the_successes_before_it_count_no_more():
     assert page.after_success(25).size == 25
 
 
-@tried(given(st.integers(1, 5000), st.integers(1, 5000), st.integers(1, 50_000)), 30, 100, ANY)
+@given(st.integers(1, 5000), st.integers(1, 5000), st.integers(1, 50_000))
 def test_whatever_the_store_can_write_is_written_with_few_timeouts(most: int, can: int, rows: int):
     """A store that takes too long over more than `can` rows: all are written, and most tries are."""
     page, timeouts, pages = PageSize.of(most), 0, 0

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duetime.domain.rounds import Rounds
-from property.tried import ANY, tried
 
 
 def test_a_few_begin_at_once_and_the_rest_wait_for_the_next_round():
@@ -40,7 +39,7 @@ def test_whoever_comes_later_does_not_overtake_those_who_wait():
     assert not rounds.offer("b", 9)
 
 
-@tried(given(st.lists(st.sampled_from("abc")), st.integers(1, 5)), 30, 100, ANY)
+@given(st.lists(st.sampled_from("abc")), st.integers(1, 5))
 def test_everything_begins_once_and_no_round_is_too_large(addresses: list[str], most: int):
     rounds = Rounds[int](most)
     begun = [number for number, address in enumerate(addresses) if rounds.offer(address, number)]

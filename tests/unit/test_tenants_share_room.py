@@ -10,7 +10,6 @@ from duetime.domain.capacity import Capacity, Load, loads, may_add
 from duetime.domain.errors import InsufficientStorage
 from duetime.domain.history import NOBODY, Held, excess, to_trim
 from duetime.domain.shares import fair_level, share_of
-from property.tried import ANY, tried
 
 COUNTS = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 1000), min_size=1)
 
@@ -45,12 +44,7 @@ def test_a_limit_of_a_few_jobs_lets_a_tenant_have_one() -> None:
     assert filled_by(1, 75, "a") == {"a": 1}
 
 
-@tried(
-    given(COUNTS, st.integers(1, 5000), st.integers(1, 100), st.sampled_from("abcdefgh"), st.integers(1, 500)),
-    30,
-    100,
-    ANY,
-)
+@given(COUNTS, st.integers(1, 5000), st.integers(1, 100), st.sampled_from("abcdefgh"), st.integers(1, 500))
 def test_what_is_admitted_never_passes_the_limit_nor_the_tenants_part(
     held: dict[str, int], most: int, percent: int, tenant: str, more: int
 ) -> None:
@@ -60,7 +54,7 @@ def test_what_is_admitted_never_passes_the_limit_nor_the_tenants_part(
         assert own + more <= max(1, most * percent // 100)
 
 
-@tried(given(st.integers(8, 5000), st.integers(1, 99), st.integers(1, 6)), 30, 100, ANY)
+@given(st.integers(8, 5000), st.integers(1, 99), st.integers(1, 6))
 def test_however_many_greedy_tenants_there_are_the_next_finds_half_of_what_is_free(
     most: int, percent: int, greedy: int
 ) -> None:
@@ -94,7 +88,7 @@ def test_health_is_degraded_before_the_first_tenant_is_refused() -> None:
     assert capacity.is_filling(Load(675, 0))
 
 
-@tried(given(COUNTS, st.integers(0, 5000)), 30, 100, ANY)
+@given(COUNTS, st.integers(0, 5000))
 def test_the_level_makes_all_fit_and_takes_from_nobody_below_the_equal_share(
     held: dict[str, int], capacity: int
 ) -> None:
@@ -123,12 +117,7 @@ def test_open_executions_of_one_tenant_cost_another_no_history() -> None:
     assert to_trim(held, 100, 500) == []
 
 
-@tried(
-    given(st.lists(st.tuples(st.integers(1, 500), st.integers(0, 500)), min_size=1, max_size=8), st.integers(1, 2000)),
-    30,
-    100,
-    ANY,
-)
+@given(st.lists(st.tuples(st.integers(1, 500), st.integers(0, 500)), min_size=1, max_size=8), st.integers(1, 2000))
 def test_no_tenant_is_trimmed_below_its_equal_share(counts: list[tuple[int, int]], most: int) -> None:
     held = [Held(str(number), all_of, min(all_of, ended)) for number, (all_of, ended) in enumerate(counts)]
     for tenant, number in to_trim(held, most, 10_000):
