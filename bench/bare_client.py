@@ -1,8 +1,8 @@
 """A webhook client in a bare loop: what it can send when nothing is stored or decided.
 
-`python -m bench.bare_client duetime|pyreqwest PORT COUNT LANES` posts COUNT requests shaped like Duetime's and prints
-the seconds taken. `duetime` is the client that Duetime has chosen, guard and headers included; `pyreqwest` is the
-fastest library that we found.
+`python -m bench.bare_client duetime|pyreqwest PORT COUNT CONCURRENCY` posts COUNT requests shaped like Duetime's and
+prints the seconds taken. `duetime` is Duetime's own client, guard and headers included; `pyreqwest` is the fastest
+library that we found.
 """
 
 from __future__ import annotations

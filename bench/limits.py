@@ -9,13 +9,13 @@ from bench import loadgen, processes
 from bench.arrivals import Sink, burst_figures
 from bench.tally import Tally
 
-LANES = 64
+CONCURRENCY = 64
 REPEATS = 3  # the best of these: a limit that was disturbed is not a limit
 
 
 def bare_client(client: str, sink: Sink, count: int) -> dict[str, float]:
     """A webhook client in a loop over 64 lanes, against the same sink."""
-    command = [processes.PYTHON, "-m", "bench.bare_client", client, str(sink.port), str(count), str(LANES)]
+    command = [processes.PYTHON, "-m", "bench.bare_client", client, str(sink.port), str(count), str(CONCURRENCY)]
     seconds = []
     for _ in range(REPEATS):
         sink.reset()
@@ -49,7 +49,7 @@ def empty_post(body: str, count: int) -> dict[str, float]:
     server = processes.start([processes.PYTHON, "-m", "bench.empty_api", str(port)])
     try:
         _wait_for_port(port)
-        load = loadgen.Load(port=port, path="/api/v1/jobs", body=body, count=count, connections=LANES)
+        load = loadgen.Load(port=port, path="/api/v1/jobs", body=body, count=count, connections=CONCURRENCY)
         best = max((loadgen.run(load) for _ in range(REPEATS)), key=lambda loaded: loaded.per_second)
     finally:
         processes.stop(server)

@@ -20,7 +20,7 @@ from pathlib import Path
 
 ALLOWED = "tests/scan_allowed.txt"
 LARGEST = 4 * 1024 * 1024  # bytes of a file that is read
-FEWEST_BITS = 3.5  # of entropy per character: words and numbers that people write have less
+FEWEST_BITS = 3.5  # of random_bytes per character: words and numbers that people write have less
 
 KINDS = {
     "a private key": re.compile(r"-----BEGIN (?:[A-Z]+ )?PRIVATE KEY-----\s+[A-Za-z0-9+/=]{20}"),
@@ -51,7 +51,7 @@ class Found:
 
 
 def bits_per_character(text: str) -> float:
-    """The Shannon entropy of the characters of a text."""
+    """The Shannon random_bytes of the characters of a text."""
     return -sum(n / len(text) * math.log2(n / len(text)) for n in Counter(text).values())
 
 

@@ -18,7 +18,7 @@ import psycopg
 import uvloop
 
 from bench.peers.order import Order, end_on_sigterm, read_order, say_stored
-from bench.peers.webhook import LANES, Webhook
+from bench.peers.webhook import CONCURRENCY, Webhook
 
 PAGE = 5000
 POLL_SECONDS = 0.05
@@ -52,7 +52,7 @@ def analyze() -> None:
 async def work(number: int) -> None:
     await app.run_worker_async(
         name=f"worker-{number}",
-        concurrency=LANES // WORKERS,
+        concurrency=CONCURRENCY // WORKERS,
         fetch_job_polling_interval=POLL_SECONDS,
         delete_jobs="successful",
         install_signal_handlers=False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import aiohttp
 
-LANES = 64
+CONCURRENCY = 64
 
 
 class Webhook:
@@ -17,7 +17,9 @@ class Webhook:
     async def post(self, path: str) -> None:
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                self._base_url, connector=aiohttp.TCPConnector(limit=LANES), timeout=aiohttp.ClientTimeout()
+                self._base_url,
+                connector=aiohttp.TCPConnector(limit=CONCURRENCY),
+                timeout=aiohttp.ClientTimeout(),
             )
         body = b'{"n":1}'
         async with self._session.post(path, data=body, headers={"content-type": "application/json"}) as response:

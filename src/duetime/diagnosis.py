@@ -130,7 +130,7 @@ class _Cluster:
         return checkup.shards(self._known())
 
     async def epochs(self, doctor: PostgresCheckup) -> Check:
-        return checkup.epochs(self._known(), await doctor.sealed())
+        return checkup.epochs(self._known(), await doctor.fenced())
 
     def _known(self) -> View:
         if self._view is None:

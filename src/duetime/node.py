@@ -22,7 +22,6 @@ import uvicorn
 from litestar.types import ASGIApp
 
 from duetime.api.app import create_app, create_health_app
-from duetime.api.chance import request_ids, rising
 from duetime.api.context import ApiContext, ClusterState
 from duetime.api.gate import Gate
 from duetime.api.held_bodies import HeldBodies
@@ -30,6 +29,7 @@ from duetime.api.keyring import Keyring
 from duetime.api.limiter import Limiter
 from duetime.api.metrics import create_metrics_app
 from duetime.api.protocol import BoundedProtocol, request_starts
+from duetime.api.random_ids import request_ids, rising
 from duetime.assembly import (
     make_capacity,
     make_executors,
@@ -147,7 +147,7 @@ class Node:
     async def _find_connection(self, tenant: str, name: str) -> str | None:
         """The URL of a connection, in plain."""
         record = await self._store.get_connection(tenant, name)
-        return None if record is None else self._vault.unseal(tenant, connection_place(name), record.url)
+        return None if record is None else self._vault.decrypt(tenant, connection_place(name), record.url)
 
     async def serve(self, ready: Callable[[str], None]) -> None:
         """Run until SIGINT or SIGTERM, then stop in the order that loses nothing. A second signal ends it at once.
@@ -168,7 +168,7 @@ class Node:
         await self._store.start()
         try:
             self._vault.start()
-            if not self._vault.can_seal:
+            if not self._vault.can_encrypt:
                 log.warning(
                     "there are no ENCRYPTION_KEYS: new jobs with header values or other secrets are refused, "
                     "and executions of those that exist fail"
@@ -272,7 +272,7 @@ class Node:
             self._capacity,
             self._keyring.forget,
             self._metrics,
-            lambda: self._engine.desk,
+            lambda: self._engine.worker_gateway,
             self._logs,
             frozenset(JobType) - {kind for kind, switch in _SWITCHES.items() if not self._settings(switch)},
             KeyLimits(self._settings("TENANT_KEYS_LIMIT"), self._settings("TENANT_USERS_LIMIT")),

@@ -1,11 +1,11 @@
-"""`duetime keys rotate`: all secrets sealed with the newest key, while nodes may be running.
+"""`duetime keys rotate`: all secrets encrypted with the newest key, while nodes may be running.
 
 Definitions are read page by page, and each is replaced only if it is still of the version that was read: whoever
 changes a job meanwhile wins, and the next pass looks at it again. It is over when a pass finds nothing left to do.
 
-With a file of keys, a new key comes in front first, and running nodes seal with it from then on. The one before stays
-in the file: a change may be under way that a node sealed with it, which nobody sees until the next rotation. What is
-older goes, once nothing is left that needs it. So one that was killed anywhere can simply be run again.
+With a file of keys, a new key is added in front first, and running nodes encrypt with it from then on. The key before
+it stays in the file until the next rotation: a node may be storing a change that was encrypted with it. Older keys are
+removed once no secret needs them. A rotation that was killed can be run again.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from typing import Any, Protocol
 import msgspec
 
 from duetime.beside import open_beside
-from duetime.domain.commands import Command, Reseal, ResealConnection
+from duetime.domain.commands import Command, Reencrypt, ReencryptConnection
 from duetime.domain.errors import DuetimeError
 from duetime.domain.job import JobSpec
-from duetime.domain.secrets import connection_place, key_id_of, reseal_spec
+from duetime.domain.secrets import connection_place, key_id_of, reencrypt_spec
 from duetime.ports.store import ConnectionRecord
-from duetime.ports.vault import KeysUnusable, SealBroken, Vault
+from duetime.ports.vault import DecryptionFailed, KeysUnusable, Vault
 from duetime.settings import Setting
 from duetime.store import StoreUnusable
 from duetime.vault.aes import AesVault
 from duetime.vault.key_file import KEPT, KeyFile
 from duetime.vault.keys import make_key
 
-__all__ = ["KeysUnusable", "Rotated", "StoreUnusable", "reseal_all", "rotate"]
+__all__ = ["KeysUnusable", "Rotated", "StoreUnusable", "reencrypt_all", "rotate"]
 
 PAGE = 200
 MOST_PASSES = 10
 MOST_CONNECTIONS = 100_000
-MOST_TOLD = 20  # jobs that can't be unsealed
+MOST_TOLD = 20  # jobs that can't be decrypted
 FIRST_ID = "00000000-0000-0000-0000-000000000000"
 
 
 class Rotated(msgspec.Struct, frozen=True):
-    """`left`: jobs with a secret that is not sealed with `key_id`. `broken` of them can't be unsealed; why, by job."""
+    """`left`: jobs with a secret that is not encrypted with `key_id`. `broken`: why some can't be decrypted, by job."""
 
     key_id: str
-    sealed: int
+    encrypted: int
     left: int = 0
     broken: dict[str, str] = {}
     removed: tuple[str, ...] = ()  # ids of keys that nothing needs any more
@@ -67,7 +67,7 @@ async def rotate(settings: Mapping[str, Setting], tell: Callable[[int], None]) -
         raise KeysUnusable("there are no ENCRYPTION_KEYS; `duetime keys create` prints one, the newest goes first")
     async with open_beside(settings) as store:
         if keys:
-            return await reseal_all(store, AesVault(keys, None if on_postgres else KeyFile(folder)), tell)
+            return await reencrypt_all(store, AesVault(keys, None if on_postgres else KeyFile(folder)), tell)
         return await rotate_file(store, KeyFile(folder), tell)
 
 
@@ -75,7 +75,7 @@ async def rotate_file(store: Definitions, file: KeyFile, tell: Callable[[int], N
     file.start()
     with file.locked():
         file.replace([make_key(), *file.list_keys()])
-        done = await reseal_all(store, AesVault(file=file), tell)
+        done = await reencrypt_all(store, AesVault(file=file), tell)
         keys = file.list_keys()
         older = () if done.left else keys[KEPT:]
         if older:
@@ -85,24 +85,24 @@ async def rotate_file(store: Definitions, file: KeyFile, tell: Callable[[int], N
     return msgspec.structs.replace(done, removed=removed, kept=tuple(id for id in ids[1:] if id not in removed))
 
 
-async def reseal_all(store: Definitions, vault: Vault, tell: Callable[[int], None]) -> Rotated:
-    """Pass after pass, until all is sealed with the newest key, or what is not can't be unsealed."""
-    key_id, sealed = vault.key_id, 0
+async def reencrypt_all(store: Definitions, vault: Vault, tell: Callable[[int], None]) -> Rotated:
+    """Pass after pass, until all is encrypted with the newest key, or what is not can't be decrypted."""
+    key_id, encrypted = vault.key_id, 0
     for _ in range(MOST_PASSES):
         wanted, done, broken = await _pass(store, vault, key_id, tell)
         also_wanted, also_done = await _pass_connections(store, vault, key_id, broken)
         wanted, done = wanted + also_wanted, done + also_done
-        sealed += done
+        encrypted += done
         if not wanted:
             break
     left = wanted - done + len(broken)
-    return Rotated(key_id, sealed, left, dict(list(broken.items())[:MOST_TOLD]))
+    return Rotated(key_id, encrypted, left, dict(list(broken.items())[:MOST_TOLD]))
 
 
 async def _pass(
     store: Definitions, vault: Vault, key_id: str, tell: Callable[[int], None]
 ) -> tuple[int, int, dict[str, str]]:
-    """(how many jobs were to be sealed anew, how many of them were, those that can't be)."""
+    """(how many jobs were to be encrypted again, how many of them were, those that can't be)."""
     wanted = done = seen = 0
     broken: dict[str, str] = {}
     after = FIRST_ID
@@ -111,16 +111,16 @@ async def _pass(
         changes: list[tuple[str, int, JobSpec]] = []
         for job_id, tenant, version, spec in page:
             try:
-                again = reseal_spec(
-                    spec, key_id, partial(vault.seal, tenant, job_id), partial(vault.unseal, tenant, job_id)
+                again = reencrypt_spec(
+                    spec, key_id, partial(vault.encrypt, tenant, job_id), partial(vault.decrypt, tenant, job_id)
                 )
-            except SealBroken as error:
+            except DecryptionFailed as error:
                 broken[job_id] = str(error)
                 continue
             if again is not spec:
                 changes.append((job_id, version, again))
         if changes:
-            (answer,) = await store.apply([Reseal(tuple(changes))])
+            (answer,) = await store.apply([Reencrypt(tuple(changes))])
             if isinstance(answer, DuetimeError):
                 raise answer
             wanted, done = wanted + len(changes), done + answer
@@ -137,11 +137,11 @@ async def _pass_connections(store: Definitions, vault: Vault, key_id: str, broke
             continue
         place = connection_place(record.name)
         try:
-            again = vault.seal(record.tenant, place, vault.unseal(record.tenant, place, record.url))
-        except SealBroken as error:
+            again = vault.encrypt(record.tenant, place, vault.decrypt(record.tenant, place, record.url))
+        except DecryptionFailed as error:
             broken[f"connection {record.name}"] = str(error)
             continue
-        (answer,) = await store.apply([ResealConnection(record.tenant, record.name, record.url, again)])
+        (answer,) = await store.apply([ReencryptConnection(record.tenant, record.name, record.url, again)])
         if isinstance(answer, DuetimeError):
             raise answer
         wanted, done = wanted + 1, done + answer

@@ -146,7 +146,7 @@ SETTINGS: dict[str, tuple[str, Any, str]] = {
         switch,
         "true also signs each request with SIGNING_SECRETS themselves, for all tenants",
     ),
-    "ENCRYPTION_KEYS": ("", encryption_keys, "id:base64 keys that seal secrets at rest; the first is the newest"),
+    "ENCRYPTION_KEYS": ("", encryption_keys, "id:base64 keys that encrypt secrets at rest; the first is the newest"),
     "JWT_SECRET": ("", jwt_secret, "verifies tokens signed with HS256; with it, or JWKS_FILE, who asks must prove it"),
     "JWKS_FILE": ("", text, "public keys that verify tokens signed with RS256 or EdDSA; read again when it changes"),
     "JWT_ISSUER": ("duetime", claim, "who must have issued a token: its iss; empty: not checked"),

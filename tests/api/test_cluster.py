@@ -75,7 +75,7 @@ def test_on_sqlite_the_one_node_owns_all(client: Client):
     (node,) = cluster["nodes"]
     assert node == {
         "id": cluster["node"]["id"], "name": cluster["node"]["name"], "roles": ROLES, "lease_ends_in_ms": None,
-        "owned_shards": 64, "runs_chores": True,
+        "owned_shards": 64, "runs_housekeeping": True,
     }  # fmt: skip
     assert cluster["node"] | {"id": 0, "name": ""} == {
         "id": 0, "name": "", "standing": "trusted", "owned_shards": 64,
@@ -106,7 +106,7 @@ async def test_on_postgresql_each_of_two_nodes_tells_of_both(tmp_path: Path):
                 cluster = wait_until(spread, 15, "both nodes own half of the shards")
                 assert [other["name"] for other in cluster["nodes"]] == ["a", "b"]
                 assert all(0 < other["lease_ends_in_ms"] <= 5000 for other in cluster["nodes"])
-                assert sum(other["runs_chores"] for other in cluster["nodes"]) == 1
+                assert sum(other["runs_housekeeping"] for other in cluster["nodes"]) == 1
                 assert cluster["node"]["standing"] == "trusted"
         finally:
             for node in nodes:

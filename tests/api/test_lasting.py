@@ -79,12 +79,12 @@ async def test_nobody_is_refused_what_is_on_its_way_back() -> None:
     assert (await limiter.take(FREE)) is not None  # two were reserved, one is left
     for _ in range(38):
         assert (await limiter.take(FREE)) is not None
-    (purse,) = limiter._purses.values()
-    assert purse.held == 0
+    (reservation,) = limiter._reservations.values()
+    assert reservation.held == 0
     assert (await limiter.take(FREE)) is not None
     with pytest.raises(RateLimited):
         await limiter.take(FREE)
-    purse.held = 1  # as if one had not been spent
+    reservation.held = 1  # as if one had not been spent
     clock.advance(HELD_SECONDS)
     limiter._sweep()
     await asyncio.sleep(0)

@@ -264,7 +264,7 @@ class Scene:
             {"headers": {"X-Secret": new("outside latin-1") + "\u20ac"}},
             {"headers": {"X-Secret": new("too long") * 300}},
             {"headers": {"X-Secret": new("longer than any") * 1000}},
-            {"headers": {"X-Secret": "sealed:1:" + new("as if sealed")}},
+            {"headers": {"X-Secret": "encrypted:1:" + new("as if encrypted")}},
             {"headers": {"Host": new("in a header of ours")}},
             {"headers": {"not a name": new("under a bad name")}},
             {"headers": {"X-Secret": [new("in a list")]}},
@@ -275,7 +275,7 @@ class Scene:
             {"header": {"X-Secret": new("in an unknown field")}},
             {"body": {"a": new("where the mark points beside")}, "secret": ["/body/b"]},
             {"body": {"a": {"b": new("marked twice")}}, "secret": ["/body/a", "/body/a/b"]},
-            {"body": {"a": "sealed:" + new("as if sealed, in the body")}, "secret": ["/body/a"]},
+            {"body": {"a": "encrypted:" + new("as if encrypted, in the body")}, "secret": ["/body/a"]},
             {"body": {"a": new("with a mark that is none")}, "secret": [1]},
         ):
             job = {"name": "refused", "schedule": FAR, "payload": {**good, **payload}}
@@ -398,12 +398,12 @@ def scene(request: pytest.FixtureRequest, receiver: Receiver) -> Iterator[Scene]
 
 
 def check(scene: Scene, gathered: Iterator[tuple[str, bytes]], is_kept: bool = False) -> int:
-    """How much was looked through; none of it holds a secret, nor, but for what is kept, a sealed one."""
+    """How much was looked through; none of it holds a secret, nor, but for what is kept, a encrypted one."""
     size, leaks = 0, []
     for source, data in gathered:
         size += len(data)
-        if b"sealed:1:" in data and not is_kept:
-            leaks.append(f"{source} holds what is sealed")
+        if b"encrypted:1:" in data and not is_kept:
+            leaks.append(f"{source} holds what is encrypted")
         leaks += [f"{source} holds {found}" for found in scene.secrets.found_in(data)]
     assert not leaks, "\n".join(leaks[:20])
     return size
@@ -445,7 +445,7 @@ async def test_the_database_holds_none(scene: Scene) -> None:
         rows = [row async for row in _rows(url)]
         assert len({table for table, _ in rows}) > 8
         assert check(scene, iter(rows), is_kept=True) > 20_000
-        assert {table for table, row in rows if b"sealed:1:" in row} == {"public.jobs", "public.connections"}
+        assert {table for table, row in rows if b"encrypted:1:" in row} == {"public.jobs", "public.connections"}
 
 
 def _files(server: Server) -> Iterator[tuple[str, bytes]]:

@@ -200,7 +200,7 @@ class TestWorkers:
 
 
 class TestScripts:
-    def test_the_environment_is_sealed_hidden_and_redacted(self, people: People, working: Server) -> None:
+    def test_the_environment_is_encrypted_hidden_and_redacted(self, people: People, working: Server) -> None:
         ada = people.ada
         payload = {"script": 'echo "it is $PASSWORD"; echo "$PASSWORD" >&2', "env": {"PASSWORD": SECRET}}
         job_id = ada.create(**{**SCRIPT, "schedule": "immediate", "payload": payload})

@@ -14,7 +14,7 @@ import pytest
 
 from duetime.domain import commands as c
 from duetime.domain.payloads import HttpRequest
-from duetime.domain.secrets import key_id_of, list_values, seal_job, unseal_payload
+from duetime.domain.secrets import decrypt_payload, encrypt_job, key_id_of, list_values
 from duetime.rotation import FIRST_ID
 from duetime.store.sqlite import SqliteStore
 from duetime.vault.aes import AesVault
@@ -30,12 +30,14 @@ PAYLOAD = HttpRequest(URL, headers={"Authorization": SECRET}, body={"pin": 4711}
 
 
 async def fill(store: Any, *vaults: AesVault | None) -> None:
-    """A job a vault, sealed with it; None: plain, as an earlier version wrote it."""
+    """A job a vault, encrypted with it; None: plain, as an earlier version wrote it."""
     await store.start()
     try:
         for vault in vaults:
             job = new_job(spec(payload=PAYLOAD))
-            assert await store.apply([c.CreateJobs(NOW, (job if vault is None else seal_job(job, vault),))]) == [None]
+            assert await store.apply([c.CreateJobs(NOW, (job if vault is None else encrypt_job(job, vault),))]) == [
+                None
+            ]
     finally:
         await store.stop()
 
@@ -49,7 +51,7 @@ async def read(store: Any, vault: AesVault) -> tuple[set[str | None], list[HttpR
         await store.stop()
     ids = {key_id_of(value) for *_, spec in specs for value in list_values(spec.payload)}
     opened = [
-        unseal_payload(spec.payload, lambda text, own=(tenant, job_id): vault.unseal(*own, text))
+        decrypt_payload(spec.payload, lambda text, own=(tenant, job_id): vault.decrypt(*own, text))
         for job_id, tenant, _, spec in specs
     ]
     return ids, opened
@@ -66,43 +68,43 @@ def test_create_prints_a_key_that_can_be_used(alone: Any) -> None:
     assert parse_keys([second["key"]])[0].id == second["id"] != key.id
 
 
-def test_rotate_seals_all_of_a_folder_anew(alone: Any, tmp_path: Path) -> None:
+def test_rotate_encrypts_all_of_a_folder_again(alone: Any, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     vault = AesVault(file=KeyFile(folder))
     vault.start()
     first = vault.key_id
     asyncio.run(fill(SqliteStore(folder), vault, vault, None))
     done = alone.json("keys", "rotate", "--data", "data")
-    counts = {"sealed": 3, "left": 0, "broken": {}, "kept": [first], "removed": []}
+    counts = {"encrypted": 3, "left": 0, "broken": {}, "kept": [first], "removed": []}
     assert done == {"key_id": KeyFile(folder).list_keys()[0].id, **counts}
     ids, opened = asyncio.run(read(SqliteStore(folder), AesVault(file=KeyFile(folder))))
     assert (ids, opened) == ({done["key_id"]}, [PAYLOAD] * 3)
     told = alone.ok("keys", "rotate", "--data", "data")
-    assert told.startswith("3 jobs sealed anew with key k")
+    assert told.startswith("3 jobs encrypted again with key k")
     assert f"; 0 left. {done['key_id']} stays until the next rotation" in told
     assert told.rstrip().endswith(f"Removed: {first}.")
     assert b"s3cret" not in b"".join(file.read_bytes() for file in folder.glob("duetime.db*"))
 
 
-def test_rotate_with_the_setting_seals_with_its_first_key_and_makes_no_file(alone: Any, tmp_path: Path) -> None:
+def test_rotate_with_the_setting_encrypts_with_its_first_key_and_makes_no_file(alone: Any, tmp_path: Path) -> None:
     old, newest = make_key(), make_key()
     asyncio.run(fill(SqliteStore(tmp_path / "data"), AesVault((old,)), None))
     result = alone("keys", "rotate", "--data", "data", "--json", env=env_of(newest, old))
     assert result.exit_code == 0, result.stderr
     done = json.loads(result.stdout)
-    assert (done["key_id"], done["sealed"], done["left"]) == (newest.id, 2, 0)
+    assert (done["key_id"], done["encrypted"], done["left"]) == (newest.id, 2, 0)
     assert asyncio.run(read(SqliteStore(tmp_path / "data"), AesVault((newest,)))) == ({newest.id}, [PAYLOAD] * 2)
     assert not (tmp_path / "data" / "encryption.keys").exists()
 
 
-def test_what_cannot_be_unsealed_is_named_without_its_content_and_exits_1(alone: Any, tmp_path: Path) -> None:
+def test_what_cannot_be_decrypted_is_named_without_its_content_and_exits_1(alone: Any, tmp_path: Path) -> None:
     lost = make_key()
     asyncio.run(fill(SqliteStore(tmp_path / "data"), AesVault((lost,)), None))
     result = alone("keys", "rotate", "--data", "data")
     assert result.exit_code == 1
-    assert result.stdout.startswith("1 job sealed anew")
+    assert result.stdout.startswith("1 job encrypted again")
     assert "1 left" in result.stdout
-    assert f"was sealed with the key {lost.id}, which this node does not have" in result.stderr.replace("\n", " ")
+    assert f"was encrypted with the key {lost.id}, which this node does not have" in result.stderr.replace("\n", " ")
     assert "s3cret" not in result.stdout + result.stderr
 
 
@@ -145,7 +147,7 @@ def test_rotate_on_postgresql(alone: Any) -> None:
             result = alone("keys", "rotate", "--database-url", url, "--json", env=env_of(newest, old))
             assert result.exit_code == 0, result.stderr
             done = json.loads(result.stdout)
-            assert (done["key_id"], done["sealed"], done["left"]) == (newest.id, 2, 0)
+            assert (done["key_id"], done["encrypted"], done["left"]) == (newest.id, 2, 0)
             assert runner.run(on(url, read, AesVault((newest,)))) == ({newest.id}, [PAYLOAD] * 2)
         finally:
             runner.run(database.__aexit__(None, None, None))
@@ -158,8 +160,8 @@ def test_rotate_beside_a_running_node(alone: Any, tmp_path: Path) -> None:
         flags = ("--schedule", "0 0 1 1 *", "--url", "https://example.com/", "--header", f"Authorization: {SECRET}")
         job_id = alone.json("job", "create", "--name", "before", *flags)["job_id"]
         done = alone.json("keys", "rotate", "--data", "data")
-        assert (done["sealed"], done["left"]) == (1, 0)
-        alone.json("job", "create", "--name", "after", *flags)  # the node seals with the new key
+        assert (done["encrypted"], done["left"]) == (1, 0)
+        alone.json("job", "create", "--name", "after", *flags)  # the node encrypts with the new key
         assert alone.json("job", "show", job_id)["payload"]["headers"] == {"Authorization": "********"}
     ids, opened = asyncio.run(read(SqliteStore(tmp_path / "data"), AesVault(file=KeyFile(tmp_path / "data"))))
     assert ids == {done["key_id"]}

@@ -85,7 +85,7 @@ def test_a_token_that_is_no_longer_taken_ends_a_stream(make: Any) -> None:
 def test_a_full_house_is_waited_for(make: Any) -> None:
     pause = Pause()
     with scripted(problem(503, "OVERLOADED", retry_after="10"), answer(200, EVENT, STREAM)) as script:
-        events = make(script.url, pause=pause, chance=lambda: 0.0).events(after=0)
+        events = make(script.url, pause=pause, jitter=lambda: 0.0).events(after=0)
         assert next(events).number == 7
         events.close()
     assert pause.waits == [10.0]

@@ -79,7 +79,7 @@ def test_not_now_is_waited_for_whatever_the_call(make: Any, status: int, code: s
     """Nothing was changed: even a run is sent again."""
     pause = Pause()
     with scripted(problem(status, code, retry_after="2"), answer(202, QUEUED)) as script:
-        assert make(script.url, pause=pause, chance=lambda: 0.0).run_job("j").execution_id == "e"
+        assert make(script.url, pause=pause, jitter=lambda: 0.0).run_job("j").execution_id == "e"
     assert pause.waits == [2.0]
 
 
@@ -117,7 +117,7 @@ def test_waits_grow_and_hold_a_share_of_chance(make: Any) -> None:
         for chance, waits in ((0.0, [0.125, 0.25, 0.5]), (1.0, [0.25, 0.5, 1.0])):
             pause = Pause()
             with pytest.raises(ServerAway, match="duetime serve") as away:  # a run, too: it can't have been sent
-                make(url, pause=pause, chance=lambda share=chance: share).run_job("j")
+                make(url, pause=pause, jitter=lambda share=chance: share).run_job("j")
             assert (pause.waits, away.value.was_sent) == (waits, False)
 
 

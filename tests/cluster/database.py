@@ -174,7 +174,7 @@ class Database:
         return [row[0] for row in self.rows("SELECT epoch FROM shards ORDER BY shard")]
 
     def watch_fires(self) -> None:
-        """From here on the database itself writes down each fire by another node than the one that sealed the shard.
+        """From here on the database itself writes down each fire by another node than the one that fenced the shard.
 
         That is the fence, told a second time and in other words: it looks at what was written, and refuses nothing.
         """
@@ -182,7 +182,7 @@ class Database:
 
     def stale_writes(self) -> list[str]:
         return [
-            f"node {row['node']} fired {row['execution']} of shard {row['shard']}, which node {row['owner']} had sealed"
+            f"node {row['node']} fired {row['execution']} of shard {row['shard']}, which node {row['owner']} had fenced"
             for row in self.rows("SELECT * FROM stale_fires ORDER BY execution")
         ]
 
@@ -190,12 +190,12 @@ class Database:
 WATCH = """
 CREATE TABLE stale_fires (node integer, owner integer, shard integer, execution uuid);
 CREATE FUNCTION note_stale_fire() RETURNS trigger LANGUAGE plpgsql AS $$
-DECLARE sealed record;
+DECLARE fenced record;
 BEGIN
-    SELECT e.shard, e.node INTO sealed
+    SELECT e.shard, e.node INTO fenced
     FROM timers AS t JOIN shard_epochs AS e ON e.shard = t.shard WHERE t.job = NEW.job;
-    IF sealed.node IS DISTINCT FROM NEW.node THEN
-        INSERT INTO stale_fires VALUES (NEW.node, sealed.node, sealed.shard, NEW.execution);
+    IF fenced.node IS DISTINCT FROM NEW.node THEN
+        INSERT INTO stale_fires VALUES (NEW.node, fenced.node, fenced.shard, NEW.execution);
     END IF;
     RETURN NULL;
 END $$;

@@ -9,7 +9,7 @@ from unit.test_checker import ONCE, UNTIL, clean, ran
 
 
 def test_a_write_that_the_database_noted_as_stale_is_red() -> None:
-    report = check(replace(clean(), stale_writes=["node 1 fired what node 2 had sealed"]))
+    report = check(replace(clean(), stale_writes=["node 1 fired what node 2 had fenced"]))
     assert report.verdicts == {"STALE"}
 
 

@@ -81,7 +81,7 @@ def test_a_primary_that_becomes_read_only_is_left_though_its_connections_stay_op
 NO_WRITES = """
 import os
 import asyncpg
-from duetime.store.postgres.lane import Lane
+from duetime.store.postgres.writer_connection import Lane
 whole = Lane._transact
 async def transact(self, *arguments, **options):
     if os.path.exists("no-writes"):

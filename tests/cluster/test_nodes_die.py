@@ -105,7 +105,7 @@ def test_after_a_graceful_stop_the_other_is_told_and_owns_all_before_its_next_he
 
 
 def restart_in_turn(cluster: Cluster, objectives: Objectives) -> None:
-    # The interval passes many times: the node that does no chores must not mind.
+    # The interval passes many times: the node that does no housekeeping must not mind.
     cluster.start("a", "b", RECONCILE_INTERVAL="1s")
     begin = cluster.soon(2000)
     end = begin + cluster.lasting(13_000)
@@ -123,7 +123,7 @@ def restart_in_turn(cluster: Cluster, objectives: Objectives) -> None:
 
 
 def test_a_rolling_restart_under_steady_load_misses_and_doubles_nothing(cluster: Cluster) -> None:
-    # The interval passes many times: the node that does no chores must not mind.
+    # The interval passes many times: the node that does no housekeeping must not mind.
     cluster.start("a", "b", RECONCILE_INTERVAL="1s")
     create_recurring(cluster, cluster.soon(5000))
     with cluster.steady_load("/slow/0.1"):

@@ -150,8 +150,8 @@ async def apply(self, commands_):
 PostgresStore.apply = apply
 """
 
-# A successor that has sealed its shards and then hangs: nothing but the epoch stands between the old owner and a fire.
-HANGS_AFTER_SEAL = """
+# A successor that has fenced its shards and then hangs: nothing but the epoch stands between the old owner and a fire.
+HANGS_AFTER_FENCE = """
 import asyncio, os
 from duetime.engine.reconciler import Reconciler
 from duetime.store.postgres import PostgresStore
@@ -176,7 +176,7 @@ DueCommands._check_epochs = check_nothing
 
 
 def stop_between_look_and_write(cluster: Cluster, fence: str) -> None:
-    """`a` owns all and stops just before it fires; `b` seals the shards; `a` goes on; then `b` does, too."""
+    """`a` owns all and stops just before it fires; `b` fences the shards; `a` goes on; then `b` does, too."""
     first, second = cluster.nodes["a"], cluster.add("b")
     first.start(faulty(first, STOP_BEFORE_FIRE + fence))
     cluster.database.watch_fires()
@@ -184,12 +184,12 @@ def stop_between_look_and_write(cluster: Cluster, fence: str) -> None:
     at = cluster.soon(600)
     cluster.create_batch([cluster.at(at) for _ in range(50)])
     wait_until(lambda: is_stopped(first.process.pid), 10, "it stops before it fires")  # type: ignore[union-attr]
-    second.start(faulty(second, HANGS_AFTER_SEAL))
+    second.start(faulty(second, HANGS_AFTER_FENCE))
     cluster.server = second
-    sealed = (
+    fenced = (
         "SELECT count(DISTINCT e.shard) FROM shard_epochs AS e JOIN leases AS l ON l.node = e.node WHERE l.name = 'b'"
     )
-    wait_until(lambda: cluster.database.rows(sealed)[0][0] == 64, 15, "the other has sealed all shards")
+    wait_until(lambda: cluster.database.rows(fenced)[0][0] == 64, 15, "the other has fenced all shards")
     cluster.go_on("a")
     wait_until(lambda: "joining anew" in first.errors(), 15, "it learns that its lease is lost")
     cluster.wait_for_shares("a", "b")  # it is back: whatever it was about to write is written or refused

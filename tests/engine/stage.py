@@ -49,7 +49,7 @@ class Stage:
     def make_engine(self, limits: Limits | None = None, store: Store | None = None, **settings: Any) -> Engine:
         self.engine = Engine(
             store or self.store, self.registry, self.bus, self.executor, self.clock, self.events,
-            EngineSettings(limits=limits or Limits(), **settings), chance=lambda: 1.0, vault=self.vault,
+            EngineSettings(limits=limits or Limits(), **settings), jitter=lambda: 1.0, vault=self.vault,
             archive=self.archive,
         )  # fmt: skip
         return self.engine

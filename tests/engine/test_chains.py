@@ -34,11 +34,11 @@ async def run(stage: Stage, job_id: str) -> None:
 
 async def lose(stage: Stage) -> None:
     """As by kill -9: what was written stays, and nothing of the node writes any more."""
-    _, lanes = await stage.engine.dispatcher.drain(0)
+    _, running = await stage.engine.dispatcher.drain(0)
     stage.engine.recorder.add = lambda *_: None  # type: ignore[method-assign,assignment]
-    for lane in lanes:
-        lane.cancel()
-    await asyncio.gather(*lanes, return_exceptions=True)
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
 
 
 def began(executor: ScriptedExecutor) -> list[str]:

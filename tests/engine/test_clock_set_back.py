@@ -131,7 +131,7 @@ async def test_timers_that_nobody_hinted_at_are_looked_for_though_the_clock_was_
     stage.clock.jump(3600)
     await stage.turn_timer()
     stage.clock.jump(-3600)
-    for number in range(1, 21):  # something is armed at all times
+    for number in range(1, 21):  # some timer is read ahead at all times
         await stage.add_job(spec(format_instant(NOW + 100 * number)))
     forgotten = new_job(spec(format_instant(NOW + 550)))
     for late in range(0, 1400, 50):

@@ -56,9 +56,9 @@ async def test_a_run_offered_as_the_last_lane_ends_is_not_left_behind():
     attempts = Attempts(Limits(concurrency=1))
     later = run_of(2)
     attempts.dispatcher.offer([run_of(1)])
-    (lane,) = asyncio.all_tasks() - {asyncio.current_task()}
-    # Runs in the same turn of the loop in which the lane has ended and its callbacks are called.
-    lane.add_done_callback(lambda _: attempts.dispatcher.offer([later]))
+    (slot,) = asyncio.all_tasks() - {asyncio.current_task()}
+    # Runs in the same turn of the loop in which the slot has ended and its callbacks are called.
+    slot.add_done_callback(lambda _: attempts.dispatcher.offer([later]))
     await until(lambda: len(attempts.begun) == 2 and attempts.dispatcher.room() == Limits().capacity)
     assert attempts.begun[-1] is later
 
@@ -106,11 +106,11 @@ async def test_a_drain_that_is_cut_short_gives_back_what_has_not_begun(held: boo
     attempts.dispatcher.offer([first, second])
     await asyncio.sleep(0)
     asyncio.get_running_loop().call_soon(attempts.dispatcher.stop_waiting)
-    never_started, lanes = await attempts.dispatcher.drain(60)
+    never_started, running = await attempts.dispatcher.drain(60)
     assert never_started == ([second] if held else [])
-    for lane in lanes:
-        lane.cancel()
-    await asyncio.gather(*lanes, return_exceptions=True)
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
 
 
 # What waits for a place
@@ -323,12 +323,12 @@ async def test_many_endpoints_that_have_one_each_do_not_exceed_the_limit():
 # The lease in doubt
 
 
-async def test_lanes_that_were_opened_before_the_lease_came_into_doubt_begin_nothing():
-    """A process that is stopped between a claim and its lanes' first turn comes back with all of them."""
+async def test_slots_that_were_taken_before_the_lease_came_into_doubt_begin_nothing():
+    """A process that is stopped between a claim and its slots' first turn comes back with all of them."""
     attempts, runs = Attempts(Limits()), [run_of(number) for number in range(5)]
     attempts.dispatcher.offer(runs)
     attempts.dispatcher.is_trusted = lambda: False
-    await all_lanes_end(attempts)
+    await all_slots_end(attempts)
     assert attempts.begun == []
     assert attempts.dispatcher.waiting() == 5
     attempts.dispatcher.is_trusted = lambda: True
@@ -343,7 +343,7 @@ async def test_a_run_that_was_not_sent_waits_and_goes_on_when_the_lease_holds():
     await until(lambda: attempts.begun == [run])
     attempts.dispatcher.is_trusted = lambda: False
     attempts.let_go()
-    await all_lanes_end(attempts)
+    await all_slots_end(attempts)
     assert (attempts.begun, attempts.dispatcher.waiting(), attempts.dispatcher.running()) == ([run], 2, 0)
     attempts.dispatcher.is_trusted = lambda: True
     attempts.dispatcher.resume()
@@ -355,7 +355,7 @@ async def test_a_drain_gives_back_what_was_not_sent():
     attempts, run = Attempts(Limits()), run_of(1)
     attempts.dispatcher.offer([run])
     attempts.dispatcher.is_trusted = lambda: False
-    await all_lanes_end(attempts)
+    await all_slots_end(attempts)
     assert await attempts.dispatcher.drain(0) == ([run], [])
 
 
@@ -371,7 +371,7 @@ async def test_a_run_that_was_asked_to_stop_before_its_lane_began_ends_though_th
     await until(lambda: attempts.dispatcher.room() == Limits().capacity)
 
 
-async def all_lanes_end(attempts: Attempts) -> None:
+async def all_slots_end(attempts: Attempts) -> None:
     await until(lambda: not attempts.dispatcher.running())
 
 
@@ -425,7 +425,7 @@ async def test_a_rate_below_one_lets_one_go_and_the_next_wait():
 
 async def test_a_run_that_is_cancelled_while_it_waits_for_its_turn_costs_none(monkeypatch: pytest.MonkeyPatch):
     attempts = Attempts(Limits(rate=9.0))
-    pace = attempts.dispatcher._pace
+    pace = attempts.dispatcher._rate_limiter
     assert pace is not None
     taken: list[bool] = []
     take = pace.take
@@ -453,7 +453,7 @@ async def test_those_parked_for_a_place_go_on_when_the_one_that_had_it_waits_for
 
 async def test_whoever_comes_later_does_not_overtake_those_that_wait(monkeypatch: pytest.MonkeyPatch):
     attempts = Attempts(Limits(rate=0.01))
-    pace = attempts.dispatcher._pace
+    pace = attempts.dispatcher._rate_limiter
     assert pace is not None
     runs = [run_of(number) for number in range(4)]
     attempts.dispatcher.offer(runs[:2])

@@ -10,14 +10,14 @@ from duetime.domain.instants import MINUTE
 from duetime.domain.job import HttpJob, PythonJob
 from duetime.domain.payloads import HttpRequest, PythonCall
 from duetime.domain.states import State
-from duetime.engine import armed
-from duetime.engine.armed import Armed
+from duetime.engine import timer_buffer
 from duetime.engine.dispatcher import Limits
+from duetime.engine.timer_buffer import TimerBuffer
 from duetime.testing import ScriptedExecutor
 from engine.stage import Stage
-from engine.test_armed import SOON, Timers, timers
 from engine.test_claimer import Backlogs, claimer_of, settle
 from engine.test_dispatcher import Attempts, run_of
+from engine.test_timer_buffer import SOON, Timers, timers
 from samples import NOW, TENANT, add_run
 
 __all__ = ["timers"]  # a fixture
@@ -70,10 +70,10 @@ async def test_due_timers_are_read_ahead_only_as_far_as_memory_allows(timers: Ti
     timers.add(SOON, 5000)
     timers.rows = [msgspec.structs.replace(row, places=100) for row in timers.rows]
     timers.most = 20
-    reading = Armed(timers, lambda count: bytes(count))  # type: ignore[arg-type]
+    reading = TimerBuffer(timers, lambda count: bytes(count))  # type: ignore[arg-type]
     while reading.read_on(NOW):
         await reading.end_reading()
-    assert reading.held() in range(armed.MOST_EXTRA // 100, armed.MOST_EXTRA // 100 + 2 * timers.most)
+    assert reading.held() in range(timer_buffer.MOST_EXTRA // 100, timer_buffer.MOST_EXTRA // 100 + 2 * timers.most)
     taken = reading.take(SOON, 60)
     assert taken is not None
     assert reading.read_on(SOON), "and it goes on as these are fired"

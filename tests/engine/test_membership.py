@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from duetime.domain.errors import StaleWrite
 from duetime.domain.ids import SHARDS
 from duetime.domain.instants import LATEST, SECOND
-from duetime.domain.lease import AFTER_LAPSE, Standing, View, runs_chores
+from duetime.domain.lease import AFTER_LAPSE, Standing, View, runs_housekeeping
 from duetime.engine.membership import Membership
 from duetime.registry.embedded import EmbeddedRegistry
 from duetime.registry.memory import MemoryRegistry
@@ -92,7 +92,7 @@ async def test_the_first_heartbeat_joins_and_takes_everything(line: Line, clock:
     assert node.standing is Standing.TRUSTED
     assert node.owned == dict.fromkeys(range(SHARDS), 1)
     assert node.gained == [node.owned]
-    assert runs_chores(node.owned)
+    assert runs_housekeeping(node.owned)
     assert line.calls == ["join", "take"]
 
 
@@ -121,7 +121,7 @@ async def test_a_second_node_has_its_share_after_two_heartbeats(line: Line, cloc
     assert not first.owned.keys() & second.owned.keys()
     assert set(second.owned.values()) == {2}
     assert first.lost == [dict.fromkeys(range(32, 64), 1)]
-    assert runs_chores(first.owned)
+    assert runs_housekeeping(first.owned)
 
 
 async def test_what_is_given_up_is_dropped_before_the_registry_hears_of_it(line: Line, clock: HandClock):
@@ -198,7 +198,7 @@ async def test_in_doubt_all_is_dropped_and_a_renewal_in_time_gains_it_anew(line:
 
 
 async def test_who_looked_while_it_was_in_doubt_is_told_anew(line: Line, clock: HandClock):
-    """No heartbeat failed: the process was stopped, somebody looked and dropped what was armed, then it was renewed."""
+    """No heartbeat failed: the process was stopped, dropped its timers as it looked at the lease, and was renewed."""
     node = Node(line, clock, 1)
     await node.run_once()
     mine = node.owned

@@ -22,11 +22,11 @@ from samples import NOW, TENANT, execution, spec
 
 async def lose(stage: Stage) -> None:
     """The node dies as by kill -9: its runs stay RUNNING in the store, and nothing of it writes any more."""
-    _, lanes = await stage.engine.dispatcher.drain(0)
+    _, running = await stage.engine.dispatcher.drain(0)
     stage.engine.recorder.add = lambda *_: None  # type: ignore[method-assign,assignment]
-    for lane in lanes:
-        lane.cancel()
-    await asyncio.gather(*lanes, return_exceptions=True)
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
 
 
 # Lost

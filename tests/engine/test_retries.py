@@ -14,9 +14,9 @@ from duetime.domain.retry import LOST_ATTEMPTS
 from duetime.domain.states import ErrorType, State
 from duetime.testing import SUCCESS, ScriptedExecutor
 from engine.stage import Stage
-from engine.test_desk import call, done, hire
-from engine.test_desk import lose as lose_workers
 from engine.test_restart import lose
+from engine.test_worker_gateway import call, done, hire
+from engine.test_worker_gateway import lose as lose_workers
 from samples import NOW, TENANT, execution, new_id, spec
 
 BUSY = Outcome(ErrorType.HTTP_ERROR, "busy", 503)

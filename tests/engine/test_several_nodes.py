@@ -154,7 +154,7 @@ async def test_the_store_refuses_a_node_that_was_stopped_between_its_look_and_it
     owned = dict(a.engine.membership.owned)
     mine = {job_id for job_id in jobs if shard_of(job_id) in owned}
     a.engine.timer._ownership._owned_now = lambda monotonic: owned  # it looked just before it was stopped
-    await beat(a.clock, 6, b)  # b takes all, and seals it
+    await beat(a.clock, 6, b)  # b takes all, and fences it
     await b.engine.timer._ownership.settle()
     with capture_logs() as logs:
         await a.engine.timer.run_once()

@@ -12,7 +12,7 @@ from duetime.engine.dispatcher import Limits
 from duetime.ports.store import Store
 from engine.flaky import FlakyStore
 from engine.stage import Stage
-from engine.test_desk import ADD, call, done, hire
+from engine.test_worker_gateway import ADD, call, done, hire
 from samples import TENANT, spec
 
 MOST_TRIES = 60  # more than it takes to come down to a page of one and to write all of it
@@ -73,7 +73,7 @@ async def test_ends_that_a_worker_reports_are_written_in_pages_too(stage: Stage,
     flaky.write_in_time(Finish, 7)
 
     async def report() -> None:
-        await stage.engine.desk.report(TENANT, Reporting(hand.worker_id, [], ended))
+        await stage.engine.worker_gateway.report(TENANT, Reporting(hand.worker_id, [], ended))
 
     assert await until_written(report, flaky) <= 4
     assert {state for job_id in jobs for state in await stage.states(job_id)} == {State.COMPLETED}
@@ -88,7 +88,7 @@ async def test_what_a_worker_gives_back_is_released_in_pages(stage: Stage, flaky
     flaky.write_in_time(Release, 7)
 
     async def report() -> None:
-        await stage.engine.desk.report(TENANT, Reporting(hand.worker_id, [], unbegun=unbegun))
+        await stage.engine.worker_gateway.report(TENANT, Reporting(hand.worker_id, [], unbegun=unbegun))
 
     assert await until_written(report, flaky) <= 4
     assert {state for job_id in jobs for state in await stage.states(job_id)} == {State.QUEUED}

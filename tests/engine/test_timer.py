@@ -18,9 +18,9 @@ from duetime.domain.instants import HOUR, MINUTE, SECOND, format_instant
 from duetime.domain.job import CatchUp
 from duetime.domain.plan import DueTimer
 from duetime.domain.states import State, Trigger
-from duetime.engine.armed import ARM_AHEAD
 from duetime.engine.dispatcher import Limits
 from duetime.engine.timer import BURST, FIRST_PAGE, PAGE
+from duetime.engine.timer_buffer import READ_AHEAD
 from duetime.ports.store import Store
 from duetime.testing import HandClock, ScriptedExecutor
 from engine.flaky import FlakyStore
@@ -32,7 +32,7 @@ from samples import NOW, TENANT, new_job, spec
 async def test_a_job_fires_at_its_instant_and_never_before(stage: Stage, clock: HandClock, executor: ScriptedExecutor):
     await stage.join()
     job_id = await stage.add_job(spec("every 1m"))
-    for at in (NOW + 59_000, NOW + MINUTE - ARM_AHEAD, NOW + MINUTE - 1):
+    for at in (NOW + 59_000, NOW + MINUTE - READ_AHEAD, NOW + MINUTE - 1):
         clock.set(at)
         await stage.tick()
         assert executor.tasks == []
@@ -48,7 +48,7 @@ async def test_a_job_fires_at_its_instant_and_never_before(stage: Stage, clock: 
 async def test_the_timer_wants_to_be_called_at_the_armed_instant(stage: Stage, clock: HandClock):
     await stage.join()
     await stage.add_job(spec("every 1m"))
-    clock.set(NOW + MINUTE - ARM_AHEAD)
+    clock.set(NOW + MINUTE - READ_AHEAD)
     clock.set(await stage.turn_timer())  # to read on what is due soon after
     assert clock.now() < NOW + MINUTE
     assert await stage.turn_timer() == NOW + MINUTE
@@ -85,7 +85,7 @@ async def test_a_burst_larger_than_a_page_fires_all_of_it(stage: Stage, executor
 # After arming
 
 
-async def armed(stage: Stage) -> str:
+async def read_ahead(stage: Stage) -> str:
     """A job that is due in 400 ms and was read already."""
     await stage.join()
     job_id = await stage.add_job(spec("every 1m"))
@@ -95,7 +95,7 @@ async def armed(stage: Stage) -> str:
 
 
 async def test_a_job_created_to_be_due_before_what_is_armed_fires_first(stage: Stage, executor: ScriptedExecutor):
-    later = await armed(stage)
+    later = await read_ahead(stage)
     sooner = await stage.add_job(spec("immediate"))
     await stage.tick()
     assert [task.job_id for task in executor.tasks] == [sooner]
@@ -108,7 +108,7 @@ async def test_a_job_created_to_be_due_before_what_is_armed_fires_first(stage: S
 async def test_what_was_changed_after_arming_does_not_fire_by_the_old_plan(
     stage: Stage, executor: ScriptedExecutor, deed: str
 ):
-    job_id = await armed(stage)
+    job_id = await read_ahead(stage)
     job, now = spec("every 2m", url="https://new.example"), stage.clock.now()
     command: c.Command = {
         "change": c.ChangeJob(now, TENANT, job_id, 1, None, job.name, job.type, True, NOW + 2 * MINUTE, job),
@@ -127,7 +127,7 @@ async def test_what_was_changed_after_arming_does_not_fire_by_the_old_plan(
 
 
 async def test_a_job_changed_to_be_due_sooner_fires_at_its_new_instant(stage: Stage, executor: ScriptedExecutor):
-    job_id = await armed(stage)
+    job_id = await read_ahead(stage)
     job, now = spec("immediate"), stage.clock.now()
     await stage.apply(c.ChangeJob(now, TENANT, job_id, 1, None, job.name, job.type, False, now, job))
     stage.engine.timer.hint(now)
@@ -180,7 +180,7 @@ async def test_a_clock_set_back_fires_nothing_early_and_nothing_twice(
 
 
 async def test_a_clock_set_back_while_armed_does_not_fire_what_was_armed(stage: Stage, executor: ScriptedExecutor):
-    await armed(stage)
+    await read_ahead(stage)
     stage.clock.jump(-3600)
     await stage.pass_time(3600, step=60)
     assert executor.tasks == []

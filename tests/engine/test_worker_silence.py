@@ -20,8 +20,8 @@ async def busy_worker(stage: Stage) -> tuple[int, str]:
     """A worker that runs a function, watched from its first beat on; and the job of that function."""
     job_id = await stage.add_job(PythonJob("sum", "immediate", payload=PythonCall(ADD)))
     await stage.tick()
-    joined = await stage.engine.desk.join(TENANT, "ann", Joining("host:1", (ADD,), 10))
-    await stage.engine.desk.poll(TENANT, Polling(joined.worker_id, 10, 0))
+    joined = await stage.engine.worker_gateway.join(TENANT, "ann", Joining("host:1", (ADD,), 10))
+    await stage.engine.worker_gateway.poll(TENANT, Polling(joined.worker_id, 10, 0))
     await stage.engine.watch.run_once()
     return joined.worker_id, job_id
 
@@ -102,4 +102,4 @@ async def test_a_worker_that_beat_since_it_was_looked_at_is_not_ended(stage: Sta
     await stage.apply(c.BeatWorkers(stage.clock.now(), (worker_id,)))  # by way of another node
     await stage.engine.reconciler.run_once()
     assert await stage.states(job_id) == [State.RUNNING]
-    assert (await stage.engine.desk.report(TENANT, Reporting(worker_id, []))).refused == []
+    assert (await stage.engine.worker_gateway.report(TENANT, Reporting(worker_id, []))).refused == []

@@ -251,7 +251,7 @@ async def test_a_worker_gets_nothing_from_a_node_with_a_wrong_clock(cluster: Clu
     await add_run(store, job_id, NOW)
     await cluster.join(40 * DAY)
     for stage, count in ((cluster.b, 0), (cluster.a, 1)):
-        desk = stage.engine.desk
-        joined = await desk.join(TENANT, "ann", Joining("host:1", ("shop.add",), 10))
-        polled = await desk.poll(TENANT, Polling(joined.worker_id, 10, 0))
+        gateway = stage.engine.worker_gateway
+        joined = await gateway.join(TENANT, "ann", Joining("host:1", ("shop.add",), 10))
+        polled = await gateway.poll(TENANT, Polling(joined.worker_id, 10, 0))
         assert len(polled.assignments) == count

@@ -12,8 +12,8 @@ import sys
 
 import structlog
 
-from duetime.functions.fleet import run_processes, run_worker
 from duetime.functions.registry import Registry
+from duetime.functions.supervisor import run_processes, run_worker
 from duetime.functions.worker import Worker
 from functions.jobs import APP, app
 from functions.stage import Stage

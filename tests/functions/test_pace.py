@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from duetime.functions.worker import AHEAD_SECONDS, Pace
+from duetime.functions.worker import AHEAD_SECONDS, Throughput
 
 
 def test_nothing_is_fetched_ahead_before_anything_has_come() -> None:
-    assert Pace().ahead(1000, 1.0) == 0
+    assert Throughput().ahead(1000, 1.0) == 0
 
 
 def test_quick_calls_are_fetched_ahead_as_many_as_end_in_a_moment() -> None:
-    pace = Pace()
+    pace = Throughput()
     pace.came(1000)
     for second in range(1, 20):
         ahead = pace.ahead(2000 * second, float(second))
@@ -19,7 +19,7 @@ def test_quick_calls_are_fetched_ahead_as_many_as_end_in_a_moment() -> None:
 
 def test_time_in_which_the_source_had_nothing_makes_it_no_slower() -> None:
     """Only time in which a call was held comes in: a second of waiting between two pages is none of it."""
-    pace = Pace()
+    pace = Throughput()
     pace.came(1000)
     for page in range(1, 20):
         ahead = pace.ahead(1000 * page, 0.1 * page)
@@ -27,7 +27,7 @@ def test_time_in_which_the_source_had_nothing_makes_it_no_slower() -> None:
 
 
 def test_a_few_quick_calls_promise_nothing_about_many() -> None:
-    pace = Pace()
+    pace = Throughput()
     pace.came(3)
     for page in range(1, 20):
         ahead = pace.ahead(3 * page, 0.0021 * page)

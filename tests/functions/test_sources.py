@@ -21,7 +21,7 @@ ASKED: list[tuple[str, Any]] = [
 ]
 
 
-class Desk:
+class WorkerGateway:
     def __init__(self, error: DuetimeError) -> None:
         self._error = error
 
@@ -35,14 +35,14 @@ class Desk:
 @pytest.mark.parametrize("error", [Overloaded("the disk is full", 10), RateLimited("too many polls", 5)])
 async def test_a_node_that_is_busy_is_asked_again_when_it_says(word: str, body: Any, error: Overloaded):
     with pytest.raises(SourceAway, match=error.message) as told:
-        await getattr(EmbeddedSource(lambda: Desk(error)), word)(body)
+        await getattr(EmbeddedSource(lambda: WorkerGateway(error)), word)(body)
     assert told.value.retry_after_seconds == error.retry_after
 
 
 @pytest.mark.parametrize(("word", "body"), ASKED[1:])
 async def test_a_node_that_knows_no_such_worker_is_joined_anew(word: str, body: Any):
     with pytest.raises(UnknownWorker, match="join anew"):
-        await getattr(EmbeddedSource(lambda: Desk(NotFound("join anew"))), word)(body)
+        await getattr(EmbeddedSource(lambda: WorkerGateway(NotFound("join anew"))), word)(body)
 
 
 async def test_large_arguments_that_a_node_holds_as_text_reach_the_function_as_values():

@@ -21,7 +21,7 @@ from duetime.domain import commands as c
 from duetime.domain.http_rules import HIDDEN
 from duetime.domain.job import JobSpec, PythonJob, ScriptJob
 from duetime.domain.payloads import PythonCall, Script
-from duetime.domain.secrets import MOST_LEAVES, MOST_MARKED_CHARACTERS, seal_job
+from duetime.domain.secrets import MOST_LEAVES, MOST_MARKED_CHARACTERS, encrypt_job
 from duetime.store.sqlite.store import SqliteStore
 from duetime.vault.aes import AesVault
 from duetime.vault.key_file import KeyFile
@@ -112,7 +112,7 @@ def store_old(data: Path, *jobs: JobSpec) -> list[str]:
         await store.start()
         try:
             now = now_ms()
-            made = tuple(seal_job(new_job(job, now=now, tenant="default"), vault) for job in jobs)
+            made = tuple(encrypt_job(new_job(job, now=now, tenant="default"), vault) for job in jobs)
             (refused_because,) = await store.apply([c.CreateJobs(now, made)])
             assert refused_because is None
             return [job.job_id for job in made]

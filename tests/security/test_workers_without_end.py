@@ -133,16 +133,16 @@ async def stage(tmp_path: Path) -> AsyncIterator[tuple[Stage, Watched]]:
 
 async def test_made_up_worker_ids_are_read_one_at_a_time_and_others_take_turns(stage: tuple[Stage, Watched]) -> None:
     made, store = stage
-    desk = made.engine.desk
-    worker = (await desk.join(VICTIM, "u", Joining("host", ("f",), 1))).worker_id
-    await desk.forget((worker,))  # as if it had joined at another node
+    gateway = made.engine.worker_gateway
+    worker = (await gateway.join(VICTIM, "u", Joining("host", ("f",), 1))).worker_id
+    await gateway.forget((worker,))  # as if it had joined at another node
     store.open.clear()
     guesses = [
-        asyncio.create_task(desk.poll(HOSTILE, Polling(1000 + number, 1, 0)))  # each id comes four times
+        asyncio.create_task(gateway.poll(HOSTILE, Polling(1000 + number, 1, 0)))  # each id comes four times
         for number in [*range(100)] * 4
     ]
     await until(lambda: store.under_way == 1)
-    report = asyncio.create_task(desk.report(VICTIM, Reporting(worker, [])))
+    report = asyncio.create_task(gateway.report(VICTIM, Reporting(worker, [])))
     await asyncio.sleep(0)
     store.open.set()
     await report
@@ -152,27 +152,27 @@ async def test_made_up_worker_ids_are_read_one_at_a_time_and_others_take_turns(s
     assert {type(error) for error in errors} == {NotFound}
     assert sorted(store.read) == sorted([*range(1000, 1100), worker]), "each id is read once"
     with pytest.raises(NotFound):
-        await desk.poll(HOSTILE, Polling(1000, 1, 0))
+        await gateway.poll(HOSTILE, Polling(1000, 1, 0))
     assert len(store.read) == 101
     made.clock.advance(2)
     with pytest.raises(NotFound):
-        await desk.poll(HOSTILE, Polling(1000, 1, 0))
+        await gateway.poll(HOSTILE, Polling(1000, 1, 0))
     assert len(store.read) == 102, "what was not there may be there by now"
 
 
 async def test_a_tenant_that_was_refused_is_refused_again_without_the_store(stage: tuple[Stage, Watched]) -> None:
     made, store = stage
-    desk = made.engine.desk
+    gateway = made.engine.worker_gateway
     for _ in range(2):
-        await desk.join(HOSTILE, "u", Joining("host", ("f",), 1))
+        await gateway.join(HOSTILE, "u", Joining("host", ("f",), 1))
     for _ in range(50):
         with pytest.raises(RateLimited):
-            await desk.join(HOSTILE, "u", Joining("host", ("f",), 1))
+            await gateway.join(HOSTILE, "u", Joining("host", ("f",), 1))
     assert store.joins == 3
-    await desk.join(VICTIM, "u", Joining("host", ("f",), 1))
+    await gateway.join(VICTIM, "u", Joining("host", ("f",), 1))
     made.clock.advance(2)
     with pytest.raises(RateLimited):
-        await desk.join(HOSTILE, "u", Joining("host", ("f",), 1))
+        await gateway.join(HOSTILE, "u", Joining("host", ("f",), 1))
     assert store.joins == 5
 
 
@@ -182,7 +182,9 @@ async def test_the_watch_overlooks_no_worker_however_many_a_tenant_has(
     made, _ = stage
     monkeypatch.setattr("duetime.engine.watch.PAGE", 2)
     tenants = [VICTIM, *(f"hostile-{number}" for number in range(5))]
-    workers = [(await made.engine.desk.join(tenant, "u", Joining("host", ("f",), 1))).worker_id for tenant in tenants]
+    workers = [
+        (await made.engine.worker_gateway.join(tenant, "u", Joining("host", ("f",), 1))).worker_id for tenant in tenants
+    ]
     for _ in range(7):
         made.clock.advance(1)
         await made.engine.watch.run_once()

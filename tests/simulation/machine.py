@@ -149,7 +149,7 @@ class Machine:
             self.engine = Engine(
                 StoreLink(self), RegistryLink(self), LocalBus(), targets, self.clock, EventHub(),
                 EngineSettings(node_name=self.name, limits=LIMITS, drain_seconds=0, reconcile_interval_seconds=30),
-                chance=self.world.chance.random, entropy=self.world.chance.randbytes,
+                jitter=self.world.chance.random, random_bytes=self.world.chance.randbytes,
             )  # fmt: skip
             try:
                 await self.engine.start()

@@ -21,7 +21,7 @@ from structlog.testing import capture_logs
 from cluster.checker import Report, check
 from duetime.domain.instants import SECOND
 from duetime.engine import engine, recorder, timer
-from duetime.engine.armed import Armed
+from duetime.engine.timer_buffer import TimerBuffer
 from duetime.store.sqlite import SqliteStore
 from duetime.store.sqlite.statements import Statements
 from samples import TENANT
@@ -143,8 +143,8 @@ async def test_a_clock_that_is_wrong_on_one_machine_costs_time_and_no_decision(t
 async def test_with_a_timer_that_looks_ahead_the_simulation_goes_red(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take = Armed.take
-    monkeypatch.setattr(Armed, "take", lambda armed, now, most: take(armed, now + STEP * SECOND, most))
+    take = TimerBuffer.take
+    monkeypatch.setattr(TimerBuffer, "take", lambda buffer, now, most: take(buffer, now + STEP * SECOND, most))
     seed = seeds()[-1]
     world, _ = await simulate(seed, tmp_path, has_skew=True)
     assert any("ms early" in wrong for wrong in world.diary.wrongs), f"DUETIME_SEED={seed}"

@@ -81,7 +81,7 @@ class World:
         self._dead: list[Machine] = []  # an event loop forgets tasks that nobody remembers
         self._resumes: list[tuple[int, Machine]] = []
         self._calls: list[Call] = []
-        self._sealed: dict[int, tuple[int, int]] = {}  # shard: (epoch, node)
+        self._fenced: dict[int, tuple[int, int]] = {}  # shard: (epoch, node)
         self._epochs = [0] * SHARDS
 
     # What machines do
@@ -95,10 +95,10 @@ class World:
         results = await self.store.apply(commands)
         for command, result in zip(commands, results, strict=True):
             self.diary.decided(command, result, decided_at)
-            if isinstance(command, c.Seal) and result is None:
+            if isinstance(command, c.FenceShards) and result is None:
                 for shard, epoch in command.shards:
-                    assert epoch >= self._sealed.get(shard, (0, 0))[0], f"shard {shard} was sealed with an older epoch"
-                    self._sealed[shard] = (epoch, command.node)
+                    assert epoch >= self._fenced.get(shard, (0, 0))[0], f"shard {shard} was fenced with an older epoch"
+                    self._fenced[shard] = (epoch, command.node)
             if isinstance(command, c.Fire):
                 self._check_fire(command, result)
         return results
@@ -111,8 +111,8 @@ class World:
         for move in command.moves:
             if move.job_id not in result.stale_jobs:
                 shard = shard_of(move.job_id)
-                mine, latest = (epochs.get(shard), command.node), self._sealed.get(shard)
-                assert mine == latest, f"STALE: a fire of shard {shard} at {mine} was accepted, sealed at {latest}"
+                mine, latest = (epochs.get(shard), command.node), self._fenced.get(shard)
+                assert mine == latest, f"STALE: a fire of shard {shard} at {mine} was accepted, fenced at {latest}"
 
     # How time passes
 

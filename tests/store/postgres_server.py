@@ -120,7 +120,7 @@ class _Keeper:
         self._connection: asyncpg.Connection | None = None
         self._turn = asyncio.Lock()
         self._loop = asyncio.new_event_loop()
-        Thread(target=self._loop.run_forever, name="keeper", daemon=True).start()
+        Thread(target=self._loop.run_forever, name="test-database", daemon=True).start()
 
     async def run(self, work: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._run(work), self._loop))

@@ -14,7 +14,7 @@ from duetime.executors.headers import encode_body
 
 NAMED: dict[str, Any] = {"name": "large", "schedule": "every 1m", "priority": 7, "tags": {"a": "b"}}
 LISTS: list[Any] = [[]] * 5000
-MARKED = {"token": "sealed:1:k1:abc", "rest": LISTS}
+MARKED = {"token": "encrypted:1:k1:abc", "rest": LISTS}
 
 
 def held(spec: JobSpec) -> tuple[JobSpec, int]:

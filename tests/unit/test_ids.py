@@ -14,12 +14,12 @@ from duetime.domain.schedule import jitter_of
 from samples import NOW
 
 
-def entropy(number: int) -> bytes:
+def random_bytes(number: int) -> bytes:
     """Ten bytes that differ in every bit, as chance would have them."""
     return (number * 0x9E3779B97F4A7C15F39D % 2**80).to_bytes(10, "big")
 
 
-IDS = [make_id(NOW, entropy(number)) for number in range(10_000)]
+IDS = [make_id(NOW, random_bytes(number)) for number in range(10_000)]
 
 
 @pytest.mark.parametrize("at", [0, 1, NOW, LATEST - 1])

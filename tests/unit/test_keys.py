@@ -19,7 +19,7 @@ def test_a_key_is_read_as_it_was_made(random: bytes) -> None:
     assert parse_key(token) == (key_id, secret)
 
 
-def test_all_chance_is_in_the_key() -> None:
+def test_all_random_bytes_are_in_the_key() -> None:
     made = {make_key(bytes(KEY_BYTES))[2]}
     for bit in range(KEY_BYTES * 8):
         made.add(make_key((1 << bit).to_bytes(KEY_BYTES, "big"))[2])
@@ -27,8 +27,8 @@ def test_all_chance_is_in_the_key() -> None:
 
 
 @pytest.mark.parametrize("size", [0, KEY_BYTES - 1, KEY_BYTES + 1])
-def test_a_key_of_less_chance_is_not_made(size: int) -> None:
-    with pytest.raises(ValueError, match="42 bytes of chance"):
+def test_a_key_of_fewer_random_bytes_is_not_made(size: int) -> None:
+    with pytest.raises(ValueError, match="42 random bytes"):
         make_key(bytes(size))
 
 

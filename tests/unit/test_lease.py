@@ -27,7 +27,7 @@ from duetime.domain.lease import (
     listen,
     next_look_in,
     quotas_of,
-    runs_chores,
+    runs_housekeeping,
     spread,
     standing,
 )
@@ -136,9 +136,9 @@ def test_the_next_look_is_after_a_heartbeat_or_when_another_lease_lapses():
 
 
 def test_the_owner_of_shard_0_runs_the_chores():
-    assert runs_chores({0: 3, 5: 1})
-    assert not runs_chores({5: 1})
-    assert not runs_chores({})
+    assert runs_housekeeping({0: 3, 5: 1})
+    assert not runs_housekeeping({5: 1})
+    assert not runs_housekeeping({})
 
 
 def test_an_empty_view_has_all_shards_free_at_epoch_0():

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from duetime.domain.line_pace import LinePace
+from duetime.domain.line_rate import LineRateLimiter
 
 
 def test_lines_beyond_a_second_s_are_left_out_and_counted():
-    pace = LinePace(2)
+    pace = LineRateLimiter(2)
     assert [pace.admit(100.0 + number / 10) for number in range(5)] == [True, True, False, False, False]
     assert pace.take_left_out() == 3
     assert pace.take_left_out() == 0
 
 
 def test_each_second_has_lines_of_its_own():
-    pace = LinePace(1)
+    pace = LineRateLimiter(1)
     assert [pace.admit(now) for now in (5.0, 5.9, 6.0, 6.5, 7.5)] == [True, False, True, False, True]
     assert pace.take_left_out() == 2

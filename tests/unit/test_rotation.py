@@ -1,4 +1,4 @@
-"""Sealing all secrets anew: nothing is forgotten, whoever changes a job meanwhile wins, no key goes too early."""
+"""Encrypting all secrets again: nothing is forgotten, whoever changes a job meanwhile wins, no key goes too early."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from duetime.domain.commands import Command, NewJob, Reseal, ResealConnection
+from duetime.domain.commands import Command, NewJob, Reencrypt, ReencryptConnection
 from duetime.domain.errors import Overloaded
 from duetime.domain.job import JobSpec
 from duetime.domain.payloads import HttpRequest
-from duetime.domain.secrets import connection_place, key_id_of, list_values, seal_job, unseal_payload
+from duetime.domain.secrets import connection_place, decrypt_payload, encrypt_job, key_id_of, list_values
 from duetime.ports.store import ConnectionRecord
-from duetime.rotation import MOST_PASSES, PAGE, reseal_all, rotate_file
+from duetime.rotation import MOST_PASSES, PAGE, reencrypt_all, rotate_file
 from duetime.vault.aes import AesVault
 from duetime.vault.key_file import KeyFile
 from duetime.vault.keys import make_key
@@ -43,13 +43,13 @@ class FakeDefinitions:
         self.commands += 1
         self.between()
         (command,) = commands
-        if isinstance(command, ResealConnection):
+        if isinstance(command, ReencryptConnection):
             record = self.connections[command.name]
             is_same = record.url == command.old
             if is_same:
                 self.connections[command.name] = msgspec.structs.replace(record, url=command.new)
             return [is_same]
-        assert isinstance(command, Reseal)
+        assert isinstance(command, Reencrypt)
         done = 0
         for job_id, version, new in command.changes:
             _, tenant, current, _ = self.rows[job_id]
@@ -67,7 +67,7 @@ class FakeDefinitions:
 
     def opened(self, vault: AesVault) -> list[HttpRequest]:
         return [
-            unseal_payload(spec.payload, lambda text, own=(tenant, job_id): vault.unseal(*own, text))
+            decrypt_payload(spec.payload, lambda text, own=(tenant, job_id): vault.decrypt(*own, text))
             for job_id, tenant, _, spec in self.rows.values()
         ]
 
@@ -83,69 +83,69 @@ def secret_job(tenant: str = "acme") -> NewJob:
 
 def connection(name: str, vault: AesVault) -> ConnectionRecord:
     return ConnectionRecord(
-        "acme", name, vault.seal("acme", connection_place(name), SECRET), "db.example/app", 1, "ann"
+        "acme", name, vault.encrypt("acme", connection_place(name), SECRET), "db.example/app", 1, "ann"
     )
 
 
-async def test_the_urls_of_connections_are_sealed_with_the_newest_key_too():
+async def test_the_urls_of_connections_are_encrypted_with_the_newest_key_too():
     old, newest, lost = make_key(), make_key(), make_key()
     store = FakeDefinitions([])
     store.connections = {"a": connection("a", AesVault((old,))), "b": connection("b", AesVault((lost,)))}
-    done = await reseal_all(store, AesVault((newest, old)), nobody)
-    assert (done.sealed, done.left, list(done.broken)) == (1, 1, ["connection b"])
+    done = await reencrypt_all(store, AesVault((newest, old)), nobody)
+    assert (done.encrypted, done.left, list(done.broken)) == (1, 1, ["connection b"])
     assert key_id_of(store.connections["a"].url) == newest.id
-    assert AesVault((newest,)).unseal("acme", connection_place("a"), store.connections["a"].url) == SECRET
+    assert AesVault((newest,)).decrypt("acme", connection_place("a"), store.connections["a"].url) == SECRET
 
 
-async def test_all_is_sealed_with_the_newest_key_also_what_was_plain():
+async def test_all_is_encrypted_with_the_newest_key_also_what_was_plain():
     old, newest = make_key(), make_key()
     before = AesVault((old,))
-    sealed = [seal_job(secret_job(f"tenant-{number % 3}"), before) for number in range(PAGE + 5)]
-    store = FakeDefinitions([*sealed, *(secret_job() for _ in range(3)), new_job(spec())])
+    encrypted = [encrypt_job(secret_job(f"tenant-{number % 3}"), before) for number in range(PAGE + 5)]
+    store = FakeDefinitions([*encrypted, *(secret_job() for _ in range(3)), new_job(spec())])
     heard: list[int] = []
-    done = await reseal_all(store, AesVault((newest, old)), heard.append)
-    assert (done.key_id, done.sealed, done.left, done.broken) == (newest.id, PAGE + 8, 0, {})
+    done = await reencrypt_all(store, AesVault((newest, old)), heard.append)
+    assert (done.key_id, done.encrypted, done.left, done.broken) == (newest.id, PAGE + 8, 0, {})
     assert store.key_ids() == {newest.id}
     payloads = store.opened(AesVault((newest,)))
     assert payloads[:-1] == [secret_job().spec.payload] * (PAGE + 8)
     assert payloads[-1] == HttpRequest(URL)
     assert heard[:2] == [PAGE, PAGE + 9]
-    again = await reseal_all(store, AesVault((newest, old)), nobody)
-    assert (again.sealed, again.left) == (0, 0)
+    again = await reencrypt_all(store, AesVault((newest, old)), nobody)
+    assert (again.encrypted, again.left) == (0, 0)
 
 
-async def test_whoever_changes_a_job_meanwhile_wins_and_is_sealed_in_the_next_pass():
+async def test_whoever_changes_a_job_meanwhile_wins_and_is_encrypted_in_the_next_pass():
     old, newest = make_key(), make_key()
     before = AesVault((old,))
-    job = seal_job(secret_job(), before)
+    job = encrypt_job(secret_job(), before)
     store = FakeDefinitions([job])
-    other = HttpRequest(URL, headers={"B": before.seal(job.tenant, job.job_id, "other")})
+    other = HttpRequest(URL, headers={"B": before.encrypt(job.tenant, job.job_id, "other")})
 
     def change_once() -> None:
         store.between = lambda: None
         store.change(job.job_id, spec(payload=other))
 
     store.between = change_once
-    done = await reseal_all(store, AesVault((newest, old)), nobody)
-    assert (done.sealed, done.left) == (1, 0)
+    done = await reencrypt_all(store, AesVault((newest, old)), nobody)
+    assert (done.encrypted, done.left) == (1, 0)
     assert store.opened(AesVault((newest,))) == [HttpRequest(URL, headers={"B": "other"})]
 
 
 async def test_it_ends_also_if_a_job_is_changed_all_the_time():
     old, newest = make_key(), make_key()
-    job = seal_job(secret_job(), AesVault((old,)))
+    job = encrypt_job(secret_job(), AesVault((old,)))
     store = FakeDefinitions([job])
     store.between = lambda: store.change(job.job_id, job.spec)
-    done = await reseal_all(store, AesVault((newest, old)), nobody)
-    assert (done.sealed, done.left, store.commands) == (0, 1, MOST_PASSES)
+    done = await reencrypt_all(store, AesVault((newest, old)), nobody)
+    assert (done.encrypted, done.left, store.commands) == (0, 1, MOST_PASSES)
 
 
-async def test_what_cannot_be_unsealed_is_told_and_left_as_it_is():
+async def test_what_cannot_be_decrypted_is_told_and_left_as_it_is():
     newest = make_key()
-    lost = seal_job(secret_job(), AesVault((make_key(),)))
+    lost = encrypt_job(secret_job(), AesVault((make_key(),)))
     store = FakeDefinitions([lost, secret_job()])
-    done = await reseal_all(store, AesVault((newest,)), nobody)
-    assert (done.sealed, done.left, list(done.broken)) == (1, 1, [lost.job_id])
+    done = await reencrypt_all(store, AesVault((newest,)), nobody)
+    assert (done.encrypted, done.left, list(done.broken)) == (1, 1, [lost.job_id])
     assert store.rows[lost.job_id][3] == lost.spec
     assert "s3cret" not in str(done)
 
@@ -156,7 +156,7 @@ async def test_a_refusal_of_the_store_ends_it():
             return [Overloaded("not now")]
 
     with pytest.raises(Overloaded):
-        await reseal_all(Refusing([secret_job()]), AesVault((make_key(),)), nobody)
+        await reencrypt_all(Refusing([secret_job()]), AesVault((make_key(),)), nobody)
 
 
 class TestFile:
@@ -170,20 +170,20 @@ class TestFile:
         assert (done.removed, done.kept) == ((first,), (second,))
         assert store.key_ids() == {done.key_id}
 
-    async def test_a_change_that_was_under_way_is_sealed_at_the_next_time(self, tmp_path: Path):
-        """A node sealed with the key before, and wrote after the last pass."""
+    async def test_a_change_that_was_under_way_is_encrypted_at_the_next_time(self, tmp_path: Path):
+        """A node encrypted with the key before, and wrote after the last pass."""
         file, store = KeyFile(tmp_path), FakeDefinitions([])
         file.start()
-        late = seal_job(secret_job(), AesVault(file=file))
+        late = encrypt_job(secret_job(), AesVault(file=file))
         await rotate_file(store, file, nobody)
         store.rows[late.job_id] = (late.job_id, late.tenant, 1, late.spec)
         done = await rotate_file(store, file, nobody)
-        assert (done.sealed, store.key_ids()) == (1, {done.key_id})
+        assert (done.encrypted, store.key_ids()) == (1, {done.key_id})
 
     async def test_no_key_goes_while_something_is_left(self, tmp_path: Path):
         file = KeyFile(tmp_path)
         file.start()
-        store = FakeDefinitions([seal_job(secret_job(), AesVault((make_key(),)))])
+        store = FakeDefinitions([encrypt_job(secret_job(), AesVault((make_key(),)))])
         for count in (2, 3, 4):
             done = await rotate_file(store, file, nobody)
             assert (done.left, done.removed, len(file.list_keys())) == (1, (), count)
@@ -191,7 +191,7 @@ class TestFile:
     async def test_one_that_broke_off_is_carried_on(self, tmp_path: Path):
         file = KeyFile(tmp_path)
         file.start()
-        store = FakeDefinitions([seal_job(secret_job(), AesVault(file=file)) for _ in range(2 * PAGE)])
+        store = FakeDefinitions([encrypt_job(secret_job(), AesVault(file=file)) for _ in range(2 * PAGE)])
 
         def break_off() -> None:
             if store.commands == 2:

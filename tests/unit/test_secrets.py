@@ -1,4 +1,4 @@
-"""What is secret in a job: sealed before it is stored, hidden where it is shown, kept where it is not changed."""
+"""What is secret in a job: encrypted before it is stored, hidden where it is shown, kept where it is not changed."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from duetime.domain.http_rules import HIDDEN
 from duetime.domain.job import JobSpec, JobStatus
 from duetime.domain.payloads import HttpRequest
 from duetime.domain.secrets import (
+    decrypt_payload,
+    encrypt_change,
+    encrypt_job,
+    encrypt_spec,
     hide_payload,
     hide_spec,
-    is_sealed,
+    is_encrypted,
     key_id_of,
     list_values,
-    needs_sealing,
-    reseal_spec,
-    seal_change,
-    seal_job,
-    seal_spec,
-    unseal_payload,
+    needs_encryption,
+    reencrypt_spec,
 )
 from duetime.domain.validation import check_spec
-from duetime.ports.vault import NoVault, SealBroken
+from duetime.ports.vault import DecryptionFailed, NoVault
 from duetime.vault.aes import AesVault
 from duetime.vault.keys import make_key
 from samples import NOW, TENANT, URL, new_job, spec
@@ -43,7 +43,7 @@ def secret_spec(**payload: Any) -> JobSpec:
 
 
 def open_it(job: Any, vault: Any = VAULT) -> HttpRequest:
-    return unseal_payload(job.spec.payload, lambda sealed: vault.unseal(job.tenant, job.job_id, sealed))
+    return decrypt_payload(job.spec.payload, lambda encrypted: vault.decrypt(job.tenant, job.job_id, encrypted))
 
 
 def errors_of(new: JobSpec, old: JobSpec | None = None) -> dict[str, str]:
@@ -55,48 +55,48 @@ def errors_of(new: JobSpec, old: JobSpec | None = None) -> dict[str, str]:
 
 
 def change(new: JobSpec, old: Any) -> Any:
-    """As the API changes a job: checked, planned, sealed."""
+    """As the API changes a job: checked, planned, encrypted."""
     args = (old.job_id, old.tenant, 1, NOW, JobStatus.PENDING, old.spec, new, old.due_at, 0, NOW)
-    return seal_change(change_job(*args), old.spec, VAULT)
+    return encrypt_change(change_job(*args), old.spec, VAULT)
 
 
 def patched(old: Any, **payload: Any) -> JobSpec:
-    """What a PATCH makes of the stored definition: all but what it names is as it was, and sealed."""
+    """What a PATCH makes of the stored definition: all but what it names is as it was, and encrypted."""
     changed = msgspec.structs.replace(old.spec.payload, **payload)
     return msgspec.structs.replace(old.spec, payload=changed)
 
 
-class TestSealing:
+class TestEncryption:
     def test_a_job_without_secrets_stays_the_very_same(self):
         job = new_job(spec())
-        assert seal_job(job, NoVault()) is job
-        assert seal_spec(job.spec, lambda text: "never") is job.spec
+        assert encrypt_job(job, NoVault()) is job
+        assert encrypt_spec(job.spec, lambda text: "never") is job.spec
 
-    def test_header_values_and_marked_places_are_sealed_and_come_back(self):
+    def test_header_values_and_marked_places_are_encrypted_and_come_back(self):
         payload = {
             "headers": {"Authorization": TOKEN, "X-Empty": "", "X-Umlaut": "müde"},
             "body": {"token": "s3cret", "list": [{"pin": 4711}, {"a/b": {"deep": [1, None, True]}}], "open": "plain"},
             "secret": ("/body/token", "/body/list/0/pin", "/body/list/1/a~1b"),
         }
         job = new_job(secret_spec(**payload))
-        sealed = seal_job(job, VAULT)
-        kept = sealed.spec.payload
-        assert all(is_sealed(value) for value in list_values(kept))
+        encrypted = encrypt_job(job, VAULT)
+        kept = encrypted.spec.payload
+        assert all(is_encrypted(value) for value in list_values(kept))
         assert len(list(list_values(kept))) == 6
         assert kept.body["open"] == "plain"
-        stored = msgspec.json.encode(sealed.spec)
+        stored = msgspec.json.encode(encrypted.spec)
         for secret in (b"s3cret", b"4711", b"deep", b"m\xc3\xbcde"):
             assert secret not in stored
-        assert open_it(sealed) == job.spec.payload
+        assert open_it(encrypted) == job.spec.payload
         assert job.spec.payload.body == payload["body"]  # what was given is left as it was
 
     def test_a_whole_body_can_be_secret(self):
         for body in ("text", {"a": 1}, [1], 0, False, ""):
             job = new_job(secret_spec(body=body, secret=("/body",)))
             assert errors_of(job.spec) == {}
-            sealed = seal_job(job, VAULT)
-            assert is_sealed(sealed.spec.payload.body)
-            assert open_it(sealed).body == body
+            encrypted = encrypt_job(job, VAULT)
+            assert is_encrypted(encrypted.spec.payload.body)
+            assert open_it(encrypted).body == body
 
     def test_what_is_not_secret_is_stored_as_before(self):
         assert b"secret" not in msgspec.json.encode(spec())
@@ -104,68 +104,71 @@ class TestSealing:
     def test_the_longest_header_value_can_be_read_from_the_store_again(self):
         long = new_job(secret_spec(headers={"X-Long": "ÿ" * 8192}))
         assert errors_of(long.spec) == {}
-        sealed = seal_job(long, AesVault((make_key(lambda size: b"k" * size),))).spec
-        assert msgspec.json.decode(msgspec.json.encode(sealed), type=JobSpec) == sealed
+        encrypted = encrypt_job(long, AesVault((make_key(lambda size: b"k" * size),))).spec
+        assert msgspec.json.decode(msgspec.json.encode(encrypted), type=JobSpec) == encrypted
 
-    def test_the_same_value_is_sealed_otherwise_each_time(self):
+    def test_the_same_value_is_encrypted_otherwise_each_time(self):
         job = new_job(secret_spec(headers={"A": TOKEN, "B": TOKEN}))
-        seals = [*list_values(seal_job(job, VAULT).spec.payload), *list_values(seal_job(job, VAULT).spec.payload)]
-        assert len(set(seals)) == 4
+        encrypts = [
+            *list_values(encrypt_job(job, VAULT).spec.payload),
+            *list_values(encrypt_job(job, VAULT).spec.payload),
+        ]
+        assert len(set(encrypts)) == 4
 
     def test_without_a_key_a_secret_is_refused_and_nothing_else(self):
         with pytest.raises(InvalidRequest, match="its operator sets ENCRYPTION_KEYS") as refused:
-            seal_job(new_job(secret_spec(headers={"A": TOKEN})), NoVault())
+            encrypt_job(new_job(secret_spec(headers={"A": TOKEN})), NoVault())
         assert [error.pointer for error in refused.value.errors] == ["/payload/headers"]
         assert TOKEN not in refused.value.message
         with pytest.raises(InvalidRequest) as refused:
-            seal_job(new_job(secret_spec(body={"a": TOKEN}, secret=("/body/a",))), NoVault())
+            encrypt_job(new_job(secret_spec(body={"a": TOKEN}, secret=("/body/a",))), NoVault())
         assert [error.pointer for error in refused.value.errors] == ["/payload/secret"]
-        sealed = seal_job(new_job(secret_spec(headers={"A": TOKEN})), VAULT)
-        assert seal_job(sealed, NoVault()).spec == sealed.spec  # nothing is left to seal
+        encrypted = encrypt_job(new_job(secret_spec(headers={"A": TOKEN})), VAULT)
+        assert encrypt_job(encrypted, NoVault()).spec == encrypted.spec  # nothing is left to encrypt
 
     def test_plain_values_of_earlier_versions_pass(self):
         job = new_job(secret_spec(headers={"A": TOKEN}))
-        assert needs_sealing(job.spec)
-        assert unseal_payload(job.spec.payload, lambda sealed: "never") == job.spec.payload
+        assert needs_encryption(job.spec)
+        assert decrypt_payload(job.spec.payload, lambda encrypted: "never") == job.spec.payload
 
 
 class TestChanging:
-    def test_what_is_not_named_stays_sealed_as_it_is(self):
+    def test_what_is_not_named_stays_encrypted_as_it_is(self):
         given = secret_spec(headers={"A": TOKEN, "B": "old"}, body={"t": "x1", "n": 1}, secret=("/body/t",))
-        old = seal_job(new_job(given), VAULT)
+        old = encrypt_job(new_job(given), VAULT)
         before = old.spec.payload
         new = patched(old, headers={**before.headers, "B": "new"}, body={**before.body, "n": 2})
         after = change(new, old).spec.payload
         assert after.headers["A"] == before.headers["A"]
         assert after.body == {"t": before.body["t"], "n": 2}
-        assert is_sealed(after.headers["B"])
+        assert is_encrypted(after.headers["B"])
         assert after.headers["B"] != before.headers["B"]
-        opened = unseal_payload(after, lambda sealed: VAULT.unseal(old.tenant, old.job_id, sealed))
+        opened = decrypt_payload(after, lambda encrypted: VAULT.decrypt(old.tenant, old.job_id, encrypted))
         assert (opened.headers, opened.body) == ({"A": TOKEN, "B": "new"}, {"t": "x1", "n": 2})
 
-    def test_a_plain_value_of_an_earlier_version_is_sealed_at_the_next_change(self):
+    def test_a_plain_value_of_an_earlier_version_is_encrypted_at_the_next_change(self):
         old = new_job(secret_spec(headers={"A": TOKEN}))
-        assert not needs_sealing(change(patched(old, method="GET"), old).spec)
+        assert not needs_encryption(change(patched(old, method="GET"), old).spec)
 
-    def test_a_sealed_text_is_taken_from_nobody_and_at_no_other_place(self):
-        old = seal_job(new_job(secret_spec(headers={"A": TOKEN}, body={"t": "x1"}, secret=("/body/t",))), VAULT)
-        seal, body = old.spec.payload.headers["A"], old.spec.payload.body
+    def test_a_encrypted_text_is_taken_from_nobody_and_at_no_other_place(self):
+        old = encrypt_job(new_job(secret_spec(headers={"A": TOKEN}, body={"t": "x1"}, secret=("/body/t",))), VAULT)
+        encrypt, body = old.spec.payload.headers["A"], old.spec.payload.body
         refused = {
-            "/payload/headers/B": secret_spec(headers={"B": seal}),
-            "/payload/headers/A": secret_spec(headers={"A": seal + "A"}),
+            "/payload/headers/B": secret_spec(headers={"B": encrypt}),
+            "/payload/headers/A": secret_spec(headers={"A": encrypt + "A"}),
             "/payload/body/u": secret_spec(body={"u": body["t"]}, secret=("/body/u",)),
-            "/payload/body/t": secret_spec(body={"t": seal}, secret=("/body/t",)),
+            "/payload/body/t": secret_spec(body={"t": encrypt}, secret=("/body/t",)),
         }
         for pointer, new in refused.items():
             assert list(errors_of(new, old.spec)) == [pointer]
-            assert "begins with 'sealed:', which Duetime keeps for itself" in errors_of(new, old.spec)[pointer]
+            assert "begins with 'encrypted:', which Duetime keeps for itself" in errors_of(new, old.spec)[pointer]
         assert list(errors_of(old.spec)) == ["/payload/headers/A", "/payload/body/t"]  # as a new job's
         assert errors_of(old.spec, old.spec) == {}
 
     def test_a_place_that_is_secret_no_longer_needs_its_value_anew(self):
-        old = seal_job(new_job(secret_spec(body={"t": "x1"}, secret=("/body/t",))), VAULT)
+        old = encrypt_job(new_job(secret_spec(body={"t": "x1"}, secret=("/body/t",))), VAULT)
         assert list(errors_of(patched(old, secret=()), old.spec)) == ["/payload/body/t"]
-        around = patched(old, secret=("/body",))  # or else a sealed text would be sealed, and sent
+        around = patched(old, secret=("/body",))  # or else a encrypted text would be encrypted, and sent
         assert list(errors_of(around, old.spec)) == ["/payload/body/t"]
         assert errors_of(patched(old, secret=(), body={"t": "now for all to see"}), old.spec) == {}
         assert errors_of(patched(old, secret=(), body={}), old.spec) == {}
@@ -192,7 +195,7 @@ class TestMarks:
             ({"t": {"u": 1}}, ("/body/t/u", "/body/t"), "/payload/secret/1"),
             ({"t": {"u": 1}}, ("/body", "/body/t/u"), "/payload/secret/1"),
             ({"t": HIDDEN}, ("/body/t",), "/payload/body/t"),
-            ({"t": "sealed:1:k:AAAA"}, ("/body/t",), "/payload/body/t"),
+            ({"t": "encrypted:1:k:AAAA"}, ("/body/t",), "/payload/body/t"),
         ],
     )
     def test_one_that_points_at_nothing_or_twice_is_refused_by_its_number(self, body, secret, pointer):
@@ -207,13 +210,13 @@ class TestMarks:
     def test_an_empty_name_and_a_null_are_places_too(self):
         job = new_job(secret_spec(body={"": {"": None}}, secret=("/body//",)))
         assert errors_of(job.spec) == {}
-        assert open_it(seal_job(job, VAULT)) == job.spec.payload
+        assert open_it(encrypt_job(job, VAULT)) == job.spec.payload
 
 
 class TestShowing:
     def test_answers_show_no_secret_and_where_there_are_some(self):
         given = HttpRequest(URL, headers={"A": TOKEN}, body={"t": ["x1"], "n": 1}, secret=("/body/t",))
-        for payload in (given, seal_job(new_job(spec(payload=given)), VAULT).spec.payload):
+        for payload in (given, encrypt_job(new_job(spec(payload=given)), VAULT).spec.payload):
             shown = hide_payload(payload)
             assert (shown.headers, shown.body, shown.secret) == (
                 {"A": HIDDEN}, {"t": HIDDEN, "n": 1}, ("/body/t",)
@@ -224,7 +227,7 @@ class TestShowing:
         given = secret_spec(
             headers={"A": TOKEN, "B": "old"}, body={"t": "x1", "u": "x2"}, secret=("/body/t", "/body/u")
         )
-        old = seal_job(new_job(given), VAULT)
+        old = encrypt_job(new_job(given), VAULT)
         before = old.spec.payload
         new = patched(
             old, headers={"A": before.headers["A"], "B": "new", "C": "more"}, body={"t": "x9", "u": before.body["u"]}
@@ -233,7 +236,7 @@ class TestShowing:
         assert shown.payload.headers == {"A": HIDDEN, "B": f"{HIDDEN} (changed)", "C": HIDDEN}
         assert shown.payload.body == {"t": f"{HIDDEN} (changed)", "u": HIDDEN}
         assert hide_spec(old.spec).payload.headers == {"A": HIDDEN, "B": HIDDEN}
-        assert "sealed:" not in str(shown)
+        assert "encrypted:" not in str(shown)
         plain = spec()
         assert hide_spec(plain) is plain
 
@@ -252,34 +255,34 @@ class TestRoundTrip:
         value=json_values,
         other=json_values,
     )
-    @example(headers={}, value="Sealed:1:k:AAAA", other="sealed:1:k:AAAA")
-    def test_whatever_was_sealed_comes_back_and_also_after_a_rotation(self, headers, value, other):
+    @example(headers={}, value="Encrypted:1:k:AAAA", other="encrypted:1:k:AAAA")
+    def test_whatever_was_encrypted_comes_back_and_also_after_a_rotation(self, headers, value, other):
         payload = HttpRequest(URL, headers=headers, body={"x": value, "y": other}, secret=("/body/x",))
         job = new_job(spec(payload=payload))
-        sealed = seal_job(job, VAULT)
-        assert open_it(sealed) == payload
+        encrypted = encrypt_job(job, VAULT)
+        assert open_it(encrypted) == payload
         newest = make_key()
         both = AesVault((newest, *VAULT._keys))
-        again = reseal_spec(
-            sealed.spec, newest.id, lambda text: both.seal(TENANT, job.job_id, text),
-            lambda text: both.unseal(TENANT, job.job_id, text),
+        again = reencrypt_spec(
+            encrypted.spec, newest.id, lambda text: both.encrypt(TENANT, job.job_id, text),
+            lambda text: both.decrypt(TENANT, job.job_id, text),
         )  # fmt: skip
         assert {key_id_of(text) for text in list_values(again.payload)} == {newest.id}
-        assert open_it(msgspec.structs.replace(sealed, spec=again), AesVault((newest,))) == payload
+        assert open_it(msgspec.structs.replace(encrypted, spec=again), AesVault((newest,))) == payload
         assert again.payload.body["y"] == other
 
     @given(text=st.text(), bit=st.integers(min_value=0))
     def test_a_single_flipped_bit_opens_nothing(self, text, bit):
-        head, _, tail = VAULT.seal(TENANT, "job", text).rpartition(":")
+        head, _, tail = VAULT.encrypt(TENANT, "job", text).rpartition(":")
         data = bytearray(base64.urlsafe_b64decode(tail + "=" * (-len(tail) % 4)))
         bit %= 8 * len(data)
         data[bit // 8] ^= 1 << bit % 8
         flipped = f"{head}:{base64.urlsafe_b64encode(data).decode().rstrip('=')}"
-        with pytest.raises(SealBroken):
-            VAULT.unseal(TENANT, "job", flipped)
+        with pytest.raises(DecryptionFailed):
+            VAULT.decrypt(TENANT, "job", flipped)
 
 
-def test_sealing_anew_with_the_same_key_changes_nothing():
-    sealed = seal_job(new_job(secret_spec(headers={"A": TOKEN})), VAULT).spec
-    assert reseal_spec(sealed, VAULT.key_id, lambda text: "never", lambda text: "never") is sealed
-    assert reseal_spec(spec(), VAULT.key_id, lambda text: "never", lambda text: "never") == spec()
+def test_encrypting_anew_with_the_same_key_changes_nothing():
+    encrypted = encrypt_job(new_job(secret_spec(headers={"A": TOKEN})), VAULT).spec
+    assert reencrypt_spec(encrypted, VAULT.key_id, lambda text: "never", lambda text: "never") is encrypted
+    assert reencrypt_spec(spec(), VAULT.key_id, lambda text: "never", lambda text: "never") == spec()

@@ -1,4 +1,4 @@
-"""Keys and what they seal: whose it is, which key it needs, and a file of keys that changes under a running node."""
+"""Keys and what they encrypt: whose it is, which key it needs, and a file of keys that changes under a running node."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from duetime.ports.vault import KeysUnusable, NoVault, SealBroken
+from duetime.ports.vault import DecryptionFailed, KeysUnusable, NoVault
 from duetime.settings import SECRET, BadSetting, load_settings
 from duetime.vault.aes import AesVault, open_vault
 from duetime.vault.key_file import FILE_NAME, KeyFile
@@ -31,52 +31,54 @@ def vault(key: Key) -> AesVault:
     return AesVault((key,))
 
 
-class TestSeals:
-    def test_a_sealed_text_says_its_key_and_nothing_of_the_content(self, vault, key):
-        sealed = vault.seal(ACME, JOB, TEXT)
-        assert sealed.startswith(f"sealed:1:{key.id}:")
-        assert "s3cret" not in sealed
-        assert vault.unseal(ACME, JOB, sealed) == TEXT
-        assert sealed.isascii()
-        assert sealed.isprintable()
+class TestEncryption:
+    def test_a_encrypted_text_says_its_key_and_nothing_of_the_content(self, vault, key):
+        encrypted = vault.encrypt(ACME, JOB, TEXT)
+        assert encrypted.startswith(f"encrypted:1:{key.id}:")
+        assert "s3cret" not in encrypted
+        assert vault.decrypt(ACME, JOB, encrypted) == TEXT
+        assert encrypted.isascii()
+        assert encrypted.isprintable()
 
     @pytest.mark.parametrize(
         ("tenant", "job_id"),
         [("other", JOB), (ACME, JOB[:-1] + "2"), ("", ACME + JOB), (ACME + JOB, ""), (ACME + JOB[0], JOB[1:])],
     )
     def test_it_opens_for_its_own_tenant_and_job_only(self, vault, tenant, job_id):
-        sealed = vault.seal(ACME, JOB, TEXT)
-        with pytest.raises(SealBroken, match="does not belong to this job") as broken:
-            vault.unseal(tenant, job_id, sealed)
+        encrypted = vault.encrypt(ACME, JOB, TEXT)
+        with pytest.raises(DecryptionFailed, match="does not belong to this job") as broken:
+            vault.decrypt(tenant, job_id, encrypted)
         assert "s3cret" not in str(broken.value)
 
     def test_another_key_does_not_open_it_though_it_has_the_same_id(self, vault, key):
-        with pytest.raises(SealBroken, match="is not the key that it had"):
-            AesVault((Key(key.id, os.urandom(32)),)).unseal(ACME, JOB, vault.seal(ACME, JOB, TEXT))
+        with pytest.raises(DecryptionFailed, match="is not the key that it had"):
+            AesVault((Key(key.id, os.urandom(32)),)).decrypt(ACME, JOB, vault.encrypt(ACME, JOB, TEXT))
 
     def test_the_same_key_under_another_id_does_not_open_it(self, vault, key):
-        sealed = vault.seal(ACME, JOB, TEXT).replace(key.id, "other")
-        with pytest.raises(SealBroken):
-            AesVault((Key("other", key.secret),)).unseal(ACME, JOB, sealed)
+        encrypted = vault.encrypt(ACME, JOB, TEXT).replace(key.id, "other")
+        with pytest.raises(DecryptionFailed):
+            AesVault((Key("other", key.secret),)).decrypt(ACME, JOB, encrypted)
 
     def test_a_missing_key_is_named(self, vault, key):
-        with pytest.raises(SealBroken, match=f"was sealed with the key {key.id}, which this node does not have"):
-            AesVault((make_key(),)).unseal(ACME, JOB, vault.seal(ACME, JOB, TEXT))
-        with pytest.raises(SealBroken, match="this node has no keys"):
-            NoVault().unseal(ACME, JOB, vault.seal(ACME, JOB, TEXT))
+        with pytest.raises(
+            DecryptionFailed, match=f"was encrypted with the key {key.id}, which this node does not have"
+        ):
+            AesVault((make_key(),)).decrypt(ACME, JOB, vault.encrypt(ACME, JOB, TEXT))
+        with pytest.raises(DecryptionFailed, match="this node has no keys"):
+            NoVault().decrypt(ACME, JOB, vault.encrypt(ACME, JOB, TEXT))
 
     @pytest.mark.parametrize("rest", ["", "AAAA", "A" * 16, "!!!!", "A", "é", "A" * 40])
     def test_garbage_opens_nothing(self, vault, key, rest):
-        for sealed in (f"sealed:1:{key.id}:{rest}", f"sealed:2:{key.id}:{rest}", f"sealed:{rest}"):
-            with pytest.raises(SealBroken):
-                vault.unseal(ACME, JOB, sealed)
+        for encrypted in (f"encrypted:1:{key.id}:{rest}", f"encrypted:2:{key.id}:{rest}", f"encrypted:{rest}"):
+            with pytest.raises(DecryptionFailed):
+                vault.decrypt(ACME, JOB, encrypted)
 
-    def test_the_first_key_seals_and_all_unseal(self, vault, key):
+    def test_the_first_key_encrypts_and_all_decrypt(self, vault, key):
         newest = make_key()
         both = AesVault((newest, key))
         assert both.key_id == newest.id
-        assert both.unseal(ACME, JOB, vault.seal(ACME, JOB, TEXT)) == TEXT
-        assert both.seal(ACME, JOB, TEXT).startswith(f"sealed:1:{newest.id}:")
+        assert both.decrypt(ACME, JOB, vault.encrypt(ACME, JOB, TEXT)) == TEXT
+        assert both.encrypt(ACME, JOB, TEXT).startswith(f"encrypted:1:{newest.id}:")
 
 
 class TestKeys:
@@ -127,21 +129,21 @@ class TestKeyFile:
     def test_the_next_start_takes_the_same(self, tmp_path: Path):
         first = open_vault((), tmp_path)
         first.start()
-        sealed = first.seal(ACME, JOB, TEXT)
+        encrypted = first.encrypt(ACME, JOB, TEXT)
         second = open_vault((), tmp_path)
         second.start()
-        assert second.unseal(ACME, JOB, sealed) == TEXT
+        assert second.decrypt(ACME, JOB, encrypted) == TEXT
 
     def test_two_that_start_at_once_agree(self, tmp_path: Path):
         vaults = [open_vault((), tmp_path) for _ in range(8)]
         gate = threading.Barrier(len(vaults))
 
-        seals: list[str] = []
+        encrypts: list[str] = []
 
         def start(vault) -> None:
             gate.wait()
             vault.start()
-            seals.append(vault.seal(ACME, JOB, TEXT))
+            encrypts.append(vault.encrypt(ACME, JOB, TEXT))
 
         threads = [threading.Thread(target=start, args=(vault,)) for vault in vaults]
         for thread in threads:
@@ -149,35 +151,35 @@ class TestKeyFile:
         for thread in threads:
             thread.join()
         later = open_vault((), tmp_path)
-        assert [later.unseal(ACME, JOB, sealed) for sealed in seals] == [TEXT] * len(vaults)
+        assert [later.decrypt(ACME, JOB, encrypted) for encrypted in encrypts] == [TEXT] * len(vaults)
 
     def test_a_rotation_is_seen_by_whoever_has_it_open(self, tmp_path: Path):
         running = open_vault((), tmp_path)
         running.start()
-        before = running.seal(ACME, JOB, TEXT)
+        before = running.encrypt(ACME, JOB, TEXT)
         beside = KeyFile(tmp_path)
         newest = make_key()
         with beside.locked():
             beside.replace([newest, *beside.list_keys()])
         assert running.key_id == newest.id
-        after = running.seal(ACME, JOB, TEXT)
-        assert after.startswith(f"sealed:1:{newest.id}:")
-        assert running.unseal(ACME, JOB, before) == running.unseal(ACME, JOB, after) == TEXT
+        after = running.encrypt(ACME, JOB, TEXT)
+        assert after.startswith(f"encrypted:1:{newest.id}:")
+        assert running.decrypt(ACME, JOB, before) == running.decrypt(ACME, JOB, after) == TEXT
         assert stat.S_IMODE(beside.path.stat().st_mode) == 0o600
 
-    def test_what_another_process_sealed_with_a_newer_key_is_opened(self, tmp_path: Path):
+    def test_what_another_process_encrypted_with_a_newer_key_is_opened(self, tmp_path: Path):
         running, beside = open_vault((), tmp_path), KeyFile(tmp_path)
         running.start()
         beside.replace([make_key(), *beside.list_keys()])
-        assert running.unseal(ACME, JOB, AesVault(file=beside).seal(ACME, JOB, TEXT)) == TEXT
+        assert running.decrypt(ACME, JOB, AesVault(file=beside).encrypt(ACME, JOB, TEXT)) == TEXT
 
     def test_a_key_that_was_removed_still_opens_what_is_in_memory(self, tmp_path: Path):
         running, beside = open_vault((), tmp_path), KeyFile(tmp_path)
         running.start()
-        sealed = running.seal(ACME, JOB, TEXT)
+        encrypted = running.encrypt(ACME, JOB, TEXT)
         beside.replace([make_key()])
         assert running.key_id == beside.list_keys()[0].id
-        assert running.unseal(ACME, JOB, sealed) == TEXT
+        assert running.decrypt(ACME, JOB, encrypted) == TEXT
 
     def test_one_that_others_may_read_is_complained_about(self, tmp_path: Path):
         open_vault((), tmp_path).start()
@@ -195,23 +197,23 @@ class TestKeyFile:
         assert "s3cret" not in str(refused.value) + str(logs)
         assert file.read_text(encoding="latin-1") == content
 
-    def test_if_it_goes_or_breaks_nothing_is_sealed_but_all_is_opened(self, tmp_path: Path):
+    def test_if_it_goes_or_breaks_nothing_is_encrypted_but_all_is_opened(self, tmp_path: Path):
         vault = open_vault((), tmp_path)
         vault.start()
-        sealed = vault.seal(ACME, JOB, TEXT)
+        encrypted = vault.encrypt(ACME, JOB, TEXT)
         file = tmp_path / FILE_NAME
         content = file.read_text()
         for harm in (file.unlink, lambda: file.write_text("garbage")):
             with capture_logs() as logs:
                 harm()
-                assert not vault.can_seal
-                assert not vault.can_seal
+                assert not vault.can_encrypt
+                assert not vault.can_encrypt
             assert len(logs) == 1  # said once
             with pytest.raises(KeysUnusable):
-                vault.seal(ACME, JOB, TEXT)
-            assert vault.unseal(ACME, JOB, sealed) == TEXT
+                vault.encrypt(ACME, JOB, TEXT)
+            assert vault.decrypt(ACME, JOB, encrypted) == TEXT
             file.write_text(content)
-            assert vault.can_seal
+            assert vault.can_encrypt
 
     def test_two_rotations_at_once_are_refused(self, tmp_path: Path):
         first, second = KeyFile(tmp_path), KeyFile(tmp_path)
@@ -230,22 +232,22 @@ class TestWhichKeys:
     def test_the_setting_wins_over_the_file_which_still_opens(self, tmp_path: Path, key):
         by_file = open_vault((), tmp_path)
         by_file.start()
-        sealed = by_file.seal(ACME, JOB, TEXT)
+        encrypted = by_file.encrypt(ACME, JOB, TEXT)
         by_setting = open_vault((key,), tmp_path)
         by_setting.start()
         assert by_setting.key_id == key.id
-        assert by_setting.unseal(ACME, JOB, sealed) == TEXT
+        assert by_setting.decrypt(ACME, JOB, encrypted) == TEXT
 
     def test_with_the_setting_no_file_is_made(self, tmp_path: Path, key):
         vault = open_vault((key,), tmp_path)
         vault.start()
-        vault.seal(ACME, JOB, TEXT)
+        vault.encrypt(ACME, JOB, TEXT)
         assert os.listdir(tmp_path) == []
 
     def test_without_a_folder_and_without_the_setting_there_is_none(self, key):
         none = open_vault((), None)
         none.start()
-        assert (none.can_seal, none.key_id) == (False, "")
+        assert (none.can_encrypt, none.key_id) == (False, "")
         with pytest.raises(KeysUnusable, match="duetime keys create"):
-            none.seal(ACME, JOB, TEXT)
-        assert open_vault((key,), None).can_seal
+            none.encrypt(ACME, JOB, TEXT)
+        assert open_vault((key,), None).can_encrypt

@@ -179,7 +179,7 @@ async def _circuit_of(context: ApiContext, record: JobRecord) -> Circuit | None:
 
 async def add_run(context: ApiContext, caller: Caller, job_id: str, trigger: Trigger, message: str) -> QueuedRun:
     now = context.clock.now()
-    execution_id = make_id(now, context.entropy(10))
+    execution_id = make_id(now, context.random_bytes(10))
     noted = entry(caller, now, "job.run", job_id, None, {"execution_id": execution_id, "trigger": trigger})
     await context.apply(AddRun(now, caller.tenant, job_id, execution_id, trigger, noted))
     context.waiting_hint(now)
@@ -189,7 +189,7 @@ async def add_run(context: ApiContext, caller: Caller, job_id: str, trigger: Tri
 async def redrive(context: ApiContext, caller: Caller, dead: ExecutionRecord) -> QueuedRun | None:
     """None if it is no dead letter any more: somebody else was quicker."""
     now = context.clock.now()
-    execution_id = make_id(now, context.entropy(10))
+    execution_id = make_id(now, context.random_bytes(10))
     noted = entry(caller, now, "execution.retry", dead.execution_id)
     if not await context.apply(Redrive(now, caller.tenant, ((dead.execution_id, execution_id),), noted)):
         return None

@@ -9,7 +9,7 @@ from duetime.api.context import ApiContext, ClusterState
 from duetime.domain.identity import Right
 from duetime.domain.ids import SHARDS
 from duetime.domain.instants import LATEST
-from duetime.domain.lease import Standing, empty_view, runs_chores
+from duetime.domain.lease import Standing, empty_view, runs_housekeeping
 
 
 class OwnStanding(msgspec.Struct, frozen=True):
@@ -29,7 +29,7 @@ class NodeView(msgspec.Struct, frozen=True):
     roles: list[str]
     lease_ends_in_ms: int | None
     owned_shards: int
-    runs_chores: bool
+    runs_housekeeping: bool
 
 
 class Cluster(msgspec.Struct, frozen=True):
@@ -58,7 +58,9 @@ def view_cluster(state: ClusterState) -> Cluster:
     for member in view.members:
         owned = [shard for shard, owner in enumerate(owners) if owner == member.node]
         left = None if member.lapses_at >= LATEST else max(0, member.lapses_at - view.now)
-        nodes.append(NodeView(member.node, member.name, sorted(member.roles), left, len(owned), runs_chores(owned)))
+        nodes.append(
+            NodeView(member.node, member.name, sorted(member.roles), left, len(owned), runs_housekeeping(owned))
+        )
     alive = {member.node for member in view.members}
     free = [shard for shard, owner in enumerate(owners) if owner not in alive]
     own = OwnStanding(state.node, state.name, state.standing, len(state.owned))

@@ -70,16 +70,16 @@ class ConnectionController(Controller):
         if (refusal := context.connection_refusal(url)) is not None:
             raise InvalidRequest.at("/url", refusal)
         shown = url.shown
-        if not context.vault.can_seal:
+        if not context.vault.can_encrypt:
             raise InvalidRequest.at(
                 "/url",
-                "this server has no key to seal it with; its operator sets ENCRYPTION_KEYS (`duetime keys create`)",
+                "this server has no key to encrypt it with; its operator sets ENCRYPTION_KEYS (`duetime keys create`)",
             )
         now = context.clock.now()
-        sealed = context.vault.seal(caller.tenant, connection_place(name), wanted.url)
+        encrypted = context.vault.encrypt(caller.tenant, connection_place(name), wanted.url)
         noted = entry(caller, now, "connection.put", name, None, {"shown": shown})
         limit = context.connections_limit
-        await context.apply(PutConnection(now, caller.tenant, name, sealed, shown, caller.user_id, noted, limit))
+        await context.apply(PutConnection(now, caller.tenant, name, encrypted, shown, caller.user_id, noted, limit))
         return Response(ConnectionView(name, shown, format_instant(now), caller.user_id))
 
     @delete("/{name:str}", summary="Forget a database; jobs that use it fail", status_code=200, right=Right.ADMIN)

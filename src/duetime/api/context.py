@@ -12,7 +12,7 @@ from duetime.api.held_bodies import HeldBodies
 from duetime.api.starts import TenantTurns
 from duetime.api.streams import Streams
 from duetime.domain.capacity import Capacity
-from duetime.domain.commands import Carried, Command, Sequel
+from duetime.domain.commands import Carried, Command, WithNotifications
 from duetime.domain.connection_urls import Url
 from duetime.domain.defaults import OperatorDefaults
 from duetime.domain.errors import DuetimeError, InsufficientStorage
@@ -24,10 +24,10 @@ from duetime.domain.limits import Quota, TierLimits
 from duetime.domain.signing import SigningState
 from duetime.domain.weights import LIGHT_BYTES
 from duetime.ports.clock import Clock
-from duetime.ports.desk import Desk
 from duetime.ports.logs import LogStore
 from duetime.ports.store import Store, SubscriptionRecord
 from duetime.ports.vault import Vault
+from duetime.ports.worker_gateway import WorkerGateway
 from duetime.telemetry.events import EventHub
 from duetime.telemetry.metrics import Metrics
 
@@ -50,7 +50,7 @@ class ApiContext(msgspec.Struct, frozen=True):
     store: Store
     clock: Clock
     events: EventHub
-    entropy: Callable[[int], bytes]
+    random_bytes: Callable[[int], bytes]
     due_hint: Callable[[int], None]  # a job is due then: the timer should know
     waiting_hint: Callable[[int], None]  # an execution waits since then: the claimer should know
     cancel_running: Callable[[str], bool]
@@ -61,7 +61,7 @@ class ApiContext(msgspec.Struct, frozen=True):
     capacity: Capacity
     forget_key: Callable[[str], None]  # an API key was revoked: it holds no longer
     metrics: Metrics
-    desk: Callable[[], Desk]  # of the term that is under way
+    worker_gateway: Callable[[], WorkerGateway]  # of the term that is under way
     logs: LogStore
     types: frozenset[JobType]  # that may be created here
     key_limits: KeyLimits
@@ -82,7 +82,7 @@ class ApiContext(msgspec.Struct, frozen=True):
 
     async def apply(self, command: Command, then: tuple[Command, ...] = ()) -> Any:
         """What a command answers; what refuses it is raised. `then`: what is carried out with it, if it is."""
-        (answer,) = await self.store.apply([Sequel(command, then) if then else command])
+        (answer,) = await self.store.apply([WithNotifications(command, then) if then else command])
         if isinstance(answer, DuetimeError):
             self.note_refusal(answer)
             raise answer

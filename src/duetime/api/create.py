@@ -27,7 +27,7 @@ from duetime.domain.identity import Caller, Right, check_right, check_type
 from duetime.domain.instants import format_instant
 from duetime.domain.job import JobSpec, JobStatus, JobType, SqlJob
 from duetime.domain.redirection import bind_secrets
-from duetime.domain.secrets import hide_spec, seal_job
+from duetime.domain.secrets import encrypt_job, hide_spec
 from duetime.domain.weights import LIGHT_BYTES
 
 PATH = "/api/v1/jobs"
@@ -65,8 +65,8 @@ async def create_job(context: ApiContext, caller: Caller, body: bytes, key: str 
 def new_job(context: ApiContext, caller: Caller, spec: JobSpec, now: int) -> NewJob:
     """The job of a definition that the caller sent, ready to be stored. Raises what is wrong with it."""
     check_runnable(context, caller, spec)
-    job = authoring.new_job(context.defaults.fill(spec), caller.tenant, caller.user_id, now, context.entropy(10))
-    return seal_job(job, context.vault)
+    job = authoring.new_job(context.defaults.fill(spec), caller.tenant, caller.user_id, now, context.random_bytes(10))
+    return encrypt_job(job, context.vault)
 
 
 async def bound(

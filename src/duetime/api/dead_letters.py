@@ -121,7 +121,7 @@ async def _redrive(context: ApiContext, caller: Caller, ids: Sequence[str], per_
     driven: list[str] = []
     last_at = None
     for start in range(0, len(ids), PAGE):
-        pairs = tuple((dead_id, make_id(now, context.entropy(10))) for dead_id in ids[start : start + PAGE])
+        pairs = tuple((dead_id, make_id(now, context.random_bytes(10))) for dead_id in ids[start : start + PAGE])
         noted = entry(caller, now, "dead_letters.redrive", "")
         command = Redrive(now, caller.tenant, pairs, noted, per_second, len(driven))
         done = await context.apply(command)

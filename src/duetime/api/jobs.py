@@ -26,7 +26,7 @@ from duetime.domain.held_specs import whole
 from duetime.domain.identity import Caller, Right, check_owner
 from duetime.domain.instants import LATEST
 from duetime.domain.job import JobSpec, JobStatus, JobType
-from duetime.domain.secrets import hide_spec, seal_change
+from duetime.domain.secrets import encrypt_change, hide_spec
 from duetime.domain.states import State
 from duetime.ports.store import JobQuery, JobRecord
 
@@ -129,7 +129,7 @@ class JobController(Controller):
             record.job_id, caller.tenant, record.version, record.created_at, record.status, record.spec, spec,
             record.resume_at if paused else record.due_at, record.fired, now, sent,
         )  # fmt: skip
-        command = seal_change(command, record.spec, context.vault)
+        command = encrypt_change(command, record.spec, context.vault)
         before, after = changed_fields(hide_spec(record.spec), hide_spec(command.spec, record.spec))
         noted = entry(caller, now, "job.change", record.job_id, before, after)
         await context.apply(msgspec.structs.replace(command, audit=noted))

@@ -37,7 +37,7 @@ NO_LIMIT_HEADERS: Headers = [
 _Key = tuple[str, str, int]  # tenant, user, how many: a user may ask with two tiers, and each has its own
 
 
-class _Purse:
+class _Reservation:
     """What this node holds of one user's requests."""
 
     __slots__ = ("full_at", "held", "left", "most", "quota", "reset", "since", "taking")
@@ -48,7 +48,7 @@ class _Purse:
         self.full_at = 0  # as the store had it last, with what is held taken
         self.since = 0
         self.taking: asyncio.Task[None] | None = None
-        # For the answers' headers. A purse is seldom older than a second, and so are these.
+        # For the answers' headers. A reservation is seldom older than a second, and so are these.
         self.most = b"%d" % quota.limit.most
         self.left = 0  # beside what is held
         self.reset = b"0"  # Unix time, in seconds
@@ -72,7 +72,7 @@ class Limiter:
         self._store = store
         self._clock = clock
         self._rules = rules
-        self._purses: dict[_Key, _Purse] = {}
+        self._reservations: dict[_Key, _Reservation] = {}
         self._sweeping: asyncio.TimerHandle | None = None
         self._giving: set[asyncio.Task[None]] = set()
 
@@ -82,45 +82,45 @@ class Limiter:
         if limit is None:
             return NO_LIMIT_HEADERS
         key = caller.tenant, caller.user_id, limit.most
-        purse = self._purses.get(key)
-        if purse is None:
-            purse = self._purses[key] = _Purse(Quota(caller.tenant, caller.user_id, limit))
-        while not purse.held:
-            if purse.taking is None:  # one asks for all who wait
-                purse.taking = asyncio.create_task(self._reserve(purse))
-            await asyncio.shield(purse.taking)
-        purse.held -= 1
-        return purse.headers()
+        reservation = self._reservations.get(key)
+        if reservation is None:
+            reservation = self._reservations[key] = _Reservation(Quota(caller.tenant, caller.user_id, limit))
+        while not reservation.held:
+            if reservation.taking is None:  # one asks for all who wait
+                reservation.taking = asyncio.create_task(self._reserve(reservation))
+            await asyncio.shield(reservation.taking)
+        reservation.held -= 1
+        return reservation.headers()
 
     def exhausted(self, caller: Caller) -> Headers:
         """How a caller stands who was refused."""
         limit = self._rules.requests.get(caller.tier)
-        purse = None if limit is None else self._purses.get((caller.tenant, caller.user_id, limit.most))
-        return NO_LIMIT_HEADERS if purse is None else purse.headers()
+        reservation = None if limit is None else self._reservations.get((caller.tenant, caller.user_id, limit.most))
+        return NO_LIMIT_HEADERS if reservation is None else reservation.headers()
 
-    async def _reserve(self, purse: _Purse) -> None:
+    async def _reserve(self, reservation: _Reservation) -> None:
         try:
-            granted = await self._ask(purse)
+            granted = await self._ask(reservation)
             if not granted and self._giving:  # what this node gives back just now may be the user's own
                 await asyncio.wait(set(self._giving))
-                granted = await self._ask(purse)
+                granted = await self._ask(reservation)
             now = self._clock.now()
             if not granted:
-                raise RateLimited(*limits.refusal(purse.quota.limit, purse.full_at, now, 1))
-            purse.held, purse.since = granted, now
+                raise RateLimited(*limits.refusal(reservation.quota.limit, reservation.full_at, now, 1))
+            reservation.held, reservation.since = granted, now
             self._sweep_later()
         finally:
-            purse.taking = None
+            reservation.taking = None
 
-    async def _ask(self, purse: _Purse) -> int:
+    async def _ask(self, reservation: _Reservation) -> int:
         """How many the store has granted."""
         now = self._clock.now()
-        wanted = limits.share(purse.quota.limit, purse.full_at, now)
-        (answer,) = await self._store.apply([TakeRequests(now, purse.quota, wanted)])
+        wanted = limits.share(reservation.quota.limit, reservation.full_at, now)
+        (answer,) = await self._store.apply([TakeRequests(now, reservation.quota, wanted)])
         if isinstance(answer, DuetimeError):
             raise answer
         granted, full_at = answer
-        purse.learn(full_at, now)
+        reservation.learn(full_at, now)
         return int(granted)
 
     def _sweep_later(self) -> None:
@@ -130,20 +130,24 @@ class Limiter:
     def _sweep(self) -> None:
         self._sweeping = None
         task = asyncio.create_task(
-            self.give_back(lambda purse: self._clock.now() - purse.since >= HELD_SECONDS * SECOND)
+            self.give_back(lambda reservation: self._clock.now() - reservation.since >= HELD_SECONDS * SECOND)
         )
         self._giving.add(task)
         task.add_done_callback(self._giving.discard)
 
-    async def give_back(self, which: Callable[[_Purse], bool] = lambda _: True) -> None:
+    async def give_back(self, which: Callable[[_Reservation], bool] = lambda _: True) -> None:
         """What is held and not spent, to the store. What can't be given back comes back with time."""
-        idle = [(key, purse) for key, purse in self._purses.items() if purse.taking is None and which(purse)]
+        idle = [
+            (key, reservation)
+            for key, reservation in self._reservations.items()
+            if reservation.taking is None and which(reservation)
+        ]
         commands = []
-        for key, purse in idle:
-            del self._purses[key]
-            if purse.held:
-                commands.append(TakeRequests(self._clock.now(), purse.quota, 0, purse.held))
-        if self._purses:
+        for key, reservation in idle:
+            del self._reservations[key]
+            if reservation.held:
+                commands.append(TakeRequests(self._clock.now(), reservation.quota, 0, reservation.held))
+        if self._reservations:
             self._sweep_later()
         if commands:
             try:

@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from duetime.domain.line_pace import SECOND, LinePace
+from duetime.domain.line_rate import SECOND, LineRateLimiter
 
 LINES_PER_SECOND = 20
 
@@ -17,7 +17,7 @@ log = structlog.get_logger()
 
 class RefusalLog:
     def __init__(self, lines_per_second: int = LINES_PER_SECOND) -> None:
-        self._pace = LinePace(lines_per_second)
+        self._rate = LineRateLimiter(lines_per_second)
         self._sum_at: float | None = None  # when the sum of those without a line is due
 
     def note(self, write: Callable[..., Any], event: str, **fields: Any) -> None:
@@ -26,7 +26,7 @@ class RefusalLog:
         now = loop.time()
         if self._sum_at is not None and now >= self._sum_at:
             self._write_sum()
-        if self._pace.admit(now):
+        if self._rate.admit(now):
             write(event, **fields)
         elif self._sum_at is None:
             self._sum_at = now + SECOND
@@ -34,7 +34,7 @@ class RefusalLog:
 
     def _write_sum(self) -> None:
         self._sum_at = None
-        if left_out := self._pace.take_left_out():
+        if left_out := self._rate.take_left_out():
             log.info("more requests were refused than are logged one by one", left_out=left_out)
 
 

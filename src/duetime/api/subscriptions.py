@@ -19,7 +19,7 @@ from duetime.domain.http_rules import url_problem
 from duetime.domain.identity import Caller, Right
 from duetime.domain.ids import make_id
 from duetime.domain.instants import format_instant
-from duetime.domain.subscriptions import EVENTS, MOST_SUBSCRIPTIONS, EventName, about_job, word
+from duetime.domain.subscriptions import EVENTS, MOST_SUBSCRIPTIONS, EventName, about_job, notification
 from duetime.ports.store import JobRecord, SubscriptionRecord
 
 
@@ -67,7 +67,7 @@ class SubscriptionController(Controller):
         if problem := url_problem(wanted.url):
             raise InvalidRequest.at("/url", problem)
         now, events = context.clock.now(), tuple(dict.fromkeys(wanted.events)) or EVENTS
-        subscription_id = make_id(now, context.entropy(10))
+        subscription_id = make_id(now, context.random_bytes(10))
         noted = entry(caller, now, "subscription.add", subscription_id, None, {"url": wanted.url, "events": events})
         await context.apply(
             AddSubscription(now, caller.tenant, subscription_id, wanted.url, events, caller.user_id, noted)
@@ -94,13 +94,13 @@ async def apply_and_tell(
     spec = record.spec
     body = about_job(event, record.job_id, spec.name, spec.key, caller.user_id, now)
     label, limit = f"{event} of {spec.name}", context.limits.notifications
-    words = tuple(
-        word(caller.tenant, record.owner, one.url, label, event, body, now, context.entropy(10), limit)
+    notifications = tuple(
+        notification(caller.tenant, record.owner, one.url, label, event, body, now, context.random_bytes(10), limit)
         for one in context.subscriptions(caller.tenant)
         if event in one.events
     )
-    answer = await context.apply(command, words)
-    if words:
+    answer = await context.apply(command, notifications)
+    if notifications:
         context.due_hint(now)
     return answer
 

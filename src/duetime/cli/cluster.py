@@ -27,11 +27,11 @@ def cluster(context: typer.Context, as_json: Json = False) -> None:
             ", ".join(node["roles"]),
             milliseconds(node["lease_ends_in_ms"]) or "never",
             str(node["owned_shards"]),
-            "yes" if node["runs_chores"] else "",
+            "yes" if node["runs_housekeeping"] else "",
         )
         for node in answer["nodes"]
     ]
-    print_table(("id", "name", "roles", "lease ends in", "shards", "chores"), rows, "No node is alive.")
+    print_table(("id", "name", "roles", "lease ends in", "shards", "housekeeping"), rows, "No node is alive.")
     unowned = answer["unowned_shards"]
     print_facts(
         [

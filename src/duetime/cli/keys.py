@@ -1,4 +1,4 @@
-"""`duetime keys`: the keys that secrets are sealed with, a new one, and all secrets under the newest."""
+"""`duetime keys`: the keys that secrets are encrypted with, a new one, and all secrets under the newest."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from duetime.cli.options import Data, DatabaseUrl, Json, storage_settings
 
 INTERRUPTED = 130
 
-app = typer.Typer(no_args_is_help=True, help="Keys that seal the secrets of jobs: make one, rotate them.")
+app = typer.Typer(no_args_is_help=True, help="Keys that encrypt the secrets of jobs: make one, rotate them.")
 
 
 @app.callback()
 def callback() -> None:
-    """Keys that seal the secrets of jobs: make one, rotate them."""
+    """Keys that encrypt the secrets of jobs: make one, rotate them."""
 
 
 @app.command()
@@ -40,7 +40,7 @@ def create(as_json: Json = False) -> None:
 
 @app.command()
 def rotate(database_url: DatabaseUrl = None, data: Data = None, as_json: Json = False) -> None:
-    """Seal all secrets anew with the newest key; nodes may be running. Plain ones of earlier versions are sealed, too.
+    """Encrypt all secrets with the newest key. Nodes may be running. Secrets that were stored plain are encrypted, too.
 
     With a data folder, a new key is made and written to its file encryption.keys; the one before stays there until the
     next time. With ENCRYPTION_KEYS, its first key is the newest: add a new one at the end on every node, then move it
@@ -58,7 +58,7 @@ def rotate(database_url: DatabaseUrl = None, data: Data = None, as_json: Json = 
     if as_json:
         print_json(
             {
-                "key_id": done.key_id, "sealed": done.sealed, "left": done.left, "broken": done.broken,
+                "key_id": done.key_id, "encrypted": done.encrypted, "left": done.left, "broken": done.broken,
                 "kept": list(done.kept), "removed": list(done.removed),
             }
         )  # fmt: skip
@@ -66,7 +66,7 @@ def rotate(database_url: DatabaseUrl = None, data: Data = None, as_json: Json = 
         print_line(_summary(done))
     if done.left:
         print_failure(
-            f"{done.left:,} jobs are not sealed with {done.key_id}; no key was removed. "
+            f"{done.left:,} jobs are not encrypted with {done.key_id}; no key was removed. "
             + ("Change them and send their secrets anew:" if done.broken else "Run this again."),
             done.broken.values(),
         )
@@ -93,7 +93,7 @@ def _rotate(settings: Any) -> Any:
 
 
 def _summary(done: Any) -> str:
-    text = f"{_jobs(done.sealed)} sealed anew with key {done.key_id}; {done.left:,} left."
+    text = f"{_jobs(done.encrypted)} encrypted again with key {done.key_id}; {done.left:,} left."
     if done.kept:
         text += f" {', '.join(done.kept)} stays until the next rotation, for what was under way."
     if done.removed:

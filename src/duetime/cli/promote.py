@@ -130,7 +130,9 @@ def _print_outcome(folder: Path, outcome: Any, as_json: bool) -> None:
     )
     print_line(f"Start on it with: {start} (the URL that --to had). No node starts on {folder} any more.")
     if (keys := folder / FILE_NAME).exists():
-        print_line(f"Secrets stay sealed: its nodes need the keys in {keys} as ENCRYPTION_KEYS, with commas between.")
+        print_line(
+            f"Secrets stay encrypted: its nodes need the keys in {keys} as ENCRYPTION_KEYS, with commas between."
+        )
 
 
 def _print_undone(folder: Path, target: str, as_json: bool) -> None:

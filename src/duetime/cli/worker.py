@@ -46,9 +46,9 @@ def worker(
     duetime --url https://duetime.example worker jobs.py:app --pool process
     """
     from duetime.cli.output import print_failure, print_json_line
-    from duetime.functions.fleet import run_processes
     from duetime.functions.loading import AppNotFound, load_app
     from duetime.functions.source import SourceRefused
+    from duetime.functions.supervisor import run_processes
     from duetime.telemetry.logs import configure_logs
 
     configure_logs("info")

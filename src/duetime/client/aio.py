@@ -88,7 +88,7 @@ class AsyncClient:
 
     `url` and `token` (a JWT or an API key) default to DUETIME_URL and DUETIME_TOKEN. `timeout_seconds` is for a whole
     answer, and for each sign of life of a stream. `retries`: how often a call is sent again if that is safe, with waits
-    that grow; `retrying.py` says which are. `sleep` and `chance` are for tests.
+    that grow; `retrying.py` says which are. `sleep` and `jitter` are for tests.
     """
 
     def __init__(
@@ -99,13 +99,13 @@ class AsyncClient:
         timeout_seconds: float = 30.0,
         retries: int = 3,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
-        chance: Callable[[], float] = random.random,
+        jitter: Callable[[], float] = random.random,
     ) -> None:
         self._server = Server(url, token, timeout_seconds)
         self._timeout = timedelta(seconds=timeout_seconds)
         self._retries = retries
         self._sleep = sleep
-        self._chance = chance
+        self._jitter = jitter
         self._http = PerProcess(lambda: configured(ClientBuilder(), self._timeout).build(), timeout_seconds)
 
     @property
@@ -126,7 +126,7 @@ class AsyncClient:
 
     async def send(self, call: Call[T]) -> T:
         """Send a call, again if need be and if that is safe."""
-        tries = Tries(self._retries, self._chance)
+        tries = Tries(self._retries, self._jitter)
         while True:
             outcome = await self._try(call)
             wait = tries.wait_after(call, outcome)
@@ -188,7 +188,7 @@ class AsyncClient:
 
     async def follow(self, followed: Followed[T]) -> AsyncGenerator[T, None]:
         """The events of a stream, over as many connections as it takes. Closing the generator ends it."""
-        following, tries = Following(followed), Tries(self._retries, self._chance)
+        following, tries = Following(followed), Tries(self._retries, self._jitter)
         while True:
             call = following.call()
             outcome: Answer | ServerAway

@@ -138,7 +138,7 @@ class Node(Answered, frozen=True):
     roles: list[str] = msgspec.field(default_factory=list)
     lease_ends_in_ms: int | None = None
     owned_shards: int = 0
-    runs_chores: bool = False
+    runs_housekeeping: bool = False
 
 
 class Cluster(Answered, frozen=True):

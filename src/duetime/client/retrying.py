@@ -27,9 +27,9 @@ Outcome = Answer | ServerAway
 class Tries:
     """Those of one call, or of one stream between two signs of life."""
 
-    def __init__(self, retries: int, chance: Callable[[], float]) -> None:
+    def __init__(self, retries: int, jitter: Callable[[], float]) -> None:
         self._retries = retries
-        self._chance = chance
+        self._jitter = jitter
         self._failed = 0
         self._was_lost = False
 
@@ -53,9 +53,9 @@ class Tries:
     def _wait(self, outcome: Outcome) -> float | None:
         asked = None if isinstance(outcome, ServerAway) else retry_after(outcome)
         if asked is not None:  # and a little: not all who were told the same come back at once
-            return asked + self._chance() * FIRST_WAIT_SECONDS if asked <= LONGEST_WAIT_SECONDS else None
+            return asked + self._jitter() * FIRST_WAIT_SECONDS if asked <= LONGEST_WAIT_SECONDS else None
         most = min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2.0**self._failed)
-        return most / 2 + self._chance() * most / 2
+        return most / 2 + self._jitter() * most / 2
 
     def _is_passing(self, call: Call[Any], outcome: Outcome) -> bool:
         if isinstance(outcome, ServerAway):

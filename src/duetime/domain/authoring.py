@@ -1,4 +1,4 @@
-"""What people do to jobs, as commands: create, change, resume, cancel. Pure: instant and chance are arguments."""
+"""What people do to jobs, as commands: create, change, resume, cancel. Pure: time and random bytes are arguments."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from duetime.domain.schedule import Once, Timetable, first_due, never_due, timet
 from duetime.domain.validation import check_spec
 
 
-def new_job(spec: JobSpec, tenant: str, owner: str, now: int, entropy: bytes) -> NewJob:
+def new_job(spec: JobSpec, tenant: str, owner: str, now: int, random_bytes: bytes) -> NewJob:
     """Raises InvalidRequest or InvalidSchedule, naming the field."""
     check_spec(spec)
-    job_id = make_id(now, entropy)
+    job_id = make_id(now, random_bytes)
     due_at, recurs = first_due(spec, job_id, now)
     return NewJob(job_id, tenant, spec.key, spec.name, spec.type, owner, shard_of(job_id), recurs, due_at, spec)
 

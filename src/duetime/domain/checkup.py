@@ -122,7 +122,7 @@ def lost_runs(count: int, since: int | None, reconcile_seconds: float) -> Check:
     if since is not None and since > 2 * reconcile_seconds * SECOND:
         return problem(
             "lost executions", f"{found} The earliest ended {span(since)} ago.",
-            "The reconciler should have taken them over: see the log of the node that runs the chores.",
+            "The reconciler should have taken them over: see the log of the node that runs housekeeping.",
         )  # fmt: skip
     advice = "They run again as soon as a node looks for them: at its start, and each RECONCILE_INTERVAL."
     return warning("lost executions", found, advice)
@@ -161,16 +161,16 @@ def shards(view: View) -> Check:
     )  # fmt: skip
 
 
-def epochs(view: View, sealed: Mapping[int, tuple[int, int]]) -> Check:
-    """What is sealed in the store (shard: epoch, node) against what the registry gave out.
+def epochs(view: View, fenced: Mapping[int, tuple[int, int]]) -> Check:
+    """What is fenced in the store (shard: epoch, node) against what the registry gave out.
 
-    The store refuses whoever is behind what is sealed. So a registry that fell back (restored from a backup, say)
+    The store refuses whoever is behind what is fenced. So a registry that fell back (restored from a backup, say)
     hands out epochs with which nobody can fire.
     """
     alive = {member.node for member in view.members}
     behind, open_ = [], []
     for shard, holding in enumerate(view.shards):
-        epoch, node = sealed.get(shard, (0, 0))
+        epoch, node = fenced.get(shard, (0, 0))
         if epoch > holding.epoch or (epoch == holding.epoch and holding.owner not in (None, node)):
             behind.append(shard)
         elif epoch < holding.epoch and holding.owner in alive:
@@ -183,10 +183,10 @@ def epochs(view: View, sealed: Mapping[int, tuple[int, int]]) -> Check:
         )  # fmt: skip
     if open_:
         return warning(
-            "epochs", f"The owners of shards {some(open_)} have not sealed their epoch in the store yet.",
+            "epochs", f"The owners of shards {some(open_)} have not fenced their epoch in the store yet.",
             "It takes a moment after a handover. If it lasts, see their logs.",
         )  # fmt: skip
-    return ok("epochs", "The epochs sealed in the store are those of the registry.")
+    return ok("epochs", "The epochs fenced in the store are those of the registry.")
 
 
 # Words.

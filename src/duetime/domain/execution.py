@@ -6,7 +6,7 @@
       └─ lapsed) RETRYING
     SKIPPED: a due instant that was decided against, with the reason.
 
-Terminal states are final. Pure: time and chance come in as arguments.
+Terminal states are final. Pure: time and jitter come in as arguments.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def attempts_made(state: State, attempt: int) -> int:
     return 0 if state is State.SKIPPED else attempt
 
 
-def conclude(run: Run, outcome: Outcome, started_at: int, ended_at: int, chance: float) -> Attempted:
+def conclude(run: Run, outcome: Outcome, started_at: int, ended_at: int, jitter: float) -> Attempted:
     """Decide what an attempt's outcome makes of its execution.
 
     The wall clock may have been set back meanwhile: no attempt ends before it began, and no other one is due before
@@ -127,7 +127,7 @@ def conclude(run: Run, outcome: Outcome, started_at: int, ended_at: int, chance:
     error_type = outcome.error_type
     if error_type is not None:
         due_at = max(ended_at, run.scheduled_at)
-        state, delay = _after_failure(run, error_type, outcome, due_at, chance)
+        state, delay = _after_failure(run, error_type, outcome, due_at, jitter)
         due_at += delay
         dead = state in (State.FAILED, State.TIMEOUT)
     return Attempted(
@@ -173,7 +173,7 @@ def _next_due(run: Run, after: int) -> int | None:
     return table.next_after(after) if table.recurs else None
 
 
-def _after_failure(run: Run, error_type: ErrorType, outcome: Outcome, now: int, chance: float) -> tuple[State, int]:
+def _after_failure(run: Run, error_type: ErrorType, outcome: Outcome, now: int, jitter: float) -> tuple[State, int]:
     if error_type is ErrorType.CANCELLED:
         return State.CANCELLED, 0
     policy = run.spec.retry_policy
@@ -184,7 +184,7 @@ def _after_failure(run: Run, error_type: ErrorType, outcome: Outcome, now: int, 
         if asked is not None and error_type is ErrorType.FUNCTION_ERROR:
             return State.RETRYING, int(own_delay_seconds(asked) * SECOND)
         longest = LONGEST_RETRY_AFTER if asked is None else longest_retry_after(policy, _held_up_in(run, now))
-        wait = delay_seconds(policy, run.attempt, chance, asked, longest)
+        wait = delay_seconds(policy, run.attempt, jitter, asked, longest)
         return State.RETRYING, int(wait * SECOND)
     return _given_up(error_type), 0
 

@@ -1,7 +1,7 @@
 """Ids are UUIDv7 text: they begin with an instant, so that sorting by id is sorting by time.
 
-A job's id begins with its creation, an execution's with the instant that it is scheduled for. Chance comes in as an
-argument. What makes an execution the only one of its instant is not its id but the store's unique index.
+A job's id begins with its creation, an execution's with the instant that it is scheduled for. Random bytes are an
+argument. The store's unique index, and not the id, makes an execution the only one of its instant.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ SHARDS = 64
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
-def make_id(at: int, entropy: bytes) -> str:
-    """A UUIDv7 of the instant `at` from ten bytes of chance."""
-    return _uuid7(at, entropy.hex())
+def make_id(at: int, random_bytes: bytes) -> str:
+    """A UUIDv7 of the instant `at` from ten random bytes."""
+    return _uuid7(at, random_bytes.hex())
 
 
 def execution_id(scheduled_at: int, number: int) -> str:
-    """An execution's id from its instant and a number of chance, 72 bits of it.
+    """An execution's id from its instant and a random number of 72 bits.
 
     A page of executions takes consecutive numbers from a random first: as unlikely to meet another as any random id,
     but neighbours in the store, where a thousand scattered ids would touch a thousand pages.
@@ -54,5 +54,5 @@ def instant_of(text: str) -> int:
 
 
 def shard_of(job_id: str) -> int:
-    """The fixed partition a job belongs to; the last digits of a UUIDv7 are chance, hence evenly spread."""
+    """The fixed partition a job belongs to; the last digits of a UUIDv7 are random, hence evenly spread."""
     return int(job_id[-4:], 16) % SHARDS

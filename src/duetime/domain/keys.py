@@ -1,6 +1,6 @@
-"""API keys as text: `dt_<id>_<secret>`. Chance comes in as an argument, and of the secret only a hash is ever kept.
+"""API keys as text: `dt_<id>_<secret>`. Random bytes are an argument. Of a secret only its hash is kept.
 
-The id finds the record, the secret proves that the bearer was given it. A secret is 32 bytes of chance, so a plain
+The id finds the record, the secret proves that the bearer was given it. A secret is 32 random bytes, so a plain
 SHA-256 is enough: there is nothing to guess that a slow hash would protect.
 """
 
@@ -14,15 +14,15 @@ from hmac import compare_digest
 PREFIX = "dt_"
 ID_BYTES = 10  # 16 letters and digits
 SECRET_BYTES = 32
-KEY_BYTES = ID_BYTES + SECRET_BYTES  # of chance, for `make_key`
+KEY_BYTES = ID_BYTES + SECRET_BYTES  # random, for `make_key`
 _ID = re.compile(r"[a-z0-9]{16}")
 _KEY = re.compile(r"dt_([a-z0-9]{16})_([A-Za-z0-9_-]{43,128})")
 
 
 def make_key(random: bytes) -> tuple[str, str, str]:
-    """(key id, secret, the whole key) from `KEY_BYTES` bytes of chance."""
+    """(key id, secret, the whole key) from `KEY_BYTES` random bytes."""
     if len(random) != KEY_BYTES:
-        raise ValueError(f"a key is made of {KEY_BYTES} bytes of chance, not {len(random)}")
+        raise ValueError(f"a key is made of {KEY_BYTES} random bytes, not {len(random)}")
     key_id, secret = _letters(random[:ID_BYTES]), _letters(random[ID_BYTES:])
     return key_id, secret, f"{PREFIX}{key_id}_{secret}"
 

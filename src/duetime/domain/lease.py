@@ -5,12 +5,12 @@ told in `duetime.registry`.
 
 A node's standing, from its own side:
 
-    JOINED     it has asked for a lease, and no answer has come yet: it owns nothing
-    TRUSTED    a renewal was answered, and `Trust.until` has not come: what the view says it owns, it owns
-    DOUBTFUL   that instant has passed, and nobody has said that the lease is over. Somebody else may own its shards by
-               now, so it drops what is armed and fires nothing; it goes on asking. A renewal that is answered after all
-               makes it TRUSTED again: a lease that could be renewed never lapsed, so nobody took a thing
-    LOST       the registry has refused the renewal: the lease lapsed, or a newer node bears the name. That is final.
+    JOINED     it has asked for a lease, and has no answer yet: it owns nothing
+    TRUSTED    a renewal was answered, and `Trust.until` has not come: it owns the shards that the view says it owns
+    DOUBTFUL   `Trust.until` has passed, and the registry has not said that the lease is over. Another node may own its
+               shards by now, so it drops the timers that it has read ahead and fires nothing. It goes on renewing. A
+               renewal that succeeds makes it TRUSTED again: its lease never lapsed, so no shard has a new owner
+    LOST       the registry has refused the renewal: the lease lapsed, or a newer node has the name. That is final.
                The process starts anew under another id, and forgets what it held
 """
 
@@ -27,7 +27,7 @@ from duetime.domain.instants import DAY, SECOND, format_instant
 NODE_LEASE_SECONDS = 5.0
 MARGIN_SHARE = 0.2  # of the ttl
 TIMER = "timer"  # the role that owns shards
-CHORES_SHARD = 0
+HOUSEKEEPING_SHARD = 0
 DRIFT = 0.001  # how much faster or slower one clock runs than another, at worst
 CLOCK_OFF = SECOND  # from the registry's clock: somebody should know
 MOST_COUNTED_SECONDS = 1.5  # of silence for one look at workers, which are a second apart
@@ -89,7 +89,7 @@ def spread(view: View, node: int) -> Moves:
     held = view.held_by(node)
     quotas = quotas_of(view)
     quota = quotas.get(node, 0)
-    # The highest go: shard 0, and with it the chores, moves as seldom as can be.
+    # The highest go: shard 0, and with it housekeeping, moves as seldom as can be.
     surplus = sorted(held)[quota:]
     return Moves({shard: held[shard] for shard in surplus}, _to_take(view, node, quotas))
 
@@ -142,9 +142,9 @@ def believed(view: View, node: int, given_up: Mapping[int, int]) -> dict[int, in
     return {shard: epoch for shard, epoch in view.held_by(node).items() if given_up.get(shard) != epoch}
 
 
-def runs_chores(owned: Collection[int]) -> bool:
+def runs_housekeeping(owned: Collection[int]) -> bool:
     """Is the owner of these the one that runs what must run once in the cluster (reconciler, retention)?"""
-    return CHORES_SHARD in owned
+    return HOUSEKEEPING_SHARD in owned
 
 
 class Trust(msgspec.Struct, frozen=True):

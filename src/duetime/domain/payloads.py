@@ -19,7 +19,7 @@ class Fields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 Label = Annotated[str, Meta(min_length=1, max_length=255)]
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
 HttpStatus = Annotated[int, Meta(ge=100, le=599)]
-Secret = Annotated[str, Meta(max_length=24_000)]  # sealed; what people send has its own bound
+Secret = Annotated[str, Meta(max_length=24_000)]  # encrypted; what people send has its own bound
 Pointers = Annotated[tuple[Annotated[str, Meta(max_length=255)], ...], Meta(max_length=20)]
 
 
@@ -29,7 +29,7 @@ class HttpRequest(Fields, frozen=True, omit_defaults=True):
     `secret`: JSON pointers such as /body/token to what is secret beside all header values.
     """
 
-    sealed_field: ClassVar[str] = "headers"  # all of its values are secret
+    encrypted_field: ClassVar[str] = "headers"  # all of its values are secret
     marked_field: ClassVar[str] = "body"  # `secret` points into it
 
     url: Annotated[str, Meta(min_length=1, max_length=2048)]
@@ -46,7 +46,7 @@ class Script(Fields, frozen=True, omit_defaults=True):
     `cwd`: where it runs; by default in an empty folder of its own, which is removed with it.
     """
 
-    sealed_field: ClassVar[str] = "env"
+    encrypted_field: ClassVar[str] = "env"
     marked_field: ClassVar[str] = ""
 
     argv: Annotated[tuple[Annotated[str, Meta(max_length=8192)], ...], Meta(max_length=256)] = ()
@@ -59,7 +59,7 @@ class Script(Fields, frozen=True, omit_defaults=True):
 class SqlQuery(Fields, frozen=True, omit_defaults=True):
     """One statement on a registered connection. `parameters` are bound in order: $1, $2 (PostgreSQL), ? (SQLite)."""
 
-    sealed_field: ClassVar[str] = ""
+    encrypted_field: ClassVar[str] = ""
     marked_field: ClassVar[str] = "parameters"
 
     connection: Label  # its name
@@ -73,7 +73,7 @@ class SqlQuery(Fields, frozen=True, omit_defaults=True):
 class PythonCall(Fields, frozen=True, omit_defaults=True):
     """A function by the name that a worker registers it under."""
 
-    sealed_field: ClassVar[str] = ""
+    encrypted_field: ClassVar[str] = ""
     marked_field: ClassVar[str] = "kwargs"
 
     function: Label

@@ -118,12 +118,12 @@ class FirePlan(NamedTuple):
         )  # fmt: skip
 
 
-def plan(timers: Sequence[DueTimer], now: int, chance: int) -> FirePlan:
+def plan(timers: Sequence[DueTimer], now: int, random_number: int) -> FirePlan:
     """Decide a page of due timers. Every timer's `due_at` must not lie after `now`.
 
-    `chance` is a random number of 72 bits, from which the page's executions are numbered.
+    `random_number` is a random number of 72 bits, from which the page's executions are numbered.
     """
-    page = FirePlan(chance, [], [], [], [])
+    page = FirePlan(random_number, [], [], [], [])
     for timer in timers:
         if now - timer.due_at <= GRACE and not timer.recurs:
             _plan_once(timer, page)
@@ -149,9 +149,9 @@ class AheadPlan(NamedTuple):
         return FirePlan(first + begin, moves[begin:end], runs[begin:end], born[begin:end], skips)
 
 
-def plan_ahead(timers: Sequence[DueTimer], chance: int) -> AheadPlan | None:
+def plan_ahead(timers: Sequence[DueTimer], random_number: int) -> AheadPlan | None:
     """Decide timers before they are due, in order of their instants. None if they are not plain: plan them when due."""
-    page = FirePlan(chance, [], [], [], [])
+    page = FirePlan(random_number, [], [], [], [])
     for timer in timers:
         if not timer.recurs:
             _plan_once(timer, page)

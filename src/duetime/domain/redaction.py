@@ -24,7 +24,7 @@ import msgspec
 
 from duetime.domain.http_rules import HIDDEN
 from duetime.domain.payloads import HttpRequest, Payload
-from duetime.domain.secrets import list_leaves, list_marked, list_values, sealed_values
+from duetime.domain.secrets import encrypted_values, list_leaves, list_marked, list_values
 
 SHORTEST = 4
 SHORTEST_BASE64 = 8  # of what is sure in the base64 of more than the secret
@@ -48,7 +48,7 @@ _ESCAPED = re.compile("%[0-9A-F]{2}")
 def list_secrets(payload: Payload) -> list[str]:
     """What must not be kept of an attempt with this payload, which is plain. Each once, and none that is too short."""
     found: dict[str, None] = {}
-    for name, value in sealed_values(payload).items():
+    for name, value in encrypted_values(payload).items():
         if not isinstance(payload, HttpRequest):
             found[value] = None
         elif name.lower() not in _NO_SECRETS:

@@ -19,7 +19,7 @@ from duetime.domain.errors import FieldError, InvalidRequest
 from duetime.domain.job import JobSpec
 from duetime.domain.payloads import HttpRequest, Payload, PythonCall, Script, SqlQuery
 from duetime.domain.pointers import Steps, escape
-from duetime.domain.secrets import is_sealed, list_marked, sealed_values
+from duetime.domain.secrets import encrypted_values, is_encrypted, list_marked
 
 _PORTS = {"http": "80", "https": "443"}
 
@@ -49,14 +49,14 @@ def redirection_problems(old: JobSpec, new: JobSpec, sent: Mapping[str, Any] | N
     why = (
         f"was given for another {moved}, and secrets are not sent elsewhere unasked: send its value anew, or remove it"
     )
-    kept = sealed_values(was)
-    for name, value in sealed_values(now).items():
-        if kept.get(name) == value and (is_sealed(value) or not _is_sent(patch, (now.sealed_field, name), sent)):
-            yield FieldError(f"/payload/{now.sealed_field}/{escape(name)}", why)
+    kept = encrypted_values(was)
+    for name, value in encrypted_values(now).items():
+        if kept.get(name) == value and (is_encrypted(value) or not _is_sent(patch, (now.encrypted_field, name), sent)):
+            yield FieldError(f"/payload/{now.encrypted_field}/{escape(name)}", why)
     before = dict(list_marked(was))
     for path, value in list_marked(now):
         is_kept = path in before and before[path] == value
-        if is_kept and (is_sealed(value) or not _is_sent(patch, (now.marked_field, *path), sent)):
+        if is_kept and (is_encrypted(value) or not _is_sent(patch, (now.marked_field, *path), sent)):
             steps = "".join(f"/{escape(step)}" for step in path)
             yield FieldError(f"/payload/{now.marked_field}{steps}", why)
 

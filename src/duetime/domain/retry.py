@@ -1,4 +1,4 @@
-"""Whether, and how long after, a failed attempt is tried again. Pure: chance is an argument in [0, 1)."""
+"""Whether, and how long after, a failed attempt is tried again. Pure: jitter is an argument in [0, 1)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def longest_retry_after(policy: RetryPolicy, next_due_seconds: float | None) -> 
 
 
 def delay_seconds(
-    policy: RetryPolicy, attempt: int, chance: float, retry_after: float | None = None,
+    policy: RetryPolicy, attempt: int, jitter: float, retry_after: float | None = None,
     longest: float = LONGEST_RETRY_AFTER,
 ) -> float:  # fmt: skip
     """The wait after the failed attempt number `attempt` (from 1).
@@ -56,7 +56,7 @@ def delay_seconds(
     is taken at its word. A target's Retry-After is honoured when it is longer than that, up to `longest`.
     """
     delays = policy.delays
-    delay = delays[min(attempt, len(delays)) - 1] if delays else _backoff(policy, attempt) * chance
+    delay = delays[min(attempt, len(delays)) - 1] if delays else _backoff(policy, attempt) * jitter
     if retry_after is not None and retry_after > 0:
         return max(delay, min(retry_after, longest))
     return delay

@@ -1,9 +1,9 @@
-"""What of a job is secret, in three forms: plain as a person sends it, sealed as it is kept, hidden as it is shown.
+"""What of a job is secret, in three forms: plain as a person sends it, encrypted as it is kept, hidden as it is shown.
 
-Secret are all values of one field of a payload (a webhook's headers, a script's env: `sealed_field`), and the places
+Secret are all values of one field of a payload (a webhook's headers, a script's env: `encrypted_field`), and the places
 that `payload.secret` points at in another (the body, a function's kwargs, a statement's parameters: `marked_field`).
-Kept is `sealed:1:<key id>:<base64url>`: a value's text, or the JSON of what stood at the place. Whoever seals and
-unseals comes in as an argument; here is only where that is done. Plain values of jobs from before there were keys pass
+Kept is `encrypted:1:<key id>:<base64url>`: a value's text, or the JSON of what stood at the place. Whoever encrypts and
+decrypts comes in as an argument; here is only where that is done. Plain values of jobs from before there were keys pass
 everywhere.
 """
 
@@ -23,12 +23,13 @@ from duetime.domain.pointers import Steps, escape, get, path_in, put
 
 MOST_LEAVES = 1000  # texts and numbers that are marked as secret in one job: each is looked for in all it brings back
 MOST_MARKED_CHARACTERS = 262_144  # of them all
-SEALED = "sealed:"  # how all that is sealed begins, in whichever form
+ENCRYPTED = "encrypted:"  # how all that is encrypted begins, in whichever form
 CHANGED = f"{HIDDEN} (changed)"
 
-_OURS = "begins with 'sealed:', which Duetime keeps for itself; send another value"
+_OURS = "begins with 'encrypted:', which Duetime keeps for itself; send another value"
 _NO_KEY = (
-    "this server has no key to seal {what} with; its operator sets ENCRYPTION_KEYS (`duetime keys create` prints one)"
+    "this server has no key to encrypt {what} with; its operator sets ENCRYPTION_KEYS "
+    "(`duetime keys create` prints one)"
 )
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -36,35 +37,35 @@ _decode = msgspec.json.Decoder().decode
 Change = Callable[[str], str]
 
 
-class Sealer(Protocol):
+class Encryptor(Protocol):
     """What is asked here of `ports.vault.Vault`."""
 
     @property
-    def can_seal(self) -> bool: ...
+    def can_encrypt(self) -> bool: ...
 
-    def seal(self, tenant: str, job_id: str, text: str) -> str: ...
-
-
-def is_sealed(value: object) -> bool:
-    return isinstance(value, str) and value.startswith(SEALED)
+    def encrypt(self, tenant: str, job_id: str, text: str) -> str: ...
 
 
-def key_id_of(sealed: str) -> str | None:
-    """The id of the key that it was sealed with; None if this version can't tell."""
-    parts = sealed.split(":")
-    return parts[2] if len(parts) == 4 and parts[:2] == ["sealed", "1"] else None
+def is_encrypted(value: object) -> bool:
+    return isinstance(value, str) and value.startswith(ENCRYPTED)
+
+
+def key_id_of(encrypted: str) -> str | None:
+    """The id of the key that it was encrypted with; None if this version can't tell."""
+    parts = encrypted.split(":")
+    return parts[2] if len(parts) == 4 and parts[:2] == ["encrypted", "1"] else None
 
 
 def has_secrets(payload: Payload) -> bool:
-    """Whether there is anything to seal or to hide. Asked for each job and each attempt: most have nothing."""
+    """Whether there is anything to encrypt or to hide. Asked for each job and each attempt: most have nothing."""
     if type(payload) is HttpRequest:
         return bool(payload.headers or payload.secret)
-    return bool(sealed_values(payload) or _pointers(payload))
+    return bool(encrypted_values(payload) or _pointers(payload))
 
 
-def sealed_values(payload: Payload) -> dict[str, str]:
+def encrypted_values(payload: Payload) -> dict[str, str]:
     """Those that are secret by where they stand, by their names."""
-    values: dict[str, str] = getattr(payload, payload.sealed_field) if payload.sealed_field else {}
+    values: dict[str, str] = getattr(payload, payload.encrypted_field) if payload.encrypted_field else {}
     return values
 
 
@@ -79,18 +80,18 @@ def _whole(payload: Payload) -> Any:
 
 
 def connection_place(name: str) -> str:
-    """What the URL of a connection is sealed for, in the place of a job's id."""
+    """What the URL of a connection is encrypted for, in the place of a job's id."""
     return f"connection:{name}"
 
 
-def needs_sealing(spec: JobSpec) -> bool:
+def needs_encryption(spec: JobSpec) -> bool:
     """Whether anything secret in it is still plain."""
-    return any(not is_sealed(value) for value in list_values(spec.payload))
+    return any(not is_encrypted(value) for value in list_values(spec.payload))
 
 
 def list_values(payload: Payload) -> Iterator[Any]:
     """All that is secret, as it stands there."""
-    yield from sealed_values(payload).values()
+    yield from encrypted_values(payload).values()
     for _, value in list_marked(payload):
         yield value
 
@@ -124,61 +125,61 @@ def list_leaves(value: Any) -> Iterator[str]:
 # What a person sends
 
 
-def seal_job(job: NewJob, vault: Sealer) -> NewJob:
+def encrypt_job(job: NewJob, vault: Encryptor) -> NewJob:
     """The job as it may be stored: of the many without a secret, the very same. Raises InvalidRequest without a key."""
     if not has_secrets(job.spec.payload):
         return job
-    return msgspec.structs.replace(job, spec=_sealed(job.spec, None, job.tenant, job.job_id, vault))
+    return msgspec.structs.replace(job, spec=_encrypted(job.spec, None, job.tenant, job.job_id, vault))
 
 
-def seal_change(change: ChangeJob, old: JobSpec, vault: Sealer) -> ChangeJob:
-    """The change as it may be stored; what it leaves alone stays sealed as it is in `old`. Raises as `seal_job`."""
+def encrypt_change(change: ChangeJob, old: JobSpec, vault: Encryptor) -> ChangeJob:
+    """Returns the change with its secrets encrypted. Unchanged ones stay as in `old`. Raises as `encrypt_job`."""
     if not has_secrets(change.spec.payload):
         return change
-    return msgspec.structs.replace(change, spec=_sealed(change.spec, old, change.tenant, change.job_id, vault))
+    return msgspec.structs.replace(change, spec=_encrypted(change.spec, old, change.tenant, change.job_id, vault))
 
 
-def _sealed(spec: JobSpec, old: JobSpec | None, tenant: str, job_id: str, vault: Sealer) -> JobSpec:
-    if not needs_sealing(spec):
+def _encrypted(spec: JobSpec, old: JobSpec | None, tenant: str, job_id: str, vault: Encryptor) -> JobSpec:
+    if not needs_encryption(spec):
         return spec
-    if not vault.can_seal:
-        field = spec.payload.sealed_field
-        if any(not is_sealed(value) for value in sealed_values(spec.payload).values()):
+    if not vault.can_encrypt:
+        field = spec.payload.encrypted_field
+        if any(not is_encrypted(value) for value in encrypted_values(spec.payload).values()):
             raise InvalidRequest.at(f"/payload/{field}", _NO_KEY.format(what=f"values of {field}"))
         raise InvalidRequest.at("/payload/secret", _NO_KEY.format(what="secrets"))
-    return seal_spec(spec, lambda text: vault.seal(tenant, job_id, text), old)
+    return encrypt_spec(spec, lambda text: vault.encrypt(tenant, job_id, text), old)
 
 
-def seal_spec(spec: JobSpec, seal: Change, old: JobSpec | None = None) -> JobSpec:
-    """All that is secret sealed, but for what is sealed in `old` at the same place: that stays. Checked before."""
+def encrypt_spec(spec: JobSpec, encrypt: Change, old: JobSpec | None = None) -> JobSpec:
+    """Returns the spec with its secrets encrypted. What `old` has encrypted at the same place stays as it is."""
     payload = spec.payload
     if not has_secrets(payload):
         return spec
     before = None if old is None else old.payload
-    kept = {} if before is None else sealed_values(before)
+    kept = {} if before is None else encrypted_values(before)
     values = {
-        name: value if is_sealed(value) and kept.get(name) == value else seal(value)
-        for name, value in sealed_values(payload).items()
+        name: value if is_encrypted(value) and kept.get(name) == value else encrypt(value)
+        for name, value in encrypted_values(payload).items()
     }
     whole = _whole(payload)
     for path, value in list_marked(payload):
-        if not (is_sealed(value) and before is not None and _stands_in(before, path, value)):
-            whole = put(whole, path, seal(_encode(value).decode()))
+        if not (is_encrypted(value) and before is not None and _stands_in(before, path, value)):
+            whole = put(whole, path, encrypt(_encode(value).decode()))
     return msgspec.structs.replace(spec, payload=_with(payload, values, whole))
 
 
-def reseal_spec(spec: JobSpec, key_id: str, seal: Change, unseal: Change) -> JobSpec:
-    """All that is secret sealed with the key of this id; the very same if it is so already."""
+def reencrypt_spec(spec: JobSpec, key_id: str, encrypt: Change, decrypt: Change) -> JobSpec:
+    """All that is secret encrypted with the key of this id; the very same if it is so already."""
 
     def again(value: Any, plain: Change) -> str:
-        if not is_sealed(value):
-            return seal(plain(value))
-        return value if key_id_of(value) == key_id else seal(unseal(value))
+        if not is_encrypted(value):
+            return encrypt(plain(value))
+        return value if key_id_of(value) == key_id else encrypt(decrypt(value))
 
     payload = spec.payload
-    if all(is_sealed(value) and key_id_of(value) == key_id for value in list_values(payload)):
+    if all(is_encrypted(value) and key_id_of(value) == key_id for value in list_values(payload)):
         return spec
-    values = {name: again(value, str) for name, value in sealed_values(payload).items()}
+    values = {name: again(value, str) for name, value in encrypted_values(payload).items()}
     whole = _whole(payload)
     for path, value in list_marked(payload):
         whole = put(whole, path, again(value, lambda plain: _encode(plain).decode()))
@@ -186,7 +187,7 @@ def reseal_spec(spec: JobSpec, key_id: str, seal: Change, unseal: Change) -> Job
 
 
 def _with(payload: Payload, values: dict[str, str], whole: Any) -> Payload:
-    changes = {payload.sealed_field: values} if payload.sealed_field else {}
+    changes = {payload.encrypted_field: values} if payload.encrypted_field else {}
     if payload.marked_field:
         changes[payload.marked_field] = whole
     return msgspec.structs.replace(payload, **changes)
@@ -199,13 +200,15 @@ def _stands_in(payload: Payload, path: Steps, value: Any) -> bool:
 # What an attempt sends
 
 
-def unseal_payload(payload: Payload, unseal: Change) -> Payload:
+def decrypt_payload(payload: Payload, decrypt: Change) -> Payload:
     """As the person sent it."""
-    values = {name: unseal(value) if is_sealed(value) else value for name, value in sealed_values(payload).items()}
+    values = {
+        name: decrypt(value) if is_encrypted(value) else value for name, value in encrypted_values(payload).items()
+    }
     whole = _whole(payload)
     for path, value in list_marked(payload):
-        if is_sealed(value):
-            whole = put(whole, path, _decode(unseal(value)))
+        if is_encrypted(value):
+            whole = put(whole, path, _decode(decrypt(value)))
     return _with(payload, values, whole)
 
 
@@ -216,8 +219,8 @@ def hide_payload(payload: Payload, old: Payload | None = None) -> Payload:
     """With nothing secret in it. What `old` has at the same place with another value, is said to be changed."""
     if not has_secrets(payload):
         return payload
-    kept = {} if old is None else sealed_values(old)
-    values = {name: _hidden(value, kept.get(name)) for name, value in sealed_values(payload).items()}
+    kept = {} if old is None else encrypted_values(old)
+    values = {name: _hidden(value, kept.get(name)) for name, value in encrypted_values(payload).items()}
     before = {} if old is None else dict(list_marked(old))
     whole = _whole(payload)
     for path, value in list_marked(payload):
@@ -239,7 +242,7 @@ def hide_spec(spec: JobSpec, old: JobSpec | None = None) -> JobSpec:
 
 
 def secret_problems(payload: Payload, old: Payload | None) -> Iterator[FieldError]:
-    """About the marks, and what is there. Values that are secret by where they stand have `sealed_value_problem`."""
+    """About the marks, and what is there. Values that are secret by where they stand have `encrypted_value_problem`."""
     paths: list[Steps] = []
     fresh: list[Any] = []
     for number, pointer in enumerate(_pointers(payload)):
@@ -256,12 +259,12 @@ def secret_problems(payload: Payload, old: Payload | None) -> Iterator[FieldErro
             yield FieldError(
                 f"/payload{pointer}", "is what answers show in place of a secret; send the value, or leave it out"
             )
-        elif is_sealed(value) and not (old is not None and _stands_in(old, path, value)):
+        elif is_encrypted(value) and not (old is not None and _stands_in(old, path, value)):
             yield FieldError(f"/payload{pointer}", _OURS)
     if fresh and (problem := _amount_problem(fresh)):
         yield FieldError("/payload/secret", problem)
     if old is not None and old.marked_field == payload.marked_field:
-        yield from _still_sealed(payload, old, paths)
+        yield from _still_encrypted(payload, old, paths)
 
 
 def _amount_problem(values: list[Any]) -> str | None:
@@ -304,10 +307,10 @@ def _example(payload: Payload) -> str:
     return "0" if payload.marked_field == "parameters" else "token"
 
 
-def _still_sealed(payload: Payload, old: Payload, paths: list[Steps]) -> Iterator[FieldError]:
-    """A place that is marked no longer must not keep its sealed text, which would be sent as it is."""
+def _still_encrypted(payload: Payload, old: Payload, paths: list[Steps]) -> Iterator[FieldError]:
+    """A place that is marked no longer must not keep its encrypted text, which would be sent as it is."""
     for path, was in list_marked(old):
-        if path in paths or not is_sealed(was):
+        if path in paths or not is_encrypted(was):
             continue
         try:
             is_kept = get(_whole(payload), path) == was
@@ -320,8 +323,8 @@ def _still_sealed(payload: Payload, old: Payload, paths: list[Steps]) -> Iterato
             )
 
 
-def sealed_value_problem(name: str, value: str, old: Payload | None) -> str | None:
-    """Why a person can't send a value that begins as what is sealed does; None if it is the one that is kept."""
-    if old is not None and sealed_values(old).get(name) == value:
+def encrypted_value_problem(name: str, value: str, old: Payload | None) -> str | None:
+    """Why a person can't send a value that begins as what is encrypted does; None if it is the one that is kept."""
+    if old is not None and encrypted_values(old).get(name) == value:
         return None
     return f"The value of {name} {_OURS}."

@@ -1,6 +1,6 @@
 """Who is told of what happens in a tenant: which events there are to hear of, and what is sent.
 
-Each is sent as a job of its own, like the webhooks of a job (`follow_ups.py`): durable, signed, tried again, visible.
+Each is sent as a job of its own, like the webhooks of a job (`on_finish.py`): durable, signed, tried again, visible.
 What tells of an event makes no event itself.
 """
 
@@ -29,13 +29,13 @@ def check_subscriptions(count: int) -> None:
         raise Conflict(f"there are {count} subscriptions, which is the most a tenant may have; remove one first")
 
 
-def is_word(spec: JobSpec) -> bool:
+def is_notification(spec: JobSpec) -> bool:
     """Whether it is a job that tells of an event: of that nobody is told."""
     return EVENT_TAG in spec.tags
 
 
-def word(
-    tenant: str, owner: str, url: str, name: str, event: str, body: dict[str, Any], now: int, entropy: bytes,
+def notification(
+    tenant: str, owner: str, url: str, name: str, event: str, body: dict[str, Any], now: int, random_bytes: bytes,
     limit: Limit | None = None,
 ) -> CreateJobs:  # fmt: skip
     """A request of its own, which is sent, signed, tried again and shown as every other.
@@ -45,7 +45,7 @@ def word(
     spec = HttpJob(
         name=name[:_LONGEST_NAME], schedule="immediate", tags={EVENT_TAG: event}, payload=HttpRequest(url, body=body)
     )
-    job_id = make_id(now, entropy)
+    job_id = make_id(now, random_bytes)
     job = NewJob(job_id, tenant, None, spec.name, spec.type, owner, shard_of(job_id), False, now, spec)
     return CreateJobs(now, (job,), quota=None if limit is None else Quota(tenant, ALL_USERS, limit))
 

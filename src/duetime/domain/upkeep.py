@@ -25,11 +25,11 @@ class Upkeep(msgspec.Struct, frozen=True):
     idle_seconds: float | None = 300.0
     lifetime_seconds: float | None = 1800.0
 
-    def ends_at(self, opened_at: float, chance: float) -> float:
+    def ends_at(self, opened_at: float, jitter: float) -> float:
         """When a connection is too old: up to a tenth before its time, so that not all are replaced at once."""
         if self.lifetime_seconds is None:
             return float("inf")
-        return opened_at + self.lifetime_seconds * (1 - chance / 10)
+        return opened_at + self.lifetime_seconds * (1 - jitter / 10)
 
     def unneeded(self, idle: Sequence[Idle], now: float) -> list[int]:
         """Places of those to close in `idle`, which is in the order in which they were last used."""

@@ -10,7 +10,7 @@ from duetime.domain.http_rules import HIDDEN, LONGEST_REQUEST_SECONDS, header_pr
 from duetime.domain.job import Delivery, HttpJob, JobSpec
 from duetime.domain.payloads import HttpRequest, Payload, PythonCall, Script
 from duetime.domain.pointers import escape
-from duetime.domain.secrets import SEALED, has_secrets, sealed_value_problem, sealed_values, secret_problems
+from duetime.domain.secrets import ENCRYPTED, encrypted_value_problem, encrypted_values, has_secrets, secret_problems
 
 MOST_HEADERS = 50
 LONGEST_ENV_VALUE = 8192
@@ -22,7 +22,7 @@ _OURS = "DUETIME_"  # names of the environment that every script gets
 def check_spec(spec: JobSpec, old: JobSpec | None = None) -> None:
     """Raises InvalidRequest with all that is wrong with a spec, but for its schedule, which `schedule` checks.
 
-    `old` is the one in whose place it comes: what is sealed there may stand here, too.
+    `old` is the one in whose place it comes: what is encrypted there may stand here, too.
     """
     if old is None and _is_plain(spec):
         return
@@ -57,7 +57,7 @@ def _problems(spec: JobSpec, old: JobSpec | None) -> Iterator[FieldError]:
         yield from secret_problems(payload, before)
     if spec.delivery is Delivery.AT_MOST_ONCE and (spec.retry_policy.max_retries or spec.retry_policy.delays):
         yield FieldError("/retry_policy", "an at_most_once job is never tried again; leave the retries out")
-    yield from _follow_up_problems(spec)
+    yield from _on_finish_problems(spec)
 
 
 def _request_problems(payload: HttpRequest, before: Payload | None) -> Iterator[FieldError]:
@@ -67,8 +67,8 @@ def _request_problems(payload: HttpRequest, before: Payload | None) -> Iterator[
     if len(headers) > MOST_HEADERS:
         yield FieldError("/payload/headers", f"has {len(headers)} headers; {MOST_HEADERS} at most")
     for name, value in headers.items():
-        is_sealed = value.startswith(SEALED)
-        if problem := sealed_value_problem(name, value, before) if is_sealed else header_problem(name, value):
+        is_encrypted = value.startswith(ENCRYPTED)
+        if problem := encrypted_value_problem(name, value, before) if is_encrypted else header_problem(name, value):
             yield FieldError(f"/payload/headers/{escape(name)}", problem)
 
 
@@ -81,7 +81,7 @@ def _script_problems(payload: Script, before: Payload | None) -> Iterator[FieldE
         yield FieldError("/payload/interpreter", "is for a script; with argv, name the program there")
     if payload.cwd and not payload.cwd.startswith("/"):
         yield FieldError("/payload/cwd", "must be an absolute path; leave it out to run in an empty folder")
-    for name, value in sealed_values(payload).items():
+    for name, value in encrypted_values(payload).items():
         at = f"/payload/env/{escape(name)}"
         if not _NAME.fullmatch(name):
             yield FieldError(at, "is no name of a variable: letters, digits and underscores, no digit first")
@@ -89,8 +89,8 @@ def _script_problems(payload: Script, before: Payload | None) -> Iterator[FieldE
             yield FieldError(at, f"names that begin with {_OURS} are set by Duetime; use another")
         elif value == HIDDEN:
             yield FieldError(at, "is what answers show in place of the value; send the value, or leave it out")
-        elif value.startswith(SEALED):
-            if problem := sealed_value_problem(name, value, before):
+        elif value.startswith(ENCRYPTED):
+            if problem := encrypted_value_problem(name, value, before):
                 yield FieldError(at, problem)
         elif len(value) > LONGEST_ENV_VALUE:
             yield FieldError(at, f"is longer than {LONGEST_ENV_VALUE} characters")
@@ -102,7 +102,7 @@ def _call_problems(payload: PythonCall) -> Iterator[FieldError]:
             yield FieldError(f"/payload/kwargs/{escape(name)}", "can't be the name of an argument")
 
 
-def _follow_up_problems(spec: JobSpec) -> Iterator[FieldError]:
+def _on_finish_problems(spec: JobSpec) -> Iterator[FieldError]:
     for name in ("on_success", "on_failure"):
         url = getattr(spec.webhooks, name)
         if url is not None and (problem := url_problem(url)):

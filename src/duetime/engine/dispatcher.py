@@ -18,7 +18,7 @@ from duetime.domain.execution import Run
 from duetime.domain.fairness import endpoint_share, memory_share
 from duetime.domain.job import HttpJob
 from duetime.engine.claim_queue import MOST_WOKEN, ClaimQueue, EndpointQueue
-from duetime.engine.pace import Pace
+from duetime.engine.rate_limiter import RateLimiter
 from duetime.ports.executor import NotSent, always
 
 MOST_WAITS = 4  # for room to open, each as long as the caller says, while a good part of it has opened in the last
@@ -44,12 +44,12 @@ class Dispatcher:
         self._limits = limits
         self._attempt = attempt
         self._drop = drop
-        self._pace = Pace(limits.rate) if limits.rate else None
+        self._rate_limiter = RateLimiter(limits.rate) if limits.rate else None
         self._clocks: dict[int, asyncio.TimerHandle] = {}  # of endpoints that have used up their rate limit
-        self._paced: dict[int, list[EndpointQueue]] = {}  # what is blocked until the clock of its endpoint rings
+        self._rate_limited: dict[int, list[EndpointQueue]] = {}  # what is blocked until the clock of its endpoint rings
         self._queue = ClaimQueue(
             limits.concurrency, limits.tenant, lambda endpoint: limits.special.get(endpoint, limits.endpoint),
-            None if self._pace is None else self._may_call,
+            None if self._rate_limiter is None else self._may_call,
         )  # fmt: skip
         self._running: dict[str, asyncio.Task[None] | None] = {}  # None: its slot is about to begin
         self._slots: set[asyncio.Task[None]] = set()
@@ -243,27 +243,27 @@ class Dispatcher:
 
     def _may_call(self, queue: EndpointQueue, run: Run) -> bool:
         """Whether its endpoint may be called now; if not, its queue waits behind those that wait already."""
-        pace, endpoint = self._pace, run.endpoint
-        if pace is None or not isinstance(run.spec, HttpJob) or self.is_held(run):
+        limiter, endpoint = self._rate_limiter, run.endpoint
+        if limiter is None or not isinstance(run.spec, HttpJob) or self.is_held(run):
             return True
         loop = asyncio.get_running_loop()
         if endpoint not in self._clocks:
-            if pace.take(endpoint, loop.time()):
+            if limiter.take(endpoint, loop.time()):
                 return True
-            self._clocks[endpoint] = loop.call_later(pace.wait(endpoint, loop.time()), self._ring, endpoint)
-        self._paced.setdefault(endpoint, []).append(queue)
+            self._clocks[endpoint] = loop.call_later(limiter.wait(endpoint, loop.time()), self._ring, endpoint)
+        self._rate_limited.setdefault(endpoint, []).append(queue)
         return False
 
     def _ring(self, endpoint: int) -> None:
         """Let as many go on as the rate allows by now: tenants in turn."""
         del self._clocks[endpoint]
-        waiting = self._paced.pop(endpoint, [])
-        self._paced[endpoint] = waiting[MOST_WOKEN:]
+        waiting = self._rate_limited.pop(endpoint, [])
+        self._rate_limited[endpoint] = waiting[MOST_WOKEN:]
         for queue in waiting[:MOST_WOKEN]:
             self._queue.unblock(queue)
         self._open_slots()
-        if not self._paced[endpoint]:
-            del self._paced[endpoint]
+        if not self._rate_limited[endpoint]:
+            del self._rate_limited[endpoint]
         elif endpoint not in self._clocks:  # of those that were woken none had anything to send
             self._clocks[endpoint] = asyncio.get_running_loop().call_later(0, self._ring, endpoint)
 
@@ -308,7 +308,7 @@ class Dispatcher:
             async with asyncio.timeout(seconds):
                 await self._idle.wait()
         never_started = self._queue.clear()
-        self._paced.clear()
+        self._rate_limited.clear()
         for clock in self._clocks.values():
             clock.cancel()
         self._clocks.clear()

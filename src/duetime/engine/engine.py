@@ -19,23 +19,23 @@ from duetime.domain.errors import DuetimeError, StaleWrite, TimedOut
 from duetime.domain.execution import Run
 from duetime.domain.hint import Hint
 from duetime.domain.instants import LATEST, SECOND
-from duetime.domain.lease import TIMER, doubt_clock, is_long_after, runs_chores
+from duetime.domain.lease import TIMER, doubt_clock, is_long_after, runs_housekeeping
 from duetime.domain.limits import Limit
 from duetime.domain.page_size import LAPSED_PAGE
 from duetime.domain.worker_limits import WorkerLimits
+from duetime.engine.attempt_runner import AttemptRunner
 from duetime.engine.audit_retention import AuditRetention
 from duetime.engine.breaker import Breaker
 from duetime.engine.claimer import Claimer
-from duetime.engine.desk import Desk
 from duetime.engine.dispatcher import Dispatcher, Limits
-from duetime.engine.follow_ups import FollowUps
-from duetime.engine.hiding import Redaction
 from duetime.engine.ledger_check import LedgerCheck
 from duetime.engine.membership import Membership
+from duetime.engine.on_finish import OnFinishCommands
 from duetime.engine.ownership import Ownership
 from duetime.engine.pages import Pages
 from duetime.engine.reconciler import Reconciler
 from duetime.engine.recorder import Recorder
+from duetime.engine.redaction import Redaction
 from duetime.engine.retention import Retention
 from duetime.engine.service import Service
 from duetime.engine.signing import SigningStates
@@ -46,7 +46,7 @@ from duetime.engine.subscribers import Subscribers
 from duetime.engine.timer import Timer
 from duetime.engine.unanswered import Unanswered
 from duetime.engine.watch import WorkerWatch
-from duetime.engine.worker import Worker
+from duetime.engine.worker_gateway import WorkerGateway
 from duetime.engine.write_probe import WriteProbe
 from duetime.ports.archive import AuditArchive
 from duetime.ports.bus import Bus
@@ -94,8 +94,8 @@ class Engine:
     def __init__(
         self, store: Store, registry: Registry, bus: Bus, executor: Executor[Any], clock: Clock, events: EventHub,
         settings: EngineSettings,
-        chance: Callable[[], float] = random.random,
-        entropy: Callable[[int], bytes] = os.urandom,
+        jitter: Callable[[], float] = random.random,
+        random_bytes: Callable[[int], bytes] = os.urandom,
         vault: Vault | None = None,
         logs: LogStore | None = None,
         archive: AuditArchive | None = None,
@@ -108,8 +108,8 @@ class Engine:
         self._clock = clock if math.isinf(registry.ttl_seconds) else SteadyClock(clock)
         self._events = events
         self._settings = settings
-        self._chance = chance
-        self._entropy = entropy
+        self._jitter = jitter
+        self._random_bytes = random_bytes
         self._vault: Vault = NoVault() if vault is None else vault
         self._logs = logs
         self._redaction = Redaction()
@@ -159,25 +159,27 @@ class Engine:
         signing = SigningStates(self._store, self._clock, alone=not fenced)
         await signing.run_once()  # before the first request of this term is signed
         self.signing = signing
-        follow_ups = FollowUps(self._events, self._entropy, settings.notifications)
-        follow_ups.refused = self.notification_refused
-        follow_ups.subscriptions = self.subscribers.of
-        follow_ups.due_hint = self.due_hint
-        recorder = Recorder(self._store, self._clock, self.node, self._events, follow_ups)
+        on_finish = OnFinishCommands(self._events, self._random_bytes, settings.notifications)
+        on_finish.refused = self.notification_refused
+        on_finish.subscriptions = self.subscribers.of
+        on_finish.due_hint = self.due_hint
+        recorder = Recorder(self._store, self._clock, self.node, self._events, on_finish)
         limits = settings.limits if WORKER in roles else msgspec.structs.replace(settings.limits, capacity=0)
-        self.dispatcher = Dispatcher(limits, lambda run: worker.attempt(run), lambda run: worker.drop(run))
+        self.dispatcher = Dispatcher(limits, lambda run: runner.attempt(run), lambda run: runner.drop(run))
         if fenced:
             self.dispatcher.is_trusted = self.membership.is_trusted
         self.breaker = Breaker(self._store, self._clock, self._events, settings.breaker, shared=fenced)
         await self.breaker.load()
         self.dispatcher.is_held = self.breaker.holds
-        worker = Worker(
-            self._executor, recorder, self._clock, self._chance, lambda id: id in self.dispatcher.cancelled,
+        runner = AttemptRunner(
+            self._executor, recorder, self._clock, self._jitter, lambda id: id in self.dispatcher.cancelled,
             self.dispatcher.is_trusted, self._vault, self._logs, self.breaker, self._redaction,
         )  # fmt: skip
         ownership = Ownership(self._store, self._clock, self.node, self.membership.owned_now, fenced=fenced)
         unanswered = Unanswered(self._clock.monotonic)
-        self.timer = Timer(self._store, self._clock, self.node, self.dispatcher, self._entropy, ownership, unanswered)
+        self.timer = Timer(
+            self._store, self._clock, self.node, self.dispatcher, self._random_bytes, ownership, unanswered
+        )
         self.claimer = Claimer(self._store, self._clock, self.node, self.dispatcher, unanswered)
         self.stopper = Stopper(self._store, self._clock, self.node, self.dispatcher)
         self.recorder = recorder
@@ -185,23 +187,23 @@ class Engine:
             self._store, self._clock, self.node, self.dispatcher, recorder, unanswered,
             lambda: [run.execution_id for run in self.claimer.releasing],
         )  # fmt: skip
-        self.watch = WorkerWatch(self._store, self._clock, settings.worker_lease_seconds, self._runs_chores)
+        self.watch = WorkerWatch(self._store, self._clock, settings.worker_lease_seconds, self._runs_housekeeping)
         self.reconciler = Reconciler(
             self._store, self._clock, self.node, settings.reconcile_interval_seconds, settings.reconcile_batch,
-            self._runs_chores, self.membership.gone, follow_ups,
+            self._runs_housekeeping, self.membership.gone, on_finish,
         )  # fmt: skip
         self.reconciler.waiting_hint = self.waiting_hint
         self.reconciler.silent_workers = self.watch.silent
-        self.desk = Desk(
-            self._store, self._clock, recorder, self._vault, self._logs, settings.worker_lease_seconds, self._chance,
+        self.worker_gateway = WorkerGateway(
+            self._store, self._clock, recorder, self._vault, self._logs, settings.worker_lease_seconds, self._jitter,
             self.reconciler.look_now, self._redaction, settings.workers,
         )  # fmt: skip
-        self.reconciler.on_ended = self.desk.forget
-        self.desk.is_clock_right = self.membership.is_clock_right
+        self.reconciler.on_ended = self.worker_gateway.forget
+        self.worker_gateway.is_clock_right = self.membership.is_clock_right
         self.reconciler.is_clock_right = self.claimer.is_clock_right = self.membership.is_clock_right
         self.retention = Retention(
-            self._store, self._clock, settings.history_seconds, settings.history_most, self._runs_chores, self._logs,
-            settings.logs_most_bytes, self._audit_retention(),
+            self._store, self._clock, settings.history_seconds, settings.history_most, self._runs_housekeeping,
+            self._logs, settings.logs_most_bytes, self._audit_retention(),
         )  # fmt: skip
         self.retention.is_clock_right = self.membership.is_clock_right
         self.retention.rests_until = self._prunes_from
@@ -238,8 +240,8 @@ class Engine:
             return None
         return AuditRetention(self._store, self._archive, self._settings.audit_seconds)
 
-    def _runs_chores(self) -> bool:
-        return runs_chores(self.membership.owned)
+    def _runs_housekeeping(self) -> bool:
+        return runs_housekeeping(self.membership.owned)
 
     async def _begin_anew_when_lost(self) -> None:
         """A lost lease is final: others have the shards and the claims. Forget them, and come back as another node."""
@@ -272,7 +274,7 @@ class Engine:
         await self._step(self.membership.leave())
 
     async def _wind_down(self, drain_seconds: float) -> None:
-        self.desk.close()
+        self.worker_gateway.close()
         own = (
             self.timer, self.watch, self.reconciler, self.claimer, self.stopper, self.retention, self.subscribers,
             self.ledger_check, self.write_probe,
@@ -350,7 +352,7 @@ class Engine:
 
     def _hint_own(self, due_at: int) -> None:
         self.claimer.hint(due_at)
-        self.desk.hint()
+        self.worker_gateway.hint()
 
     def circuits_hint(self) -> None:
         """Somebody closed a circuit."""

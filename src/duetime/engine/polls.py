@@ -1,7 +1,7 @@
 """Open polls: workers that wait for something to run, and the looks into the store on their behalf.
 
 A hint says nothing about whom it concerns, and thousands may wait. So polls that ask for the same functions share one
-look; looks are taken in turns by tenant, a few at a time, and the desk reads one thing at once: whoever lets many
+look; looks are taken in turns by tenant, a few at a time, and the gateway reads one thing at once: whoever lets many
 workers poll neither delays the functions of others nor the node itself, which reads through the same few connections.
 """
 

@@ -10,7 +10,7 @@ from duetime.domain.commands import EndNodes, EndWorkers, Finish
 from duetime.domain.errors import DuetimeError
 from duetime.domain.execution import Attempted, Run, lapse
 from duetime.domain.instants import SECOND
-from duetime.engine.follow_ups import FollowUps
+from duetime.engine.on_finish import OnFinishCommands
 from duetime.engine.pages import Pages
 from duetime.engine.service import Service
 from duetime.ports.clock import Clock
@@ -30,14 +30,14 @@ class Reconciler(Service):
 
     def __init__(
         self, store: Store, clock: Clock, node: int, interval_seconds: float, batch: int,
-        runs_chores: Callable[[], bool], gone_nodes: Callable[[], Collection[int]], follow_ups: FollowUps,
+        runs_housekeeping: Callable[[], bool], gone_nodes: Callable[[], Collection[int]], on_finish: OnFinishCommands,
     ) -> None:  # fmt: skip
         super().__init__("reconciler", clock)
         self._store = store
         self._node = node
-        self._runs_chores = runs_chores
+        self._runs_housekeeping = runs_housekeeping
         self._gone_nodes = gone_nodes
-        self._follow_ups = follow_ups
+        self._on_finish = on_finish
         self._interval = int(interval_seconds * SECOND)
         self._pages = Pages(batch)
         self._next_at = 0
@@ -60,7 +60,7 @@ class Reconciler(Service):
         is_first = self._next_at == 0
         if self._next_at > now + self._interval:  # the clock was set back
             self._next_at = now
-        is_due = (is_first or self._runs_chores()) and (await self._end_nodes(now) or now >= self._next_at)
+        is_due = (is_first or self._runs_housekeeping()) and (await self._end_nodes(now) or now >= self._next_at)
         if is_due or self._is_asked:
             self._is_asked = False
             await self._take_over()
@@ -99,7 +99,7 @@ class Reconciler(Service):
         while lapsed := await self._store.list_lapsed_runs(self._node, self._pages.size):
             now = self._clock.now()
             refused = 0
-            for page in self._follow_ups.pages([(run, lapse(run, now)) for run in lapsed]):
+            for page in self._on_finish.pages([(run, lapse(run, now)) for run in lapsed]):
                 with self._pages.writing(len(page)):
                     refused += await self._finish(page, now)
             returned += len(lapsed) - refused
@@ -112,10 +112,10 @@ class Reconciler(Service):
 
     async def _finish(self, ends: list[tuple[Run, Attempted]], now: int) -> int:
         """Answers how many were refused."""
-        following = self._follow_ups.commands(ends, now)
+        following = self._on_finish.commands(ends, now)
         finish = Finish(self._node, now, tuple(attempted for _, attempted in ends))
         refused, *answers = await self._store.apply([finish, *following])
         if isinstance(refused, DuetimeError):
             raise refused
-        self._follow_ups.tell(ends, following, answers, refused, now)
+        self._on_finish.tell(ends, following, answers, refused, now)
         return len(refused)

@@ -19,7 +19,7 @@ from duetime.domain.instants import SECOND
 from duetime.domain.overlap import may_release_another
 from duetime.domain.states import OPEN, State
 from duetime.engine.breaker import Breaker
-from duetime.engine.follow_ups import FollowUps
+from duetime.engine.on_finish import OnFinishCommands
 from duetime.engine.pages import Pages
 from duetime.engine.service import Service
 from duetime.ports.clock import Clock
@@ -39,12 +39,12 @@ Result = tuple[Run, Attempted]
 
 
 class Recorder(Service):
-    def __init__(self, store: Store, clock: Clock, node: int, events: EventHub, follow_ups: FollowUps) -> None:
+    def __init__(self, store: Store, clock: Clock, node: int, events: EventHub, on_finish: OnFinishCommands) -> None:
         super().__init__("recorder", clock)
         self._store = store
         self._node = node
         self._events = events
-        self._follow_ups = follow_ups
+        self._on_finish = on_finish
         self._results: list[Result] = []
         self._writing: list[Result] = []
         self._pages = Pages(ENOUGH)
@@ -107,7 +107,7 @@ class Recorder(Service):
         """A page after the other, each as it is written, with those of it that were refused."""
         written = 0
         while written < len(results):
-            for page in self._follow_ups.pages(results[written : written + self._pages.size]):
+            for page in self._on_finish.pages(results[written : written + self._pages.size]):
                 with self._pages.writing(len(page)):
                     refused = await self._record_page(node, page)
                 written += len(page)
@@ -117,7 +117,7 @@ class Recorder(Service):
         now = self._clock.now()
         crash_point("before_finish")
         commands: list[Command] = [Finish(node, now, tuple(attempted for _, attempted in results))]
-        following = self._follow_ups.commands(results, now)
+        following = self._on_finish.commands(results, now)
         commands += following
         counted = None if self.breaker is None else self.breaker.count(now, results)
         commands += [] if counted is None else [counted]
@@ -129,7 +129,7 @@ class Recorder(Service):
         for execution_id in refused:
             log.warning("a late result was refused: its claim is no longer ours", execution_id=execution_id)
         self._tell(results, frozenset(refused))
-        self._follow_ups.tell(results, following, others[: len(following)], refused, now)
+        self._on_finish.tell(results, following, others[: len(following)], refused, now)
         if counted is not None and self.breaker is not None and not isinstance(others[-1], DuetimeError):
             self.breaker.learn(others[-1])
         return frozenset(refused)

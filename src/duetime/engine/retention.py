@@ -35,14 +35,15 @@ FIRST: dict[str, Any] = {"jobs": FIRST_ID, "limits": ("", "", ""), "counters": (
 
 
 class Retention(Service):
-    """One node does it for all: while `runs_chores` says so."""
+    """One node does it for all: while `runs_housekeeping` says so."""
 
     def __init__(
-        self, store: Store, clock: Clock, age_seconds: float, most_executions: int, runs_chores: Callable[[], bool],
-        logs: LogStore | None = None, most_log_bytes: int = 0, audit: AuditRetention | None = None,
+        self, store: Store, clock: Clock, age_seconds: float, most_executions: int,
+        runs_housekeeping: Callable[[], bool], logs: LogStore | None = None, most_log_bytes: int = 0,
+        audit: AuditRetention | None = None,
     ) -> None:  # fmt: skip
         super().__init__("retention", clock)
-        self._runs_chores = runs_chores
+        self._runs_housekeeping = runs_housekeeping
         self._store = store
         self._age = int(age_seconds * 1000)
         self._most = most_executions
@@ -65,7 +66,7 @@ class Retention(Service):
         if self._logs is not None and abs(now - self._logs_pruned_at) >= MINUTE:  # each node has its own, or all share
             self._logs_pruned_at = now
             await self._logs.prune(now - self._age, self._most_log_bytes, self._store.list_tenants)
-        if not self._runs_chores():
+        if not self._runs_housekeeping():
             return now + MINUTE
         over = now - self._age
         prune = Prune(

@@ -21,11 +21,11 @@ from duetime.domain.execution import Run
 from duetime.domain.fairness import FEW_DUE, crowding
 from duetime.domain.instants import SECOND
 from duetime.domain.plan import GRACE, DueTimer, FirePlan, Place, plan
-from duetime.engine.armed import ARM_AHEAD, Armed, Due
 from duetime.engine.dispatcher import MOST_WAITS, Dispatcher, Target
 from duetime.engine.ownership import Ownership
 from duetime.engine.pages import Pages
 from duetime.engine.service import Service
+from duetime.engine.timer_buffer import READ_AHEAD, Due, TimerBuffer
 from duetime.engine.unanswered import Unanswered
 from duetime.ports.clock import Clock
 from duetime.ports.store import Store
@@ -72,20 +72,20 @@ class _Writing(NamedTuple):
 
 class Timer(Service):
     def __init__(
-        self, store: Store, clock: Clock, node: int, dispatcher: Dispatcher, entropy: Callable[[int], bytes],
+        self, store: Store, clock: Clock, node: int, dispatcher: Dispatcher, random_bytes: Callable[[int], bytes],
         ownership: Ownership, unanswered: Unanswered | None = None,
     ) -> None:  # fmt: skip
         super().__init__("timer", clock)
         self._ownership = ownership
         self._unanswered = unanswered or Unanswered(clock.monotonic)
-        self._entropy = entropy
+        self._random_bytes = random_bytes
         self._store = store
         self._node = node
         self._dispatcher = dispatcher
-        self._armed = Armed(store, entropy)
+        self._buffer = TimerBuffer(store, random_bytes)
         # While a tenant has more due than can be fired at once, a second reading without that tenant goes ahead, so
         # that others need not wait for it. The first one reads everything; what was fired meanwhile, the store refuses.
-        self._beside: Armed | None = None
+        self._beside: TimerBuffer | None = None
         self._crowding: dict[str, int] = {}  # tenants that had hundreds due, and when that was last seen
         self._looked_beside_at = 0
         self._looked_back_beside_at = 0
@@ -106,32 +106,32 @@ class Timer(Service):
     def _hint(self, due_at: int) -> bool:
         if self._beside is not None:
             self._beside.hint(due_at)
-        return self._armed.hint(due_at)
+        return self._buffer.hint(due_at)
 
     async def run_once(self) -> int:
         now = self._clock.now()
         self._notice_clock_jumps(now)
-        armed, ownership = self._armed, self._ownership
+        buffer, ownership = self._buffer, self._ownership
         if await ownership.settle():
-            armed.read_only(ownership.shards())
+            buffer.read_only(ownership.shards())
             self._end_beside()
         if ownership.shards() == ():
             return now + SECOND
         if abs(now - self._looked_back_at) >= SECOND:  # or the clock was set back
             self._looked_back_at = now
-            armed.look_back()
-        if armed.is_read():
-            await armed.end_reading()
+            buffer.look_back()
+        if buffer.is_read():
+            await buffer.end_reading()
         self._look_beside(now)
         try:
             if self._beside is not None:
                 await self._fire_beside(self._beside)
                 if not await self._await_turn(self._beside):
                     return 0
-            due, is_reading = armed.take(self._clock.now(), self._page_size(now)), armed.read_on(now)
+            due, is_reading = buffer.take(self._clock.now(), self._page_size(now)), buffer.read_on(now)
             if due is None and is_reading:
-                await armed.end_reading()
-                due = armed.take(self._clock.now(), self._page_size(now))
+                await buffer.end_reading()
+                due = buffer.take(self._clock.now(), self._page_size(now))
             if due is not None:
                 await self._fire(self._without_fired(due))
                 return 0
@@ -144,23 +144,23 @@ class Timer(Service):
             self._page = min(self._page, self._pages.size)
             raise
         self._page = min(FIRST_PAGE, self._pages.size)
-        first_due_at = armed.first_due_at()
+        first_due_at = buffer.first_due_at()
         if first_due_at is not None:
             next_at = min(first_due_at, now + SECOND)
             # A reading that is put off (until the instant has come, or a page was fired) is no reason to look again.
-            return next_at if armed.reads_on_at() <= now else min(next_at, armed.reads_on_at())
+            return next_at if buffer.reads_on_at() <= now else min(next_at, buffer.reads_on_at())
         nearest = await self._store.next_due_at(ownership.shards())
-        armed.drop()  # the next reading begins anew, whatever came meanwhile
-        return now + SECOND if nearest is None else min(now + SECOND, max(nearest - ARM_AHEAD, now + 1))
+        buffer.drop()  # the next reading begins anew, whatever came meanwhile
+        return now + SECOND if nearest is None else min(now + SECOND, max(nearest - READ_AHEAD, now + 1))
 
     # Others beside a tenant that has hundreds due
 
     def _look_beside(self, now: int) -> None:
         """Find out which tenants have so much due that the others must be read beside them."""
-        if abs(now - self._looked_beside_at) < LOOK_BESIDE or (self._beside is None and self._armed.held() <= FEW_DUE):
+        if abs(now - self._looked_beside_at) < LOOK_BESIDE or (self._beside is None and self._buffer.held() <= FEW_DUE):
             return
         self._looked_beside_at = now
-        held = self._armed.count_by_tenant()
+        held = self._buffer.count_by_tenant()
         if self._beside is not None:
             held |= self._beside.count_by_tenant()
         found = crowding(held)
@@ -172,10 +172,10 @@ class Timer(Service):
             self._end_beside()
         elif self._beside is None or without != self._beside.without:
             # What is later than that was missed: it is decided by the first reading, in its order.
-            self._beside = Armed(self._store, self._entropy, self._ownership.shards(), without, now - GRACE)
+            self._beside = TimerBuffer(self._store, self._random_bytes, self._ownership.shards(), without, now - GRACE)
             self._looked_back_beside_at = now
 
-    async def _fire_beside(self, beside: Armed) -> None:
+    async def _fire_beside(self, beside: TimerBuffer) -> None:
         now = self._clock.now()
         if abs(now - self._looked_back_beside_at) >= LOOK_BACK_BESIDE:
             self._looked_back_beside_at = now
@@ -191,7 +191,7 @@ class Timer(Service):
             self._fired.update(timer.place for timer in due.timers)
             await self._fire(due, is_beside=True)
 
-    async def _await_turn(self, beside: Armed) -> bool:
+    async def _await_turn(self, beside: TimerBuffer) -> bool:
         """Wait until the first reading may write a page. Returns False if others come before that."""
         # While others are due beside it, it has one page at a time: the store works for them, too.
         most = 0 if self._is_shared(self._clock.now()) else self._most_writing()
@@ -206,11 +206,11 @@ class Timer(Service):
             await self._written(self._writing, but=len(self._writing) - 1)
         return True
 
-    def _seconds_alone(self, beside: Armed) -> float:
+    def _seconds_alone(self, beside: TimerBuffer) -> float:
         """Returns how long it is until others are due beside the first reading. What is not read is not due soon."""
         now = self._clock.now()
         first_due_at = beside.first_due_at()
-        return (ARM_AHEAD // 2 if first_due_at is None else first_due_at - now) / SECOND
+        return (READ_AHEAD // 2 if first_due_at is None else first_due_at - now) / SECOND
 
     def _without_fired(self, due: Due) -> Due:
         """What was not fired beside it meanwhile."""
@@ -234,7 +234,7 @@ class Timer(Service):
         return self._beside is not None and abs(now - self._was_beside_at) < BESIDE_FOR
 
     def _drop(self) -> None:
-        self._armed.drop()
+        self._buffer.drop()
         self._end_beside()
 
     async def _fire(self, due: Due, is_beside: bool = False) -> None:
@@ -335,12 +335,12 @@ class Timer(Service):
         timers, planned = due
         if planned is not None:
             return planned
-        chance = int.from_bytes(self._entropy(9), "big")
+        random_number = int.from_bytes(self._random_bytes(9), "big")
         try:
-            return plan(timers, now, chance)
+            return plan(timers, now, random_number)
         except DuetimeError:
             good = await self._set_aside(timers, now)
-            return plan(good, now, chance)
+            return plan(good, now, random_number)
 
     async def _set_aside(self, due: Sequence[DueTimer], now: int) -> list[DueTimer]:
         """Pause jobs whose schedule can't be read any more (a zone that is gone, say): one must not stop the others."""
@@ -369,7 +369,7 @@ class Timer(Service):
         self._dispatcher.offer(runs)
 
     def _notice_clock_jumps(self, now: int) -> None:
-        """The wall clock was set: what was armed by the old one is read again, and somebody should know."""
+        """The wall clock was set: timers that were read by the old time are read again, and a warning is logged."""
         offset = now / SECOND - self._clock.monotonic()
         jumped = offset - self._offset
         self._offset = offset

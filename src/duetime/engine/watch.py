@@ -18,18 +18,18 @@ PAGE = 10_000
 
 
 class WorkerWatch(Service):
-    """One node does it for all: while `runs_chores` says so."""
+    """One node does it for all: while `runs_housekeeping` says so."""
 
-    def __init__(self, store: Store, clock: Clock, lease_seconds: float, runs_chores: Callable[[], bool]) -> None:
+    def __init__(self, store: Store, clock: Clock, lease_seconds: float, runs_housekeeping: Callable[[], bool]) -> None:
         super().__init__("worker watch", clock)
         self._store = store
         self._lease = lease_seconds
-        self._runs_chores = runs_chores
+        self._runs_housekeeping = runs_housekeeping
         self._heard: dict[int, Silence] = {}
         self._looked_at = 0.0  # when the last look was over
 
     async def run_once(self) -> int:
-        if not self._runs_chores():
+        if not self._runs_housekeeping():
             self._heard.clear()  # whoever does it meanwhile; here it begins anew
             return self._clock.now() + SECOND
         began_at, heard = self._clock.monotonic(), self._heard

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from duetime.domain.commands import Seal
+from duetime.domain.commands import FenceShards
 from duetime.domain.errors import DuetimeError
 from duetime.domain.instants import SECOND
 from duetime.engine.service import Service
@@ -26,7 +26,7 @@ class WriteProbe(Service):
 
     async def run_once(self) -> int:
         if self._store.writes().failure is not None:
-            (refused,) = await self._store.apply([Seal(self._node, ())])  # a commit that changes nothing
+            (refused,) = await self._store.apply([FenceShards(self._node, ())])  # a commit that changes nothing
             if isinstance(refused, DuetimeError):
                 raise refused
             self._on_written()

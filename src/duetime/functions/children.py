@@ -260,7 +260,7 @@ class ProcessPool:
         self._events.on_ready()
 
     def open(self, most: int, waiting: int) -> int:
-        """A lane is a child that has a call. It takes the next itself; a child that has none is idle."""
+        """An open slot is a child that has a call. It takes the next itself; a child that has none is idle."""
         opened = 0
         while opened < most and self._idle and self._begin(self._idle[-1]):
             self._idle.pop()
@@ -286,7 +286,7 @@ class ProcessPool:
 
     def _gone(self, child: ChildProcess) -> None:
         self._children.discard(child)
-        had_lane = child not in self._idle and child.was_ready
+        had_slot = child not in self._idle and child.was_ready
         if child in self._idle:
             self._idle.remove(child)
         call, child.call = child.call, None
@@ -299,7 +299,7 @@ class ProcessPool:
         if call is not None:
             message = f"its process {child.how_it_ended()}"
             self._events.on_ends([(call, end_of(call, "function_error", message, self._now()))])
-        if had_lane:
+        if had_slot:
             self._owed += 1
 
     def stop_call(self, call: Call) -> bool:

@@ -1,8 +1,7 @@
 """Where calls of sync functions run: in threads of the worker, or in processes of their own (`children.py`).
 
-A pool has lanes: a lane takes one call after the other and closes when there is none to take. The worker opens lanes,
-as many as it has free slots, and gets the slot back when a lane closes. So a burst of short calls costs one hand-over
-and not one for each.
+The worker opens slots of a pool. An open slot runs one call after another, and closes when there is no call to take.
+So a burst of short calls costs one hand-over and not one for each.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ Take = Callable[[], Call | None]  # the next call to begin; called from any thre
 
 
 class Pool(Protocol):
-    """`take` gives a lane its next call. `on_ends` and `on_closed` are called on the loop, `on_closed` with how many
-    lanes have closed: each gives a slot back. Calls that were told to stop end here, too, with whatever end."""
+    """`take` gives a slot its next call. `on_ends` and `on_closed` are called on the loop, `on_closed` with how many
+    slots that have closed. A call that was stopped ends here, too, with whatever end."""
 
     async def start(self) -> None:
         """May take calls from here on."""
 
     def open(self, most: int, waiting: int) -> int:
-        """There are calls to take: open lanes, `most` at most, and answer how many. It may ask again, a little later,
+        """There are calls to take: open slots, `most` at most. Returns how many. It may ask again, a little later,
         through `on_ready`."""
 
     def stop_call(self, call: Call) -> bool:
@@ -47,19 +46,19 @@ class PoolEvents(Protocol):
 
     def on_ends(self, ends: list[tuple[Call, Ended]]) -> None: ...
 
-    def on_closed(self, lanes: int) -> None: ...
+    def on_closed(self, slots: int) -> None: ...
 
     def on_ready(self) -> None: ...
 
 
 class ThreadPool:
-    """Threads of the worker, started as they are needed, one for each lane that is open at a time.
+    """Threads of the worker, started as they are needed, one for each slot that is open at a time.
 
     A thread can't be stopped from outside. A call that exceeds its timeout is reported as that, and its `context`
     says `cancelled`; but its slot is taken until its function returns. Functions that may hang belong into
     pool="process".
 
-    Lanes open one at first and twice as many each millisecond while calls wait: a burst of calls that end at once
+    Slots open one at first and twice as many each millisecond while calls wait: a burst of calls that end at once
     is done by one thread before another would have woken, and threads that fight for the interpreter's lock only slow
     each other down.
     """
@@ -68,12 +67,12 @@ class ThreadPool:
         self._take = take
         self._events = events
         self._now = now
-        self._opened: SimpleQueue[bool] = SimpleQueue()  # True for a lane to open, False for a thread to end
+        self._opened: SimpleQueue[bool] = SimpleQueue()  # True for a slot to open, False for a thread to end
         self._threads = 0
-        self._lanes = 0
+        self._open_slots = 0
         self._step = 1
         self._ramp: asyncio.TimerHandle | None = None
-        self._ends: deque[tuple[Call, Ended] | None] = deque()  # None: a lane has closed
+        self._ends: deque[tuple[Call, Ended] | None] = deque()  # None: a slot has closed
         self._is_told = False
         self._loop: asyncio.AbstractEventLoop
 
@@ -81,16 +80,16 @@ class ThreadPool:
         self._loop = asyncio.get_running_loop()
 
     def open(self, most: int, waiting: int) -> int:
-        lanes = min(most, waiting, self._step)
-        for _ in range(lanes):
-            self._open_lane()
-        if waiting > lanes and most > lanes and self._ramp is None:
+        slots = min(most, waiting, self._step)
+        for _ in range(slots):
+            self._open_slot()
+        if waiting > slots and most > slots and self._ramp is None:
             self._ramp = self._loop.call_later(RAMP_SECONDS, self._go_on)
-        return lanes
+        return slots
 
-    def _open_lane(self) -> None:
-        self._lanes += 1
-        if self._lanes > self._threads:
+    def _open_slot(self) -> None:
+        self._open_slots += 1
+        if self._open_slots > self._threads:
             self._threads += 1
             threading.Thread(target=self._work, name=f"duetime-{self._threads}", daemon=True).start()
         self._opened.put(True)
@@ -142,7 +141,7 @@ class ThreadPool:
                 closed += 1
             else:
                 ends.append(end)
-        self._lanes -= closed
+        self._open_slots -= closed
         if ends:
             self._events.on_ends(ends)
         if closed:

@@ -1,7 +1,7 @@
 """The runner: the calls that a worker holds. It begins them as slots come free, and stops those that must stop.
 
 It asks nobody for work and sends nothing: ends go to the outbox. All of it is on the worker's loop, but `_take`, which
-lanes call from their threads.
+slots call from their threads.
 """
 
 from __future__ import annotations
@@ -140,8 +140,8 @@ class Runner:
             self._finish(call, ended)
         self._settle_soon()
 
-    def on_closed(self, lanes: int) -> None:
-        self._free += lanes
+    def on_closed(self, slots: int) -> None:
+        self._free += slots
         self._settle_soon()
 
     def on_ready(self) -> None:

@@ -94,7 +94,7 @@ class Worker:
         self._is_reporting = True  # False: the last report did not get through
         # One for each that may fail while the others get through: a node that stops takes reports, and gives no work.
         self._backoff, self._poll_backoff, self._report_backoff = Backoff(), Backoff(), Backoff()
-        self._pace = Pace()
+        self._throughput = Throughput()
         self._outbox: Outbox
         self._runner: Runner
         self.joined: Joined | None = None
@@ -190,7 +190,7 @@ class Worker:
                 await self._wait_for_source("could not ask for work", error, self._poll_backoff)
                 continue
             self._backoff.reset()
-            self._pace.came(len(polled.assignments))
+            self._throughput.came(len(polled.assignments))
             self._runner.offer(polled.assignments)
             if polled.assignments or monotonic() - sent_at >= min(EARLY_SECONDS, self._poll_seconds / 2):
                 self._poll_backoff.reset()
@@ -203,7 +203,7 @@ class Worker:
         has_lingered = False
         while True:
             self._runner.changed.clear()
-            ahead = min(self._pace.ahead(self._runner.ended, self._runner.busy_seconds()), self._prefetch)
+            ahead = min(self._throughput.ahead(self._runner.ended, self._runner.busy_seconds()), self._prefetch)
             ahead = 0 if self._runner.has_long else ahead
             room = min(self._runner.room() + ahead, MOST_SLOTS)
             if room < 1 or not self._is_reporting or len(self._outbox) >= MOST_UNSAID:
@@ -302,7 +302,7 @@ class Worker:
             log.warning("could not leave: others wait for the lease to lapse", error=error.message)
 
 
-class Pace:
+class Throughput:
     """How fast calls end, and so how many may be fetched ahead without waiting for long.
 
     Time in which none was held does not count: it was the source that was slow, and a worker that asked for less

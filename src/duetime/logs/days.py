@@ -39,7 +39,7 @@ def is_day(name: str) -> bool:
     return _DAY.fullmatch(name) is not None
 
 
-class Shelf(Protocol):
+class LogDays(Protocol):
     """Where the days lie."""
 
     async def list_days(self) -> list[str]:
@@ -74,7 +74,7 @@ class Totals:
             tenants = self._by_tenant[day]
             tenants[tenant] = max(0, tenants.get(tenant, 0) + count)
 
-    async def of(self, day: str, shelf: Shelf) -> int:
+    async def of(self, day: str, shelf: LogDays) -> int:
         now = self._clock.monotonic()
         held, measured_at = self._known.get(day, (0, -LOOK_SELDOM_SECONDS - 1))
         recent = day >= day_at(max(0, self._clock.now() - DAY))
@@ -84,7 +84,7 @@ class Totals:
             self._by_tenant.pop(day, None)
         return held
 
-    async def by_tenant(self, day: str, shelf: Shelf, tenants_of: TenantsOf) -> Mapping[str, int]:
+    async def by_tenant(self, day: str, shelf: LogDays, tenants_of: TenantsOf) -> Mapping[str, int]:
         if day not in self._by_tenant:
             found: dict[str, int] = {}
             for page in _pages(await shelf.list_logs(day)):
@@ -101,7 +101,7 @@ class Totals:
 
 
 async def prune_days(
-    shelf: Shelf, totals: Totals, before: int, most_bytes: int, tenants_of: TenantsOf | None = None
+    shelf: LogDays, totals: Totals, before: int, most_bytes: int, tenants_of: TenantsOf | None = None
 ) -> int:
     """Remove what lies before the day of that instant, then what is too much. Returns how many logs went.
 
@@ -123,7 +123,7 @@ async def prune_days(
 
 
 async def _prune_shares(
-    shelf: Shelf, totals: Totals, days: Sequence[str], most_bytes: int, tenants_of: TenantsOf
+    shelf: LogDays, totals: Totals, days: Sequence[str], most_bytes: int, tenants_of: TenantsOf
 ) -> int:
     held: dict[str, int] = {}
     for day in days:

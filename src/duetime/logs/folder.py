@@ -24,7 +24,7 @@ from duetime.logs.days import Totals, day_of, is_day, prune_days
 from duetime.logs.file import Appended, Measured, append, measure, scan
 from duetime.logs.lines import size_of
 from duetime.logs.memory import Memory, Writer, first_page, follows_on, joined
-from duetime.logs.outage import Outage
+from duetime.logs.outage_log import OutageLog
 from duetime.ports.clock import Clock
 from duetime.ports.logs import Line, LogsUnusable, LogWriter, TenantsOf
 from duetime.private_files import make_folder
@@ -67,7 +67,7 @@ class FolderLogs:
         self._under_way = self._next = asyncio.Event()  # set at the end of this flush, and of the one after it
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
-        self._outage = Outage(self._path)
+        self._outage = OutageLog(self._path)
         self._places: OrderedDict[str, dict[int, int]] = OrderedDict()
         self._seen: OrderedDict[tuple[str, int], int] = OrderedDict()
         self._measured: OrderedDict[str, Measured] = OrderedDict()

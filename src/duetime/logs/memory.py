@@ -28,7 +28,7 @@ PAGE_BYTES = 1024 * 1024
 FIRST_OF_ALL = (1 << 32) + 1  # the first line of the first attempt
 
 
-class Keeper(Protocol):
+class LogFlusher(Protocol):
     """The backend, as a writer sees it."""
 
     def note(self, writer: Writer) -> None:
@@ -46,7 +46,7 @@ class Writer:
     """
 
     def __init__(
-        self, memory: Memory, keeper: Keeper, execution_id: str, attempt: int, limit_bytes: int, clock: Clock,
+        self, memory: Memory, flusher: LogFlusher, execution_id: str, attempt: int, limit_bytes: int, clock: Clock,
         tenant: str = "",
     ) -> None:  # fmt: skip
         self.execution_id = execution_id
@@ -58,7 +58,7 @@ class Writer:
         self.waiting_bytes = 0
         self.closed = False
         self._memory = memory
-        self._keeper = keeper
+        self._flusher = flusher
         self._cutter = Cutter(limit_bytes)
         self._clock = clock
         self._next = (attempt << 32) + 1
@@ -86,7 +86,7 @@ class Writer:
         if self.lost_lines:
             self._say_what_was_lost(at)
         self._tell()
-        await self._keeper.finish(self)
+        await self._flusher.finish(self)
 
     def waiting(self) -> list[Line]:
         return self.lines[self.kept :]
@@ -153,7 +153,7 @@ class Writer:
 
     def _tell(self) -> None:
         if self.kept < len(self.lines):
-            self._keeper.note(self)
+            self._flusher.note(self)
         if self.settled:
             self._memory.wake(self.execution_id)
 

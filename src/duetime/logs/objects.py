@@ -32,7 +32,7 @@ from duetime.logs.chunks import (
 from duetime.logs.days import Totals, day_of, is_day, prune_days
 from duetime.logs.lines import size_of
 from duetime.logs.memory import PAGE_BYTES, Memory, Writer, first_page, follows_on, joined
-from duetime.logs.outage import Outage, why
+from duetime.logs.outage_log import OutageLog, why
 from duetime.logs.upload import Upload
 from duetime.places import Places
 from duetime.ports.clock import Clock
@@ -71,7 +71,7 @@ class ObjectLogs:
         self._options = options or {}
         self._memory = Memory()
         self._totals = Totals(clock)
-        self._outage = Outage(url)
+        self._outage = OutageLog(url)
         self._calls = Places(CALLS_AT_ONCE, MOST_CALLS)
         self._uploads: dict[Writer, tuple[Upload, asyncio.Task[None]]] = {}
         self._ends: OrderedDict[str, Chunk] = OrderedDict()  # the last chunk that readers have behind them

@@ -121,7 +121,7 @@ class ConnectionRecord(msgspec.Struct, frozen=True, array_like=True):
 
     tenant: str
     name: str
-    url: str  # sealed
+    url: str  # encrypted
     shown: str  # without a password
     created_at: int
     created_by: str

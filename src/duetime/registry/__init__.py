@@ -1,7 +1,7 @@
 """The registry: which nodes live, and which of them owns which of the 64 shards.
 
 **Authority.** The registry knows who may own a shard; the store knows who may write. A registry that is wrong (its
-clock was set, its disk restored) costs a refused write or a late run, never a doubled one: a new owner *seals* its
+clock was set, its disk restored) costs a refused write or a late run, never a doubled one: a new owner *fences* its
 epoch into the store before it reads a timer, each fire carries (shard, epoch), and the store refuses an older one in
 the same transaction. All that the registry must do for that is to hand out epochs that grow.
 
@@ -52,7 +52,7 @@ between the look and the write, the store refuses the write.
 The registry's clock is set forward: leases lapse early, and for up to the ttl two nodes may believe that they own a
 shard; the fence decides. Set back: a dead node's shards wait longer.
 
-The shard 0 has a second meaning: its owner runs what must run once in the cluster (`domain.lease.runs_chores`).
+The shard 0 has a second meaning: its owner runs what must run once in the cluster (`domain.lease.runs_housekeeping`).
 
 Adapters: `EmbeddedRegistry` (alone, nothing lapses), `PostgresRegistry`, `MemoryRegistry` (simulations). etcd,
 ZooKeeper and NATS key-value fit the same port: a lease, a compare-and-set on (owner, epoch), one key a shard.

@@ -30,7 +30,7 @@ from duetime.functions.registry import Registry
 from duetime.functions.source import SourceAway, UnknownWorker
 from duetime.functions.worker import Worker
 from duetime.node import Node
-from duetime.ports.desk import Desk
+from duetime.ports.worker_gateway import WorkerGateway
 from duetime.sdk.asking import ask_in_process
 from duetime.sdk.forked import CallsFromChildren, CallsToParent
 from duetime.settings import load_settings
@@ -45,23 +45,23 @@ STOP_SECONDS = 60.0
 
 
 class EmbeddedSource:
-    """A `functions.source.Source`: the node's desk, asked directly."""
+    """A `functions.source.Source`: the node's worker gateway, called directly."""
 
-    def __init__(self, desk: Callable[[], Desk]) -> None:
-        self._desk = desk
+    def __init__(self, gateway: Callable[[], WorkerGateway]) -> None:
+        self._gateway = gateway
 
     async def join(self, joining: Joining) -> Joined:
-        return await _told(self._desk().join(LOCAL.tenant, LOCAL.user_id, joining))
+        return await _told(self._gateway().join(LOCAL.tenant, LOCAL.user_id, joining))
 
     async def poll(self, polling: Polling) -> Polled:
-        polled = await _told(self._desk().poll(LOCAL.tenant, polling))
+        polled = await _told(self._gateway().poll(LOCAL.tenant, polling))
         return Polled([_with_values(assignment) for assignment in polled.assignments])
 
     async def report(self, reporting: Reporting) -> Reported:
-        return await _told(self._desk().report(LOCAL.tenant, reporting))
+        return await _told(self._gateway().report(LOCAL.tenant, reporting))
 
     async def leave(self, leaving: Leaving) -> None:
-        await _told(self._desk().leave(LOCAL.tenant, leaving.worker_id))
+        await _told(self._gateway().leave(LOCAL.tenant, leaving.worker_id))
 
 
 def _with_values(assignment: Assignment) -> Assignment:
@@ -72,7 +72,7 @@ def _with_values(assignment: Assignment) -> Assignment:
 
 
 async def _told(asked: Coroutine[Any, Any, T]) -> T:
-    """What the desk raises, as a worker understands it: a full disk, say, is waited for and ends no worker."""
+    """Translate what the gateway raises for a worker: after a full disk, say, it waits and does not end."""
     try:
         return await asked
     except NotFound as error:
@@ -214,7 +214,7 @@ class Embedded:
             try:
                 ready.set()
                 await asyncio.to_thread(go.wait)
-                source = EmbeddedSource(context.desk)
+                source = EmbeddedSource(context.worker_gateway)
                 worker = Worker(source, registry, name="embedded", slots=slots) if registry else None
                 await self._work(worker, self._stop)
             finally:

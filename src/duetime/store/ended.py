@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from duetime.domain.commands import CreateJobs, FollowUp
+from duetime.domain.commands import CreateJobs, OnFinish
 from duetime.domain.execution import Attempted
 
 
@@ -22,7 +22,7 @@ class Ended:
         self._pages.append((written, refused))
         self._by_id = None
 
-    def find(self, follow_up: FollowUp) -> Attempted | None:
+    def find(self, on_finish: OnFinish) -> Attempted | None:
         """The end that this is to follow from."""
         if self._by_id is None:
             self._by_id = {}
@@ -30,10 +30,10 @@ class Ended:
                 for execution_id in refused:
                     self._by_id.pop(execution_id, None)
                 self._by_id.update((attempt.execution_id, attempt) for attempt in written)
-        found = self._by_id.get(follow_up.execution_id)
+        found = self._by_id.get(on_finish.execution_id)
         if found is None:
             return None
-        is_it = (found.attempt, found.token, found.state) == (follow_up.attempt, follow_up.token, follow_up.state)
+        is_it = (found.attempt, found.token, found.state) == (on_finish.attempt, on_finish.token, on_finish.state)
         return found if is_it else None
 
     def copy(self) -> Ended:

@@ -15,12 +15,12 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from duetime.domain.secrets import key_id_of
-from duetime.ports.vault import KeysUnusable, NoVault, SealBroken, Vault
+from duetime.ports.vault import DecryptionFailed, KeysUnusable, NoVault, Vault
 from duetime.vault.key_file import KeyFile
 from duetime.vault.keys import Key
 
 NONCE_BYTES = 12
-_DOMAIN = b"duetime-sealed-1"
+_DOMAIN = b"duetime-encrypted-1"
 
 
 def open_vault(keys: tuple[Key, ...], folder: Path | None) -> Vault:
@@ -31,7 +31,7 @@ def open_vault(keys: tuple[Key, ...], folder: Path | None) -> Vault:
 
 
 class AesVault:
-    """Seals with the first of `keys`, or if there are none with the newest of `file`. Unseals with all of both."""
+    """Encrypts with the first of `keys`, or if there are none with the newest of `file`. Decrypts with all of both."""
 
     def __init__(self, keys: tuple[Key, ...] = (), file: KeyFile | None = None) -> None:
         self._keys = keys
@@ -44,7 +44,7 @@ class AesVault:
             self._file.start()
 
     @property
-    def can_seal(self) -> bool:
+    def can_encrypt(self) -> bool:
         return self._newest() is not None
 
     @property
@@ -58,30 +58,30 @@ class AesVault:
         found = () if self._file is None else self._file.list_keys()
         return found[0] if found else None
 
-    def seal(self, tenant: str, job_id: str, text: str) -> str:
+    def encrypt(self, tenant: str, job_id: str, text: str) -> str:
         key = self._newest()
         if key is None:
-            raise KeysUnusable("there is no key to seal with; see the log, or set ENCRYPTION_KEYS")
+            raise KeysUnusable("there is no key to encrypt with; see the log, or set ENCRYPTION_KEYS")
         nonce = os.urandom(NONCE_BYTES)
-        sealed = nonce + self._cipher(key).encrypt(nonce, text.encode(), _belonging(tenant, job_id, key.id))
-        return f"sealed:1:{key.id}:{urlsafe_b64encode(sealed).rstrip(b'=').decode()}"
+        encrypted = nonce + self._cipher(key).encrypt(nonce, text.encode(), _belonging(tenant, job_id, key.id))
+        return f"encrypted:1:{key.id}:{urlsafe_b64encode(encrypted).rstrip(b'=').decode()}"
 
-    def unseal(self, tenant: str, job_id: str, sealed: str) -> str:
-        key_id = key_id_of(sealed)
+    def decrypt(self, tenant: str, job_id: str, encrypted: str) -> str:
+        key_id = key_id_of(encrypted)
         if key_id is None:
-            raise SealBroken(f"a secret of job {job_id} was sealed in a way that this version does not know")
+            raise DecryptionFailed(f"a secret of job {job_id} was encrypted in a way that this version does not know")
         key = self._by_id.get(key_id) or (None if self._file is None else self._file.find(key_id))
         if key is None:
-            raise SealBroken(
-                f"a secret of job {job_id} was sealed with the key {key_id}, which this node does not have; "
+            raise DecryptionFailed(
+                f"a secret of job {job_id} was encrypted with the key {key_id}, which this node does not have; "
                 "add it to its keys, or change the job and send its secrets anew"
             )
-        data, owner = _decoded(sealed), _belonging(tenant, job_id, key_id)
+        data, owner = _decoded(encrypted), _belonging(tenant, job_id, key_id)
         try:
             plain = self._cipher(key).decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], owner)
         except (InvalidTag, ValueError):
-            raise SealBroken(
-                f"a secret of job {job_id} can't be unsealed: it does not belong to this job, or was altered, "
+            raise DecryptionFailed(
+                f"a secret of job {job_id} can't be decrypted: it does not belong to this job, or was altered, "
                 f"or {key_id} is not the key that it had; change the job and send its secrets anew"
             ) from None
         return plain.decode()
@@ -93,9 +93,9 @@ class AesVault:
         return cipher
 
 
-def _decoded(sealed: str) -> bytes:
+def _decoded(encrypted: str) -> bytes:
     """Empty if it is not base64: that opens with no key."""
-    text = sealed.rpartition(":")[2]
+    text = encrypted.rpartition(":")[2]
     try:
         return b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):

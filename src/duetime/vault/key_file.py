@@ -1,8 +1,8 @@
 """The keys of a data folder: the file `encryption.keys`, one a line, the newest first, for its owner's eyes only.
 
 A node makes it at its first start. It is only ever replaced as a whole, and read again when it has changed, so that a
-running node seals with a new key from the moment that there is one. Without this file, what was sealed is lost: it
-belongs into a backup, but not into the same one as the database.
+running node encrypts with a new key from the moment that there is one. Without this file, encrypted secrets are lost:
+it belongs into a backup, but not into the same one as the database.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from duetime.vault.keys import Key, make_key, parse_keys
 FILE_NAME = "encryption.keys"
 LOCK_NAME = "encryption.lock"
 OWNER_ONLY = 0o600
-KEPT = 2  # the newest, and the one before: something may be under way that was sealed with that
+KEPT = 2  # the newest, and the one before: something may be under way that was encrypted with that
 
 log = structlog.get_logger()
 
@@ -32,7 +32,7 @@ _Seen = tuple[int, int, int]
 class KeyFile:
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE_NAME
-        self._name = str(self.path)  # a look at each seal: half of it would be making this
+        self._name = str(self.path)  # a look at each encrypt: half of it would be making this
         self._keys: tuple[Key, ...] = ()
         self._known: dict[str, Key] = {}
         self._seen: _Seen | None = None
@@ -64,7 +64,7 @@ class KeyFile:
             found = os.stat(self._name)
         except FileNotFoundError:
             if self._seen is not None:
-                self._complain(f"{self.path} is gone: nothing can be sealed. Put it back from a backup.")
+                self._complain(f"{self.path} is gone: nothing can be encrypted. Put it back from a backup.")
             return
         except OSError as error:
             self._complain(f"{self.path} can't be read: {error.strerror}")
@@ -87,7 +87,9 @@ class KeyFile:
             self._complain(f"{self.path} can't be used: {error}")
             return
         if not keys:
-            self._complain(f"{self.path} holds no key. Put it back from a backup, or remove it if nothing was sealed.")
+            self._complain(
+                f"{self.path} holds no key. Put it back from a backup, or remove it if nothing was encrypted."
+            )
             return
         if mode & 0o077:
             log.warning("others than its owner may read the file of keys: chmod 600 it", file=str(self.path))

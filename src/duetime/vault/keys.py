@@ -37,9 +37,9 @@ class Key:
         return f"{self.id}:{b64encode(self.secret).decode()}"
 
 
-def make_key(entropy: Callable[[int], bytes] = os.urandom) -> Key:
-    """Its id begins with the day, for a person to see how old it is, and ends with chance: it is no other key's."""
-    return Key(f"k{time.strftime('%Y%m%d', time.gmtime())}-{entropy(4).hex()}", entropy(KEY_BYTES))
+def make_key(random_bytes: Callable[[int], bytes] = os.urandom) -> Key:
+    """Returns a new key. Its id begins with the day, so that people see how old it is, and ends with random digits."""
+    return Key(f"k{time.strftime('%Y%m%d', time.gmtime())}-{random_bytes(4).hex()}", random_bytes(KEY_BYTES))
 
 
 def parse_keys(parts: Sequence[str]) -> tuple[Key, ...]:

@@ -2,7 +2,7 @@
 
 python child.py BACKEND FOLDER create          creates jobs without end; prints each id once it was answered
 python child.py BACKEND FOLDER full BYTES      creates until a file may grow no more, then again when it may
-python child.py BACKEND FOLDER storm           creates, changes, purges and reseals without end; prints a line at times
+python child.py BACKEND FOLDER storm           creates, changes, purges, encrypts again without end; prints now and then
 python child.py BACKEND FOLDER open            opens the store, prints what came of it
 """
 
@@ -47,7 +47,7 @@ async def storm(store: Store) -> None:
             jobs = tuple(new_job(spec(description="x" * (turn % 7) * 100)) for _ in range(1 + turn % 3))
             commands: list[c.Command] = [
                 c.CreateJobs(NOW, jobs, audit=(entry_of("job.create", after={"jobs": len(jobs)}),)),
-                c.Reseal(tuple((job_id, 1, spec(name="sealed anew")) for job_id in known[::2])),
+                c.Reencrypt(tuple((job_id, 1, spec(name="encrypted again")) for job_id in known[::2])),
             ]
             if known:
                 longer = spec(description="y" * turn)

@@ -14,7 +14,7 @@ import pytest
 from duetime.domain.capacity import UNBOUNDED, Capacity
 from duetime.domain.commands import StartNode
 from duetime.ports.store import Store
-from duetime.store.postgres import lane, writer
+from duetime.store.postgres import writer, writer_connection
 from duetime.store.sqlite import SqliteStore
 from duetime.store.sqlite.connection import FILE_NAME
 from samples import NOW, one
@@ -40,7 +40,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def several_lanes() -> None:
+def several_connections() -> None:
     """For tests that write at once: PostgreSQL's stores have all their writing connections."""
 
 
@@ -51,10 +51,10 @@ async def make_store(
     """Makes a store, not yet started, on the same data each time."""
     if backend == "postgres":
         monkeypatch.setenv(DATABASE, await emptied_database())
-        if "several_lanes" not in request.fixturenames:
+        if "several_connections" not in request.fixturenames:
             # Most tests write one thing after the other. One connection is opened for them, and plans what they need.
-            monkeypatch.setattr(writer, "LANES", 1)
-            monkeypatch.setattr(lane, "OF_A_BURST", ())
+            monkeypatch.setattr(writer, "WRITER_CONNECTIONS", 1)
+            monkeypatch.setattr(writer_connection, "OF_A_BURST", ())
     return lambda capacity=UNBOUNDED: FACTORIES[backend](tmp_path, capacity)
 
 

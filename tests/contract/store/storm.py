@@ -1,4 +1,4 @@
-"""Creates, changes, purges and reseals without a pattern, some of them refused: what keeps count must follow."""
+"""Creates, changes, purges and reencrypts without a pattern, some of them refused: what keeps count must follow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from duetime.ports.store import Store
 from samples import NOW, TENANT, change_of, entry_of, new_id, new_job, spec
 
 TENANTS = (TENANT, "default", "ü")
-KINDS = ("create", "batch", "again", "quota", "change", "change", "purge", "purge", "purge", "reseal")
+KINDS = ("create", "batch", "again", "quota", "change", "change", "purge", "purge", "purge", "reencrypt")
 
 
 class Storm:
@@ -64,7 +64,7 @@ class Storm:
         if kind == "purge":
             return c.PurgeJob(tenant, job_id, audit=entry_of("job.purge", job_id))
         others = [(job, version) for _, job, version in self._chance.sample(known, min(20, len(known)))]
-        return c.Reseal(tuple((job, version, self._definition()) for job, version in dict(others).items()))
+        return c.Reencrypt(tuple((job, version, self._definition()) for job, version in dict(others).items()))
 
     def _note(self, command: c.Command, answer: Any, known: list[tuple[str, str, int]]) -> None:
         self.done[f"{type(command).__name__} {type(answer).__name__}"] += 1
@@ -90,7 +90,7 @@ def _weight(command: c.Command) -> int:
     match command:
         case c.CreateJobs():
             return len(command.jobs)
-        case c.Reseal():
+        case c.Reencrypt():
             return len(command.changes)
         case _:
             return 1

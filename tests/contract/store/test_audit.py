@@ -168,7 +168,7 @@ async def test_the_engines_other_commands_leave_none(store: Store, node: int):
     await one(store, c.Prune(NOW + DAY, NOW, NOW, 100))
     await one(store, c.TouchKeys(NOW, ("key-1",)))
     await one(store, c.TakeRequests(NOW, Quota(TENANT, "ann", Limit("requests", 5, DAY)), 2))
-    await one(store, c.Reseal(((job_id, 1, spec(description="x")),)))
+    await one(store, c.Reencrypt(((job_id, 1, spec(description="x")),)))
     assert await entries(store) == []
 
 
@@ -311,7 +311,7 @@ async def test_a_refused_command_takes_only_its_own_entry_along(store: Store):
     assert [found.resource for found in await entries(store)] == [first.job_id, first.job_id, last.job_id]
 
 
-@pytest.mark.usefixtures("several_lanes")
+@pytest.mark.usefixtures("several_connections")
 async def test_of_many_callers_at_once_each_leaves_what_it_changed(store: Store):
     await add_job(store, spec(key="taken"))
     jobs = [new_job(spec(key="taken") if n % 10 == 0 else None) for n in range(300)]
@@ -492,8 +492,8 @@ TAMPERED = {
 async def chain_of_four(store: Store) -> None:
     """Four pages of two entries, in one chain."""
     if isinstance(store, PostgresStore):
-        for lane in store._writer._lanes:
-            lane._slot = 5
+        for connection in store._writer._connections:
+            connection._slot = 5
     for n in range(1, 5):
         keys = [f"key-{n}-{m}" for m in range(2)]
         await store.apply([c.AddKey(NOW, new_key(key), entry_of("key.create", key)) for key in keys])

@@ -38,8 +38,8 @@ async def add_entry(store: Store, name: str, at: int = NOW) -> None:
 
 def in_one_chain(store: Store) -> None:
     if isinstance(store, PostgresStore):
-        for lane in store._writer._lanes:
-            lane._slot = 5
+        for connection in store._writer._connections:
+            connection._slot = 5
 
 
 # Up to a checkpoint

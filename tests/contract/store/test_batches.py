@@ -79,7 +79,7 @@ async def test_a_refused_create_of_many_leaves_no_job_no_timer_and_no_count(stor
     assert await snapshot(store) == before
 
 
-@pytest.mark.usefixtures("several_lanes")
+@pytest.mark.usefixtures("several_connections")
 async def test_many_callers_at_once_each_get_their_own_answers(store: Store):
     await add_job(store, spec(key="taken"))
 
@@ -93,14 +93,14 @@ async def test_many_callers_at_once_each_get_their_own_answers(store: Store):
     assert await totals(store) == await recount(store)
 
 
-@pytest.mark.usefixtures("several_lanes")
+@pytest.mark.usefixtures("several_connections")
 async def test_of_many_callers_who_want_one_key_one_gets_it(store: Store):
     answers = await asyncio.gather(*(one(store, c.CreateJobs(NOW, (new_job(spec(key="one")),))) for _ in range(50)))
     assert sum(answer is None for answer in answers) == 1
     assert sum(isinstance(answer, Conflict) for answer in answers) == 49
 
 
-@pytest.mark.usefixtures("several_lanes")
+@pytest.mark.usefixtures("several_connections")
 async def test_of_many_callers_with_one_idempotency_key_one_creates_and_all_get_its_answer(store: Store):
     record = c.IdempotencyRecord(TENANT, "k", "f", "the answer")
     answers = await asyncio.gather(*(one(store, c.CreateJobs(NOW, (new_job(),), record)) for _ in range(50)))
@@ -108,7 +108,7 @@ async def test_of_many_callers_with_one_idempotency_key_one_creates_and_all_get_
     assert await store.count_jobs(JobQuery(TENANT)) == 1
 
 
-@pytest.mark.usefixtures("several_lanes")
+@pytest.mark.usefixtures("several_connections")
 async def test_of_many_changes_of_one_version_one_holds(store: Store):
     job_id = await add_job(store)
     job = spec("every 2m")
@@ -124,7 +124,7 @@ async def test_a_read_sees_every_write_that_was_answered(store: Store):
         assert await store.get_job(TENANT, job_id) is not None
 
 
-@pytest.mark.usefixtures("several_lanes")
+@pytest.mark.usefixtures("several_connections")
 async def test_a_caller_who_gives_up_waiting_harms_nobody(store: Store):
     impatient = asyncio.ensure_future(store.apply([c.CreateJobs(NOW, (new_job(),))]))
     await asyncio.sleep(0)

@@ -206,7 +206,7 @@ async def test_a_definition_counts_by_its_bytes_as_they_are_stored(store: Store,
 # After whatever was done
 
 
-@pytest.mark.usefixtures("several_lanes")
+@pytest.mark.usefixtures("several_connections")
 @pytest.mark.parametrize("operations", [3000, pytest.param(10_000, marks=[pytest.mark.slow, pytest.mark.soak])])
 async def test_after_many_mixed_operations_the_load_is_what_a_recount_gives(
     make_store: MakeStore, raw: Raw, operations: int

@@ -15,7 +15,7 @@ from duetime.domain.instants import LATEST, SECOND
 from duetime.domain.job import JobSpec, JobStatus, RetryPolicy
 from duetime.domain.states import ErrorType, State, Trigger
 from duetime.ports.store import Store
-from duetime.store.postgres.lane import Lane
+from duetime.store.postgres.writer_connection import WriterConnection
 from duetime.testing import SUCCESS
 from samples import (
     NOW,
@@ -324,7 +324,7 @@ async def test_a_loop_within_a_page_is_found_and_the_others_are_kept(store: Stor
     assert third is None
 
 
-@pytest.mark.usefixtures("several_lanes")
+@pytest.mark.usefixtures("several_connections")
 async def test_two_halves_of_a_loop_that_are_created_at_once_are_not_both_kept(
     make_store: MakeStore, store: Store, backend: str
 ):
@@ -364,7 +364,7 @@ async def test_a_chain_of_a_thousand_in_any_order(store: Store, node: int):
 # At once
 
 
-@pytest.mark.usefixtures("several_lanes")
+@pytest.mark.usefixtures("several_connections")
 async def test_of_two_that_end_at_once_in_two_transactions_one_starts_the_third(
     make_store: MakeStore, store: Store, node: int, backend: str
 ):
@@ -386,7 +386,7 @@ async def test_of_two_that_end_at_once_in_two_transactions_one_starts_the_third(
         await other.stop()
 
 
-@pytest.mark.usefixtures("several_lanes")
+@pytest.mark.usefixtures("several_connections")
 async def test_ends_along_a_chain_and_across_it_do_not_wait_for_each_other(
     make_store: MakeStore, store: Store, node: int, backend: str, monkeypatch: pytest.MonkeyPatch
 ):
@@ -394,13 +394,13 @@ async def test_ends_along_a_chain_and_across_it_do_not_wait_for_each_other(
     if backend == "sqlite":
         pytest.skip("one writer: nobody waits")
     met: list[Exception] = []
-    is_worth_another = Lane._is_worth_another
+    is_worth_another = WriterConnection._is_worth_another
 
-    async def note(lane: Lane, error: Exception, *, is_first: bool) -> bool:
+    async def note(connection: WriterConnection, error: Exception, *, is_first: bool) -> bool:
         met.append(error)
-        return await is_worth_another(lane, error, is_first=is_first)
+        return await is_worth_another(connection, error, is_first=is_first)
 
-    monkeypatch.setattr(Lane, "_is_worth_another", note)
+    monkeypatch.setattr(WriterConnection, "_is_worth_another", note)
     other = make_store()
     await other.start()
     try:

@@ -90,7 +90,7 @@ async def test_failures_add_up_and_the_last_of_them_opens_it(store: Store, node:
     assert await store.get_circuit(NUMBER) == opened(NOW + 7)
 
 
-@pytest.mark.usefixtures("several_lanes")
+@pytest.mark.usefixtures("several_connections")
 async def test_failures_of_two_nodes_add_up(store: Store, node: int):
     other = int(await one(store, c.StartNode(NOW, "node-2")))
     runs = [(await claimed(store, who), who) for who in (node, other, node)]
@@ -102,7 +102,7 @@ async def test_failures_of_two_nodes_add_up(store: Store, node: int):
     assert await store.get_circuit(NUMBER) == opened()
 
 
-@pytest.mark.usefixtures("several_lanes")
+@pytest.mark.usefixtures("several_connections")
 async def test_many_at_once_on_many_targets_lose_no_count(store: Store, node: int):
     urls = [f"https://hook.example/{n}" for n in range(6)]
     runs = [await claimed(store, node, url=urls[n % 6]) for n in range(48)]
@@ -170,7 +170,7 @@ async def test_an_end_that_was_never_written_does_not_count(store: Store):
 # The probe
 
 
-@pytest.mark.usefixtures("several_lanes")
+@pytest.mark.usefixtures("several_connections")
 async def test_among_many_who_ask_at_once_one_is_the_probe(
     store: Store, make_store: MakeStore, backend: str, node: int
 ):

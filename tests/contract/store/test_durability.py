@@ -38,7 +38,7 @@ async def test_a_store_that_is_opened_again_is_as_it_was_left(make_store: MakeSt
     await again.stop()
 
 
-@pytest.mark.usefixtures("several_lanes")
+@pytest.mark.usefixtures("several_connections")
 async def test_what_was_asked_for_before_a_stop_is_answered(make_store: MakeStore):
     store = make_store()
     await store.start()

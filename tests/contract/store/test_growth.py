@@ -80,7 +80,7 @@ class Churn:
         events = ("execution.completed", "execution.failed")
         await self.do(c.AddSubscription(self.now, tenant, self._subscription, HOOK, events, "ann"))
         await self._stage.engine.subscribers.run_once()
-        await self.do(c.PutConnection(self.now, tenant, "sales", "sealed", "postgresql://db/sales", "ann"))
+        await self.do(c.PutConnection(self.now, tenant, "sales", "encrypted", "postgresql://db/sales", "ann"))
 
     async def _add(self, tenant: str, schedule: str, *, quota: Quota | None = None, **fields: object) -> str:
         job = new_job(spec(schedule, **fields), now=self.now, tenant=tenant)

@@ -1,4 +1,4 @@
-"""API keys, and definitions that are sealed anew."""
+"""API keys, and definitions that are encrypted again."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ async def test_keys_are_there_after_a_restart(make_store: MakeStore, store: Stor
     await again.stop()
 
 
-# Definitions, sealed anew
+# Definitions, encrypted again
 
 
 async def sizes(store: Store) -> Load:
@@ -142,12 +142,12 @@ async def test_a_page_of_which_nothing_can_be_read_is_not_the_end(store: Store, 
 async def test_a_definition_is_replaced_and_the_job_stays_as_it_is(store: Store):
     job_id = await add_job(store)
     before = await job_of(store, job_id)
-    sealed = spec(description="sealed with another key, and longer")
-    assert await one(store, c.Reseal(((job_id, 1, sealed),))) == 1
+    encrypted = spec(description="encrypted with another key, and longer")
+    assert await one(store, c.Reencrypt(((job_id, 1, encrypted),))) == 1
     after = await job_of(store, job_id)
-    assert after.spec == sealed
+    assert after.spec == encrypted
     assert (after.version, after.updated_at, after.due_at) == (before.version, before.updated_at, before.due_at)
-    assert await store.list_specs(FIRST_ID, 10) == [(job_id, TENANT, 1, sealed)]
+    assert await store.list_specs(FIRST_ID, 10) == [(job_id, TENANT, 1, encrypted)]
 
 
 @pytest.mark.parametrize("together", [True, False])
@@ -156,28 +156,28 @@ async def test_what_was_changed_meanwhile_is_left_alone_and_the_load_follows(sto
     changed = spec(name="changed")
     await one(store, change_of(jobs[1], changed))
     await one(store, c.PurgeJob(TENANT, jobs[2]))
-    sealed = [spec(description="y" * n * 10) for n in range(6)]
-    changes = tuple((job_id, 1, new) for job_id, new in zip([*jobs, new_id()], sealed, strict=True))
+    encrypted = [spec(description="y" * n * 10) for n in range(6)]
+    changes = tuple((job_id, 1, new) for job_id, new in zip([*jobs, new_id()], encrypted, strict=True))
     if together:
-        assert await one(store, c.Reseal(changes)) == 3
+        assert await one(store, c.Reencrypt(changes)) == 3
     else:
-        assert await store.apply([c.Reseal((change,)) for change in changes]) == [1, 0, 0, 1, 1, 0]
+        assert await store.apply([c.Reencrypt((change,)) for change in changes]) == [1, 0, 0, 1, 1, 0]
     found = {job_id: definition for job_id, _, _, definition in await store.list_specs(FIRST_ID, 10)}
-    assert found == {jobs[0]: sealed[0], jobs[1]: changed, jobs[3]: sealed[3], jobs[4]: sealed[4]}
+    assert found == {jobs[0]: encrypted[0], jobs[1]: changed, jobs[3]: encrypted[3], jobs[4]: encrypted[4]}
     assert await store.get_load() == await sizes(store)
 
 
-async def test_resealing_nothing_does_nothing(store: Store):
-    assert await one(store, c.Reseal(())) == 0
+async def test_reencrypting_nothing_does_nothing(store: Store):
+    assert await one(store, c.Reencrypt(())) == 0
 
 
-async def test_a_reseal_finds_room_in_a_store_that_is_full(make_store: MakeStore, store: Store):
+async def test_a_reencrypt_finds_room_in_a_store_that_is_full(make_store: MakeStore, store: Store):
     """It must be possible to give up a key at any time."""
     job = new_job()
     await one(store, c.CreateJobs(NOW, (job,)))
     await store.stop()
     full = make_store(Capacity(1, 600))
     await full.start()
-    assert await one(full, c.Reseal(((job.job_id, 1, spec(description="x" * 1000)),))) == 1
+    assert await one(full, c.Reencrypt(((job.job_id, 1, spec(description="x" * 1000)),))) == 1
     assert (await full.get_load()).bytes > 1500
     await full.stop()

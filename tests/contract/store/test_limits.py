@@ -122,7 +122,7 @@ async def test_creates_without_a_quota_beside_those_with_one_take_nothing(store:
     assert [type(answer) for answer in answers] == [type(None), type(None), QuotaExceeded, type(None)]
 
 
-@pytest.mark.usefixtures("several_lanes")
+@pytest.mark.usefixtures("several_connections")
 async def test_of_many_at_once_as_many_pass_as_there_are(store: Store):
     answers = await asyncio.gather(*(one(store, create(quota=q)) for n in range(150) for q in (ANNS, BOBS)))
     for first in (0, 1):
@@ -187,7 +187,7 @@ async def test_requests_and_jobs_are_limits_apart(store: Store):
     assert [answers[0][0], answers[1], type(answers[2]), answers[3][0]] == [7, None, QuotaExceeded, 53]
 
 
-@pytest.mark.usefixtures("several_lanes")
+@pytest.mark.usefixtures("several_connections")
 async def test_of_many_who_take_at_once_none_gets_what_another_has(store: Store):
     granted = [answer[0] for answer in await asyncio.gather(*(take(store, 7) for _ in range(40)))]
     assert sum(granted) == 60

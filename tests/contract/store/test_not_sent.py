@@ -97,13 +97,13 @@ async def test_a_run_by_hand_that_is_not_sent_gives_no_run_back(store: Store, no
     assert (await job_of(store, job_id)).fired == 1
 
 
-@pytest.mark.parametrize("is_careful", [False, True])
-async def test_several_that_are_not_sent_give_each_theirs_back(store: Store, node: int, is_careful: bool):
+@pytest.mark.parametrize("on_slow_path", [False, True])
+async def test_several_that_are_not_sent_give_each_theirs_back(store: Store, node: int, on_slow_path: bool):
     job_id = await add_job(store, spec("every 1s", overlap="allow", max_runs=3))
     _, runs = await fire(store, node, NOW + 3_000)
     assert len(runs) == 3
     page = [not_sent(run, NOW + 3_000) for run in runs]
-    if is_careful:  # a result twice: each row is looked at by itself
+    if on_slow_path:  # a result twice: each row is looked at by itself
         page.append(page[0])
     await finish(store, node, NOW + 3_000, *page)
     found = await job_of(store, job_id)

@@ -21,7 +21,7 @@ def subscription(tenant: str = TENANT, subscription_id: str | None = None) -> c.
     return c.AddSubscription(NOW, tenant, subscription_id or new_id(), HOOK, events, "ann")
 
 
-def connection(tenant: str = TENANT, url: str = "sealed:1:k:x", now: int = NOW) -> c.PutConnection:
+def connection(tenant: str = TENANT, url: str = "encrypted:1:k:x", now: int = NOW) -> c.PutConnection:
     return c.PutConnection(now, tenant, "reports", url, "db.example:5432/app", "ann")
 
 
@@ -52,8 +52,8 @@ async def test_a_tenant_has_so_many_subscriptions_and_no_more(store: Store):
 
 async def test_a_connection_is_read_as_it_was_put_last_and_is_its_tenants(store: Store):
     assert await one(store, connection()) is None
-    assert await one(store, connection(url="sealed:1:k:y", now=NOW + 1)) is None
-    expected = ConnectionRecord(TENANT, "reports", "sealed:1:k:y", "db.example:5432/app", NOW + 1, "ann")
+    assert await one(store, connection(url="encrypted:1:k:y", now=NOW + 1)) is None
+    expected = ConnectionRecord(TENANT, "reports", "encrypted:1:k:y", "db.example:5432/app", NOW + 1, "ann")
     assert await store.get_connection(TENANT, "reports") == expected
     assert await store.list_connections(TENANT, 10) == [expected]
     assert await store.get_connection("globex", "reports") is None
@@ -61,23 +61,23 @@ async def test_a_connection_is_read_as_it_was_put_last_and_is_its_tenants(store:
 
 
 async def test_a_tenant_has_so_many_connections_and_no_more(store: Store):
-    def put(name: str, tenant: str = TENANT, url: str = "sealed:1:k:x") -> c.PutConnection:
+    def put(name: str, tenant: str = TENANT, url: str = "encrypted:1:k:x") -> c.PutConnection:
         return c.PutConnection(NOW, tenant, name, url, "db.example:5432/app", "ann", limit=2)
 
     assert [await one(store, put("a")), await one(store, put("b"))] == [None, None]
     refused = await one(store, put("c"))
     assert isinstance(refused, Conflict)
     assert "TENANT_CONNECTIONS_LIMIT" in refused.message
-    assert await one(store, put("b", url="sealed:1:k:y")) is None, "one that is there can be changed"
+    assert await one(store, put("b", url="encrypted:1:k:y")) is None, "one that is there can be changed"
     assert await one(store, put("c", "globex")) is None
     assert await one(store, c.RemoveConnection(TENANT, "a")) is None
     assert await one(store, put("c")) is None
     assert [record.name for record in await store.list_connections(TENANT, 10)] == ["b", "c"]
 
 
-@pytest.mark.usefixtures("several_lanes")
+@pytest.mark.usefixtures("several_connections")
 async def test_connections_that_are_put_at_the_same_time_are_counted_too(store: Store):
-    put = [c.PutConnection(NOW, TENANT, f"c{n}", "sealed:1:k:x", "db.example", "ann", limit=2) for n in range(6)]
+    put = [c.PutConnection(NOW, TENANT, f"c{n}", "encrypted:1:k:x", "db.example", "ann", limit=2) for n in range(6)]
     answers = await asyncio.gather(*(store.apply([command]) for command in put))
     assert sum(isinstance(answer, Conflict) for (answer,) in answers) == 4
     assert len(await store.list_connections(TENANT, 10)) == 2
@@ -91,13 +91,13 @@ async def test_a_connection_that_was_removed_is_gone(store: Store):
     assert await store.get_connection(TENANT, "reports") is None
 
 
-async def test_a_url_is_sealed_anew_only_in_place_of_the_one_that_was_read(store: Store):
+async def test_a_url_is_encrypted_anew_only_in_place_of_the_one_that_was_read(store: Store):
     await one(store, connection())
-    assert await one(store, c.ResealConnection(TENANT, "reports", "sealed:1:k:old", "sealed:1:k:z")) is False
-    assert await one(store, c.ResealConnection(TENANT, "reports", "sealed:1:k:x", "sealed:1:k:z")) is True
+    assert await one(store, c.ReencryptConnection(TENANT, "reports", "encrypted:1:k:old", "encrypted:1:k:z")) is False
+    assert await one(store, c.ReencryptConnection(TENANT, "reports", "encrypted:1:k:x", "encrypted:1:k:z")) is True
     found = await store.get_connection(TENANT, "reports")
     assert found is not None
-    assert found.url == "sealed:1:k:z"
+    assert found.url == "encrypted:1:k:z"
 
 
 def pause(job_id: str) -> c.PauseJob:
@@ -111,20 +111,20 @@ async def names(store: Store) -> list[str]:
 async def test_what_goes_with_a_command_is_carried_out_with_it(store: Store):
     job_id = await add_job(store)
     word = c.CreateJobs(NOW, (new_job(spec(name="word")),))
-    assert await one(store, c.Sequel(pause(job_id), (word,))) == c.Carried(JobStatus.PAUSED, ())
+    assert await one(store, c.WithNotifications(pause(job_id), (word,))) == c.Carried(JobStatus.PAUSED, ())
     assert await names(store) == ["report", "word"]
 
 
 async def test_nothing_goes_with_a_command_that_is_refused(store: Store):
     word = c.CreateJobs(NOW, (new_job(spec(name="word")),))
-    assert isinstance(await one(store, c.Sequel(pause(new_id()), (word,))), NotFound)
+    assert isinstance(await one(store, c.WithNotifications(pause(new_id()), (word,))), NotFound)
     assert await names(store) == []
 
 
 async def test_what_is_refused_of_it_spoils_neither_the_command_nor_the_rest(store: Store):
     job_id = await add_job(store, spec(key="taken"))
     words = tuple(c.CreateJobs(NOW, (new_job(spec(name=name, key=name)),)) for name in ("taken", "free"))
-    carried = await one(store, c.Sequel(pause(job_id), words))
+    carried = await one(store, c.WithNotifications(pause(job_id), words))
     assert (carried.answer, [type(error) for error in carried.refused]) == (JobStatus.PAUSED, [Conflict])
     assert (await job_of(store, job_id)).status is JobStatus.PAUSED
     assert await names(store) == ["report", "free"]

@@ -41,7 +41,7 @@ async def jobs_in_many_shards(store: Store, count: int = 40) -> list[str]:
     return [await add_job(store, due_at=DUE + (n * 7 % 5) * 1000) for n in range(count)]
 
 
-def sealed_fire(node: int, timers: list[DueTimer], *epochs: tuple[int, int], **fields: Any) -> c.Fire:
+def fenced_fire(node: int, timers: list[DueTimer], *epochs: tuple[int, int], **fields: Any) -> c.Fire:
     page = decide(timers, DUE + MINUTE)
     command = c.Fire(node, DUE, True, tuple(page.moves), tuple(page.runs), tuple(page.skips), epochs)
     return msgspec.structs.replace(command, **fields)
@@ -101,14 +101,14 @@ async def test_the_earliest_due_instant_of_some_shards_is_known(store: Store):
     assert await store.next_due_at(()) is None
 
 
-# Seal and fire
+# Fence and fire
 
 
-async def test_an_owner_that_has_sealed_its_shard_fires(store: Store, node: int):
+async def test_an_owner_that_has_encrypted_its_shard_fires(store: Store, node: int):
     job_id = await add_job(store)
     shard = shard_of(job_id)
-    assert await one(store, c.Seal(node, ((shard, 3), (shard + 64, 1)))) is None
-    assert await one(store, sealed_fire(node, await due_timers(store, DUE), (shard, 3))) == c.Fired()
+    assert await one(store, c.FenceShards(node, ((shard, 3), (shard + 64, 1)))) is None
+    assert await one(store, fenced_fire(node, await due_timers(store, DUE), (shard, 3))) == c.Fired()
     assert len(await executions_of(store, job_id)) == 1
 
 
@@ -116,9 +116,9 @@ async def test_an_owner_that_has_sealed_its_shard_fires(store: Store, node: int)
 async def test_a_fire_of_another_epoch_is_refused_and_changes_nothing(store: Store, node: int, epoch: int):
     mine, theirs = await add_job(store), await add_job(store)
     shards = (shard_of(mine), shard_of(theirs))
-    await one(store, c.Seal(node, tuple((shard, 3) for shard in shards)))
+    await one(store, c.FenceShards(node, tuple((shard, 3) for shard in shards)))
     before = await snapshot(store)
-    command = sealed_fire(node, await due_timers(store, DUE), (shards[0], 3), (shards[1], epoch))
+    command = fenced_fire(node, await due_timers(store, DUE), (shards[0], 3), (shards[1], epoch))
     refused = await one(store, command)
     assert isinstance(refused, StaleEpoch)
     assert (refused.shard, refused.epoch, refused.stored) == (shards[1], epoch, 3)
@@ -126,33 +126,33 @@ async def test_a_fire_of_another_epoch_is_refused_and_changes_nothing(store: Sto
     assert await snapshot(store) == before
 
 
-async def test_a_fire_for_a_shard_that_nobody_has_sealed_is_refused(store: Store, node: int):
+async def test_a_fire_for_a_shard_that_nobody_has_encrypted_is_refused(store: Store, node: int):
     job_id = await add_job(store)
-    refused = await one(store, sealed_fire(node, await due_timers(store, DUE), (shard_of(job_id), 1)))
+    refused = await one(store, fenced_fire(node, await due_timers(store, DUE), (shard_of(job_id), 1)))
     assert isinstance(refused, StaleEpoch)
     assert refused.stored == 0
 
 
 async def test_a_fire_that_names_no_epochs_is_not_checked(store: Store, node: int):
     job_id = await add_job(store)
-    await one(store, c.Seal(node, ((shard_of(job_id), 9),)))
-    assert await one(store, sealed_fire(node, await due_timers(store, DUE))) == c.Fired()
+    await one(store, c.FenceShards(node, ((shard_of(job_id), 9),)))
+    assert await one(store, fenced_fire(node, await due_timers(store, DUE))) == c.Fired()
 
 
 async def test_a_later_owner_ends_the_fires_of_the_one_before(store: Store, node: int):
     job_id = await add_job(store)
     shard = shard_of(job_id)
-    await one(store, c.Seal(node, ((shard, 1),)))
+    await one(store, c.FenceShards(node, ((shard, 1),)))
     timers = await due_timers(store, DUE)
     successor = await one(store, c.StartNode(NOW, "node-2"))
-    assert await one(store, c.Seal(successor, ((shard, 2),))) is None
-    assert isinstance(await one(store, sealed_fire(node, timers, (shard, 1))), StaleEpoch)
-    assert await one(store, sealed_fire(successor, timers, (shard, 2))) == c.Fired()
+    assert await one(store, c.FenceShards(successor, ((shard, 2),))) is None
+    assert isinstance(await one(store, fenced_fire(node, timers, (shard, 1))), StaleEpoch)
+    assert await one(store, fenced_fire(successor, timers, (shard, 2))) == c.Fired()
 
 
-async def test_an_earlier_epoch_cannot_be_sealed_and_none_of_the_others_is(store: Store, node: int):
-    await one(store, c.Seal(node, ((1, 5), (2, 1))))
-    refused = await one(store, c.Seal(node, ((2, 2), (1, 4), (3, 1))))
+async def test_an_earlier_epoch_cannot_be_encrypted_and_none_of_the_others_is(store: Store, node: int):
+    await one(store, c.FenceShards(node, ((1, 5), (2, 1))))
+    refused = await one(store, c.FenceShards(node, ((2, 2), (1, 4), (3, 1))))
     assert isinstance(refused, StaleEpoch)
     assert (refused.shard, refused.epoch, refused.stored) == (1, 4, 5)
     for shard, epoch in ((1, 5), (2, 1)):
@@ -160,17 +160,17 @@ async def test_an_earlier_epoch_cannot_be_sealed_and_none_of_the_others_is(store
     assert isinstance(await one(store, c.Fire(node, NOW, True, (), (), (), ((3, 1),))), StaleEpoch)
 
 
-async def test_sealing_the_same_epoch_again_is_for_its_owner_only(store: Store, node: int):
+async def test_encrypting_the_same_epoch_again_is_for_its_owner_only(store: Store, node: int):
     other = await one(store, c.StartNode(NOW, "node-2"))
-    assert [await one(store, c.Seal(node, ((1, 5),))) for _ in range(2)] == [None, None]
-    assert isinstance(await one(store, c.Seal(other, ((1, 5),))), StaleEpoch)
-    assert await one(store, c.Seal(other, ((1, 6),))) is None
+    assert [await one(store, c.FenceShards(node, ((1, 5),))) for _ in range(2)] == [None, None]
+    assert isinstance(await one(store, c.FenceShards(other, ((1, 5),))), StaleEpoch)
+    assert await one(store, c.FenceShards(other, ((1, 6),))) is None
 
 
-async def test_a_void_node_may_not_seal(store: Store, node: int):
+async def test_a_void_node_may_not_encrypt(store: Store, node: int):
     await one(store, c.StopNode(NOW, node))
-    assert isinstance(await one(store, c.Seal(node, ((1, 1),))), StaleWrite)
-    assert isinstance(await one(store, c.Seal(999, ((1, 1),))), StaleWrite)
+    assert isinstance(await one(store, c.FenceShards(node, ((1, 1),))), StaleWrite)
+    assert isinstance(await one(store, c.FenceShards(999, ((1, 1),))), StaleWrite)
 
 
 # Nodes that are dead

@@ -44,7 +44,7 @@ async def test_while_a_rotation_is_under_way_only_one_without_overlap_is_taken(s
     assert await one(store, rotate(NOW + 1, overlap=0)) == SigningState(TENANT, 3, NOW + 1, NOW + 1, "ann")
 
 
-@pytest.mark.usefixtures("several_lanes")
+@pytest.mark.usefixtures("several_connections")
 async def test_of_rotations_at_once_one_is_carried_out(store: Store):
     answers = await asyncio.gather(*(one(store, rotate()) for _ in range(12)))
     assert sorted(isinstance(answer, Conflict) for answer in answers) == [False] + [True] * 11
@@ -76,7 +76,7 @@ def add(key_id: str, now: int = NOW, user_id: str = "ann", tenant: str = TENANT,
     return c.AddKey(now, new_key(key_id, tenant, user_id=user_id, **fields), None, LIMITS)  # type: ignore[arg-type]
 
 
-@pytest.mark.usefixtures("several_lanes")
+@pytest.mark.usefixtures("several_connections")
 async def test_keys_added_at_once_are_no_more_than_the_limit(store: Store):
     answers = await asyncio.gather(*(one(store, add(f"key-{n}")) for n in range(12)))
     assert sum(answer is None for answer in answers) == 4
@@ -85,7 +85,7 @@ async def test_keys_added_at_once_are_no_more_than_the_limit(store: Store):
     assert await one(store, add("another", tenant="other")) is None
 
 
-@pytest.mark.usefixtures("several_lanes")
+@pytest.mark.usefixtures("several_connections")
 async def test_keys_added_at_once_are_for_no_more_users_than_the_limit(store: Store):
     answers = await asyncio.gather(*(one(store, add(f"key-{n}", user_id=f"user-{n}")) for n in range(12)))
     assert sum(answer is None for answer in answers) == 2

@@ -12,11 +12,11 @@ from duetime.domain import commands as c
 from duetime.domain.capacity import Capacity
 from duetime.domain.errors import InsufficientStorage, QuotaExceeded
 from duetime.domain.execution import Outcome
-from duetime.domain.follow_ups import UNSENT
 from duetime.domain.history import Held
 from duetime.domain.instants import DAY, HOUR, MINUTE, SECOND
 from duetime.domain.job import JobStatus, RetryPolicy
 from duetime.domain.limits import ALL_USERS, Limit, Quota
+from duetime.domain.on_finish import UNSENT
 from duetime.domain.states import ErrorType, State
 from duetime.domain.subscriptions import word
 from duetime.engine.retention import FIRST_ID, Retention
@@ -126,7 +126,7 @@ async def ends(store: Store, node: int, tenant: str, number: int, limit: Limit) 
         await add_run(store, job_id, NOW + at, tenant)
     runs = await claim(store, node, NOW + SECOND, limit=number)
     following = [
-        c.FollowUp(run.execution_id, run.attempt, run.token, State.COMPLETED, c.CreateJobs(NOW, (job,), quota=quota))
+        c.OnFinish(run.execution_id, run.attempt, run.token, State.COMPLETED, c.CreateJobs(NOW, (job,), quota=quota))
         for run in runs
         for job, quota in [(new_job(spec("immediate", name="told"), tenant=tenant, owner=""),
                             Quota(tenant, ALL_USERS, limit))]
@@ -162,7 +162,7 @@ async def test_a_notification_of_what_a_person_does_is_counted_and_its_refusal_r
     job_id = await add_job(store)
     limit = Limit("notifications", 1, HOUR)
     words = tuple(notification(TENANT, limit) for _ in range(2))
-    carried = await one(store, c.Sequel(c.PauseJob(NOW, TENANT, job_id, "ann", "because"), words))
+    carried = await one(store, c.WithNotifications(c.PauseJob(NOW, TENANT, job_id, "ann", "because"), words))
     assert (carried.answer, [type(error) for error in carried.refused]) == (JobStatus.PAUSED, [QuotaExceeded])
 
 

@@ -49,7 +49,7 @@ async def test_a_tenant_has_no_more_workers_than_it_may_have(store: Store):
     assert await ids(store, "other") == [other]
 
 
-@pytest.mark.usefixtures("several_lanes")
+@pytest.mark.usefixtures("several_connections")
 async def test_many_joins_at_once_make_no_more_workers(store: Store):
     answers = await asyncio.gather(*(store.apply([join(), join("other")]) for _ in range(8)))
     for place, tenant in enumerate((TENANT, "other")):

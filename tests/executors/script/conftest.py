@@ -41,7 +41,7 @@ async def make_executor(folder: Path) -> AsyncIterator[Callable[..., ScriptExecu
 
 @pytest.fixture
 async def executor(make_executor: Callable[..., ScriptExecutor], task: Callable[..., Task[Script]]) -> ScriptExecutor:
-    """Its keeper is up already: on a busy machine that takes longer than some scripts here may."""
+    """Its fork server is up already: on a busy machine that takes longer than some scripts here may."""
     made = make_executor()
     await made.execute(task("", "true"))
     return made

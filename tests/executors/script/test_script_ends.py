@@ -133,7 +133,7 @@ async def test_kill_9_of_node_and_keeper_together_leaves_no_orphan(folder: Path)
 
 
 def _node(folder: Path, script: str) -> subprocess.Popen[str]:
-    """A process that runs this one script for ever, and prints its keeper's process id."""
+    """A process that runs this one script for ever, and prints its fork_server's process id."""
     program = f"""
 import asyncio
 from pathlib import Path
@@ -147,9 +147,9 @@ async def main():
     executor = ScriptExecutor(ScriptLimits(folder=Path({str(folder)!r})), allowed=True)
     payload = Script(script={script!r})
     running = asyncio.create_task(executor.execute(Task("e", "j", "t", 0, 1, 1, Trigger.MANUAL, 600.0, payload)))
-    while executor.keeper_pid is None:
+    while executor.fork_server_pid is None:
         await asyncio.sleep(0)
-    print(executor.keeper_pid, flush=True)
+    print(executor.fork_server_pid, flush=True)
     await running
 
 asyncio.run(main())
@@ -163,11 +163,11 @@ async def test_a_script_does_not_notice_the_end_of_the_keeper_and_the_next_one_g
 ):
     sign = folder / "sign"
     running = await start(executor, task(f"echo up; until [ -e {sign} ]; do sleep 0.01; done"), log)
-    keeper = executor.keeper_pid
-    assert keeper is not None
-    os.kill(keeper, signal.SIGKILL)
+    fork_server = executor.fork_server_pid
+    assert fork_server is not None
+    os.kill(fork_server, signal.SIGKILL)
     assert (await executor.execute(task("echo next"))).response == "next\n"
-    assert executor.keeper_pid not in (None, keeper)
+    assert executor.fork_server_pid not in (None, fork_server)
     sign.touch()
     assert await running == Outcome(exit_code=0, response="up\n")
 
@@ -194,9 +194,9 @@ async def test_a_script_that_loses_keeper_and_warden_does_not_outlive_them(
 ):
     one = task("echo up $PPID; while :; do sleep 0.05; done")
     running = await start(executor, one, log, sign="\n")
-    keeper = executor.keeper_pid
-    assert keeper is not None
-    os.kill(keeper, signal.SIGKILL)
+    fork_server = executor.fork_server_pid
+    assert fork_server is not None
+    os.kill(fork_server, signal.SIGKILL)
     os.kill(int(log.text().split()[1]), signal.SIGKILL)
     assert (await running).error_type is ErrorType.INTERNAL_ERROR
     await until(lambda: alive(one.execution_id) == [])
@@ -207,18 +207,18 @@ async def test_a_keeper_that_does_not_answer_is_replaced(
 ):
     monkeypatch.setattr("duetime.executors.script.run._READY_SECONDS", 2.0)
     await executor.execute(task("", "true"))
-    keeper = executor.keeper_pid
-    assert keeper is not None
-    os.kill(keeper, signal.SIGSTOP)
+    fork_server = executor.fork_server_pid
+    assert fork_server is not None
+    os.kill(fork_server, signal.SIGSTOP)
     assert (await executor.execute(task("echo next"))).response == "next\n"
-    assert executor.keeper_pid != keeper
+    assert executor.fork_server_pid != fork_server
 
 
 def test_the_keeper_loads_nothing_but_itself_and_the_standard_library():
-    """It has to start fast, and whatever it loads is in each of its wardens, too."""
+    """It has to start fast, and whatever it loads is in each of its supervisors, too."""
     root = str(Path(duetime.__file__).parents[1])
     program = (
-        f"import sys; sys.path.append({root!r}); import duetime.executors.script.keeper; "
+        f"import sys; sys.path.append({root!r}); import duetime.executors.script.fork_server; "
         "print(*sorted({name.split('.')[0] for name in sys.modules} - set(sys.stdlib_module_names)));"
         "print(*(name for name in sys.modules if name.startswith('duetime') and '.script' not in name))"
     )
@@ -228,27 +228,27 @@ def test_the_keeper_loads_nothing_but_itself_and_the_standard_library():
 
 async def test_the_keeper_goes_when_the_executor_stops(executor: ScriptExecutor, task: MakeTask):
     await executor.execute(task("", "true"))
-    keeper = executor.keeper_pid
+    fork_server = executor.fork_server_pid
     await executor.stop()
-    assert not exists(keeper)
-    assert executor.keeper_pid is None
+    assert not exists(fork_server)
+    assert executor.fork_server_pid is None
 
 
 async def test_what_interrupts_the_node_does_not_reach_its_scripts(
     executor: ScriptExecutor, task: MakeTask, log: Kept, folder: Path
 ):
-    """Ctrl-C goes to a whole process group; a service manager sends SIGTERM to the keeper, too."""
+    """Ctrl-C goes to a whole process group; a service manager sends SIGTERM to the fork_server, too."""
     sign = folder / "sign"
     running = await start(executor, task(f"echo up; until [ -e {sign} ]; do sleep 0.01; done"), log)
-    keeper = executor.keeper_pid
-    assert keeper is not None
-    assert os.getsid(keeper) == keeper
-    os.kill(keeper, signal.SIGTERM)
-    os.kill(keeper, signal.SIGINT)
+    fork_server = executor.fork_server_pid
+    assert fork_server is not None
+    assert os.getsid(fork_server) == fork_server
+    os.kill(fork_server, signal.SIGTERM)
+    os.kill(fork_server, signal.SIGINT)
     sign.touch()
     assert (await running).exit_code == 0
     assert (await executor.execute(task("", "true"))).exit_code == 0
-    assert executor.keeper_pid == keeper
+    assert executor.fork_server_pid == fork_server
 
 
 def test_all_of_it_holds_on_the_loop_that_production_runs_on(task: MakeTask, log: Kept, folder: Path):

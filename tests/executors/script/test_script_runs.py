@@ -27,7 +27,7 @@ async def test_scripts_that_are_not_allowed_are_blocked_and_nothing_starts(task:
     outcome = await executor.execute(task("echo hello"))
     assert outcome.error_type is ErrorType.BLOCKED_TARGET
     assert "ALLOW_SCRIPTS" in (outcome.error_message or "")
-    assert executor.keeper_pid is None
+    assert executor.fork_server_pid is None
     assert log.written == []
     await executor.stop()
 
@@ -58,7 +58,7 @@ async def test_the_signal_that_ended_it_is_said(executor: ScriptExecutor, task: 
 
 
 async def test_signals_act_in_a_script_as_anywhere_else(executor: ScriptExecutor, task: MakeTask):
-    """Python ignores some, and the keeper others; `yes` would write for ever to a pipe that nobody reads."""
+    """Python ignores some, and the fork server others; `yes` would write for ever to a pipe that nobody reads."""
     for name, number in {"PIPE": 13, "XFSZ": 25, "INT": 2, "TERM": 15, "HUP": 1}.items():
         outcome = await executor.execute(task(f"kill -{name} $$; echo survived"))
         assert (name, outcome.exit_code, outcome.response) == (name, -number, None)
@@ -71,7 +71,7 @@ async def test_the_environment_holds_nothing_of_the_nodes_own(
     monkeypatch.setenv("NODE_SECRET", "hush")
     one = task("", "env", env={"COLOUR": "blue", "LANG": "C", "DUETIME_FENCING_TOKEN": "99"})
     await executor.execute(one)
-    assert alive("NODE_SECRET=hush") == []  # nor can it look that up at the keeper's
+    assert alive("NODE_SECRET=hush") == []  # nor can it look that up at the fork server's
     environment = dict(line.split("=", 1) for line in log.text().splitlines())
     home = environment.pop("HOME")
     assert Path(home).parent == folder
@@ -231,7 +231,7 @@ async def test_a_doubtful_lease_keeps_it_from_starting(
 async def test_the_lease_is_asked_about_when_all_is_ready_to_start(
     executor: ScriptExecutor, task: MakeTask, folder: Path
 ):
-    """Right before, and not while the keeper may still have to be started."""
+    """Right before, and not while the fork server may still have to be started."""
     seen: list[int] = []
 
     def may_send() -> bool:

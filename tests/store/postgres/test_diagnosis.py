@@ -14,7 +14,7 @@ import pytest
 import duetime.diagnosis
 from duetime.diagnosis import diagnose
 from duetime.domain.checkup import Check, Status
-from duetime.domain.commands import JoinWorker, Seal, StartNode
+from duetime.domain.commands import FenceShards, JoinWorker, StartNode
 from duetime.domain.ids import SHARDS
 from duetime.domain.job import PythonJob
 from duetime.domain.payloads import PythonCall
@@ -78,7 +78,7 @@ async def cluster(url: str) -> AsyncIterator[tuple[PostgresStore, PostgresRegist
     node = int(await one(store, StartNode(now(), "a")))
     await registry.join(node, "a", ROLES)
     taken = await registry.take(node, range(SHARDS))
-    await one(store, Seal(node, tuple(taken.items())))
+    await one(store, FenceShards(node, tuple(taken.items())))
     yield store, registry, node
     await registry.stop()
     await store.stop()
@@ -131,7 +131,7 @@ async def test_a_registry_that_fell_behind_the_store_is_a_problem_that_its_advic
     doctor: Doctor, cluster: Cluster, session: asyncpg.Connection
 ):
     store, registry, node = cluster
-    await one(store, Seal(node, ((7, 9),)))
+    await one(store, FenceShards(node, ((7, 9),)))
     checks = await doctor()
     assert not_ok(checks) == {"epochs": PROBLEM}
     await registry.leave(node)  # "Stop all nodes"
@@ -139,11 +139,11 @@ async def test_a_registry_that_fell_behind_the_store_is_a_problem_that_its_advic
     later = int(await one(store, StartNode(now(), "a")))
     await registry.join(later, "a", ROLES)
     taken = await registry.take(later, range(SHARDS))
-    assert await one(store, Seal(later, tuple(taken.items()))) is None
+    assert await one(store, FenceShards(later, tuple(taken.items()))) is None
     assert not_ok(await doctor()) == {}
 
 
-async def test_an_epoch_that_is_not_sealed_yet_is_a_warning(doctor: Doctor, cluster: Cluster):
+async def test_an_epoch_that_is_not_encrypted_yet_is_a_warning(doctor: Doctor, cluster: Cluster):
     _, registry, node = cluster
     await registry.release(node, {3: 1})
     await registry.take(node, [3])

@@ -17,7 +17,7 @@ from duetime.domain.instants import MINUTE
 from duetime.domain.states import State
 from duetime.ports.store import JobQuery, Store
 from duetime.store.postgres import PostgresStore, StoreUnusable
-from duetime.store.postgres.writer import LANES, MOST_COMMANDS_A_COMMIT
+from duetime.store.postgres.writer import MOST_COMMANDS_A_COMMIT, WRITER_CONNECTIONS
 from patience import PATIENCE_SECONDS
 from samples import NOW, TENANT, add_job, add_run, claim, decide, executions_of, fire, job_of, new_job, one, spec
 from snapshot import recount, totals
@@ -178,7 +178,7 @@ async def test_a_server_that_falls_silent_is_given_up_within_the_time_for_an_ope
     hasty: PostgresStore, proxy: Proxy
 ):
     job_id = await add_job(hasty)
-    for _ in range(LANES):  # each lane in turn has a connection by now
+    for _ in range(WRITER_CONNECTIONS):  # each connection in turn has a connection by now
         await add_job(hasty)
     await hasty.get_job(TENANT, job_id)
     await hasty.list_due_timers(NOW, 1)
@@ -208,7 +208,7 @@ async def test_a_write_that_waits_behind_others_is_answered_in_time_too(hasty: P
             await one(hasty, c.PauseJob(NOW, TENANT, job_id, "ann", ""))
         waits.append(time.monotonic() - began)
 
-    more = 10 * LANES * MOST_COMMANDS_A_COMMIT  # than all lanes take at once
+    more = 10 * WRITER_CONNECTIONS * MOST_COMMANDS_A_COMMIT  # than all connections take at once
     await asyncio.gather(*(pause() for _ in range(more)))
     assert max(waits) < 5 * min(waits), "in turns, the last would wait ten times as long as the first"
     proxy.is_deaf = False

@@ -198,20 +198,20 @@ async def test_those_who_add_wait_near_a_limit_and_others_do_not(limited: Any, s
     assert await create is None
 
 
-async def test_two_reseals_of_a_job_at_once_leave_the_load_right(
+async def test_two_reencrypts_of_a_job_at_once_leave_the_load_right(
     store: PostgresStore, other: PostgresStore, session: asyncpg.Connection
 ):
     job_id = await add_job(store)
     async with session.transaction():
         await session.execute("SELECT 1 FROM timers WHERE job = $1 FOR UPDATE", job_id)
-        sealing = [
-            asyncio.ensure_future(one(node, c.Reseal(((job_id, 1, spec(description="x" * size)),))))
+        encrypting = [
+            asyncio.ensure_future(one(node, c.Reencrypt(((job_id, 1, spec(description="x" * size)),))))
             for node, size in ((store, 100), (other, 1000))
         ]
         async with asyncio.timeout(PATIENCE_SECONDS):
             while await session.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted") < 2:
-                assert not any(one.done() for one in sealing)
-    assert await asyncio.gather(*sealing) == [1, 1]
+                assert not any(one.done() for one in encrypting)
+    assert await asyncio.gather(*encrypting) == [1, 1]
     assert await store.get_load() == await recount(session)
 
 
@@ -219,15 +219,15 @@ async def test_two_reseals_of_a_job_at_once_leave_the_load_right(
 
 
 def on_slots(node: PostgresStore, *slots: int) -> None:
-    for lane, slot in zip(node._writer._lanes, slots, strict=True):
-        lane._slot = slot
+    for connection, slot in zip(node._writer._connections, slots, strict=True):
+        connection._slot = slot
 
 
 @pytest.mark.parametrize("slots", [None, (7, 7, 7), (7, 8, 7)])
 async def test_chains_that_many_write_at_once_hold(
     store: PostgresStore, other: PostgresStore, session: asyncpg.Connection, slots: tuple[int, int, int] | None
 ):
-    """Each lane on a chain of its own, as mostly; and all of two nodes on the same, as chance may have it."""
+    """Each connection on a chain of its own, as mostly; and all of two nodes on the same, as chance may have it."""
     await add_job(store, spec(key="taken"))
     if slots is not None:
         on_slots(store, *slots)

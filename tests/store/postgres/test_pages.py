@@ -47,13 +47,13 @@ PLAIN = ("fire_timers", "fire_runs", "finish_timers", "end_runs", "retry_runs", 
 def careful(monkeypatch: pytest.MonkeyPatch) -> list[type[c.Command]]:
     """The commands that were carried out with care."""
     seen: list[type[c.Command]] = []
-    with_care = Applier._with_care
+    slow_path = Applier._on_slow_path
 
     async def noted(self: Applier, command: c.Command, to_undo: str) -> Any:
         seen.append(type(command))
-        return await with_care(self, command, to_undo)
+        return await slow_path(self, command, to_undo)
 
-    monkeypatch.setattr(Applier, "_with_care", noted)
+    monkeypatch.setattr(Applier, "_on_slow_path", noted)
     return seen
 
 

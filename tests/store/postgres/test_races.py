@@ -72,16 +72,16 @@ async def fire_of(store: PostgresStore, node: int, *epochs: tuple[int, int]) -> 
     return c.Fire(node, DUE, True, tuple(page.moves), tuple(page.runs), tuple(page.skips), epochs)
 
 
-@pytest.mark.parametrize("deed", ["seal", "end"])
+@pytest.mark.parametrize("deed", ["fence", "end"])
 async def test_nobody_takes_over_between_an_owners_check_and_its_commit(
     store: PostgresStore, other: PostgresStore, node: int, session: asyncpg.Connection, deed: str
 ):
     job_id = await add_job(store)
     shard = shard_of(job_id)
-    await one(store, c.Seal(node, ((shard, 1),)))
+    await one(store, c.FenceShards(node, ((shard, 1),)))
     successor = await one(other, c.StartNode(NOW, "node-2"))
     command = await fire_of(store, node, (shard, 1))
-    takeover = c.Seal(successor, ((shard, 2),)) if deed == "seal" else c.EndNodes(NOW, (node,))
+    takeover = c.FenceShards(successor, ((shard, 2),)) if deed == "fence" else c.EndNodes(NOW, (node,))
     async with locked_timer(session, job_id):
         firing = asyncio.ensure_future(one(store, command))
         await until_waiting(session, 1, firing)  # it has been checked, and waits for its timer
@@ -90,7 +90,7 @@ async def test_nobody_takes_over_between_an_owners_check_and_its_commit(
         assert not taking.done(), "the new owner was let in before the old one's fire was committed"
     assert await firing == c.Fired()
     assert await taking is None
-    assert isinstance(await one(store, command), StaleEpoch if deed == "seal" else StaleWrite)
+    assert isinstance(await one(store, command), StaleEpoch if deed == "fence" else StaleWrite)
     assert len(await executions_of(store, job_id)) == 1
 
 
@@ -99,7 +99,7 @@ async def test_a_fire_that_comes_while_its_shard_is_taken_over_waits_and_is_refu
 ):
     job_id = await add_job(store)
     shard = shard_of(job_id)
-    await one(store, c.Seal(node, ((shard, 1),)))
+    await one(store, c.FenceShards(node, ((shard, 1),)))
     command = await fire_of(store, node, (shard, 1))
     async with session.transaction():
         await session.execute("UPDATE shard_epochs SET epoch = 2, node = 999 WHERE shard = $1", shard)
@@ -247,7 +247,7 @@ async def test_two_fires_of_one_timer_by_two_stores_fire_once(
 async def test_totals_are_exact_however_many_writers_count(store: PostgresStore, other: PostgresStore):
     tenants = [TENANT, "other"]
     for _ in range(10):
-        await add_job(store)  # each lane in turn, and each more than once
+        await add_job(store)  # each connection in turn, and each more than once
     await asyncio.gather(
         *(
             one(which, c.CreateJobs(NOW, (new_job(tenant=tenant),)))

@@ -15,9 +15,9 @@ from duetime.ports.store import JobQuery
 from duetime.store.postgres import PostgresStore, StoreUnusable, blocks
 from duetime.store.postgres.blocks import load_blocks, load_migrations
 from duetime.store.postgres.connections import Address
-from duetime.store.postgres.lane import OF_A_BURST, Lane
 from duetime.store.postgres.partitions import Days
 from duetime.store.postgres.schema import LOCK, get_versions, migrate
+from duetime.store.postgres.writer_connection import OF_A_BURST, WriterConnection
 from patience import PATIENCE_SECONDS
 from samples import NOW, TENANT, add_job, one
 from store.later_schema import BROKEN, LATER, use_migrations
@@ -160,13 +160,15 @@ async def test_the_schema_itself_allows_one_execution_for_a_job_and_an_instant(s
 
 
 async def test_what_a_burst_is_written_with_is_planned_before_the_first_one(store: PostgresStore):
-    lane = Lane(store._writer._lanes[0]._connector, Days(), 5.0, 0, lambda error: None, UNBOUNDED)
-    await lane.open()
-    assert lane._connection is not None
-    planned = await lane._connection.fetch("SELECT statement FROM pg_prepared_statements WHERE generic_plans > 0")
+    connection = WriterConnection(
+        store._writer._connections[0]._connector, Days(), 5.0, 0, lambda error: None, UNBOUNDED
+    )
+    await connection.open()
+    assert connection._connection is not None
+    planned = await connection._connection.fetch("SELECT statement FROM pg_prepared_statements WHERE generic_plans > 0")
     blocks = load_blocks("runs.sql")
     assert {blocks[name].sql for name in OF_A_BURST} <= {row["statement"] for row in planned}
-    await lane.close()
+    await connection.close()
 
 
 @pytest.mark.parametrize("is_pooled", [True, False])
@@ -178,8 +180,8 @@ async def test_nothing_is_kept_between_transactions_behind_a_pooler(
     store = patient_store(f"{url}{'&' if '?' in url else '?'}pgbouncer=true" if is_pooled else url)
     await store.start()
     await add_job(store)
-    connection = await store._writer._lanes[0]._connector.open()
-    await connection.execute(store._writer._lanes[0]._connector.begin)
+    connection = await store._writer._connections[0]._connector.open()
+    await connection.execute(store._writer._connections[0]._connector.begin)
     await connection.fetch("SELECT 1")
     assert await connection.fetchval("SHOW lock_timeout") == patience
     await connection.execute("COMMIT")

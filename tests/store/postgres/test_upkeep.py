@@ -54,13 +54,13 @@ async def test_a_reader_that_is_not_too_old_is_used_again(store: PostgresStore):
 
 
 async def test_a_writer_that_is_too_old_is_replaced_after_its_batch(hasty: PostgresStore, session: asyncpg.Connection):
-    lanes = len(hasty._writer._lanes)
-    await until(session, lambda found: len(found) >= lanes)
+    connections = len(hasty._writer._connections)
+    await until(session, lambda found: len(found) >= connections)
     before = await pids(session)
     for _ in range(3):
-        await asyncio.gather(*(add_job(hasty) for _ in range(lanes)))
-    assert len(await hasty.list_jobs(JOBS)) == 3 * lanes, "what was written is there"
-    await until(session, lambda found: before - found and len(found) >= lanes)
+        await asyncio.gather(*(add_job(hasty) for _ in range(connections)))
+    assert len(await hasty.list_jobs(JOBS)) == 3 * connections, "what was written is there"
+    await until(session, lambda found: before - found and len(found) >= connections)
 
 
 async def test_readers_that_nobody_needs_are_closed(store: PostgresStore, session: asyncpg.Connection):

@@ -10,7 +10,7 @@ import pytest
 
 from duetime.domain import commands as c
 from duetime.domain.payloads import HttpRequest
-from duetime.domain.secrets import key_id_of, list_values, seal_job
+from duetime.domain.secrets import encrypt_job, key_id_of, list_values
 from duetime.rotation import FIRST_ID, rotate_file
 from duetime.store import StoreUnusable
 from duetime.store.sqlite import SqliteStore
@@ -23,10 +23,10 @@ from samples import NOW, TENANT, URL, new_job, one, spec
 
 
 def secret_job(vault: AesVault) -> c.NewJob:
-    return seal_job(new_job(spec(payload=HttpRequest(URL, headers={"A": "s3cret"}))), vault)
+    return encrypt_job(new_job(spec(payload=HttpRequest(URL, headers={"A": "s3cret"}))), vault)
 
 
-async def test_all_is_sealed_anew_while_a_node_runs_and_writes(tmp_path: Path):
+async def test_all_is_encrypted_anew_while_a_node_runs_and_writes(tmp_path: Path):
     store, beside = SqliteStore(tmp_path), SqliteBeside(tmp_path)
     node = AesVault(file=KeyFile(tmp_path))
     node.start()
@@ -55,7 +55,7 @@ async def test_all_is_sealed_anew_while_a_node_runs_and_writes(tmp_path: Path):
         assert {key_id_of(text) for *_, spec in specs for text in list_values(spec.payload)} <= {
             done.key_id, *done.kept
         }  # fmt: skip
-        assert {node.unseal(tenant, id, spec.payload.headers["A"]) for id, tenant, _, spec in specs} == {"s3cret"}
+        assert {node.decrypt(tenant, id, spec.payload.headers["A"]) for id, tenant, _, spec in specs} == {"s3cret"}
         assert {version for _, _, version, _ in specs} == {1}
         assert await one(store, c.Claim(running, NOW, 1, (TENANT,))) == []  # the node was not made void
         kept = await store.get_job(jobs[0].tenant, jobs[0].job_id)
@@ -74,8 +74,8 @@ async def test_a_job_that_was_changed_since_it_was_read_is_left_alone(tmp_path: 
     await beside.start()
     try:
         other = spec(description="other")
-        assert await beside.apply([c.Reseal(((job.job_id, 2, other),))]) == [0]
-        assert await beside.apply([c.Reseal(((job.job_id, 1, other),))]) == [1]
+        assert await beside.apply([c.Reencrypt(((job.job_id, 2, other),))]) == [0]
+        assert await beside.apply([c.Reencrypt(((job.job_id, 1, other),))]) == [1]
         ((_, _, version, found),) = await store.list_specs(FIRST_ID, 10)
         assert (version, found) == (1, other)
     finally:

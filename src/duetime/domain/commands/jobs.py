@@ -130,8 +130,8 @@ class PurgeJob(Command, frozen=True):
     audit: Entry | None = None
 
 
-class Reseal(Command, frozen=True):
-    """Put definitions whose secrets were sealed anew in place of those that were read. Answers how many were.
+class Reencrypt(Command, frozen=True):
+    """Put definitions whose secrets were encrypted again in place of those that were read. Answers how many were.
 
     `changes` names (job id, version, definition): a job that has another version meanwhile is left alone. It stays the
     same job, of the same version.

@@ -43,8 +43,8 @@ class StopNode(Command, frozen=True):
 class EndNodes(Command, frozen=True):
     """These nodes (or workers) are dead: void from here on, and what they run has lapsed. Answers None.
 
-    Theirs is no Fire, Claim or Seal that is committed after this. A result is still accepted as long as its execution
-    is RUNNING with that attempt and token: what was done was done.
+    No Fire, Claim or FenceShards of these nodes is committed after this. A result is still accepted as long as its
+    execution is RUNNING with that attempt and token.
     """
 
     now: int
@@ -61,7 +61,7 @@ class EndWorkers(Command, frozen=True):
     workers: tuple[tuple[int, int], ...]
 
 
-class Seal(Command, frozen=True):
+class FenceShards(Command, frozen=True):
     """`node` owns these (shard, epoch) from here on: no Fire of an earlier epoch is committed after this. Answers None.
 
     Repeating it changes nothing. Refused, all of it: StaleWrite if `node` is void; StaleEpoch if a shard is at a later

@@ -22,8 +22,8 @@ class Fire(Command, frozen=True):
     else: its runs are not written. Executions are born claimed by `node` if `claim`, else QUEUED.
     A run that turns out SKIPPED, or whose instant has an execution already, does not count towards `fired`.
     `epochs` names (shard, epoch) of every shard in the page; none: there are no other owners to fear.
-    Refused: StaleWrite if `node` is void; StaleEpoch if a shard is at another epoch. Until it is committed, no Seal of
-    these shards and no EndNodes of this node comes in between.
+    Refused: StaleWrite if `node` is void; StaleEpoch if a shard is at another epoch. Until it is committed, no
+    FenceShards of these shards and no EndNodes of this node is applied.
     """
 
     node: int

@@ -111,7 +111,7 @@ class PutConnection(Command, frozen=True):
     now: int
     tenant: str
     name: str
-    url: str  # sealed
+    url: str  # encrypted
     shown: str  # the same, as people may see it
     created_by: str
     audit: Entry | None = None
@@ -126,8 +126,8 @@ class RemoveConnection(Command, frozen=True):
     audit: Entry | None = None
 
 
-class ResealConnection(Command, frozen=True):
-    """Put a URL that was sealed anew in place of the one that was read. Answers whether that was still there."""
+class ReencryptConnection(Command, frozen=True):
+    """Put a URL that was encrypted again in place of the one that was read. Answers whether that was still there."""
 
     tenant: str
     name: str

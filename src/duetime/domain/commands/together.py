@@ -11,7 +11,7 @@ from duetime.domain.errors import DuetimeError
 from duetime.domain.states import State
 
 
-class FollowUp(Command, frozen=True):
+class OnFinish(Command, frozen=True):
     """Carry out `command` if this very commit ends that execution with that attempt, token and state.
 
     Answers what the command answers, or None if it does not. It comes after the Finish, in the same batch: so it is
@@ -26,7 +26,7 @@ class FollowUp(Command, frozen=True):
     command: Command
 
 
-class Sequel(Command, frozen=True):
+class WithNotifications(Command, frozen=True):
     """Carry out `first`, and if it is not refused `then` with it, in one commit. Answers `Carried`.
 
     One of `then` that is refused is left out, and spoils nothing.

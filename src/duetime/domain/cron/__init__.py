@@ -1,4 +1,4 @@
-"""Cron: what an expression says, when it is due next, and what it means in words. Pure: no clock, no chance.
+"""Cron: what an expression says, when it is due next, and what it means in words. Pure: no clock, no random source.
 
     expr = parse("30 2 * * MON-FRI", seed=job_id)      InvalidSchedule says which field is wrong
     check_fires(expr)                                  InvalidSchedule if no year has such a day

@@ -15,10 +15,10 @@ from duetime.domain.execution import ErrorType
 from duetime.domain.payloads import Script
 from duetime.executors.script.bandwidth import Bandwidth
 from duetime.executors.script.limits import ScriptLimits
-from duetime.executors.script.link import KeeperLink, KeeperLost
+from duetime.executors.script.link import ForkServerLink, ForkServerLost
 from duetime.executors.script.outcome import outcome_of, timeout_of
 from duetime.executors.script.request import request_of
-from duetime.executors.script.run import ScriptRun, WardenLost
+from duetime.executors.script.run import ScriptRun, SupervisorLost
 from duetime.executors.script.wire import Refused
 from duetime.ports.executor import NotSent, Outcome, Task
 
@@ -26,20 +26,20 @@ _T = TypeVar("_T")
 
 
 class ScriptExecutor:
-    """Carries out `script` jobs, if they are `allowed` here. The keeper is started with the first of them."""
+    """Carries out `script` jobs, if they are `allowed` here. The fork server is started with the first of them."""
 
     def __init__(self, limits: ScriptLimits, *, allowed: bool) -> None:
         self._limits = limits
         self._allowed = allowed
-        self._link = KeeperLink()
+        self._link = ForkServerLink()
         self._bandwidth = Bandwidth()
 
     @property
-    def keeper_pid(self) -> int | None:
+    def fork_server_pid(self) -> int | None:
         return self._link.pid
 
     async def start(self) -> None:
-        """Nothing to open: a node that runs no scripts has no keeper."""
+        """Nothing to open: a node that runs no scripts has no fork server."""
 
     async def stop(self) -> None:
         await self._link.stop()
@@ -55,9 +55,9 @@ class ScriptExecutor:
         try:
             async with ScriptRun(task.log, self._bandwidth, task.tenant) as run:
                 return await self._attempt(run, task, deadline)
-        except WardenLost:
+        except SupervisorLost:
             message = "The process that watched over the script was killed, and the script with it."
-        except (KeeperLost, OSError) as problem:
+        except (ForkServerLost, OSError) as problem:
             message = f"The script was not started: {problem}."
         return Outcome(ErrorType.INTERNAL_ERROR, message)
 
@@ -76,9 +76,9 @@ class ScriptExecutor:
 
     async def _prepare(self, run: ScriptRun, task: Task[Script]) -> Refused | None:
         request = request_of(task, self._limits)
-        with suppress(KeeperLost):
+        with suppress(ForkServerLost):
             return await run.prepare(self._link, request)
-        return await run.prepare(self._link, request)  # by a new keeper; nothing has been started yet
+        return await run.prepare(self._link, request)  # by a new fork server; nothing has been started yet
 
     async def _see_through(self, run: ScriptRun, task: Task[Script], deadline: float) -> Outcome:
         is_late = False
@@ -89,7 +89,7 @@ class ScriptExecutor:
             is_late = True
             end = await _whatever_comes(run.end())
         except asyncio.CancelledError:
-            with suppress(WardenLost):
+            with suppress(SupervisorLost):
                 await _whatever_comes(run.end())
             raise
         await run.folder_removed()
@@ -108,7 +108,7 @@ async def _whatever_comes(work: Coroutine[Any, Any, _T]) -> _T:
             await asyncio.shield(task)
         except asyncio.CancelledError as again:
             cancelled = again
-        except WardenLost:
+        except SupervisorLost:
             break
     if cancelled is not None:
         raise cancelled

@@ -1,4 +1,4 @@
-"""From fork to exec: how the process of a script comes to be. Runs in a warden, which has one thread."""
+"""From fork to exec: how the process of a script comes to be. Runs in a supervisor, which has one thread."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from duetime.executors.script.wire import Refused, Request
 NOT_FOUND = 127
 NOT_RUNNABLE = 126
 _FIRST_TO_GO = b"1000"  # when the machine runs out of memory, the kernel ends a script before anything else
-# By the keeper itself, by Python, and by whoever started the node: nohup, or a shell with it in the background.
-IGNORED_BY_KEEPER = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# By the fork server itself, by Python, and by whoever started the node: nohup, or a shell with it in the background.
+IGNORED_BY_FORK_SERVER = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _IGNORED = {number for number in signal.valid_signals() if signal.getsignal(number) is signal.SIG_IGN}
-_IGNORED.update(IGNORED_BY_KEEPER)
+_IGNORED.update(IGNORED_BY_FORK_SERVER)
 
 
 class Launch(Exception):
@@ -32,14 +32,14 @@ class Launch(Exception):
 def launch(request: Request, folder: str, user: int | None, outputs: tuple[int, int], process_ceiling: int) -> int:
     """Start the program in a session of its own and answer its process id, or raise Launch."""
     told, tell = os.pipe()
-    warden = os.getpid()
+    supervisor = os.getpid()
     child = os.fork()
     if child == 0:
         try:
-            _become(request, folder, user, outputs, process_ceiling, warden)
+            _become(request, folder, user, outputs, process_ceiling, supervisor)
         except Launch as problem:
             os.write(tell, json.dumps(problem.refused).encode())
-        except BaseException as problem:  # noqa: BLE001 -- a child must never return into the warden's code
+        except BaseException as problem:  # noqa: BLE001 -- a child must never return into the supervisor's code
             os.write(tell, json.dumps([NOT_RUNNABLE, f"The script can't be started: {problem!r}."]).encode())
         finally:
             os._exit(NOT_RUNNABLE)
@@ -53,7 +53,7 @@ def launch(request: Request, folder: str, user: int | None, outputs: tuple[int, 
 
 
 def _become(
-    request: Request, folder: str, user: int | None, outputs: tuple[int, int], process_ceiling: int, warden: int
+    request: Request, folder: str, user: int | None, outputs: tuple[int, int], process_ceiling: int, supervisor: int
 ) -> None:
     os.setsid()
     _reset_signals()
@@ -70,7 +70,7 @@ def _become(
         _limit(resource.RLIMIT_CPU, request.cpu_seconds, request.cpu_seconds + 1)  # a signal, and then the end
     if user is not None:
         switch(user)
-    die_with_parent(warden, signal.SIGKILL)
+    die_with_parent(supervisor, signal.SIGKILL)
     forgo_privileges()
     _enter(request.cwd or folder, user)
     if LINUX:  # macOS refuses this one
@@ -153,7 +153,7 @@ def _who(user: int | None) -> str:
 
 
 def process_ceiling(user: int | None, processes: int) -> int:
-    """What the kernel may hold a script to: twice the limit, which the warden itself enforces meanwhile. 0: nothing.
+    """Returns the kernel's limit on processes: twice the limit that the supervisor enforces itself. 0: no limit.
 
     The kernel counts threads, and all of a user together. A user of its own has none yet. Ours has, and some may be out
     of sight in other containers; a ceiling below them would keep the script from starting anything at all.

@@ -1,4 +1,4 @@
-"""The node's end of its keeper: starts it when it is first needed, and anew when it is gone."""
+"""The node's end of its fork server: starts it when it is first needed, and anew when it is gone."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from pathlib import Path
 import duetime
 
 _PROGRAM = (
-    "import sys; sys.path.append(sys.argv[1]); from duetime.executors.script.keeper import main; main(int(sys.argv[2]))"
+    "import sys; sys.path.append(sys.argv[1]); "
+    "from duetime.executors.script.fork_server import main; main(int(sys.argv[2]))"
 )
 _STOP_SECONDS = 15.0
-_AT_ONCE = 32  # requests that wait for their warden; more would not fit the socket
+_AT_ONCE = 32  # requests that wait for their supervisor; more would not fit the socket
 
 
-class KeeperLost(Exception):
-    """The keeper did not take a request; the script was not started."""
+class ForkServerLost(Exception):
+    """The fork server did not take a request; the script was not started."""
 
 
-class KeeperLink:
-    """`spawn` starts the process with its end of the socket: by default the keeper of scripts."""
+class ForkServerLink:
+    """`spawn` starts the process with its end of the socket: by default the fork server of scripts."""
 
     def __init__(self, spawn: Callable[[int], subprocess.Popen[bytes]] | None = None) -> None:
         self._spawn = spawn or _spawn
@@ -47,7 +48,7 @@ class KeeperLink:
         self._socket = ours
 
     def ask(self, *descriptors: int) -> None:
-        """Have a warden forked that gets these: its socket, and its script's stdout and stderr."""
+        """Have a supervisor forked that gets these: its socket, and its script's stdout and stderr."""
         try:
             self._send(descriptors)
         except ConnectionError:
@@ -60,14 +61,14 @@ class KeeperLink:
         socket.send_fds(self._socket, [b"w"], descriptors)
 
     def give_up(self) -> None:
-        """It does not answer: the next one to ask gets a new one. Wardens that it has forked go on."""
+        """It does not answer: the next one to ask gets a new one. Supervisors that it has forked go on."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
         self._forget()
 
     async def stop(self) -> None:
-        """It ends by itself once the socket is closed and its wardens are gone."""
+        """It ends by itself once the socket is closed and its supervisors are gone."""
         process = self._process
         self._forget()
         if process is None:

@@ -1,4 +1,4 @@
-"""One script from the node's side: its warden's socket and its two pipes. Letting go of it ends the script."""
+"""One script from the node's side: its supervisor's socket and its two pipes. Letting go of it ends the script."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import suppress
 from types import TracebackType
 
 from duetime.executors.script.bandwidth import Bandwidth
-from duetime.executors.script.link import KeeperLink, KeeperLost
+from duetime.executors.script.link import ForkServerLink, ForkServerLost
 from duetime.executors.script.output import Output
 from duetime.executors.script.wire import (
     GO,
@@ -25,20 +25,20 @@ from duetime.executors.script.wire import (
 )
 from duetime.ports.logs import LogWriter
 
-_READY_SECONDS = 10.0  # a keeper that takes longer is stuck
-_END_SECONDS = 15.0  # the warden's own grace, and time for the kernel to take apart what was large
+_READY_SECONDS = 10.0  # a fork server that takes longer is stuck
+_END_SECONDS = 15.0  # the supervisor's own grace, and time for the kernel to take apart what was large
 _FOLDER_SECONDS = 5.0  # a million files are removed without us
 
 
-class WardenLost(Exception):
-    """Somebody killed it, or it can't end the script. What it had is ended by the keeper."""
+class SupervisorLost(Exception):
+    """Somebody killed it, or it can't end the script. What it had is ended by the fork server."""
 
 
 class ScriptRun:
     """Use with `async with`: on leaving, all descriptors are closed."""
 
     def __init__(self, log: LogWriter, bandwidth: Bandwidth, tenant: str) -> None:
-        self._warden = 0  # its process id
+        self._supervisor = 0  # its process id
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self.stdout = Output("stdout", log, bandwidth, tenant)
@@ -61,25 +61,25 @@ class ScriptRun:
             with suppress(OSError):
                 await self._writer.wait_closed()
 
-    async def prepare(self, link: KeeperLink, request: Request) -> Refused | None:
-        """Everything but the start; None: it may start. Raises KeeperLost, and may be called once more then."""
+    async def prepare(self, link: ForkServerLink, request: Request) -> Refused | None:
+        """Everything but the start; None: it may start. Raises ForkServerLost, and may be called once more then."""
         async with link.turns:
             try:
                 async with asyncio.timeout(_READY_SECONDS):
                     answer = await self._ask(link, request)
             except TimeoutError:
                 link.give_up()
-                raise KeeperLost("the keeper of scripts does not answer") from None
+                raise ForkServerLost("the fork server of scripts does not answer") from None
         if not isinstance(answer, Ready | Refused):
-            raise KeeperLost("the warden of the script ended before it began")
+            raise ForkServerLost("the supervisor of the script ended before it began")
         self.stdout.close_writer()
         self.stderr.close_writer()
         if isinstance(answer, Refused):
             return answer
-        self._warden = answer.warden
+        self._supervisor = answer.supervisor
         return None
 
-    async def _ask(self, link: KeeperLink, request: Request) -> Answer | None:
+    async def _ask(self, link: ForkServerLink, request: Request) -> Answer | None:
         if self._writer is not None:
             self._writer.transport.abort()
         ours, theirs = socket.socketpair()
@@ -96,7 +96,7 @@ class ScriptRun:
         answer = await self._answer()
         if isinstance(answer, Ended | Refused):
             return answer
-        raise WardenLost
+        raise SupervisorLost
 
     async def end(self) -> Ended | Refused:
         """SIGTERM, and SIGKILL a little later; back when no process of it is left."""
@@ -106,8 +106,10 @@ class ScriptRun:
                 return await self.ended()
         except TimeoutError:
             with suppress(ProcessLookupError, PermissionError):
-                os.kill(self._warden, signal.SIGKILL)  # stopped by its script, perhaps; the keeper inherits that
-            raise WardenLost from None
+                os.kill(
+                    self._supervisor, signal.SIGKILL
+                )  # stopped by its script, perhaps; the fork server inherits that
+            raise SupervisorLost from None
 
     async def folder_removed(self) -> None:
         assert self._reader is not None

@@ -1,4 +1,4 @@
-"""Users for scripts, one for each that runs, where the keeper is root.
+"""Users for scripts, one for each that runs, where the fork server is root.
 
 They are bare numbers without a name, a password or a group. A user of its own keeps a script from the files and
 processes of the node and of other scripts, gives the kernel's limit on processes something to count, and makes one
@@ -57,13 +57,13 @@ def end_all_of(user: int) -> bool:
 
 
 class Users:
-    """The numbers that this keeper has taken; each is free or with one warden."""
+    """The numbers that this fork server has taken; each is free or with one supervisor."""
 
     def __init__(self) -> None:
         self._free: list[int] = []
         self._next = FIRST
-        # Another keeper on this machine sees by the name that a number is taken. The kernel gives the name back when
-        # the last process with the socket is gone: the keeper, and the warden that has the number.
+        # Another fork server on this machine sees by the name that a number is taken. The kernel frees the name when
+        # the last process with the socket is gone: the fork server, and the supervisor that has the number.
         self._locks: dict[int, socket.socket] = {}
 
     def take(self) -> int | None:
@@ -81,7 +81,7 @@ class Users:
         self._free.append(user)
 
     def close_others(self, user: int | None) -> None:
-        """In a warden: hold no lock but that of its own number."""
+        """In a supervisor: hold no lock but that of its own number."""
         for other, lock in self._locks.items():
             if other != user:
                 lock.close()

@@ -1,7 +1,8 @@
-"""What node and warden say to each other. Both sides import this, so it knows only the standard library.
+"""What node and supervisor say to each other. Both sides import this, so it knows only the standard library.
 
-The node sends one request, its length in four bytes before it, and then single bytes. The warden answers with lines:
-ready, then ended; or refused at any point before the script's program runs. It closes when its private folder is gone.
+The node sends one request, its length in four bytes before it, and then single bytes. The supervisor answers with
+lines: ready, then ended; or refused, until the script's program runs. It closes the socket when its private folder is
+removed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Request(NamedTuple):
 class Ready(NamedTuple):
     """All is prepared; the script starts at the word."""
 
-    warden: int  # its process id
+    supervisor: int  # its process id
 
 
 class Refused(NamedTuple):

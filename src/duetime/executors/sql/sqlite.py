@@ -20,7 +20,7 @@ import msgspec
 from duetime.domain.connection_urls import SqliteUrl
 from duetime.domain.execution import ErrorType
 from duetime.domain.payloads import SqlQuery
-from duetime.executors.script.link import KeeperLink
+from duetime.executors.script.link import ForkServerLink
 from duetime.executors.sql.limits import SqlLimits, SqlRules
 from duetime.executors.sql.problems import Failed, blocked, timed_out, wrong
 from duetime.executors.sql.sqlite_server import spawn
@@ -52,7 +52,7 @@ class SqliteStatements:
     def __init__(self, limits: SqlLimits, rules: SqlRules) -> None:
         self._limits = limits
         self._folder = rules.sqlite_folder
-        self._link = KeeperLink(spawn)
+        self._link = ForkServerLink(spawn)
         self._places = Places(PLACES, MOST_PROCESSES)
         self._rooms: dict[tuple[str, str], tuple[asyncio.Semaphore, int]] = {}
 
@@ -153,7 +153,7 @@ class _Process:
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
 
-    async def start(self, link: KeeperLink, request: Request) -> None:
+    async def start(self, link: ForkServerLink, request: Request) -> None:
         ours, theirs = socket.socketpair()
         reads, self._orders = os.pipe()
         try:
@@ -187,7 +187,7 @@ class _Process:
         except (asyncio.IncompleteReadError, ConnectionError):
             return None
 
-    async def end(self, link: KeeperLink) -> None:
+    async def end(self, link: ForkServerLink) -> None:
         """Until the process is gone. It is asked first, so that it rolls back what it did, and then killed."""
         if self._orders is None:
             return

@@ -11,9 +11,9 @@ import asyncpg
 from duetime.domain import commands as c
 from duetime.domain.capacity import UNBOUNDED, Capacity
 from duetime.domain.errors import Conflict, DuetimeError
-from duetime.domain.follow_ups import UNSENT
 from duetime.domain.ids import instant_of, is_id
 from duetime.domain.limits import Quota
+from duetime.domain.on_finish import UNSENT
 from duetime.store.postgres import faults
 from duetime.store.postgres.following import chained_tenants, due_commands, registering_tenants
 from duetime.store.postgres.on_circuits import CircuitCommands
@@ -23,7 +23,7 @@ from duetime.store.postgres.on_jobs import JobCommands
 from duetime.store.postgres.on_nodes import NodeCommands
 from duetime.store.postgres.on_runs import RunCommands
 from duetime.store.postgres.on_sweep import SweepCommands
-from duetime.store.postgres.statements import Statements, TakeCare
+from duetime.store.postgres.statements import SlowPathNeeded, Statements
 
 
 class Applier:
@@ -44,7 +44,7 @@ class Applier:
             c.ResumeJob: jobs.resume_job,
             c.CancelJob: jobs.cancel_job,
             c.PurgeJob: jobs.purge_job,
-            c.Reseal: jobs.reseal,
+            c.Reencrypt: jobs.reencrypt,
             c.TakeRequests: identity.take_requests,
             c.AddKey: identity.add_key,
             c.RevokeKey: identity.revoke_key,
@@ -54,13 +54,13 @@ class Applier:
             c.RemoveSubscription: identity.remove_subscription,
             c.PutConnection: identity.put_connection,
             c.RemoveConnection: identity.remove_connection,
-            c.ResealConnection: identity.reseal_connection,
+            c.ReencryptConnection: identity.reencrypt_connection,
             c.Fire: due.fire,
             c.AddRun: due.add_run,
             c.Redrive: due.redrive,
             c.Claim: runs.claim,
             c.Finish: runs.finish,
-            c.FollowUp: self._follow_up,
+            c.OnFinish: self._on_finish,
             c.CountEnds: circuits.count_ends,
             c.TakeProbe: circuits.take_probe,
             c.CloseCircuit: circuits.close_circuit,
@@ -70,12 +70,12 @@ class Applier:
             c.StopNode: nodes.stop_node,
             c.EndNodes: nodes.end_nodes,
             c.EndWorkers: nodes.end_workers,
-            c.Seal: nodes.seal,
+            c.FenceShards: nodes.fence_shards,
             c.JoinWorker: nodes.join_worker,
             c.BeatWorkers: nodes.beat_workers,
             c.SaveProgress: runs.save_progress,
             c.Prune: nodes.prune,
-            c.Sequel: self._sequel,
+            c.WithNotifications: self._with_notifications,
             c.SweepJobs: sweep.sweep_jobs,
             c.SweepLimits: sweep.sweep_limits,
             c.SweepCounters: sweep.sweep_counters,
@@ -105,7 +105,7 @@ class Applier:
         await self._lock_timers(commands)
         results: list[Any] = []
         for group in _groups(commands):
-            creates = await self._following_creates(group) if type(group[0]) is c.FollowUp else group
+            creates = await self._following_creates(group) if type(group[0]) is c.OnFinish else group
             if len(group) > 1 and (not creates or await self._create_together(creates)):
                 results.extend([None] * len(group))
             else:
@@ -116,10 +116,10 @@ class Applier:
         """The creates that are to follow from what has ended in this transaction."""
         if len(group) == 1:
             return []
-        due = await due_commands(self.statements, cast("Sequence[c.FollowUp]", group))
+        due = await due_commands(self.statements, cast("Sequence[c.OnFinish]", group))
         return [command for command in due if command is not None]
 
-    async def _follow_up(self, command: c.FollowUp) -> Any:
+    async def _on_finish(self, command: c.OnFinish) -> Any:
         (due,) = await due_commands(self.statements, [command])
         return None if due is None else await self._apply[type(due)](due)
 
@@ -128,21 +128,21 @@ class Applier:
         try:
             try:
                 return await self._apply[type(command)](command), True
-            except TakeCare:
+            except SlowPathNeeded:
                 self.statements.pending = pending
-                return await self._with_care(command, to_undo), True
+                return await self._on_slow_path(command, to_undo), True
         except (DuetimeError, *faults.REFUSED) as error:
             return _refusal(error), False
 
-    async def _with_care(self, command: c.Command, to_undo: str) -> Any:
+    async def _on_slow_path(self, command: c.Command, to_undo: str) -> Any:
         await self.statements.connection.execute(to_undo)
-        self.statements.is_careful = True
+        self.statements.on_slow_path = True
         try:
             return await self._apply[type(command)](command)
         finally:
-            self.statements.is_careful = False
+            self.statements.on_slow_path = False
 
-    async def _sequel(self, command: c.Sequel) -> c.Carried:
+    async def _with_notifications(self, command: c.WithNotifications) -> c.Carried:
         answer = await self._apply[type(command.first)](command.first)
         others = [await self._beside_others(then) for then in command.then]
         return c.Carried(answer, tuple(other for other in others if isinstance(other, DuetimeError)))
@@ -154,7 +154,7 @@ class Applier:
         if not is_good:
             self.statements.pending = pending
             await connection.execute("ROLLBACK TO SAVEPOINT command")
-            if type(command) is c.FollowUp and type(command.command) is c.CreateJobs:
+            if type(command) is c.OnFinish and type(command.command) is c.CreateJobs:
                 at, execution = instant_of(command.execution_id), command.execution_id
                 await self.statements.run("set_reason", at=at, execution=execution, reason=UNSENT)
         await connection.execute("RELEASE SAVEPOINT command")
@@ -184,9 +184,9 @@ class Applier:
 def adding_tenants(command: c.Command) -> set[str]:
     """The tenants that may need room for it."""
     match command:
-        case c.FollowUp():
+        case c.OnFinish():
             return adding_tenants(command.command)
-        case c.Sequel():
+        case c.WithNotifications():
             return set().union(*map(adding_tenants, (command.first, *command.then)))
         case c.CreateJobs():
             return {job.tenant for job in command.jobs}
@@ -199,9 +199,9 @@ def adding_tenants(command: c.Command) -> set[str]:
 def _quotas_of(command: c.Command, for_jobs: bool) -> set[Quota]:
     """The quotas that have to be locked for it."""
     match command:
-        case c.FollowUp():
+        case c.OnFinish():
             return _quotas_of(command.command, for_jobs)
-        case c.Sequel():
+        case c.WithNotifications():
             return set().union(*(_quotas_of(one, for_jobs) for one in (command.first, *command.then)))
         case c.TakeRequests():
             return {command.quota}
@@ -219,9 +219,9 @@ def _jobs_of(command: c.Command) -> list[str]:
             return [move.job_id for move in command.moves]
         case c.Finish():
             return [attempt.job_id for attempt in command.attempts]
-        case c.FollowUp():
+        case c.OnFinish():
             return _jobs_of(command.command)
-        case c.Sequel():
+        case c.WithNotifications():
             return _jobs_of(command.first)
         case c.ChangeJob() | c.PauseJob() | c.ResumeJob() | c.CancelJob() | c.PurgeJob() | c.AddRun():
             return [command.job_id]
@@ -242,7 +242,7 @@ def _groups(commands: Sequence[c.Command]) -> Iterator[list[c.Command]]:
 
 
 def _kind_of(command: c.Command) -> str:
-    if type(command) is c.FollowUp:
+    if type(command) is c.OnFinish:
         return "following" if _kind_of(command.command) else ""
     return "create" if type(command) is c.CreateJobs and not command.idempotency else ""
 

@@ -106,9 +106,9 @@ class PostgresCheckup:
         found = await self._row("count_lost_runs", alive=None if alive is None else list(alive))
         return checkup.lost_runs(found["count"], found["since"], reconcile_seconds)
 
-    async def sealed(self) -> dict[int, tuple[int, int]]:
+    async def fenced(self) -> dict[int, tuple[int, int]]:
         """Shard: (epoch, node)."""
-        return {row["shard"]: (row["epoch"], row["node"]) for row in await self._rows("list_sealed")}
+        return {row["shard"]: (row["epoch"], row["node"]) for row in await self._rows("list_fenced")}
 
     async def history(self, keep_seconds: float, most: int) -> Check:
         found = await self._row("read_history")

@@ -10,10 +10,10 @@ from duetime.store.ended import owned, ownerless
 from duetime.store.postgres.statements import Statements
 
 
-async def due_commands(db: Statements, follow_ups: Sequence[c.FollowUp]) -> list[c.Command | None]:
+async def due_commands(db: Statements, on_finish: Sequence[c.OnFinish]) -> list[c.Command | None]:
     """What each of them carries out; None if its execution has not ended so in this transaction."""
-    ends = [db.pending.ended.find(follow_up) for follow_up in follow_ups]
-    jobs = {end.job_id for end, one in zip(ends, follow_ups, strict=True) if end and ownerless(one.command)}
+    ends = [db.pending.ended.find(on_finish) for on_finish in on_finish]
+    jobs = {end.job_id for end, one in zip(ends, on_finish, strict=True) if end and ownerless(one.command)}
     owners = dict(await db.rows("list_owners", jobs=sorted(jobs))) if jobs else {}
     return [
         None
@@ -21,7 +21,7 @@ async def due_commands(db: Statements, follow_ups: Sequence[c.FollowUp]) -> list
         else owned(cast("c.CreateJobs", one.command), owners[end.job_id])
         if ownerless(one.command)
         else one.command
-        for end, one in zip(ends, follow_ups, strict=True)
+        for end, one in zip(ends, on_finish, strict=True)
     ]
 
 

@@ -17,7 +17,7 @@ from duetime.domain.execution import Attempted
 from duetime.domain.job import JobSpec, JobStatus
 from duetime.domain.states import OPEN
 from duetime.store.ended import ends_in_order
-from duetime.store.postgres.statements import Statements, TakeCare
+from duetime.store.postgres.statements import SlowPathNeeded, Statements
 
 
 class Chains:
@@ -66,7 +66,7 @@ class Chains:
         check_loops([key or job_id for job_id, key in jobs], [(name, awaited, owner) for name, awaited, owner in found])
 
     async def lock(self, attempts: Sequence[Attempted]) -> None:
-        """The timers of these jobs and of those that wait for them. The first that is locked of a page, or TakeCare."""
+        """Lock the timers of these jobs and of the jobs that wait for them, before any other row of the page."""
         await self._db.run("lock_with_followers", jobs=sorted({attempt.job_id for attempt in attempts}))
 
     async def follow(self, ended: Sequence[Attempted], now: int) -> None:
@@ -91,13 +91,13 @@ class Chains:
             await self._db.add_skips(skipped(skips, now), now)
 
     async def _lock_followers(self, jobs: Sequence[str]) -> list[str]:
-        if self._db.is_careful:  # they are locked by now, but for one that came meanwhile
+        if self._db.on_slow_path:  # they are locked by now, but for one that came meanwhile
             locked: list[str] = await self._db.value("lock_with_followers", jobs=jobs) or []
             return locked
         try:
             return await self._db.value("lock_followers", jobs=jobs) or []
         except asyncpg.LockNotAvailableError:
-            raise TakeCare from None
+            raise SlowPathNeeded from None
 
 
 def _links(job_id: str, tenant: str, spec: JobSpec) -> list[tuple[str, str, str, str]]:

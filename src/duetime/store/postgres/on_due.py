@@ -18,7 +18,7 @@ from duetime.domain.plan import PlannedRun, TimerMove
 from duetime.domain.states import State, Trigger
 from duetime.store.decoding import read_target
 from duetime.store.postgres.columns import columns
-from duetime.store.postgres.statements import Statements, TakeCare, no_job
+from duetime.store.postgres.statements import SlowPathNeeded, Statements, no_job
 
 
 def _ids(runs: Iterable[PlannedRun]) -> frozenset[str]:
@@ -94,7 +94,7 @@ class DueCommands:
     ) -> tuple[frozenset[str], list[PlannedRun]]:
         """Write the runs that meet no other. Answers ids whose instant was decided before, and the runs that do."""
         decided: frozenset[str] = frozenset()
-        if self._db.is_careful:
+        if self._db.on_slow_path:
             decided = await self._find_decided(runs)
             runs = [run for run in runs if run.execution_id not in decided]
             if not runs:
@@ -110,9 +110,9 @@ class DueCommands:
                 node=command.node if command.claim else None,
             )  # fmt: skip
         except asyncpg.UniqueViolationError:
-            if self._db.is_careful:
+            if self._db.on_slow_path:
                 raise
-            raise TakeCare from None
+            raise SlowPathNeeded from None
         together = []
         if overlapping:
             left = {row[0] for row in overlapping}

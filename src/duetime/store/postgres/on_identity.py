@@ -88,9 +88,9 @@ class IdentityCommands:
             raise no_connection(command.name)
         self._db.note(command.audit)
 
-    async def reseal_connection(self, command: c.ResealConnection) -> bool:
+    async def reencrypt_connection(self, command: c.ReencryptConnection) -> bool:
         values = {"tenant": command.tenant, "name": command.name, "old": command.old, "new": command.new}
-        return await self._db.value("reseal_connection", **values) is not None
+        return await self._db.value("reencrypt_connection", **values) is not None
 
     async def touch_keys(self, command: c.TouchKeys) -> None:
         await self._db.run("touch_keys", ids=list(command.key_ids), now=command.now)

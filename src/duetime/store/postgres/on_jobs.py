@@ -185,11 +185,11 @@ class JobCommands:
         self._db.note(command.audit)
         return False
 
-    async def reseal(self, command: c.Reseal) -> int:
+    async def reencrypt(self, command: c.Reencrypt) -> int:
         jobs = sorted(command.changes, key=lambda change: change[:2])  # whoever else locks several has this order
         texts = [text_of(spec) for _, _, spec in jobs]
         rows = await self._db.rows(
-            "reseal", jobs=[job_id for job_id, _, _ in jobs], versions=[version for _, version, _ in jobs],
+            "reencrypt", jobs=[job_id for job_id, _, _ in jobs], versions=[version for _, version, _ in jobs],
             sizes=[size for _, size in texts], specs=[text for text, _ in texts],
         )  # fmt: skip
         for tenant, grown in rows:

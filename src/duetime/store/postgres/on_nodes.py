@@ -1,4 +1,4 @@
-"""Commands of nodes, and housekeeping: start, stop, end, seal, prune."""
+"""Commands of nodes, and housekeeping: start, stop, end, fence, prune."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ class NodeCommands:
         alive = {row[0] for row in rows}
         return [worker for worker in command.workers if worker not in alive]
 
-    async def seal(self, command: c.Seal) -> None:
+    async def fence_shards(self, command: c.FenceShards) -> None:
         await self._db.check_node(command.node)
         epochs = dict(command.shards)
-        rows = await self._db.rows("seal", node=command.node, shards=list(epochs), epochs=list(epochs.values()))
+        rows = await self._db.rows("fence_shards", node=command.node, shards=list(epochs), epochs=list(epochs.values()))
         for shard in sorted(epochs.keys() - {row[0] for row in rows}):
             raise StaleEpoch(shard, epochs[shard], await self._db.value("get_epoch", shard=shard))
 

@@ -20,7 +20,7 @@ from duetime.store.decoding import decode_held, given_up
 from duetime.store.ended import uncounted
 from duetime.store.postgres.columns import columns
 from duetime.store.postgres.on_chains import Chains
-from duetime.store.postgres.statements import Statements, TakeCare, day_of, void
+from duetime.store.postgres.statements import SlowPathNeeded, Statements, day_of, void
 
 
 class RunCommands:
@@ -66,8 +66,8 @@ class RunCommands:
     async def finish(self, command: c.Finish) -> list[str]:
         if not command.attempts:
             return []
-        if self._db.is_careful:
-            return await self._finish_with_care(command)
+        if self._db.on_slow_path:
+            return await self._finish_on_slow_path(command)
         attempts = command.attempts
         ended: Sequence[Attempted] = attempts
         again: Sequence[Attempted] = ()
@@ -80,7 +80,7 @@ class RunCommands:
         return []
 
     async def _finish_page(self, command: c.Finish, ended: Sequence[Attempted], again: Sequence[Attempted]) -> None:
-        """As nearly every page goes: each row is the result of a claim that holds. Or raises TakeCare."""
+        """As nearly every page goes: each row is the result of a claim that holds. Or raises SlowPathNeeded."""
         timers = _timers(ended, again)
         row = await self._db.row("finish_timers", **timers)
         assert row is not None
@@ -101,20 +101,20 @@ class RunCommands:
         except asyncpg.UniqueViolationError:
             is_good = False
         if not is_good:
-            raise TakeCare
+            raise SlowPathNeeded
         await self._uncount(ended)
         if has_held:
             await self._db.run("release_held", jobs=sorted({attempt.job_id for attempt in ended}))
         if has_followers:
             await self._chains.follow(ended, command.now)
 
-    async def _finish_with_care(self, command: c.Finish) -> list[str]:
+    async def _finish_on_slow_path(self, command: c.Finish) -> list[str]:
         await self._chains.lock(command.attempts)
         attempts, refused = await self._finish_runs(command)
         self._db.pending.ended.add(attempts, refused)
         self._count(attempts)
         ended = [attempt for attempt in attempts if attempt.state not in OPEN]
-        if ended and await self._db.value("finish_timers_with_care", **_by_job(ended)):  # is anything held?
+        if ended and await self._db.value("finish_timers_on_slow_path", **_by_job(ended)):  # is anything held?
             await self._db.run("release_held", jobs=sorted({attempt.job_id for attempt in ended}))
         if ended:
             await self._uncount(ended)
@@ -142,7 +142,7 @@ class RunCommands:
         """Answers the attempts that were written, each once and as they were written, and the ids of the others."""
         attempts = command.attempts
         row = await self._db.row(
-            "finish_runs_with_care", expected=len(attempts), **_columns(attempts),
+            "finish_runs_on_slow_path", expected=len(attempts), **_columns(attempts),
             scheduled_ats=[instant_of(attempt.execution_id) for attempt in attempts],
         )  # fmt: skip
         assert row is not None

@@ -46,8 +46,8 @@ def no_job(job_id: str) -> NotFound:
     return NotFound(f"there is no job {job_id}")
 
 
-class TakeCare(Exception):
-    """A page did not go the way that nearly all go. Roll back, and look at each of its rows (`is_careful`)."""
+class SlowPathNeeded(Exception):
+    """A page did not go the way that nearly all go. Roll back, and look at each of its rows (`on_slow_path`)."""
 
 
 class Pending:
@@ -71,7 +71,7 @@ class Pending:
 class Statements:
     """The statements of one transaction, and what it will have written at its end."""
 
-    is_careful = False
+    on_slow_path = False
     load: Load | None = None  # what there was when the transaction began; None: there is room enough not to look
 
     def __init__(self, connection: asyncpg.Connection, capacity: Capacity = UNBOUNDED) -> None:

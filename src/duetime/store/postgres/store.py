@@ -1,4 +1,4 @@
-"""PostgresStore: several nodes, one database. Writes go through a few lanes, reads have connections of their own."""
+"""PostgresStore: several nodes, one database. Writes and reads have connections of their own."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from duetime.store.postgres import faults, filters
 from duetime.store.postgres.blocks import Statement, load_blocks, statement
 from duetime.store.postgres.connections import PLANS, Address, Connections, Connector
 from duetime.store.postgres.schema import migrate
-from duetime.store.postgres.writer import LANES, Writer
+from duetime.store.postgres.writer import WRITER_CONNECTIONS, Writer
 
 T = TypeVar("T")
 
@@ -63,9 +63,9 @@ class PostgresStore:
         self, url: str, *, max_connections: int = 25, op_timeout_seconds: float = 5.0, capacity: Capacity = UNBOUNDED,
         upkeep: Upkeep = DEFAULT_UPKEEP,
     ) -> None:  # fmt: skip
-        people = max_connections - LANES - ENGINE_CONNECTIONS
+        people = max_connections - WRITER_CONNECTIONS - ENGINE_CONNECTIONS
         if people < 1:
-            raise ValueError(f"a node needs {LANES + ENGINE_CONNECTIONS + 1} connections at least")
+            raise ValueError(f"a node needs {WRITER_CONNECTIONS + ENGINE_CONNECTIONS + 1} connections at least")
         self._address = Address(url)
         engine = Connector(self._address, op_timeout_seconds, PLANS, upkeep)
         self._writer = Writer(engine, op_timeout_seconds, capacity)

@@ -117,10 +117,10 @@ def history(rows: int, size_bytes: int, oldest: int | None, now: int, keep_secon
     if oldest is not None and oldest < now - keep_seconds * 1000 - LATE_RETENTION:
         return warning(
             "history", f"{found} That is older than EXECUTION_HISTORY_RETENTION ({keep_seconds / 86_400:g} d).",
-            "Open executions keep a day. Else see the log of the node that runs the chores: can it drop partitions?",
+            "Open executions keep a day. Else see the log of the node that runs housekeeping: can it drop partitions?",
         )  # fmt: skip
     if rows > most * 1.1:
-        advice = "See the log of the node that runs the chores: it removes what is beyond EXECUTION_HISTORY_LIMIT."
+        advice = "See the log of the node that runs housekeeping: it removes what is beyond EXECUTION_HISTORY_LIMIT."
         return warning("history", f"{found} That is more than {most:,}.", advice)
     return ok("history", found)
 

@@ -1,7 +1,7 @@
-"""Group commit over a few lanes: each takes whatever is waiting, applies it, commits once, answers all.
+"""Group commit over a few connections: each takes the batches that wait, applies them, commits once, answers all.
 
-While one lane waits for its commit, the next fills up. Commands handed over together stay together, in their order.
-Nothing is answered before its commit has returned.
+While one connection waits for its commit, batches gather for the next. Commands of one batch stay together, in their
+order. Nothing is answered before its commit has returned.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from duetime.domain import commands as c
 from duetime.domain.capacity import Capacity
 from duetime.domain.errors import Overloaded, TimedOut
 from duetime.store.postgres.connections import Connector
-from duetime.store.postgres.lane import ENGINE, Batch, Lane
 from duetime.store.postgres.partitions import Days
+from duetime.store.postgres.writer_connection import ENGINE, Batch, WriterConnection
 
-LANES = 3
+WRITER_CONNECTIONS = 3
 SLOTS = 64  # of totals; see counters in the schema
 MOST_COMMANDS_A_COMMIT = 50  # a savepoint each; PostgreSQL is slow for everyone when one has more than 64
 MOST_ROWS_A_COMMIT = 4000
-GRACE_SECONDS = 0.25  # in which a lane can still say exactly what came of a write that took too long
+GRACE_SECONDS = 0.25  # in which a connection can still say exactly what came of a write that took too long
 MOST_WAITING = 20_000  # batches; beyond, the caller is told to come back: memory stays bounded
 
 
@@ -33,28 +33,32 @@ class Writer:
         self._waiting: deque[Batch] = deque()
         self._ready = asyncio.Condition()
         self._is_stopping = False
-        slots = random.sample(range(SLOTS), LANES)
+        slots = random.sample(range(SLOTS), WRITER_CONNECTIONS)
         days = Days()
-        self._lanes = [Lane(connector, days, timeout_seconds, slot, self._note, capacity) for slot in slots]
+        self._connections = [
+            WriterConnection(connector, days, timeout_seconds, slot, self._note, capacity) for slot in slots
+        ]
         self.last_error: str | None = None
         self.committed = 0
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        self._tasks = [asyncio.create_task(self._run(lane), name="duetime-writer") for lane in self._lanes]
+        self._tasks = [
+            asyncio.create_task(self._run(connection), name="duetime-writer") for connection in self._connections
+        ]
 
     async def stop(self) -> None:
         async with self._ready:
             self._is_stopping = True
-            for lane in self._lanes:
-                lane.is_stopping = True
+            for connection in self._connections:
+                connection.is_stopping = True
             self._ready.notify_all()
         await asyncio.gather(*self._tasks)
 
     def on_read_only(self, call: Callable[[], None]) -> None:
         """`call` is made when a server is found to take no writes (any more)."""
-        for lane in self._lanes:
-            lane.on_read_only = call
+        for connection in self._connections:
+            connection.on_read_only = call
 
     def _note(self, error: str | None) -> None:
         self.last_error = error
@@ -68,7 +72,7 @@ class Writer:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[list[Any]] = loop.create_future()
         expiry: asyncio.TimerHandle | None = None
-        if not isinstance(commands[0], ENGINE):  # whatever keeps the lanes busy, people are answered in time
+        if not isinstance(commands[0], ENGINE):  # whatever keeps the connections busy, people are answered in time
             expiry = loop.call_later(self._timeout + GRACE_SECONDS, _expire, future)
         self._waiting.append((commands, future))
         async with self._ready:
@@ -79,11 +83,11 @@ class Writer:
             if expiry is not None:
                 expiry.cancel()
 
-    async def _run(self, lane: Lane) -> None:
-        await lane.open()
+    async def _run(self, connection: WriterConnection) -> None:
+        await connection.open()
         while batches := await self._take():
-            await lane.write(batches)
-        await lane.close()
+            await connection.write(batches)
+        await connection.close()
 
     async def _take(self) -> list[Batch]:
         """What waits, up to a bound; empty only when stopping with nothing left."""

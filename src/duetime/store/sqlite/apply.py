@@ -10,7 +10,7 @@ import apsw
 from duetime.domain import commands as c
 from duetime.domain.capacity import Capacity
 from duetime.domain.errors import Conflict, DuetimeError
-from duetime.domain.follow_ups import UNSENT
+from duetime.domain.on_finish import UNSENT
 from duetime.store.ended import owned, ownerless
 from duetime.store.sqlite.on_circuits import CircuitCommands
 from duetime.store.sqlite.on_due import DueCommands
@@ -37,7 +37,7 @@ class Applier:
             c.ResumeJob: self._jobs.resume_job,
             c.CancelJob: self._jobs.cancel_job,
             c.PurgeJob: self._jobs.purge_job,
-            c.Reseal: self._jobs.reseal,
+            c.Reencrypt: self._jobs.reencrypt,
             c.TakeRequests: identity.take_requests,
             c.AddKey: identity.add_key,
             c.RevokeKey: identity.revoke_key,
@@ -47,13 +47,13 @@ class Applier:
             c.RemoveSubscription: identity.remove_subscription,
             c.PutConnection: identity.put_connection,
             c.RemoveConnection: identity.remove_connection,
-            c.ResealConnection: identity.reseal_connection,
+            c.ReencryptConnection: identity.reencrypt_connection,
             c.Fire: due.fire,
             c.AddRun: due.add_run,
             c.Redrive: due.redrive,
             c.Claim: runs.claim,
             c.Finish: runs.finish,
-            c.FollowUp: self._follow_up,
+            c.OnFinish: self._on_finish,
             c.CountEnds: circuits.count_ends,
             c.TakeProbe: circuits.take_probe,
             c.CloseCircuit: circuits.close_circuit,
@@ -63,12 +63,12 @@ class Applier:
             c.StopNode: nodes.stop_node,
             c.EndNodes: nodes.end_nodes,
             c.EndWorkers: nodes.end_workers,
-            c.Seal: nodes.seal,
+            c.FenceShards: nodes.fence_shards,
             c.JoinWorker: nodes.join_worker,
             c.BeatWorkers: nodes.beat_workers,
             c.SaveProgress: runs.save_progress,
             c.Prune: nodes.prune,
-            c.Sequel: self._sequel,
+            c.WithNotifications: self._with_notifications,
             c.SweepJobs: sweep.sweep_jobs,
             c.SweepLimits: sweep.sweep_limits,
             c.SweepCounters: sweep.sweep_counters,
@@ -89,12 +89,12 @@ class Applier:
             # What is wrong is this command, not the database: whoever shares its commit is not to suffer for it.
             self._undo(mark)
             answer = Conflict(f"this can't be written as it is: {error}")
-        if isinstance(answer, DuetimeError) and type(command) is c.FollowUp and type(command.command) is c.CreateJobs:
+        if isinstance(answer, DuetimeError) and type(command) is c.OnFinish and type(command.command) is c.CreateJobs:
             self._statements.run("set_reason", execution=command.execution_id, reason=UNSENT)
         self._connection.execute("RELEASE command")
         return answer
 
-    def _follow_up(self, command: c.FollowUp) -> Any:
+    def _on_finish(self, command: c.OnFinish) -> Any:
         end = self._statements.ended.find(command)
         if end is None:
             return None
@@ -104,7 +104,7 @@ class Applier:
             following = owned(cast("c.CreateJobs", following), owner)
         return self._apply[type(following)](following)
 
-    def _sequel(self, command: c.Sequel) -> c.Carried:
+    def _with_notifications(self, command: c.WithNotifications) -> c.Carried:
         answer = self._apply[type(command.first)](command.first)
         others = [self.apply(then) for then in command.then]
         return c.Carried(answer, tuple(other for other in others if isinstance(other, DuetimeError)))

@@ -86,9 +86,9 @@ class IdentityCommands:
             raise no_connection(command.name)
         self._db.note(command.audit)
 
-    def reseal_connection(self, command: c.ResealConnection) -> bool:
+    def reencrypt_connection(self, command: c.ReencryptConnection) -> bool:
         values = {"tenant": command.tenant, "name": command.name, "old": command.old, "new": command.new}
-        return self._db.row("reseal_connection", **values) is not None
+        return self._db.row("reencrypt_connection", **values) is not None
 
     def touch_keys(self, command: c.TouchKeys) -> None:
         self._db.run("touch_keys", ids=page(command.key_ids), now=command.now)

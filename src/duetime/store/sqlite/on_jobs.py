@@ -190,14 +190,14 @@ class JobCommands:
         self._db.note(command.audit)
         return False
 
-    def reseal(self, command: c.Reseal) -> int:
+    def reencrypt(self, command: c.Reencrypt) -> int:
         done = 0
         for job_id, version, new in command.changes:
             spec = page(new)
-            row = self._db.row("get_sealed", job=job_id, version=version)
+            row = self._db.row("get_encrypted", job=job_id, version=version)
             if row is not None:
                 (tenant, before), size = row, size_of(spec.encode())
-                self._db.run("reseal", job=job_id, spec=spec, size=size)
+                self._db.run("reencrypt", job=job_id, spec=spec, size=size)
                 self._db.count({(ALL, BYTES): size - before, (tenant, BYTES): size - before})
                 done += 1
         return done

@@ -1,4 +1,4 @@
-"""Commands of nodes, and housekeeping: start, stop, end, seal, prune."""
+"""Commands of nodes, and housekeeping: start, stop, end, fence, prune."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ class NodeCommands:
         alive = {row[0] for row in self._db.rows("beat_workers", workers=page(command.workers), now=command.now)}
         return [worker for worker in command.workers if worker not in alive]
 
-    def seal(self, command: c.Seal) -> None:
+    def fence_shards(self, command: c.FenceShards) -> None:
         self._db.check_node(command.node)
         self._db.check_epochs("get_later_epoch", shards=page(command.shards), node=command.node)
-        self._db.run("seal", shards=page(command.shards), node=command.node)
+        self._db.run("fence_shards", shards=page(command.shards), node=command.node)
 
     def prune(self, command: c.Prune) -> int:
         before = make_id(max(command.before, 0), bytes(10))

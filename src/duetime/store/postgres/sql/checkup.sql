@@ -71,7 +71,7 @@ FROM instant AS i CROSS JOIN LATERAL (
     SELECT o.due_at FROM open_runs AS o
     WHERE o.endpoint < 0 AND o.state <> 'RUNNING' AND NOT o.held AND o.due_at <= i.now LIMIT :most::bigint) AS w;
 
--- name: list_sealed
+-- name: list_fenced
 SELECT shard, epoch, node FROM shard_epochs;
 
 -- name: read_history

@@ -142,7 +142,7 @@ ON CONFLICT (tenant, name) DO UPDATE SET url = excluded.url, shown = excluded.sh
 -- name: remove_connection
 DELETE FROM connections WHERE tenant = :tenant::text AND name = :name::text RETURNING shown;
 
--- name: reseal_connection
+-- name: reencrypt_connection
 UPDATE connections SET url = :new::text WHERE tenant = :tenant::text AND name = :name::text AND url = :old::text
 RETURNING name;
 

@@ -42,8 +42,8 @@ SET key = :key::text, name = :name::text, type = :type::text, updated_at = :now:
 WHERE id = :job::uuid
 RETURNING (SELECT size FROM old);
 
--- name: reseal
--- (The job is locked too: another reseal leaves the timer as it is, and what was read of the size before would be old.)
+-- name: reencrypt
+-- (The job is locked too: another reencrypt leaves the timer as it is, and what was read of the size before would be old.)
 WITH page AS MATERIALIZED (
     SELECT p.*, j.tenant, j.size AS old_size
     FROM unnest(:jobs::uuid[], :versions::integer[], :sizes::bigint[], :specs::text[]) AS p (id, version, size, spec)

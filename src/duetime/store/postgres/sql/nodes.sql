@@ -38,7 +38,7 @@ FROM joined RETURNING node;
 -- name: beat_workers
 UPDATE workers SET seen_at = :now::bigint, beats = beats + 1 WHERE node = ANY (:workers::integer[]) RETURNING node;
 
--- name: seal
+-- name: fence_shards
 INSERT INTO shard_epochs AS s (shard, epoch, node)
 SELECT p.shard, p.epoch, :node::integer FROM unnest(:shards::integer[], :epochs::bigint[]) AS p (shard, epoch)
 ORDER BY p.shard

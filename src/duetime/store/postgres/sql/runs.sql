@@ -5,7 +5,7 @@
 SELECT ended_at IS NULL FROM nodes WHERE id = :node::integer FOR SHARE;
 
 -- name: list_epochs
--- Shared until the commit: whoever seals one of these shards waits for it.
+-- Shared until the commit: whoever fences one of these shards waits for it.
 SELECT shard, epoch FROM shard_epochs WHERE shard = ANY (:shards::integer[]) ORDER BY shard FOR SHARE;
 
 -- name: fire_timers
@@ -388,7 +388,7 @@ tried AS (
 )
 SELECT count(*) FROM again;
 
--- name: finish_runs_with_care
+-- name: finish_runs_on_slow_path
 -- A page that did not go as above: which of its rows are good, each by itself.
 -- The fence: only the claim that is still the latest may write. One that was asked to stop is not tried again.
 -- Locks the jobs' timers first, by their ids: what else ends or begins of these jobs waits.
@@ -449,7 +449,7 @@ SELECT CASE WHEN written < :expected::bigint THEN
        (SELECT array_agg(id::text) FROM gone WHERE state IN ('QUEUED', 'RETRYING')) AS stopped
 FROM counted;
 
--- name: finish_timers_with_care
+-- name: finish_timers_on_slow_path
 -- In a statement of its own: it must see what the one before has ended.
 WITH counted AS (
     UPDATE timers AS t

@@ -30,10 +30,10 @@ WHERE id = unhex(:job, '-');
 -- name: get_size
 SELECT size FROM jobs WHERE id = unhex(:job, '-');
 
--- name: get_sealed
+-- name: get_encrypted
 SELECT j.tenant, j.size FROM jobs AS j JOIN timers AS t ON t.job = j.id WHERE j.id = unhex(:job, '-') AND t.version = :version;
 
--- name: reseal
+-- name: reencrypt
 UPDATE jobs SET size = :size, spec = :spec WHERE id = unhex(:job, '-');
 
 -- name: change_timer
@@ -106,7 +106,7 @@ FROM json_each(:shards) AS w JOIN shard_epochs AS s ON s.shard = w.value ->> 0
 WHERE s.epoch > w.value ->> 1 OR s.epoch = w.value ->> 1 AND s.node <> :node
 LIMIT 1;
 
--- name: seal
+-- name: fence_shards
 INSERT INTO shard_epochs (shard, epoch, node)
 SELECT value ->> 0, value ->> 1, :node FROM json_each(:shards) WHERE true
 ON CONFLICT DO UPDATE SET epoch = excluded.epoch, node = excluded.node;
@@ -575,7 +575,7 @@ ON CONFLICT DO UPDATE SET url = excluded.url, shown = excluded.shown, created_at
 -- name: remove_connection
 DELETE FROM connections WHERE tenant = :tenant AND name = :name RETURNING shown;
 
--- name: reseal_connection
+-- name: reencrypt_connection
 UPDATE connections SET url = :new WHERE tenant = :tenant AND name = :name AND url = :old RETURNING name;
 
 -- name: get_last_link

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duetime.engine import pace as engine_pace
-from duetime.engine.pace import Pace, limit_of
+from duetime.engine import rate_limiter
+from duetime.engine.rate_limiter import RateLimiter, limit_of
 
 
 @pytest.mark.parametrize("rate", [0.001, 0.5, 1, 3, 7, 9.5, 99, 1000, 100_000])
@@ -19,7 +19,7 @@ def test_the_bucket_refills_no_quicker_than_the_rate_and_holds_a_tenth_of_a_seco
 
 @given(st.sampled_from([0.5, 3.0, 20.0, 350.0]), st.lists(st.floats(0, 0.4), min_size=1, max_size=120))
 def test_in_no_span_of_time_are_there_more_than_its_rate(rate: float, waits: list[float]):
-    pace, now, taken = Pace(rate), 1000.0, []
+    pace, now, taken = RateLimiter(rate), 1000.0, []
     for wait in waits:
         now += wait
         while pace.take(1, now):
@@ -32,7 +32,7 @@ def test_in_no_span_of_time_are_there_more_than_its_rate(rate: float, waits: lis
 
 @given(st.sampled_from([0.5, 3.0, 20.0, 350.0]), st.integers(1, 50))
 def test_whoever_waits_as_long_as_told_gets_one(rate: float, count: int):
-    pace, now = Pace(rate), 1000.0
+    pace, now = RateLimiter(rate), 1000.0
     for _ in range(count):
         if not pace.take(1, now):
             now += pace.wait(1, now)
@@ -41,13 +41,13 @@ def test_whoever_waits_as_long_as_told_gets_one(rate: float, count: int):
 
 
 def test_each_endpoint_has_its_own():
-    pace = Pace(0.5)
+    pace = RateLimiter(0.5)
     assert [pace.take(1, 5.0), pace.take(1, 5.0), pace.take(2, 5.0)] == [True, False, True]
 
 
 def test_of_endpoints_that_are_quiet_nothing_is_kept(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(engine_pace, "MOST_KEPT", 10)
-    pace = Pace(1.0)
+    monkeypatch.setattr(rate_limiter, "MOST_KEPT", 10)
+    pace = RateLimiter(1.0)
     for endpoint in range(100):
         assert pace.take(endpoint, endpoint * 0.5)
         assert len(pace._full_at) <= 11

@@ -18,7 +18,7 @@ from duetime.domain.redaction import Redactor, StreamRedactor, list_secrets, siz
 from duetime.domain.secrets import has_secrets
 from duetime.engine.turn_gate import TurnGate
 from duetime.ports.logs import LogWriter, Stream
-from duetime.ports.vault import SealBroken
+from duetime.ports.vault import DecryptionFailed
 
 SHORT = 4096  # characters that are worked on at once
 AT_ONCE = 16_384  # characters that are worked on at once in one turn of the event loop; the thread does the rest
@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 
 
 class Redaction:
-    """Of one node: the worker and the desk share it, and with it the thread and its turns."""
+    """Of one node: the attempt runner and the worker gateway share it, and with it the thread and its turns."""
 
     def __init__(self) -> None:
         self._gate = TurnGate(1)
@@ -68,14 +68,14 @@ class Redaction:
 class KeptRedactors:
     """Redactors of executions that workers report on: those that were used last, up to MOST_PIECES in all."""
 
-    def __init__(self, redaction: Redaction, unseal: Callable[[Run], Payload]) -> None:
+    def __init__(self, redaction: Redaction, decrypt: Callable[[Run], Payload]) -> None:
         self._redaction = redaction
-        self._unseal = unseal
+        self._decrypt = decrypt
         self._kept: OrderedDict[tuple[str, int], Redactor] = OrderedDict()  # by execution id and token
         self._size = 0
 
     async def of(self, run: Run) -> Redactor | None:
-        """Returns what hides the secrets of a run; None if it has none, or if this node can't unseal them."""
+        """Returns what hides the secrets of a run; None if it has none, or if this node can't decrypt them."""
         if not has_secrets(run.spec.payload):
             return None
         claim = (run.execution_id, run.token)
@@ -84,8 +84,8 @@ class KeptRedactors:
             self._kept.move_to_end(claim)
             return found
         try:
-            plain = self._unseal(run)
-        except SealBroken:
+            plain = self._decrypt(run)
+        except DecryptionFailed:
             return None  # nobody could hand it out either
         built = await self._redaction.build(run.tenant, size_of_secrets(run.spec.payload), plain)
         self.drop(run)  # another report may have built it meanwhile
@@ -98,17 +98,17 @@ class KeptRedactors:
     async def redact(self, run: Run, text: str) -> str:
         return await self._redaction.redact(run.tenant, await self.of(run), text)
 
-    async def hiding(self, run: Run, log: LogWriter) -> LogWriter:
+    async def redacting(self, run: Run, log: LogWriter) -> LogWriter:
         """Returns the log of a run, so that its secrets don't get into it."""
         redactor = await self.of(run)
-        return log if redactor is None else HidingLog(log, redactor, self._redaction, run.tenant)
+        return log if redactor is None else RedactingLog(log, redactor, self._redaction, run.tenant)
 
     def drop(self, run: Run) -> None:
         dropped = self._kept.pop((run.execution_id, run.token), None)
         self._size -= 0 if dropped is None else dropped.size
 
 
-class HidingLog:
+class RedactingLog:
     """A LogWriter that passes on what is written without secrets, in order, also one that comes in two parts.
 
     Text that is long, or comes while other text of this log waits, waits for its turn. If too much waits, the rest is

@@ -72,8 +72,8 @@ def test_only_the_target_learns_them(person: Person, server: Server, echo: tuple
     for text in (*(answer.body for answer in answers), *files):
         assert TOKEN.encode() not in text
         assert PIN.encode() not in text
-    assert any(b"sealed:1:" in file for file in files)
-    assert not any(b"sealed:" in answer.body for answer in answers)
+    assert any(b"encrypted:1:" in file for file in files)
+    assert not any(b"encrypted:" in answer.body for answer in answers)
 
 
 def test_a_change_keeps_what_it_does_not_name(person: Person, echo: tuple[str, list[dict[str, str]]]) -> None:
@@ -98,11 +98,11 @@ def test_what_was_read_cannot_be_written_back_in_place_of_a_secret(person: Perso
     refused(answer, 400, "INVALID_REQUEST", "/payload/body/pin")
 
 
-def test_a_mark_without_a_place_and_a_forged_seal_are_refused(person: Person) -> None:
+def test_a_mark_without_a_place_and_a_forged_encrypt_are_refused(person: Person) -> None:
     url = person.receiver.url()
     for fields, pointer in (
         ({"secret": ["/body/nothing"]}, "/payload/secret/0"),
-        ({"headers": {"X-A": "sealed:1:k1:AAAA"}}, "/payload/headers/X-A"),
+        ({"headers": {"X-A": "encrypted:1:k1:AAAA"}}, "/payload/headers/X-A"),
         ({"secret": ["/body"] * 21}, "/payload/secret"),
     ):
         message = refused(

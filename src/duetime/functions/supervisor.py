@@ -46,10 +46,10 @@ def run_processes(app: str, count: int, make_worker: MakeWorker) -> int:
     if count == 1:
         asyncio.run(run_worker(make_worker(load_app(app).registry)))
         return 0
-    return Fleet(app, count, make_worker).run()
+    return WorkerSupervisor(app, count, make_worker).run()
 
 
-class Fleet:
+class WorkerSupervisor:
     """The parent. It imports no app and holds no lease; it waits for children and signals."""
 
     def __init__(self, app: str, count: int, make_worker: MakeWorker) -> None:

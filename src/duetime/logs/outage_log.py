@@ -8,7 +8,7 @@ import structlog
 log = structlog.get_logger()
 
 
-class Outage:
+class OutageLog:
     def __init__(self, place: str) -> None:
         self._place = place
         self._lost_lines = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 SECOND = 1.0
 
 
-class LinePace:
+class LineRateLimiter:
     """`most` lines a second. Times are seconds of a clock that is never set back."""
 
     __slots__ = ("_left_out", "_most", "_since", "_written")

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from itertools import islice
 
-from duetime.api.chance import request_ids, rising
+from duetime.api.random_ids import request_ids, rising
 from duetime.domain.ids import SHARDS, make_id, shard_of
 from samples import NOW
 

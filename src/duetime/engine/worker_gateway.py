@@ -1,8 +1,8 @@
-"""The desk: where workers that run Python functions get their work, and bring what came of it.
+"""The worker gateway hands executions of Python functions to workers, and records what they report.
 
-Nothing is kept here that matters: a worker's claims stand in the ledger under its own id, so it may poll at one node,
-report to another, and outlive both. What is remembered saves reading it again. Fencing is as everywhere: an end counts
-if its execution still runs with that attempt and token.
+It keeps no state that matters: a worker's claims stand in the ledger under the worker's own id. So a worker may poll at
+one node, report to another, and outlive both. The gateway remembers claims only to save reads. Reports are fenced like
+all results: one counts if its execution still runs with that attempt and token.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from duetime.domain.errors import DuetimeError, NotFound, StaleWrite
 from duetime.domain.execution import Attempted, Outcome, Run, conclude, lapse
 from duetime.domain.job import Delivery, PythonJob
 from duetime.domain.payloads import PythonCall
-from duetime.domain.secrets import has_secrets, unseal_payload
+from duetime.domain.secrets import decrypt_payload, has_secrets
 from duetime.domain.states import ErrorType
 from duetime.domain.work import (
     LONGEST_PROGRESS,
@@ -38,18 +38,18 @@ from duetime.domain.work import (
     error_type_of,
 )
 from duetime.domain.worker_limits import DEFAULT_LIMITS, WorkerLimits
-from duetime.engine.hiding import KeptRedactors, Redaction
 from duetime.engine.joins import Joins
 from duetime.engine.pages import Pages
 from duetime.engine.polls import Polls
 from duetime.engine.recorder import Recorder, Result
+from duetime.engine.redaction import KeptRedactors, Redaction
 from duetime.engine.turn_gate import TurnGate
 from duetime.engine.worker_records import WorkerRecords
 from duetime.ports.clock import Clock
 from duetime.ports.executor import always
 from duetime.ports.logs import LogStore, LogWriter
 from duetime.ports.store import Store, WorkerRecord
-from duetime.ports.vault import SealBroken, Vault
+from duetime.ports.vault import DecryptionFailed, Vault
 
 log = structlog.get_logger()
 
@@ -84,12 +84,12 @@ class _Known(msgspec.Struct):
     missing: dict[WorkClaim, float]  # claims that the ledger says it has and it does not, and since when
 
 
-class Desk:
-    """`chance` as in `conclude`. `taken_over`: somebody should look for runs of ended workers now."""
+class WorkerGateway:
+    """`jitter` as in `conclude`. `taken_over` is called when a worker has ended and its executions must be returned."""
 
     def __init__(
         self, store: Store, clock: Clock, recorder: Recorder, vault: Vault, logs: LogStore | None, lease_seconds: float,
-        chance: Callable[[], float], taken_over: Callable[[], None], redaction: Redaction | None = None,
+        jitter: Callable[[], float], taken_over: Callable[[], None], redaction: Redaction | None = None,
         limits: WorkerLimits = DEFAULT_LIMITS,
     ) -> None:  # fmt: skip
         self._store = store
@@ -98,9 +98,9 @@ class Desk:
         self._vault = vault
         self._logs = logs
         self._lease = lease_seconds
-        self._chance = chance
+        self._jitter = jitter
         self._taken_over = taken_over
-        self._redactors = KeptRedactors(redaction or Redaction(), self._unsealed)
+        self._redactors = KeptRedactors(redaction or Redaction(), self._decrypted)
         self._handed: OrderedDict[str, _Handed] = OrderedDict()
         self._places = 0  # of memory that they take
         self._workers: dict[int, _Known] = {}
@@ -168,11 +168,11 @@ class Desk:
                 await self._apply(Release(known.record.worker_id, self._clock.now(), tuple(runs[number:])))
                 break
             try:
-                call = self._unsealed(run)
-            except SealBroken as error:
+                call = self._decrypted(run)
+            except DecryptionFailed as error:
                 now = self._clock.now()
                 outcome = Outcome(ErrorType.INTERNAL_ERROR, f"{error}. Nothing was called.")
-                broken.append((run, conclude(run, outcome, now, now, self._chance())))
+                broken.append((run, conclude(run, outcome, now, now, self._jitter())))
                 continue
             self._hand(run, known.record.worker_id)
             saved = progress.get(run.execution_id)
@@ -181,12 +181,12 @@ class Desk:
             await self._recorder.record(known.record.worker_id, broken)
         return assignments
 
-    def _unsealed(self, run: Run) -> PythonCall:
+    def _decrypted(self, run: Run) -> PythonCall:
         assert isinstance(run.spec, PythonJob)
         call = run.spec.payload
         if not has_secrets(call):
             return call
-        plain = unseal_payload(call, lambda sealed: self._vault.unseal(run.tenant, run.job_id, sealed))
+        plain = decrypt_payload(call, lambda encrypted: self._vault.decrypt(run.tenant, run.job_id, encrypted))
         assert isinstance(plain, PythonCall)
         return plain
 
@@ -245,7 +245,7 @@ class Desk:
         """The log of a run that a worker has, without its secrets; None if this node keeps no logs."""
         if handed.log is None and self._logs is not None:
             run = handed.run
-            opened = await self._redactors.hiding(run, self._logs.open(run.execution_id, run.attempt, run.tenant))
+            opened = await self._redactors.redacting(run, self._logs.open(run.execution_id, run.attempt, run.tenant))
             handed.log = handed.log or opened  # another report may have opened it meanwhile
         return handed.log
 
@@ -295,7 +295,7 @@ class Desk:
         outcome = Outcome(error_type_of(end), message, None, result, end.retry_after_seconds)
         now = self._clock.now()
         took = min(max(0, end.ended_at - end.started_at), now)
-        return conclude(run, outcome, now - took, now, self._chance())
+        return conclude(run, outcome, now - took, now, self._jitter())
 
     async def _look(self, known: _Known, reporting: Reporting) -> list[WorkClaim]:
         """Now and then: what is it to stop, and does it know of all that it runs? Answers the first."""

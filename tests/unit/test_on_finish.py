@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from duetime.domain.commands import CreateJobs, FollowUp, PauseJob
+from duetime.domain.commands import CreateJobs, OnFinish, PauseJob
 from duetime.domain.execution import Outcome, Run, conclude, lapse
-from duetime.domain.follow_ups import follow_ups, has_follow_ups
 from duetime.domain.ids import instant_of
 from duetime.domain.job import RetryPolicy, Webhooks
+from duetime.domain.on_finish import has_on_finish_commands, on_finish_commands
 from duetime.domain.states import ErrorType, State, Trigger
 from samples import NOW, TENANT, new_id, spec
 
-ENTROPY = bytes(range(10))
+RANDOM_BYTES = bytes(range(10))
 GONE = Outcome(ErrorType.HTTP_ERROR, "gone", 410)
 
 
@@ -21,10 +21,10 @@ def run_of(name: str = "report", retries: int = 0, webhooks: Webhooks | None = N
     return Run(new_id(), new_id(), TENANT, NOW, Trigger.SCHEDULE, 5, 1, 2, 3, False, job)
 
 
-def follow(run: Run, outcome: Outcome) -> list[FollowUp]:
+def follow(run: Run, outcome: Outcome) -> list[OnFinish]:
     end = conclude(run, outcome, NOW, NOW + 5, 1.0)
-    found = follow_ups(run, end, NOW + 9, ENTROPY)
-    assert has_follow_ups(run, end) or not found, "what is not asked about would be lost"
+    found = on_finish_commands(run, end, NOW + 9, RANDOM_BYTES)
+    assert has_on_finish_commands(run, end) or not found, "what is not asked about would be lost"
     assert all((f.execution_id, f.attempt, f.token, f.state) == (run.execution_id, 2, 3, end.state) for f in found)
     return found
 
@@ -71,7 +71,7 @@ def test_a_target_that_is_gone_pauses_its_job_and_is_told_of():
 
 def test_a_run_that_is_given_up_is_told_of_and_one_that_goes_on_is_not():
     run = run_of(webhooks=Webhooks(on_failure="https://b.example/"))
-    assert follow_ups(run, lapse(run, NOW), NOW, ENTROPY) == []
+    assert on_finish_commands(run, lapse(run, NOW), NOW, RANDOM_BYTES) == []
     lost = Run(*(getattr(run, name) if name != "attempt" else 99 for name in Run.__struct_fields__))
-    (word,) = follow_ups(lost, lapse(lost, NOW), NOW, ENTROPY)
+    (word,) = on_finish_commands(lost, lapse(lost, NOW), NOW, RANDOM_BYTES)
     assert (word.state, word.attempt) == (State.FAILED, 99)

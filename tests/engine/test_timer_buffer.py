@@ -1,4 +1,4 @@
-"""What is armed: read and planned before its instant, in any order in which timers come, and each taken once."""
+"""The timer buffer: timers are read and planned ahead, in whatever order they come, and each is taken once."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import pytest
 
 from duetime.domain.instants import MINUTE, SECOND
 from duetime.domain.plan import DueTimer, Place
-from duetime.engine import armed
-from duetime.engine.armed import ARM_AHEAD, Armed, Due
+from duetime.engine import timer_buffer
+from duetime.engine.timer_buffer import READ_AHEAD, Due, TimerBuffer
 from samples import NOW, TENANT, new_id, spec
 
-SOON = NOW + ARM_AHEAD - 100
+SOON = NOW + READ_AHEAD - 100
 
 
 _place = attrgetter("place")
 
 
 class Timers:
-    """A store's timers, as a list: all that Armed asks for."""
+    """A store's timers, as a list: all that TimerBuffer asks for."""
 
     def __init__(self) -> None:
         self.rows: list[DueTimer] = []
@@ -63,21 +63,21 @@ def timers() -> Timers:
 
 
 @pytest.fixture
-def arms(timers: Timers) -> Armed:
-    return Armed(timers, random.Random(1).randbytes)  # type: ignore[arg-type]
+def buffer(timers: Timers) -> TimerBuffer:
+    return TimerBuffer(timers, random.Random(1).randbytes)  # type: ignore[arg-type]
 
 
-async def read_all(arms: Armed, now: int) -> None:
-    while arms.read_on(now):
-        await arms.end_reading()
+async def read_all(buffer: TimerBuffer, now: int) -> None:
+    while buffer.read_on(now):
+        await buffer.end_reading()
 
 
-async def test_a_burst_is_read_and_planned_before_its_instant(timers: Timers, arms: Armed):
+async def test_a_burst_is_read_and_planned_before_its_instant(timers: Timers, buffer: TimerBuffer):
     timers.add(SOON, 2000)
-    await read_all(arms, NOW)
+    await read_all(buffer, NOW)
     readings = len(timers.readings)
     taken: list[DueTimer] = []
-    while (due := arms.take(SOON, 600)) is not None:
+    while (due := buffer.take(SOON, 600)) is not None:
         assert due.planned is not None
         assert [run.job_id for run in due.planned.runs] == [timer.job_id for timer in due.timers]
         taken += timers.fire(due)
@@ -85,105 +85,105 @@ async def test_a_burst_is_read_and_planned_before_its_instant(timers: Timers, ar
     assert len(timers.readings) == readings
 
 
-async def test_nothing_is_taken_before_its_instant(timers: Timers, arms: Armed):
+async def test_nothing_is_taken_before_its_instant(timers: Timers, buffer: TimerBuffer):
     timers.add(SOON)
-    await read_all(arms, NOW)
-    assert arms.take(SOON - 1, 10) is None
-    assert arms.take(SOON, 10) is not None
+    await read_all(buffer, NOW)
+    assert buffer.take(SOON - 1, 10) is None
+    assert buffer.take(SOON, 10) is not None
 
 
-async def test_a_timer_that_comes_late_is_read_without_reading_the_burst_again(timers: Timers, arms: Armed):
+async def test_a_timer_that_comes_late_is_read_without_reading_the_burst_again(timers: Timers, buffer: TimerBuffer):
     timers.add(SOON, 2000)
-    await read_all(arms, NOW)
+    await read_all(buffer, NOW)
     timers.readings.clear()
     (late,) = timers.add(NOW)
-    assert arms.hint(NOW)
-    await read_all(arms, NOW)
+    assert buffer.hint(NOW)
+    await read_all(buffer, NOW)
     assert timers.readings == [1, 0]
-    assert timers.fire(arms.take(NOW, 10)) == [late]
-    due = arms.take(SOON, 5000)
+    assert timers.fire(buffer.take(NOW, 10)) == [late]
+    due = buffer.take(SOON, 5000)
     assert due is not None
     assert len(due.timers) == 2000
 
 
-async def test_one_more_for_an_instant_that_was_read_is_taken_with_the_others(timers: Timers, arms: Armed):
+async def test_one_more_for_an_instant_that_was_read_is_taken_with_the_others(timers: Timers, buffer: TimerBuffer):
     timers.add(SOON, 3)
     timers.add(SOON + 1, 3)
-    await read_all(arms, NOW)
+    await read_all(buffer, NOW)
     timers.add(SOON)
-    arms.hint(SOON)
-    await read_all(arms, NOW)
-    due = arms.take(SOON + 1, 10)
+    buffer.hint(SOON)
+    await read_all(buffer, NOW)
+    due = buffer.take(SOON + 1, 10)
     assert due is not None
     assert [timer.due_at - SOON for timer in due.timers] == [0, 0, 0, 0, 1, 1, 1]
 
 
-async def test_a_timer_that_nobody_hinted_at_is_found_by_looking_back(timers: Timers, arms: Armed):
+async def test_a_timer_that_nobody_hinted_at_is_found_by_looking_back(timers: Timers, buffer: TimerBuffer):
     timers.add(SOON, 600)
-    await read_all(arms, NOW)
+    await read_all(buffer, NOW)
     (forgotten,) = timers.add(NOW)
-    await read_all(arms, NOW)
-    assert arms.take(NOW, 10) is None
-    arms.look_back()
-    await read_all(arms, NOW)
-    assert timers.fire(arms.take(NOW, 10)) == [forgotten]
+    await read_all(buffer, NOW)
+    assert buffer.take(NOW, 10) is None
+    buffer.look_back()
+    await read_all(buffer, NOW)
+    assert timers.fire(buffer.take(NOW, 10)) == [forgotten]
 
 
-async def test_a_page_that_is_short_because_its_jobs_are_large_is_not_the_last(timers: Timers, arms: Armed):
+async def test_a_page_that_is_short_because_its_jobs_are_large_is_not_the_last(timers: Timers, buffer: TimerBuffer):
     timers.most = 3
     timers.add(SOON, 10)
-    await read_all(arms, NOW)
-    due = arms.take(SOON, 100)
+    await read_all(buffer, NOW)
+    due = buffer.take(SOON, 100)
     assert due is not None
     assert len(due.timers) == 10
 
 
-async def test_what_is_held_is_bounded_and_the_rest_is_read_while_it_is_fired(timers: Timers, arms: Armed):
-    timers.add(SOON, armed.MOST_HELD + 5000)
-    await read_all(arms, NOW)
-    assert sum(timers.readings) == armed.MOST_HELD
+async def test_what_is_held_is_bounded_and_the_rest_is_read_while_it_is_fired(timers: Timers, buffer: TimerBuffer):
+    timers.add(SOON, timer_buffer.MOST_HELD + 5000)
+    await read_all(buffer, NOW)
+    assert sum(timers.readings) == timer_buffer.MOST_HELD
     fired = 0
     while timers.rows:
-        fired += len(timers.fire(arms.take(SOON, armed.READ_PAGE)))
-        await read_all(arms, SOON)
-    assert fired == armed.MOST_HELD + 5000
+        fired += len(timers.fire(buffer.take(SOON, timer_buffer.READ_PAGE)))
+        await read_all(buffer, SOON)
+    assert fired == timer_buffer.MOST_HELD + 5000
 
 
-async def test_no_reading_begins_right_before_an_instant(timers: Timers, arms: Armed):
+async def test_no_reading_begins_right_before_an_instant(timers: Timers, buffer: TimerBuffer):
     timers.add(SOON, 10_000)
-    assert arms.read_on(NOW)
-    await arms.end_reading()
-    assert not arms.read_on(SOON - armed.QUIET)
-    assert arms.read_on(SOON)
+    assert buffer.read_on(NOW)
+    await buffer.end_reading()
+    assert not buffer.read_on(SOON - timer_buffer.QUIET)
+    assert buffer.read_on(SOON)
 
 
-async def test_a_reading_under_way_when_all_is_dropped_is_not_armed(timers: Timers, arms: Armed):
+async def test_a_reading_under_way_when_all_is_dropped_is_not_armed(timers: Timers, buffer: TimerBuffer):
     timers.add(SOON)
-    arms.read_on(NOW)
-    ending = asyncio.create_task(arms.end_reading())
+    buffer.read_on(NOW)
+    ending = asyncio.create_task(buffer.end_reading())
     await asyncio.sleep(0)  # it waits for the reading now
-    arms.drop()
+    buffer.drop()
     await ending
     assert timers.readings == [1]
-    assert arms.first_due_at() is None
+    assert buffer.first_due_at() is None
 
 
-async def test_a_plan_that_no_longer_holds_is_not_handed_out(timers: Timers, arms: Armed):
+async def test_a_plan_that_no_longer_holds_is_not_handed_out(timers: Timers, buffer: TimerBuffer):
     timers.add(NOW)
-    await read_all(arms, NOW)
-    due = arms.take(NOW + MINUTE, 10)
+    await read_all(buffer, NOW)
+    due = buffer.take(NOW + MINUTE, 10)
     assert due is not None
     assert due.planned is None
 
 
 @pytest.mark.parametrize("seed", range(12))
 async def test_whatever_comes_in_whatever_order_is_taken_once(
-    timers: Timers, arms: Armed, seed: int, monkeypatch: pytest.MonkeyPatch
+    timers: Timers, buffer: TimerBuffer, seed: int, monkeypatch: pytest.MonkeyPatch
 ):
     """Small pages, a wild mix: every timer is taken, and none twice; on time, where there is time to."""
-    monkeypatch.setattr(armed, "READ_PAGE", 3)
-    monkeypatch.setattr(armed, "BURST_PAGE", 5)
-    monkeypatch.setattr(armed, "MOST_HELD", 12)
+    monkeypatch.setattr(timer_buffer, "READ_PAGE", 3)
+    monkeypatch.setattr(timer_buffer, "BURST_PAGE", 5)
+    monkeypatch.setattr(timer_buffer, "MOST_HELD", 12)
     chance = random.Random(seed)
     now, late_by, added = NOW, [0], 0
     taken: list[str] = []
@@ -194,27 +194,27 @@ async def test_whatever_comes_in_whatever_order_is_taken_once(
             count = chance.choice([1, 1, 1, 2, 20])
             timers.add(due_at, count)
             added += count
-            arms.hint(due_at)
+            buffer.hint(due_at)
         timers.most = chance.choice([1, 3, 3, 3])
         if now - looked_back_at >= SECOND:
-            arms.look_back()
+            buffer.look_back()
             looked_back_at = now
         if chance.random() < 0.02:
-            arms.drop()
+            buffer.drop()
         for _ in range(chance.choice([1, 3, 50]) if seed % 2 else 1000):
-            due = arms.take(now, chance.choice([1, 5, 100]))
+            due = buffer.take(now, chance.choice([1, 5, 100]))
             late_by += [now - timer.due_at for timer in due.timers] if due else []
             taken += [timer.job_id for timer in timers.fire(due)]
-            if not arms.read_on(now) and due is None:
+            if not buffer.read_on(now) and due is None:
                 break
-            await arms.end_reading()
+            await buffer.end_reading()
         now += chance.choice([0, 1, 7, 40])
     for _ in range(5):
         now += SECOND
-        await read_all(arms, now)
-        while (due := arms.take(now, 100)) is not None:
+        await read_all(buffer, now)
+        while (due := buffer.take(now, 100)) is not None:
             taken += [timer.job_id for timer in timers.fire(due)]
-            await read_all(arms, now)
+            await read_all(buffer, now)
     assert len(taken) == len(set(taken)) == added
     assert min(late_by) >= 0
     assert seed % 2 or max(late_by) <= 40

@@ -1,4 +1,4 @@
-"""Attempts of jobs with sealed secrets: the target gets them, and nothing else does."""
+"""Attempts of jobs with encrypted secrets: the target gets them, and nothing else does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from duetime.domain.execution import Outcome
 from duetime.domain.http_rules import HIDDEN
 from duetime.domain.job import RetryPolicy
 from duetime.domain.payloads import HttpRequest
-from duetime.domain.secrets import seal_job
+from duetime.domain.secrets import encrypt_job
 from duetime.domain.states import ErrorType, State
 from duetime.ports.executor import Task
 from duetime.testing import ScriptedExecutor
@@ -35,10 +35,10 @@ def vault(stage: Stage) -> AesVault:
     return made
 
 
-async def run_sealed(stage: Stage, vault: AesVault, **fields: object) -> str:
-    """A job with sealed secrets, due now, and run; answers its id."""
+async def run_encrypted(stage: Stage, vault: AesVault, **fields: object) -> str:
+    """A job with encrypted secrets, due now, and run; answers its id."""
     await stage.join()
-    job = seal_job(new_job(spec("immediate", payload=PAYLOAD, **fields), now=NOW), vault)
+    job = encrypt_job(new_job(spec("immediate", payload=PAYLOAD, **fields), now=NOW), vault)
     assert await stage.apply(c.CreateJobs(NOW, (job,))) is None
     stage.engine.timer.hint(job.due_at)
     await stage.tick()
@@ -53,7 +53,7 @@ async def kept(stage: Stage, job_id: str) -> str:
 
 
 async def test_the_target_gets_what_the_store_does_not_have(stage: Stage, executor: ScriptedExecutor, vault: AesVault):
-    job_id = await run_sealed(stage, vault)
+    job_id = await run_encrypted(stage, vault)
     assert [task.payload for task in executor.tasks] == [PAYLOAD]
     assert await stage.states(job_id) == [State.COMPLETED]
     text = await kept(stage, job_id)
@@ -69,7 +69,7 @@ async def test_an_answer_that_echoes_a_secret_is_kept_without_it(
         return Outcome(ErrorType.HTTP_ERROR, f"answered 400 to {TOKEN}", 400, said)
 
     executor.answer(echo)
-    job_id = await run_sealed(stage, vault)
+    job_id = await run_encrypted(stage, vault)
     (failed,) = await stage.executions(job_id)
     assert failed.error_message == f"answered 400 to {HIDDEN}"
     assert failed.response is not None
@@ -89,7 +89,7 @@ async def test_an_executor_that_breaks_tells_no_secret_in_its_log_or_error(
 
     executor.answer(broken)
     with capture_logs() as logs:
-        job_id = await run_sealed(stage, vault)
+        job_id = await run_encrypted(stage, vault)
     assert [log["event"] for log in logs] == ["an executor failed"]
     assert "ValueError" in str(logs)
     (failed,) = await stage.executions(job_id)
@@ -103,18 +103,18 @@ async def test_without_its_key_an_attempt_sends_nothing_and_is_tried_again(
     stage: Stage, executor: ScriptedExecutor, vault: AesVault
 ):
     stage.vault = AesVault((make_key(),))
-    job_id = await run_sealed(stage, vault, retry_policy=RetryPolicy(delays=(5,)))
+    job_id = await run_encrypted(stage, vault, retry_policy=RetryPolicy(delays=(5,)))
     assert executor.tasks == []
     (waiting,) = await stage.executions(job_id)
     assert (waiting.state, waiting.error_type) == (State.RETRYING, ErrorType.INTERNAL_ERROR)
-    assert f"sealed with the key {vault.key_id}, which this node does not have" in (waiting.error_message or "")
+    assert f"encrypted with the key {vault.key_id}, which this node does not have" in (waiting.error_message or "")
     assert (waiting.error_message or "").endswith("Nothing was sent.")
 
 
 async def test_a_secret_of_another_job_is_not_sent(stage: Stage, executor: ScriptedExecutor, vault: AesVault):
     """Whoever can write to the database can't have another one's secret sent to a target of his own."""
     await stage.join()
-    victim = seal_job(new_job(spec("immediate", payload=PAYLOAD), now=NOW), vault)
+    victim = encrypt_job(new_job(spec("immediate", payload=PAYLOAD), now=NOW), vault)
     thief = new_job(spec("immediate", payload=victim.spec.payload), now=NOW)
     assert await stage.apply(c.CreateJobs(NOW, (thief,))) is None
     stage.engine.timer.hint(thief.due_at)

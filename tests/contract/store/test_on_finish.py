@@ -10,8 +10,8 @@ from duetime.domain.audit import own_entry
 from duetime.domain.capacity import Capacity
 from duetime.domain.errors import Conflict, InsufficientStorage
 from duetime.domain.execution import Attempted, Outcome, Run
-from duetime.domain.follow_ups import follow_ups
 from duetime.domain.job import JobStatus, RetryPolicy, Webhooks
+from duetime.domain.on_finish import on_finish
 from duetime.domain.states import ErrorType, State
 from duetime.ports.store import JobQuery, JobRecord, Store
 from samples import (
@@ -36,10 +36,10 @@ TOLD = "https://told.example/"
 OTHER_IDS = 1 << 60  # than those of the samples
 
 
-def following(run: Run, state: State = State.COMPLETED, command: c.Command | None = None) -> c.FollowUp:
+def following(run: Run, state: State = State.COMPLETED, command: c.Command | None = None) -> c.OnFinish:
     """By default: the job is paused."""
     command = command or c.PauseJob(NOW, TENANT, run.job_id, "duetime", "x")
-    return c.FollowUp(run.execution_id, run.attempt, run.token, state, command)
+    return c.OnFinish(run.execution_id, run.attempt, run.token, state, command)
 
 
 def creating(**fields: object) -> c.CreateJobs:
@@ -168,7 +168,7 @@ async def test_a_thousand_words_of_one_page_are_kept(store: Store, node: int):
         word
         for number in range(0, 1000, 5)
         for place, (run, end) in enumerate(zip(runs, ends, strict=True))
-        for word in follow_ups(run, end, NOW, (OTHER_IDS + number + place << 4).to_bytes(10, "big"))
+        for word in on_finish(run, end, NOW, (OTHER_IDS + number + place << 4).to_bytes(10, "big"))
     ]
     assert set(map(str, await together(store, node, ends, *words))) == {"None"}
     assert await store.count_jobs(JobQuery(TENANT)) == 1001

@@ -1,9 +1,8 @@
-"""What is armed: the timers of the coming instants, read and planned before they are due, so that at the instant itself
-only writing and sending are left.
+"""Timers that will be due soon, read and planned ahead, so that only the write and the request remain at the due time.
 
-It is a reading, not the truth: it may be dropped at any time, and the store refuses a fire that is based on an old one.
-Timers are read in order of their places, page after page, to a little ahead of now. A timer that comes behind the
-place where the reading stands leaves a gap there, which is read next.
+The buffer is a copy, not the truth: it may be dropped at any time, and the store refuses a fire that is based on an old
+copy. Timers are read in order of their places, page after page, to a little ahead of now. A timer that is added behind
+the place of the reader leaves a gap there, which is read next.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from duetime.domain.instants import SECOND
 from duetime.domain.plan import GRACE, AheadPlan, DueTimer, FirePlan, Place, plan_ahead
 from duetime.ports.store import Store
 
-ARM_AHEAD = SECOND // 2  # how far ahead of now timers are read; the reading goes on when half of that is left
+READ_AHEAD = SECOND // 2  # how far ahead of now timers are read; the reading goes on when half of that is left
 READ_PAGE = 512  # timers: decoded and planned in a few milliseconds, and nobody waits for longer
 BURST_PAGE = 2048  # of those that are due already: what is read now is written next, and larger pages cost less each
 MOST_HELD = 8_192  # timers of a burst; the rest is read while these are fired
@@ -69,18 +68,18 @@ class _Page:
             yield _Page(self.timers, self.ahead, end)
 
 
-class Armed:
+class TimerBuffer:
     """`shards`: to read timers of; None stands for all. `without`: tenants whose timers are passed over.
 
     `since`: what was due before is not read.
     """
 
     def __init__(
-        self, store: Store, entropy: Callable[[int], bytes], shards: tuple[int, ...] | None = None,
+        self, store: Store, random_bytes: Callable[[int], bytes], shards: tuple[int, ...] | None = None,
         without: frozenset[str] = frozenset(), since: int | None = None,
     ) -> None:  # fmt: skip
         self._store = store
-        self._entropy = entropy
+        self._random_bytes = random_bytes
         self._shards = shards
         self.without = without
         self._since = since
@@ -169,7 +168,7 @@ class Armed:
             elif self._wants_more(now):
                 if not self._more:
                     self._place = _end_of(self._until)
-                self._until = now + ARM_AHEAD
+                self._until = now + READ_AHEAD
                 is_behind = self._place is not None and self._place[0] <= now
                 self._reading = self._read(self._until, BURST_PAGE if is_behind else READ_PAGE, self._place)
         return self._reading is not None
@@ -208,10 +207,10 @@ class Armed:
 
     def reads_on_at(self) -> int:
         """When the reading goes on, if it has read all there is so far."""
-        return self._until - ARM_AHEAD // 2
+        return self._until - READ_AHEAD // 2
 
     async def end_reading(self) -> None:
-        """Arm the page that is being read."""
+        """Add the page that is being read to the buffer."""
         reading = self._reading
         if reading is None:
             return
@@ -222,12 +221,12 @@ class Armed:
             if not dropped:
                 self._reading = None
         if not dropped:
-            self._arm(timers)
+            self._buffer_timers(timers)
 
     def is_read(self) -> bool:
         return self._reading is not None and self._reading.done()
 
-    def _arm(self, timers: list[DueTimer]) -> None:
+    def _buffer_timers(self, timers: list[DueTimer]) -> None:
         # A page may be short because its jobs are large: only an empty one says that there is no more.
         last = timers[-1].place if timers else None
         if self._gap is None:
@@ -248,7 +247,7 @@ class Armed:
 
     def _plan(self, timers: Sequence[DueTimer]) -> AheadPlan | None:
         try:
-            return plan_ahead(timers, int.from_bytes(self._entropy(9), "big"))
+            return plan_ahead(timers, int.from_bytes(self._random_bytes(9), "big"))
         except DuetimeError:  # a job that can't be planned: it is set aside when it is due
             return None
 

@@ -1,6 +1,6 @@
-"""What the end of an execution brings about beside its record: word to whoever wants it, and the pause after a 410.
+"""On-finish commands: notifications about an execution that has ended, and the pause of its job after a 410.
 
-Each is a command that is carried out in the commit of the end itself, or not at all.
+Each command is applied in the commit that ends the execution, or not at all.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Any
 
-from duetime.domain.commands import Command, FollowUp, PauseJob
+from duetime.domain.commands import Command, OnFinish, PauseJob
 from duetime.domain.execution import Attempted, Run
 from duetime.domain.instants import format_instant
 from duetime.domain.limits import Limit
 from duetime.domain.states import ErrorType, State
-from duetime.domain.subscriptions import about_job, is_word, word
+from duetime.domain.subscriptions import about_job, is_notification, notification
 
-Subscriptions = Sequence[tuple[str, Sequence[str]]]  # a URL, and the events that it is told of
+Subscriptions = Sequence[tuple[str, Sequence[str]]]  # a URL, and the events that are sent to it
 
 # The reason of an execution that has ended, and of whose end a notification could not be stored.
 UNSENT = "notification_refused"
@@ -30,8 +30,8 @@ _KINDS = {
 }
 
 
-def has_follow_ups(run: Run, attempted: Attempted) -> bool:
-    """Whether there may be any: nearly never, and quickly told."""
+def has_on_finish_commands(run: Run, attempted: Attempted) -> bool:
+    """Returns whether there may be any. Most executions have none, and this check is cheap."""
     return attempted.state in _KINDS and (
         attempted.http_status == _GONE
         or run.spec.webhooks.on_failure is not None
@@ -39,41 +39,44 @@ def has_follow_ups(run: Run, attempted: Attempted) -> bool:
     )
 
 
-def follow_ups(
-    run: Run, attempted: Attempted, now: int, entropy: bytes, subscriptions: Subscriptions = (),
+def on_finish_commands(
+    run: Run, attempted: Attempted, now: int, random_bytes: bytes, subscriptions: Subscriptions = (),
     limit: Limit | None = None,
-) -> list[FollowUp]:  # fmt: skip
-    """What follows from the end of this attempt. `entropy`: ten bytes, for the ids of jobs. `limit`: of notifications.
+) -> list[OnFinish]:  # fmt: skip
+    """Returns the commands for the end of this attempt.
 
-    Whoever is told, is told by a job whose owner is that of the job that it tells of.
+    `random_bytes`: ten bytes, for the ids of new jobs. `limit`: of notifications. A notification is a job owned by the
+    owner of the job it reports on.
     """
     if attempted.state not in _KINDS:
         return []
     commands: list[Command] = []
-    ids = _chances(entropy)
+    ids = _random_ids(random_bytes)
     spec, (field, event) = run.spec, _KINDS[attempted.state]
     body = _body(run, attempted, event)
     url: str | None = getattr(spec.webhooks, field)
     if url is not None:
-        commands.append(word(run.tenant, "", url, f"{field} of {spec.name}", event, body, now, next(ids), limit))
+        commands.append(
+            notification(run.tenant, "", url, f"{field} of {spec.name}", event, body, now, next(ids), limit)
+        )
     events = {event: body}
     if attempted.http_status == _GONE and attempted.error_type is ErrorType.HTTP_ERROR:
         commands.append(PauseJob(now, run.tenant, run.job_id, "duetime", "its target answered 410 Gone"))
         events["job.paused"] = about_job("job.paused", run.job_id, spec.name, spec.key, "duetime", now)
-    if not is_word(spec):
+    if not is_notification(spec):
         for told, wanted in subscriptions:
             for name, about in events.items():
                 if name in wanted:
                     label = f"{name} of {spec.name}"
-                    commands.append(word(run.tenant, "", told, label, name, about, now, next(ids), limit))
+                    commands.append(notification(run.tenant, "", told, label, name, about, now, next(ids), limit))
     return [
-        FollowUp(run.execution_id, run.attempt, run.token, attempted.state, command) for command in commands
+        OnFinish(run.execution_id, run.attempt, run.token, attempted.state, command) for command in commands
     ]  # fmt: skip
 
 
-def _chances(entropy: bytes) -> Iterator[bytes]:
+def _random_ids(random_bytes: bytes) -> Iterator[bytes]:
     """Ten bytes for one id after the other. An id leaves the last four bits out."""
-    first = int.from_bytes(entropy, "big")
+    first = int.from_bytes(random_bytes, "big")
     return ((first + step & _LAST).to_bytes(10, "big") for step in count(0, 16))
 
 

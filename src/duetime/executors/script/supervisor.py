@@ -1,6 +1,6 @@
-"""A warden: starts one script, watches it, and ends all of it. A process of its own, forked by the keeper.
+"""A supervisor: starts one script, watches it, and ends all of it. A process of its own, forked by the fork server.
 
-It goes on without keeper, and ends without node: when its socket closes, so does the script. Nobody else waits for
+It goes on without fork server, and ends without node: when its socket closes, so does the script. Nobody else waits for
 these processes, and none of them can leave: this is their sub-reaper.
 """
 
@@ -32,7 +32,7 @@ _WATCH_SECONDS = 0.1
 _WATCH_SHARE = 20  # a look that takes long is taken more seldom: at most this part of the time goes into looking
 
 
-class Warden:
+class ScriptSupervisor:
     """`user`: who the script runs as; None: who we are."""
 
     def __init__(self, control: socket.socket, outputs: tuple[int, int], user: int | None, wakes: int) -> None:

@@ -17,7 +17,7 @@ def limit_of(per_second: float) -> Limit:
     return Limit("endpoint", most, math.ceil(most * SECOND / per_second))
 
 
-class Pace:
+class RateLimiter:
     """`now` is in seconds, of a clock that never jumps."""
 
     def __init__(self, per_second: float) -> None:

@@ -16,10 +16,10 @@ _ROOM = 72  # bits of the first number; the ids hold 74, so that steps of 32 bit
 _LOW = (1 << 62) - 1
 
 
-def rising(entropy: Callable[[int], bytes]) -> Callable[[int], bytes]:
-    """A source of ten bytes for `make_id`, drawn from `entropy`, whose ids of one instant rise."""
-    number = int.from_bytes(entropy(_ROOM // 8), "big")
-    steps = _steps(entropy)
+def rising(random_bytes: Callable[[int], bytes]) -> Callable[[int], bytes]:
+    """A source of ten bytes for `make_id`, drawn from `random_bytes`, whose ids of one instant rise."""
+    number = int.from_bytes(random_bytes(_ROOM // 8), "big")
+    steps = _steps(random_bytes)
 
     def draw(_: int) -> bytes:
         nonlocal number
@@ -30,18 +30,18 @@ def rising(entropy: Callable[[int], bytes]) -> Callable[[int], bytes]:
     return draw
 
 
-def _steps(entropy: Callable[[int], bytes]) -> Iterator[int]:
+def _steps(random_bytes: Callable[[int], bytes]) -> Iterator[int]:
     while True:
-        yield from struct.unpack(f">{_AT_ONCE}I", entropy(4 * _AT_ONCE))
+        yield from struct.unpack(f">{_AT_ONCE}I", random_bytes(4 * _AT_ONCE))
 
 
-def request_ids(entropy: Callable[[int], bytes]) -> Iterator[bytes]:
+def request_ids(random_bytes: Callable[[int], bytes]) -> Iterator[bytes]:
     """Yields request ids without end: 32 hexadecimal digits each, all of them random.
 
     No caller can guess the id of another's request, or tell from two of its own how many requests came between them.
     """
     while True:
-        digits = entropy(_REQUEST_ID_BYTES * _AT_ONCE).hex().encode()
+        digits = random_bytes(_REQUEST_ID_BYTES * _AT_ONCE).hex().encode()
         length = 2 * _REQUEST_ID_BYTES
         for start in range(0, len(digits), length):
             yield digits[start : start + length]

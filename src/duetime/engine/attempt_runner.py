@@ -1,4 +1,4 @@
-"""The worker: carries out one attempt of a claimed run, and hands what came of it to the recorder."""
+"""The attempt runner runs one attempt of a claimed execution, and hands its outcome to the recorder."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from duetime.domain.defaults import timeout_of
 from duetime.domain.execution import Outcome, Run, conclude, lapse
 from duetime.domain.job import Delivery, JobType
 from duetime.domain.redaction import Redactor, size_of_secrets
-from duetime.domain.secrets import has_secrets, unseal_payload
+from duetime.domain.secrets import decrypt_payload, has_secrets
 from duetime.domain.states import ErrorType
 from duetime.engine.breaker import Breaker
-from duetime.engine.hiding import HidingLog, Redaction
 from duetime.engine.recorder import Recorder
+from duetime.engine.redaction import RedactingLog, Redaction
 from duetime.ports.clock import Clock
 from duetime.ports.executor import Executor, NotSent, Task, always
 from duetime.ports.logs import NO_LOG, LogStore, LogWriter
-from duetime.ports.vault import NoVault, SealBroken, Vault
+from duetime.ports.vault import DecryptionFailed, NoVault, Vault
 from duetime.telemetry.crash import crash_point
 
 log = structlog.get_logger()
@@ -31,16 +31,16 @@ log = structlog.get_logger()
 CANCELLED = Outcome(error_type=ErrorType.CANCELLED, error_message="cancelled on request")
 
 
-class Worker:
+class AttemptRunner:
     def __init__(
-        self, executor: Executor[Any], recorder: Recorder, clock: Clock, chance: Callable[[], float],
+        self, executor: Executor[Any], recorder: Recorder, clock: Clock, jitter: Callable[[], float],
         is_cancelled: Callable[[str], bool], may_send: Callable[[], bool] = always, vault: Vault | None = None,
         logs: LogStore | None = None, breaker: Breaker | None = None, redaction: Redaction | None = None,
     ) -> None:  # fmt: skip
         self._executor = executor
         self._recorder = recorder
         self._clock = clock
-        self._chance = chance
+        self._jitter = jitter
         self._is_cancelled = is_cancelled
         self._may_send = may_send
         self._vault: Vault = NoVault() if vault is None else vault
@@ -68,7 +68,7 @@ class Worker:
             outcome = CANCELLED
         crash_point("after_attempt")
         ended_at = self._clock.now()
-        self._recorder.add(run, conclude(run, outcome, started_at, ended_at, self._chance()))
+        self._recorder.add(run, conclude(run, outcome, started_at, ended_at, self._jitter()))
 
     def drop(self, run: Run) -> None:
         """A claimed run that was cancelled before it began: nothing is sent."""
@@ -89,12 +89,14 @@ class Worker:
             if has_secrets(payload):
                 # From here to the end of the attempt the secrets are plain. What comes back is kept without them.
                 size = size_of_secrets(payload)
-                payload = unseal_payload(payload, lambda sealed: self._vault.unseal(run.tenant, run.job_id, sealed))
+                payload = decrypt_payload(
+                    payload, lambda encrypted: self._vault.decrypt(run.tenant, run.job_id, encrypted)
+                )
                 redactor = await self._redaction.build(run.tenant, size, payload)
             if self._logs is not None and run.spec.type is not JobType.HTTP_REQUEST:  # what came back is its log
                 printed = self._logs.open(run.execution_id, run.attempt, run.tenant)
                 if redactor is not None:
-                    printed = HidingLog(printed, redactor, self._redaction, run.tenant)
+                    printed = RedactingLog(printed, redactor, self._redaction, run.tenant)
             task = Task(
                 run.execution_id, run.job_id, run.tenant, run.scheduled_at, run.attempt, run.token, run.trigger,
                 timeout_of(run.spec), payload, self._may_send, printed,
@@ -103,7 +105,7 @@ class Worker:
             outcome = await self._executor.execute(task)
         except NotSent:
             raise
-        except SealBroken as error:
+        except DecryptionFailed as error:
             return Outcome(ErrorType.INTERNAL_ERROR, f"{error}. Nothing was sent.")
         except Exception as error:  # noqa: BLE001 (it is an end of the attempt like any other, and logged)
             # An error may quote what it stumbled over.

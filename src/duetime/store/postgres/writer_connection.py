@@ -37,10 +37,10 @@ OF_A_BURST = ("get_node", "list_epochs", "fire_timers", "fire_runs", "finish_tim
 
 Batch = tuple[Sequence[c.Command], "asyncio.Future[list[Any]]"]
 # The node's own: nobody waits for them at the other end of a request, and what they hold must not be left unknown.
-ENGINE = (c.Fire, c.Claim, c.Finish, c.Release, c.Seal, c.StartNode, c.StopNode, c.EndNodes, c.EndWorkers)
+ENGINE = (c.Fire, c.Claim, c.Finish, c.Release, c.FenceShards, c.StartNode, c.StopNode, c.EndNodes, c.EndWorkers)
 
 
-class Lane:
+class WriterConnection:
     def __init__(
         self, connector: Connector, days: Days, timeout_seconds: float, slot: int,
         report: Callable[[str | None], None], capacity: Capacity,

@@ -1,7 +1,7 @@
-"""The keeper: one process a node, which forks a warden for each script. It says nothing and decides nothing.
+"""The fork server: one process a node, which forks a supervisor for each script. It says nothing and decides nothing.
 
-What the node sends is one byte and three descriptors: a warden's socket and the pipes for its script's output. The
-keeper is a sub-reaper, too: it inherits what a killed warden leaves behind, and ends it.
+What the node sends is one byte and three descriptors: a supervisor's socket and the pipes for its script's output. The
+fork server is a sub-reaper, too: it inherits what a killed supervisor leaves behind, and ends it.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ import sys
 import time
 import traceback
 
-from duetime.executors.script.launch import IGNORED_BY_KEEPER
+from duetime.executors.script.launch import IGNORED_BY_FORK_SERVER
+from duetime.executors.script.supervisor import ScriptSupervisor, end_descendants
 from duetime.executors.script.system import LINUX, become_subreaper, descendants, receive_descriptors
 from duetime.executors.script.users import Users, end_all_of, may_switch
-from duetime.executors.script.warden import Warden, end_descendants
 from duetime.executors.script.wire import Refused, to_line
 
-_LAST_SECONDS = 10.0  # to see the wardens off when the node is gone
+_LAST_SECONDS = 10.0  # to see the supervisors off when the node is gone
 _DESCRIPTORS = 3
 
 
-class Keeper:
+class ForkServer:
     def __init__(self, node: socket.socket) -> None:
         self._node = node
         self._users = Users() if may_switch() else None
-        self._wardens: dict[int, int | None] = {}  # the users of their scripts, by process id
+        self._supervisors: dict[int, int | None] = {}  # the users of their scripts, by process id
         self._wakes, self._wake = _wake_up_pipe()
 
     def run(self) -> None:
-        """Until the node is gone, and the wardens after it."""
+        """Until the node is gone, and the supervisors after it."""
         poll = select.poll()
         poll.register(self._node, select.POLLIN)
         poll.register(self._wakes, select.POLLIN)
@@ -46,7 +46,7 @@ class Keeper:
             if self._node.fileno() in ready and not self._accept():
                 break
         deadline = time.monotonic() + _LAST_SECONDS
-        while self._wardens and time.monotonic() < deadline:
+        while self._supervisors and time.monotonic() < deadline:
             self._reap()
             time.sleep(0.005)
 
@@ -73,7 +73,7 @@ class Keeper:
     def _fork(self, control: socket.socket, outputs: tuple[int, int], user: int | None) -> None:
         pid = os.fork()
         if pid != 0:
-            self._wardens[pid] = user
+            self._supervisors[pid] = user
             return
         code = 1
         try:
@@ -82,9 +82,9 @@ class Keeper:
             if self._users is not None:
                 self._users.close_others(user)
             wakes, _ = _wake_up_pipe()
-            Warden(control, outputs, user, wakes).run()
+            ScriptSupervisor(control, outputs, user, wakes).run()
             code = 0
-        except BaseException:  # noqa: BLE001 -- a warden must never return into the keeper's code
+        except BaseException:  # noqa: BLE001 -- a supervisor must never return into the fork server's code
             traceback.print_exc()
         finally:
             os._exit(code)
@@ -97,20 +97,20 @@ class Keeper:
                 return
             if pid == 0:
                 return
-            if pid not in self._wardens:
-                continue  # what a lost warden left behind
-            user = self._wardens.pop(pid)
+            if pid not in self._supervisors:
+                continue  # what a lost supervisor left behind
+            user = self._supervisors.pop(pid)
             if status != 0:
                 self._clear_up(user)
             if self._users is not None and user is not None:
                 self._users.give_back(user)
 
     def _clear_up(self, user: int | None) -> None:
-        """End what a lost warden had: all of our children that are no wardens."""
-        while LINUX and descendants(os.getpid(), self._wardens):
+        """End what a lost supervisor had: all of our children that are no supervisors."""
+        while LINUX and descendants(os.getpid(), self._supervisors):
             if user is None or not end_all_of(user):
-                end_descendants(frozenset(self._wardens))
-            for pid in descendants(os.getpid(), self._wardens):
+                end_descendants(frozenset(self._supervisors))
+            for pid in descendants(os.getpid(), self._supervisors):
                 _collect(pid)
             time.sleep(0.001)
 
@@ -133,7 +133,7 @@ def _wake_up_pipe() -> tuple[int, int]:
 
 
 def main(descriptor: int) -> None:
-    for number in IGNORED_BY_KEEPER:
+    for number in IGNORED_BY_FORK_SERVER:
         signal.signal(number, signal.SIG_IGN)  # it ends when the node does, and not before
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -143,4 +143,4 @@ def main(descriptor: int) -> None:
     sys.stdout = sys.stderr
     gc.disable()
     gc.freeze()
-    Keeper(node).run()
+    ForkServer(node).run()

@@ -1,5 +1,5 @@
-"""The desk port: where workers that run Python functions get their work. In a node it is the engine's; a program that
-embeds Duetime asks it directly, all others through the API."""
+"""The worker gateway port: it hands executions of Python functions to workers. A node's engine implements it. A program
+that embeds Duetime calls it directly; other workers call it through the API."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 from duetime.domain.work import Joined, Joining, Polled, Polling, Reported, Reporting
 
 
-class Desk(Protocol):
+class WorkerGateway(Protocol):
     """Each raises NotFound if that worker's lease is lost, it never joined, or it is another tenant's."""
 
     async def join(self, tenant: str, user_id: str, joining: Joining) -> Joined: ...

@@ -1,6 +1,6 @@
 """What follows from ends: made for whoever writes them (the recorder, the reconciler), and told when it is written.
 
-`domain.follow_ups` decides. A notification that can't be stored must not keep the end from being written: the store
+`domain.on_finish` decides. A notification that can't be stored must not keep the end from being written: the store
 notes it as the reason of the execution, and it is logged and counted, and an event says so.
 """
 
@@ -12,8 +12,8 @@ from typing import Any
 
 import structlog
 
-from duetime.domain import follow_ups
-from duetime.domain.commands import CreateJobs, FollowUp, PauseJob
+from duetime.domain import on_finish
+from duetime.domain.commands import CreateJobs, OnFinish, PauseJob
 from duetime.domain.errors import DuetimeError
 from duetime.domain.execution import Attempted, Run
 from duetime.domain.limits import Limit
@@ -28,11 +28,11 @@ MOST_IN_A_COMMIT = 200  # each may take a savepoint of its own; what they follow
 Ends = Sequence[tuple[Run, Attempted]]
 
 
-class FollowUps:
-    def __init__(self, events: EventHub, entropy: Callable[[int], bytes], limit: Limit | None = None) -> None:
+class OnFinishCommands:
+    def __init__(self, events: EventHub, random_bytes: Callable[[int], bytes], limit: Limit | None = None) -> None:
         """`limit`: of the notifications of one tenant."""
         self._events = events
-        self._entropy = entropy
+        self._random_bytes = random_bytes
         self._limit = limit
         self.refused: Callable[[DuetimeError], None] = lambda error: None
         self.due_hint: Callable[[int], None] = lambda due_at: None
@@ -44,24 +44,24 @@ class FollowUps:
         count = 0
         for result in results:
             page.append(result)
-            count += follow_ups.has_follow_ups(*result) + len(self.subscriptions(result[0].tenant))
+            count += on_finish.has_on_finish_commands(*result) + len(self.subscriptions(result[0].tenant))
             if count >= MOST_IN_A_COMMIT:
                 yield page
                 page, count = [], 0
         if page:
             yield page
 
-    def commands(self, ends: Ends, now: int) -> list[FollowUp]:
-        commands: list[FollowUp] = []
+    def commands(self, ends: Ends, now: int) -> list[OnFinish]:
+        commands: list[OnFinish] = []
         for run, attempted in ends:
             told = self.subscriptions(run.tenant)
-            if told or follow_ups.has_follow_ups(run, attempted):
+            if told or on_finish.has_on_finish_commands(run, attempted):
                 urls = [(one.url, one.events) for one in told]
-                commands += follow_ups.follow_ups(run, attempted, now, self._entropy(10), urls, self._limit)
+                commands += on_finish.on_finish_commands(run, attempted, now, self._random_bytes(10), urls, self._limit)
         return commands
 
     def tell(
-        self, ends: Ends, commands: Sequence[FollowUp], answers: Sequence[Any], refused: Collection[str], now: int
+        self, ends: Ends, commands: Sequence[OnFinish], answers: Sequence[Any], refused: Collection[str], now: int
     ) -> None:
         """`answers` are those to `commands`; `refused` names the executions whose end was not written."""
         unsent = Counter[tuple[str, str]]()
@@ -78,7 +78,7 @@ class FollowUps:
         ):
             self.due_hint(now)
 
-    def _tell(self, command: FollowUp, answer: Any, now: int) -> None:
+    def _tell(self, command: OnFinish, answer: Any, now: int) -> None:
         following = command.command
         if isinstance(following, PauseJob) and not isinstance(answer, DuetimeError):
             self._events.publish("job.paused", now, following.tenant, {"job_id": following.job_id, "by": following.by})
