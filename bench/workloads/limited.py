@@ -15,7 +15,7 @@ from bench.postgres import postgres
 from bench.results import Kind, Result, measured
 from bench.workloads import Setting
 from bench.workloads.creates import FAR, TARGET
-from duetime.api.tokens import sign
+from duetime.api.auth.tokens import sign
 
 ROUNDS = 6
 NOTE = f"the mean of {ROUNDS} rounds on one node, with limits and without in turn"

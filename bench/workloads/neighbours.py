@@ -14,7 +14,7 @@ from bench import processes
 from bench.arrivals import Sink, recurring_figures
 from bench.duetime_node import DuetimeNode, instant, ndjson, webhook_job
 from bench.machine import Busy
-from duetime.api.tokens import sign
+from duetime.api.auth.tokens import sign
 
 TENANTS, EACH = 10, 10
 SECONDS_BEFORE = 5

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from duetime.api.tokens import Tokens
+from duetime.api.auth.tokens import Tokens
 from duetime.bus.local import LocalBus
 from duetime.bus.postgres import PostgresBus
 from duetime.domain.capacity import Capacity

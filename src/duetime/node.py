@@ -22,13 +22,13 @@ import uvicorn
 from litestar.types import ASGIApp
 
 from duetime.api.app import create_app, create_health_app
+from duetime.api.auth.keyring import Keyring
 from duetime.api.context import ApiContext, ClusterState
 from duetime.api.gate import Gate
-from duetime.api.held_bodies import HeldBodies
-from duetime.api.keyring import Keyring
+from duetime.api.http.held_bodies import HeldBodies
+from duetime.api.http.protocol import BoundedProtocol, request_starts
 from duetime.api.limiter import Limiter
 from duetime.api.metrics import create_metrics_app
-from duetime.api.protocol import BoundedProtocol, request_starts
 from duetime.api.random_ids import request_ids, rising
 from duetime.assembly import (
     make_capacity,

@@ -10,7 +10,7 @@ import stat
 from itertools import islice
 from pathlib import Path
 
-from duetime.domain.checkup import Check, ok, warning
+from duetime.domain.doctor import Check, ok, warning
 
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from api.person import FAR, OPEN
 from cluster.processes import Answer, Client, Receiver, Server, now_ms, wait_until
-from duetime.api.tokens import sign
+from duetime.api.auth.tokens import sign
 from patience import PATIENCE_SECONDS
 from store.postgres_server import fresh_database
 

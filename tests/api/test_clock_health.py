@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from duetime.api.context import ClusterState
-from duetime.api.health import _clock
+from duetime.api.routes.health import _clock
 from duetime.domain.capacity import UNBOUNDED, Load
 from duetime.domain.lease import ClockState, Standing
 from duetime.telemetry.metrics import Metrics

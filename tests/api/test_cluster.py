@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cluster.processes import Client, Server, wait_until
-from duetime.api.cluster import Cluster, NodeView, OwnStanding, view_cluster
 from duetime.api.context import ClusterState
+from duetime.api.routes.cluster import Cluster, NodeView, OwnStanding, view_cluster
 from duetime.domain.ids import SHARDS
 from duetime.domain.instants import LATEST
 from duetime.domain.lease import Holding, Member, Standing, View

@@ -188,8 +188,8 @@ def test_every_place_of_every_route_is_in_the_table(guarded: Server) -> None:
 @pytest.mark.filterwarnings("ignore:.*:DeprecationWarning")
 def test_no_route_is_hidden_from_the_contract() -> None:
     from duetime.api.app import _routes, create_routes
-    from duetime.api.health import get_health
     from duetime.api.openapi import docs_routes
+    from duetime.api.routes.health import get_health
 
     app = create_routes(None, [_routes(), get_health, *docs_routes()])  # type: ignore[arg-type]
     served = {

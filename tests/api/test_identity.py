@@ -14,7 +14,7 @@ import pytest
 from api.people import JWT_SECRET, Known, People, listed
 from api.person import FAR, refused
 from cluster.processes import Answer, Client, Server, now_ms, wait_until
-from duetime.api.tokens import sign
+from duetime.api.auth.tokens import sign
 
 PUBLIC = {"/health", "/openapi.json", "/docs"}
 NO_ID = "0198c0de-1234-7abc-8def-0123456789ab"

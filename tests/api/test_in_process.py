@@ -13,11 +13,11 @@ from typing import Any, TypeVar, cast
 import msgspec
 import pytest
 
-from duetime.api.actions import JobActionController, list_coming
-from duetime.api.batch import _Batch
 from duetime.api.context import ApiContext, ClusterState
-from duetime.api.create import create_job
-from duetime.api.executions import ExecutionController
+from duetime.api.routes.actions import JobActionController, list_coming
+from duetime.api.routes.batch import _Batch
+from duetime.api.routes.create import create_job
+from duetime.api.routes.executions import ExecutionController
 from duetime.bus.local import LocalBus
 from duetime.domain.capacity import UNBOUNDED
 from duetime.domain.commands import Command

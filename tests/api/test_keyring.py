@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from duetime.api import keyring as module
-from duetime.api.keyring import Keyring
+from duetime.api.auth import keyring as module
+from duetime.api.auth.keyring import Keyring
 from duetime.domain.commands import Command, TouchKeys
 from duetime.domain.errors import Unauthorized
 from duetime.domain.identity import EVERY_RIGHT, Caller, Right, Role, Tier

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from duetime.api import events
-from duetime.api.events import while_known
 from duetime.api.limiter import HELD_SECONDS, Limiter
+from duetime.api.routes import events
+from duetime.api.routes.events import while_known
 from duetime.domain.commands import Command, TakeRequests
 from duetime.domain.errors import RateLimited, Unauthorized
 from duetime.domain.identity import LOCAL, Caller, Role, Tier

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import uvicorn
 
-from duetime.api import protocol
-from duetime.api.protocol import BoundedProtocol
+from duetime.api.http import protocol
+from duetime.api.http.protocol import BoundedProtocol
 from patience import PATIENCE_SECONDS
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]

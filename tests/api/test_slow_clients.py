@@ -12,7 +12,7 @@ import pytest
 
 from api.person import FAR
 from cluster.processes import Client, Server
-from duetime.api import protocol
+from duetime.api.http import protocol
 from patience import PATIENCE_SECONDS
 
 _POST = (

@@ -15,7 +15,7 @@ import uvicorn
 
 from duetime.api import openapi
 from duetime.api.app import create_routes
-from duetime.api.protocol import BoundedProtocol, request_starts
+from duetime.api.http.protocol import BoundedProtocol, request_starts
 from patience import PATIENCE_SECONDS
 
 HOSTILE, VICTIM = "127.0.0.2", "127.0.0.3"

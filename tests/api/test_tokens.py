@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 from structlog.testing import capture_logs
 
-from duetime.api import tokens as module
-from duetime.api.jwks import BadKeys, load_jwks
-from duetime.api.tokens import MOST_CHARACTERS, Tokens, sign
+from duetime.api.auth import tokens as module
+from duetime.api.auth.jwks import BadKeys, load_jwks
+from duetime.api.auth.tokens import MOST_CHARACTERS, Tokens, sign
 from duetime.domain.errors import Unauthorized
 from duetime.domain.identity import EVERY_RIGHT, Caller, Right, Role, Tier
 

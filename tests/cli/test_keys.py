@@ -15,7 +15,7 @@ import pytest
 from duetime.domain import commands as c
 from duetime.domain.payloads import HttpRequest
 from duetime.domain.secrets import decrypt_payload, encrypt_job, key_id_of, list_values
-from duetime.rotation import FIRST_ID
+from duetime.operate.rotate import FIRST_ID
 from duetime.store.sqlite import SqliteStore
 from duetime.vault.aes import AesVault
 from duetime.vault.key_file import KeyFile

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from duetime.api.tokens import Tokens
+from duetime.api.auth.tokens import Tokens
 from duetime.cli import credentials
 from duetime.domain.errors import Unauthorized
 from duetime.domain.identity import Caller, Right, Role, Tier

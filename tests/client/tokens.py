@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 
-from duetime.api.tokens import sign
+from duetime.api.auth.tokens import sign
 
 SECRET = secrets.token_hex(32)
 FREE_REQUESTS = 20  # an hour, for the tier free

@@ -18,8 +18,8 @@ from duetime.domain.job import Overlap, RetryPolicy
 from duetime.domain.limits import Limit, Quota
 from duetime.domain.plan import Skipped
 from duetime.domain.states import ErrorType
+from duetime.operate.promote import Promotion
 from duetime.ports.store import Store
-from duetime.promotion import Promotion
 from duetime.store.sqlite import SqliteStore
 from duetime.store.sqlite.connection import FILE_NAME
 from samples import NOW, TENANT, add_job, add_run, claim, ended, finish, fire, new_job, one, spec

@@ -12,8 +12,8 @@ from duetime.domain.ids import SHARDS
 from duetime.domain.instants import DAY
 from duetime.domain.states import State
 from duetime.engine.engine import Engine, EngineSettings
+from duetime.operate.promote import Check
 from duetime.ports.store import ExecutionQuery
-from duetime.promotion import Check
 from duetime.registry.memory import MemoryRegistry
 from duetime.store.postgres import PostgresStore
 from duetime.store.postgres.load import NODES, WANTED, Load

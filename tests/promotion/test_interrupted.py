@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from duetime.promotion import PromotionFailed
+from duetime.operate.promote import PromotionFailed
 from duetime.store.postgres import StoreUnusable
 from duetime.store.postgres.load import Load
 from duetime.store.sqlite import SqliteStore

@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from duetime.promotion import PromotionFailed
+from duetime.operate.promote import PromotionFailed
 from duetime.store.postgres import StoreUnusable
 from duetime.store.sqlite import SqliteStore, blocks
 from duetime.store.sqlite.connection import FILE_NAME, lock_folder

@@ -23,17 +23,17 @@ def test_whoever_is_below_its_share_gets_in_and_nobody_gains_by_driving_out(
                 holdings.remove(tenant)
                 counts[tenant] -= 1
             continue
-        verdict = holdings.ask(tenant)
+        admission = holdings.ask(tenant)
         active = sum(count > 0 for holder, count in counts.items() if holder != tenant) + 1
         if counts[tenant] < capacity // active:
-            assert verdict.admitted
-        if verdict.evicted is not None:
+            assert admission.admitted
+        if admission.evicted is not None:
             assert sum(counts.values()) == capacity
-            assert counts[verdict.evicted] == max(counts.values())
-            assert counts[verdict.evicted] - 1 >= counts[tenant] + 1
-            holdings.remove(verdict.evicted)
-            counts[verdict.evicted] -= 1
-        if verdict.admitted:
+            assert counts[admission.evicted] == max(counts.values())
+            assert counts[admission.evicted] - 1 >= counts[tenant] + 1
+            holdings.remove(admission.evicted)
+            counts[admission.evicted] -= 1
+        if admission.admitted:
             holdings.add(tenant)
             counts[tenant] += 1
         assert {tenant: holdings.of(tenant) for tenant in counts} == counts

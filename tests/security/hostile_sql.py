@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.processes import Client, Server, now_ms, wait_until
-from duetime.api.tokens import sign
+from duetime.api.auth.tokens import sign
 
 _JWT_SECRET = f"jwt/{secrets.token_hex(30)}"
 OPEN = ("QUEUED", "RUNNING", "RETRYING")

@@ -12,7 +12,7 @@ import pytest
 from api.people import JWT_SECRET
 from api.person import FAR
 from cluster.processes import Answer, Server, now_ms
-from duetime.api.tokens import sign
+from duetime.api.auth.tokens import sign
 from security.raw import MEGABYTE, connect, peak_memory, read_to_the_end
 
 JOB = {"name": "one of many", "schedule": FAR, "payload": {"url": "http://127.0.0.1:9/"}}

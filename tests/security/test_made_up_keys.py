@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from duetime.api import keyring as module
-from duetime.api.keyring import Keyring
+from duetime.api.auth import keyring as module
+from duetime.api.auth.keyring import Keyring
 from duetime.domain.commands import Command
 from duetime.domain.errors import Overloaded, Unauthorized
 from duetime.domain.identity import Caller, Role, Tier

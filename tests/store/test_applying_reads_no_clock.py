@@ -16,7 +16,7 @@ CLOCKS = re.compile(
     r"|timeofday|unixepoch|strftime|julianday|\b(date|time|datetime)\s*\(|\brandom|gen_random|uuidv7\s*\(|uuid_generate",
     re.IGNORECASE,
 )
-LOOKS_ONLY = {"checkup.sql"}  # what `duetime doctor` reads, and nobody writes by
+LOOKS_ONLY = {"doctor.sql"}  # what `duetime doctor` reads, and nobody writes by
 # By what became of a commit, a writer in doubt goes. It is no part of the ledger, and no command writes it.
 OF_COMMITS = {"prune_commits", "end_batch", "get_last_batch", "end_batch_of_people"}
 

@@ -14,8 +14,8 @@ from duetime.domain.errors import Overloaded
 from duetime.domain.job import JobSpec
 from duetime.domain.payloads import HttpRequest
 from duetime.domain.secrets import connection_place, decrypt_payload, encrypt_job, key_id_of, list_values
+from duetime.operate.rotate import MOST_PASSES, PAGE, reencrypt_all, rotate_file
 from duetime.ports.store import ConnectionRecord
-from duetime.rotation import MOST_PASSES, PAGE, reencrypt_all, rotate_file
 from duetime.vault.aes import AesVault
 from duetime.vault.key_file import KeyFile
 from duetime.vault.keys import make_key

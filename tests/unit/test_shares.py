@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from duetime.domain.shares import FairCache, FairQueue, Holdings, Verdict, share_of
+from duetime.domain.shares import Admission, FairCache, FairQueue, Holdings, share_of
 
 
 def held(capacity: int, **counts: int) -> Holdings:
@@ -14,22 +14,22 @@ def held(capacity: int, **counts: int) -> Holdings:
 
 
 def test_a_tenant_alone_gets_everything_and_then_no_more():
-    assert held(3, a=2).ask("a") == Verdict(True)
-    assert held(3, a=3).ask("a") == Verdict(False)
+    assert held(3, a=2).ask("a") == Admission(True)
+    assert held(3, a=3).ask("a") == Admission(False)
 
 
 def test_another_gets_in_at_the_cost_of_the_one_with_the_most():
-    assert held(10, a=3, b=7).ask("a") == Verdict(True, "b")
-    assert held(10, a=3, b=7).ask("c") == Verdict(True, "b")
+    assert held(10, a=3, b=7).ask("a") == Admission(True, "b")
+    assert held(10, a=3, b=7).ask("c") == Admission(True, "b")
 
 
 def test_a_tenant_that_has_its_share_is_refused():
-    assert held(10, a=5, b=5).ask("a") == Verdict(False)
-    assert held(9, a=4, b=5).ask("a") == Verdict(False), "it would have more than the one that gave way"
+    assert held(10, a=5, b=5).ask("a") == Admission(False)
+    assert held(9, a=4, b=5).ask("a") == Admission(False), "it would have more than the one that gave way"
 
 
 def test_more_tenants_than_places_do_not_drive_each_other_out():
-    assert held(3, a=1, b=1, c=1).ask("d") == Verdict(False)
+    assert held(3, a=1, b=1, c=1).ask("d") == Admission(False)
 
 
 def test_a_full_cache_drops_the_oldest_of_the_one_with_the_most():

@@ -9,29 +9,29 @@ from litestar.di import Provide
 from litestar.exceptions import HTTPException
 from litestar.types import ASGIApp, ControllerRouterHandler
 
-from duetime.api.access import check_route, get_caller
-from duetime.api.actions import JobActionController
-from duetime.api.audit import AuditController
-from duetime.api.batch import create_jobs
+from duetime.api.auth.access import check_route, get_caller
 from duetime.api.bodies import MAX_BODY_BYTES
-from duetime.api.circuits import CircuitController
-from duetime.api.cluster import get_cluster
-from duetime.api.connections import ConnectionController
 from duetime.api.context import ApiContext
-from duetime.api.create import QuickCreate
-from duetime.api.dead_letters import DeadLetterController
-from duetime.api.events import EventController
-from duetime.api.executions import ExecutionController
-from duetime.api.health import get_health
-from duetime.api.jobs import JobController
-from duetime.api.keys import KeyController
 from duetime.api.openapi import docs_routes, openapi_config
 from duetime.api.problems import handle_anything, handle_duetime_error, handle_http_exception
 from duetime.api.queries import refuse_nul
-from duetime.api.schedules import ScheduleController
-from duetime.api.signing import SigningKeyController
-from duetime.api.subscriptions import SubscriptionController
-from duetime.api.workers import WorkerController
+from duetime.api.routes.actions import JobActionController
+from duetime.api.routes.audit import AuditController
+from duetime.api.routes.batch import create_jobs
+from duetime.api.routes.circuits import CircuitController
+from duetime.api.routes.cluster import get_cluster
+from duetime.api.routes.connections import ConnectionController
+from duetime.api.routes.create import QuickCreate
+from duetime.api.routes.dead_letters import DeadLetterController
+from duetime.api.routes.events import EventController
+from duetime.api.routes.executions import ExecutionController
+from duetime.api.routes.health import get_health
+from duetime.api.routes.jobs import JobController
+from duetime.api.routes.keys import KeyController
+from duetime.api.routes.schedules import ScheduleController
+from duetime.api.routes.signing import SigningKeyController
+from duetime.api.routes.subscriptions import SubscriptionController
+from duetime.api.routes.workers import WorkerController
 from duetime.domain.errors import DuetimeError
 
 BASE_PATH = "/api/v1"

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import structlog
 
-from duetime.api.held_bodies import HeldBodies
-from duetime.api.starts import TenantTurns
+from duetime.api.http.held_bodies import HeldBodies
+from duetime.api.http.starts import TenantTurns
 from duetime.api.streams import Streams
 from duetime.domain.capacity import Capacity
 from duetime.domain.commands import Carried, Command, WithNotifications

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from duetime.api import paging
-from duetime.api.actions import MOST_COMING
-from duetime.api.jobs import STATUSES
+from duetime.api.routes.actions import MOST_COMING
+from duetime.api.routes.jobs import STATUSES
 from duetime.domain.job import JobType
 from duetime.domain.states import ErrorType, State
 

@@ -14,14 +14,14 @@ import structlog
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
-from duetime.api.held_bodies import HeldBodies, is_counted
-from duetime.api.keyring import Keyring
+from duetime.api.auth.keyring import Keyring
+from duetime.api.auth.local import check_local
+from duetime.api.auth.tokens import Tokens
+from duetime.api.http.held_bodies import HeldBodies, is_counted
+from duetime.api.http.refusal_log import refusal_log
+from duetime.api.http.unsent import UnsentResponses, is_large
 from duetime.api.limiter import NO_LIMIT_HEADERS, Headers, Limiter
-from duetime.api.local import check_local
 from duetime.api.problems import problem_of, problem_of_defect, send_problem, shown_path
-from duetime.api.refusal_log import refusal_log
-from duetime.api.tokens import Tokens
-from duetime.api.unsent import UnsentResponses, is_large
 from duetime.domain.errors import DuetimeError, Forbidden, Overloaded, RateLimited, Unauthorized
 from duetime.domain.identity import LOCAL, Caller, Right
 from duetime.ports.clock import Clock

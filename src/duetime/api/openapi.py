@@ -13,16 +13,16 @@ from litestar.openapi.config import OpenAPIConfig
 
 import duetime
 from duetime.api import declared
-from duetime.api.access import ANYONE
-from duetime.api.connections import ConnectionRequest
-from duetime.api.dead_letters import RedriveRequest
-from duetime.api.events import EVENT_STREAM
+from duetime.api.auth.access import ANYONE
 from duetime.api.gate import PUBLIC
-from duetime.api.keys import KeyRequest
 from duetime.api.problems import MEDIA_TYPE, Problem
-from duetime.api.schedules import PreviewRequest
-from duetime.api.signing import RotateRequest
-from duetime.api.subscriptions import SubscriptionRequest
+from duetime.api.routes.connections import ConnectionRequest
+from duetime.api.routes.dead_letters import RedriveRequest
+from duetime.api.routes.events import EVENT_STREAM
+from duetime.api.routes.keys import KeyRequest
+from duetime.api.routes.schedules import PreviewRequest
+from duetime.api.routes.signing import RotateRequest
+from duetime.api.routes.subscriptions import SubscriptionRequest
 from duetime.api.views import CreatedJob, Health, JobView
 from duetime.domain.job import JobSpec
 from duetime.domain.work import Joining, Leaving, Polling, Reporting

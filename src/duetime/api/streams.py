@@ -76,10 +76,10 @@ class Streams:
 
     def _ask(self, caller: Caller) -> tuple[bool, tuple[str, str] | None]:
         """Whether the caller gets in, and which tenant and user lose a stream for it."""
-        verdict = self._tenants.ask(caller.tenant)
-        if verdict.evicted is not None:
-            return True, (verdict.evicted, self._users[verdict.evicted].largest())
-        if verdict.admitted:
+        admission = self._tenants.ask(caller.tenant)
+        if admission.evicted is not None:
+            return True, (admission.evicted, self._users[admission.evicted].largest())
+        if admission.admitted:
             return True, None
         users = self._users.get(caller.tenant)
         within = None if users is None else users.ask(caller.user_id).evicted

@@ -124,7 +124,7 @@ def _count(count: int, one: str, many: str = "") -> str:
 
 
 def _verify_files(paths: list[Path]) -> Any:
-    from duetime.verification import files_of, verify_files
+    from duetime.operate.verify import files_of, verify_files
 
     files = [found for path in paths for found in files_of(path)]
     if not files:
@@ -138,14 +138,14 @@ def _verify_files(paths: list[Path]) -> Any:
 def _run(what: str, settings: Any, argument: Any) -> Any:
     import asyncio
 
-    from duetime import verification
     from duetime.cli.progress import Progress
     from duetime.domain.errors import DuetimeError
-    from duetime.verification import StoreUnusable
+    from duetime.operate import verify
+    from duetime.operate.verify import StoreUnusable
 
     with Progress("entries") as progress:
         try:
-            return asyncio.run(getattr(verification, what)(settings, argument, progress.tell))
+            return asyncio.run(getattr(verify, what)(settings, argument, progress.tell))
         except (StoreUnusable, OSError) as error:
             raise CommandFailed(str(error)) from None
         except DuetimeError as error:

@@ -75,8 +75,8 @@ def _own_token() -> str | None:
         return None
     import time
 
-    from duetime.api.jwks import BadKeys
-    from duetime.api.tokens import sign
+    from duetime.api.auth.jwks import BadKeys
+    from duetime.api.auth.tokens import sign
 
     try:
         secret, issuer, audience = (settings[name].value for name in SIGNING)

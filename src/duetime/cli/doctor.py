@@ -20,10 +20,10 @@ def doctor(database_url: DatabaseUrl = None, data: Data = None, as_json: Json = 
     import asyncio
 
     from duetime.cli.output import print_json, print_table, state
-    from duetime.diagnosis import diagnose
-    from duetime.domain.checkup import has_problem
+    from duetime.domain.doctor import has_problem
+    from duetime.operate.doctor import run_checks
 
-    checks = asyncio.run(diagnose(storage_settings(database_url, data)))
+    checks = asyncio.run(run_checks(storage_settings(database_url, data)))
     if as_json:
         print_json(
             [

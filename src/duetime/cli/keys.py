@@ -78,8 +78,8 @@ def _rotate(settings: Any) -> Any:
 
     from duetime.cli.progress import Progress
     from duetime.domain.errors import DuetimeError
-    from duetime.rotation import KeysUnusable, StoreUnusable
-    from duetime.rotation import rotate as rotate_keys
+    from duetime.operate.rotate import KeysUnusable, StoreUnusable
+    from duetime.operate.rotate import rotate as rotate_keys
 
     with Progress("jobs") as progress:
         try:

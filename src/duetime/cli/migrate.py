@@ -24,8 +24,8 @@ def migrate(database_url: DatabaseUrl = None, data: Data = None, as_json: Json =
     import asyncio
 
     from duetime.cli.output import print_json
-    from duetime.migration import StoreUnusable
-    from duetime.migration import migrate as migrate_database
+    from duetime.operate.migrate import StoreUnusable
+    from duetime.operate.migrate import migrate as migrate_database
 
     settings = storage_settings(database_url, data)
     try:

@@ -57,7 +57,7 @@ def promote(
 def _run(folder: Path, to: str | None, person: _Person, stop_seconds: float, undo: bool) -> Any:
     import asyncio
 
-    from duetime.promotion import Promotion, PromotionFailed
+    from duetime.operate.promote import Promotion, PromotionFailed
     from duetime.store import StoreUnusable
 
     promotion = Promotion(folder, to, person, stop_seconds)

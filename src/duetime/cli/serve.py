@@ -81,8 +81,8 @@ def _check_identity(settings: Mapping[str, Setting]) -> str:
                 "DUETIME_JWKS_FILE, or listen on 127.0.0.1."
             )
         return OPEN
-    from duetime.api.jwks import BadKeys
-    from duetime.api.tokens import Tokens
+    from duetime.api.auth.jwks import BadKeys
+    from duetime.api.auth.tokens import Tokens
 
     issuer, audience = settings["JWT_ISSUER"].value, settings["JWT_AUDIENCE"].value
     try:

@@ -117,8 +117,8 @@ def revoke(
 
 
 def _create_jwt(claims: dict[str, Any], seconds: int, as_json: bool) -> None:
-    from duetime.api.jwks import BadKeys
-    from duetime.api.tokens import Tokens, sign
+    from duetime.api.auth.jwks import BadKeys
+    from duetime.api.auth.tokens import Tokens, sign
     from duetime.cli.output import print_json
     from duetime.domain.errors import Unauthorized
     from duetime.domain.instants import format_instant

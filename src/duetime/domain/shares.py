@@ -21,7 +21,7 @@ from typing import Generic, NamedTuple, TypeVar
 K = TypeVar("K", bound=Hashable)
 
 
-class Verdict(NamedTuple):
+class Admission(NamedTuple):
     admitted: bool
     evicted: str | None = None  # the holder that loses a place for it
 
@@ -84,13 +84,13 @@ class Holdings:
     def is_full(self) -> bool:
         return self.total >= self.capacity
 
-    def ask(self, holder: str) -> Verdict:
+    def ask(self, holder: str) -> Admission:
         """Whether one more for this holder is admitted, and who loses one for it. Changes nothing."""
         if self.total < self.capacity:
-            return Verdict(True)
+            return Admission(True)
         if gives_way_to(self._most, self._counts.get(holder, 0)):
-            return Verdict(True, self.largest())
-        return Verdict(False)
+            return Admission(True, self.largest())
+        return Admission(False)
 
     def gives_way(self, holder: str) -> str:
         """Whose place is replaced when this holder adds one although all are taken: its own if it has its share."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from duetime.api import protocol
+from duetime.api.http import protocol
 
 protocol.HEAD_SECONDS = protocol.BODY_SECONDS = 2.0
 protocol.LOOK_SECONDS = 0.2

@@ -11,7 +11,7 @@ from duetime.domain.capacity import Capacity
 from duetime.domain.errors import Conflict, InsufficientStorage
 from duetime.domain.execution import Attempted, Outcome, Run
 from duetime.domain.job import JobStatus, RetryPolicy, Webhooks
-from duetime.domain.on_finish import on_finish
+from duetime.domain.on_finish import on_finish_commands
 from duetime.domain.states import ErrorType, State
 from duetime.ports.store import JobQuery, JobRecord, Store
 from samples import (
@@ -168,7 +168,7 @@ async def test_a_thousand_words_of_one_page_are_kept(store: Store, node: int):
         word
         for number in range(0, 1000, 5)
         for place, (run, end) in enumerate(zip(runs, ends, strict=True))
-        for word in on_finish(run, end, NOW, (OTHER_IDS + number + place << 4).to_bytes(10, "big"))
+        for word in on_finish_commands(run, end, NOW, (OTHER_IDS + number + place << 4).to_bytes(10, "big"))
     ]
     assert set(map(str, await together(store, node, ends, *words))) == {"None"}
     assert await store.count_jobs(JobQuery(TENANT)) == 1001

@@ -18,7 +18,7 @@ from duetime.domain.job import JobStatus, RetryPolicy
 from duetime.domain.limits import ALL_USERS, Limit, Quota
 from duetime.domain.on_finish import UNSENT
 from duetime.domain.states import ErrorType, State
-from duetime.domain.subscriptions import word
+from duetime.domain.subscriptions import notification
 from duetime.engine.retention import FIRST_ID, Retention
 from duetime.logs.folder import FolderLogs
 from duetime.ports.store import ExecutionQuery, JobQuery, Store
@@ -114,9 +114,9 @@ async def test_room_that_a_tenant_gives_back_is_there_for_all(make_store: MakeSt
 # Notifications
 
 
-def notification(tenant: str, limit: Limit) -> c.CreateJobs:
+def a_notification(tenant: str, limit: Limit) -> c.CreateJobs:
     url, body = "https://told.example/", {"type": "execution.completed"}
-    return word(tenant, "", url, "told", "execution.completed", body, NOW, new_id(NOW).encode()[-10:], limit)
+    return notification(tenant, "", url, "told", "execution.completed", body, NOW, new_id(NOW).encode()[-10:], limit)
 
 
 async def ends(store: Store, node: int, tenant: str, number: int, limit: Limit) -> list[object]:
@@ -161,7 +161,7 @@ async def test_notifications_take_room_of_their_own_tenant_only(make_store: Make
 async def test_a_notification_of_what_a_person_does_is_counted_and_its_refusal_reported(store: Store):
     job_id = await add_job(store)
     limit = Limit("notifications", 1, HOUR)
-    words = tuple(notification(TENANT, limit) for _ in range(2))
+    words = tuple(a_notification(TENANT, limit) for _ in range(2))
     carried = await one(store, c.WithNotifications(c.PauseJob(NOW, TENANT, job_id, "ann", "because"), words))
     assert (carried.answer, [type(error) for error in carried.refused]) == (JobStatus.PAUSED, [QuotaExceeded])
 

@@ -6,7 +6,7 @@ It never closes an idle one because of its age, so that the only reason to close
 from __future__ import annotations
 
 from duetime import node
-from duetime.api import protocol
+from duetime.api.http import protocol
 
 node.MOST_CONNECTIONS = 40
 protocol.HEAD_SECONDS = protocol.BODY_SECONDS = 3600.0

@@ -12,8 +12,8 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 import msgspec
 
 from duetime.api.context import ApiContext
-from duetime.api.events import Follower
 from duetime.api.execution_views import Logs
+from duetime.api.routes.events import Follower
 from duetime.api.streams import Place
 from duetime.domain.identity import Caller
 from duetime.domain.instants import format_instant

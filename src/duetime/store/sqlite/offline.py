@@ -31,10 +31,10 @@ BUSY_MS = 30_000  # a node writes all the time, but never for long
 T = TypeVar("T")
 
 
-class SqliteBeside:
+class OfflineSqlite:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._thread = ThreadPoolExecutor(1, "duetime-beside")
+        self._thread = ThreadPoolExecutor(1, "duetime-offline")
         self._sql = load_blocks("reads.sql")
         self._connection: apsw.Connection | None = None
 

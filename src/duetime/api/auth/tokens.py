@@ -21,7 +21,7 @@ import structlog
 from jwt.api_jws import PyJWS
 from jwt.utils import base64url_decode
 
-from duetime.api.jwks import BadKeys, VerifyingKey, load_jwks
+from duetime.api.auth.jwks import BadKeys, VerifyingKey, load_jwks
 from duetime.domain.errors import Unauthorized
 from duetime.domain.identity import Caller, Role, Tier, rights_of, tier_of
 from duetime.domain.instants import SECOND

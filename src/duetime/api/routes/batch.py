@@ -22,7 +22,7 @@ from litestar.exceptions import HTTPException
 from duetime.api.advice import check_after
 from duetime.api.bodies import MAX_BODY_BYTES, decode_spec, decode_specs
 from duetime.api.context import ApiContext
-from duetime.api.create import Known, bound, create_command, new_job
+from duetime.api.routes.create import Known, bound, create_command, new_job
 from duetime.api.turns import Turn
 from duetime.api.views import BatchResult, Refused
 from duetime.domain.audit import entry

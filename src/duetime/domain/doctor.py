@@ -1,4 +1,4 @@
-"""What `duetime doctor` says: verdicts on what was measured. Pure: figures come in, a status and sentences go out.
+"""Checks of `duetime doctor`: judgements on what was measured. Pure: figures come in, a status and sentences go out.
 
 Here is what holds for every store. What only one of them has (its settings, its files) is judged beside it.
 """

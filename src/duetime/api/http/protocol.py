@@ -20,9 +20,9 @@ import httptools
 import structlog
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from duetime.api.joining import JoiningTransport
-from duetime.api.refusal_log import refusal_log
-from duetime.api.refusals import (
+from duetime.api.http.joining import JoiningTransport
+from duetime.api.http.refusal_log import refusal_log
+from duetime.api.http.refusals import (
     FULL,
     GIANT_HEAD,
     LONG_TARGET,
@@ -34,7 +34,7 @@ from duetime.api.refusals import (
     TRAILERS,
     Refusal,
 )
-from duetime.api.starts import REQUESTS_PER_ROUND, Starts
+from duetime.api.http.starts import REQUESTS_PER_ROUND, Starts
 from duetime.domain.sockets import Seat, Sockets, address_group
 from duetime.domain.wire import (
     MAX_FRAMING_BYTES,

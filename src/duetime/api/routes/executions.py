@@ -9,10 +9,8 @@ from litestar import Controller, Request, Response, get, post
 from litestar.params import Parameter
 
 from duetime.api import paging
-from duetime.api.access import find_execution, find_job
-from duetime.api.actions import add_run, check_runnable, list_page, redrive
+from duetime.api.auth.access import find_execution, find_job
 from duetime.api.context import ApiContext
-from duetime.api.events import EVENT_STREAM, last_event_id, stream
 from duetime.api.execution_views import (
     ExecutionDetail,
     ExecutionList,
@@ -21,8 +19,10 @@ from duetime.api.execution_views import (
     view_attempt,
     view_execution,
 )
-from duetime.api.logs import MOST_LINES, follow_logs, read_logs
 from duetime.api.queries import read_filter
+from duetime.api.routes.actions import add_run, check_runnable, list_page, redrive
+from duetime.api.routes.events import EVENT_STREAM, last_event_id, stream
+from duetime.api.routes.logs import MOST_LINES, follow_logs, read_logs
 from duetime.api.views import QueuedRun
 from duetime.domain.audit import entry
 from duetime.domain.commands import CancelExecution

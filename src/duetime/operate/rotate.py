@@ -17,11 +17,11 @@ from typing import Any, Protocol
 
 import msgspec
 
-from duetime.beside import open_beside
 from duetime.domain.commands import Command, Reencrypt, ReencryptConnection
 from duetime.domain.errors import DuetimeError
 from duetime.domain.job import JobSpec
 from duetime.domain.secrets import connection_place, key_id_of, reencrypt_spec
+from duetime.operate.offline import open_offline
 from duetime.ports.store import ConnectionRecord
 from duetime.ports.vault import DecryptionFailed, KeysUnusable, Vault
 from duetime.settings import Setting
@@ -65,7 +65,7 @@ async def rotate(settings: Mapping[str, Setting], tell: Callable[[int], None]) -
     on_postgres = bool(value("DATABASE_URL"))
     if on_postgres and not keys:
         raise KeysUnusable("there are no ENCRYPTION_KEYS; `duetime keys create` prints one, the newest goes first")
-    async with open_beside(settings) as store:
+    async with open_offline(settings) as store:
         if keys:
             return await reencrypt_all(store, AesVault(keys, None if on_postgres else KeyFile(folder)), tell)
         return await rotate_file(store, KeyFile(folder), tell)

@@ -11,18 +11,18 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-import duetime.diagnosis
-from duetime.diagnosis import diagnose
-from duetime.domain.checkup import Check, Status
+import duetime.operate.doctor
 from duetime.domain.commands import FenceShards, JoinWorker, StartNode
+from duetime.domain.doctor import Check, Status
 from duetime.domain.ids import SHARDS
 from duetime.domain.job import PythonJob
 from duetime.domain.payloads import PythonCall
+from duetime.operate.doctor import run_checks
 from duetime.registry.postgres import PostgresRegistry
 from duetime.settings import load_settings
 from duetime.store.postgres import PostgresStore
-from duetime.store.postgres.checkup import PostgresCheckup
 from duetime.store.postgres.connections import Address
+from duetime.store.postgres.doctor import PostgresDoctor
 from duetime.store.postgres.partitions import make_day
 from patience import PATIENCE_SECONDS
 from samples import add_job, add_run, one
@@ -61,7 +61,7 @@ def doctor(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Doctor:
     monkeypatch.chdir(tmp_path)
 
     async def ask() -> dict[str, Check]:
-        checks = await diagnose(load_settings({"DATABASE_URL": url}, {}))
+        checks = await run_checks(load_settings({"DATABASE_URL": url}, {}))
         assert [check.check for check in checks] == ALL_CHECKS
         assert all(check.found.endswith(".") and bool(check.advice) is (check.status is not OK) for check in checks)
         return {check.check: check for check in checks}
@@ -247,7 +247,7 @@ async def test_settings_of_the_database_are_those_that_hold_for_us(
 async def test_a_table_that_is_locked_is_a_problem_in_time_and_stops_no_other(
     doctor: Doctor, cluster: Cluster, session: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(duetime.diagnosis, "CHECK_SECONDS", 2.0)
+    monkeypatch.setattr(duetime.operate.doctor, "CHECK_SECONDS", 2.0)
     async with session.transaction(), asyncio.timeout(PATIENCE_SECONDS):
         await session.execute("LOCK TABLE timers")
         checks = await doctor()
@@ -257,7 +257,7 @@ async def test_a_table_that_is_locked_is_a_problem_in_time_and_stops_no_other(
 
 @pytest.mark.parametrize(("ahead", "status"), [(0.0, OK), (1.5, WARNING), (-3.0, PROBLEM)])
 async def test_the_skew_of_the_clocks_is_measured(url: str, ahead: float, status: Status):
-    doctor = PostgresCheckup(url, 5.0, lambda: time.time() + ahead)
+    doctor = PostgresDoctor(url, 5.0, lambda: time.time() + ahead)
     try:
         check = await doctor.clock_skew()
     finally:
@@ -271,7 +271,7 @@ async def test_a_server_that_is_away_is_told_once_and_the_rest_does_not_wait_for
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(tmp_path)
-    checks = await diagnose(load_settings({"DATABASE_URL": "postgresql://ann:s3cret@127.0.0.1:1/shop"}, {}))
+    checks = await run_checks(load_settings({"DATABASE_URL": "postgresql://ann:s3cret@127.0.0.1:1/shop"}, {}))
     assert [check.check for check in checks] == ALL_CHECKS
     assert {check.status for check in checks} == {PROBLEM}
     assert checks[0].found.startswith("127.0.0.1:1/shop can't be reached: ")
@@ -280,17 +280,17 @@ async def test_a_server_that_is_away_is_told_once_and_the_rest_does_not_wait_for
 
 async def test_a_server_that_never_answers_is_given_up_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(duetime.diagnosis, "CHECK_SECONDS", 0.5)
+    monkeypatch.setattr(duetime.operate.doctor, "CHECK_SECONDS", 0.5)
     silent = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
     port = silent.sockets[0].getsockname()[1]
     async with asyncio.timeout(PATIENCE_SECONDS):
-        checks = await diagnose(load_settings({"DATABASE_URL": f"postgresql://ann@127.0.0.1:{port}/shop"}, {}))
+        checks = await run_checks(load_settings({"DATABASE_URL": f"postgresql://ann@127.0.0.1:{port}/shop"}, {}))
     silent.close()
     assert {check.status for check in checks} == {PROBLEM}
 
 
 async def test_behind_a_pooler_nothing_is_asked_that_it_could_not_do(cluster: Cluster, url: str):
-    doctor = PostgresCheckup(f"{url}{'&' if '?' in url else '?'}pgbouncer=true", 5.0)
+    doctor = PostgresDoctor(f"{url}{'&' if '?' in url else '?'}pgbouncer=true", 5.0)
     try:
         assert (await doctor.connection()).status is OK
         assert "PgBouncer shares" in (await doctor.connections(25, 3)).found

@@ -1,4 +1,4 @@
-"""What `duetime doctor` looks at in a data folder: measures, and leaves the verdict to verdicts.py.
+"""What `duetime doctor` looks at in a data folder: measures, and leaves the judgement to checks.py.
 
 It writes nothing and holds no lock that a node would wait for; a node may run on the folder meanwhile.
 """
@@ -14,9 +14,9 @@ from typing import Any
 
 import apsw
 
-from duetime.domain import checkup
-from duetime.domain.checkup import COUNTED, SHOWN, Check
-from duetime.store.sqlite import verdicts
+from duetime.domain import doctor
+from duetime.domain.doctor import COUNTED, SHOWN, Check
+from duetime.store.sqlite import checks
 from duetime.store.sqlite.blocks import load_blocks, load_migrations
 from duetime.store.sqlite.connection import FILE_NAME, get_lock_owner, get_version
 from duetime.store.sqlite.handover import get_mark
@@ -24,7 +24,7 @@ from duetime.store.sqlite.handover import get_mark
 STEPS = 10_000  # of SQLite's machine, between two looks at the clock
 
 
-class SqliteCheckup:
+class SqliteDoctor:
     """`seconds`: how long one look may take; reading all of the file for damage has `integrity_seconds`."""
 
     def __init__(
@@ -35,20 +35,20 @@ class SqliteCheckup:
         self._seconds = seconds
         self._integrity_seconds = integrity_seconds
         self._wall_clock = wall_clock
-        self._sql = load_blocks("checkup.sql")
+        self._sql = load_blocks("doctor.sql")
 
     def file(self) -> Check:
         if not self._path.exists():
-            return checkup.problem(
+            return doctor.problem(
                 "file", f"There is no database at {self._path}.", "Name its folder with --data, or start a node."
             )
         with self._opened(self._seconds) as connection:
             list(connection.execute("SELECT count(*) FROM sqlite_schema"))
-        return verdicts.file(str(self._path), self._path.stat().st_size)
+        return checks.file(str(self._path), self._path.stat().st_size)
 
     def schema(self) -> Check:
         with self._opened(self._seconds) as connection:
-            return checkup.schema(get_version(connection), load_migrations()[-1][0])
+            return doctor.schema(get_version(connection), load_migrations()[-1][0])
 
     def integrity(self) -> Check:
         with self._opened(self._integrity_seconds) as connection:
@@ -56,47 +56,47 @@ class SqliteCheckup:
                 found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(10)")]
             except apsw.CorruptError as error:
                 found = [str(error)]
-            return verdicts.integrity(found)
+            return checks.integrity(found)
 
     def journal_mode(self) -> Check:
         with self._opened(self._seconds) as connection:
-            return verdicts.journal_mode(str(connection.pragma("journal_mode")))
+            return checks.journal_mode(str(connection.pragma("journal_mode")))
 
     def free_space(self) -> Check:
         disk = shutil.disk_usage(self._folder)
-        return verdicts.free_space(disk.free, disk.total)
+        return checks.free_space(disk.free, disk.total)
 
     def running(self) -> Check:
         owner = get_lock_owner(self._folder)
         with suppress(apsw.Error):  # that it can't be read is told elsewhere
             if owner is None and (target := self._moved_to()):
-                return verdicts.moved(target)
-        return verdicts.running(owner)
+                return checks.moved(target)
+        return checks.running(owner)
 
     def due_timers(self) -> Check:
         if self._moved_to():
-            return checkup.due_timers(0, 0)  # what is still here falls due elsewhere
+            return doctor.due_timers(0, 0)  # what is still here falls due elsewhere
         count, late = self._row("count_due_timers", most=COUNTED + 1)
-        return checkup.due_timers(count, late)
+        return doctor.due_timers(count, late)
 
     def waiting_runs(self) -> Check:
         if self._moved_to():
-            return checkup.waiting_runs(0, 0)
+            return doctor.waiting_runs(0, 0)
         count, late = self._row("count_waiting_runs", most=COUNTED + 1)
-        return checkup.waiting_runs(count, late)
+        return doctor.waiting_runs(count, late)
 
     def waiting_functions(self) -> Check:
         if self._moved_to():
-            return checkup.waiting_functions(0, 0, 0)
+            return doctor.waiting_functions(0, 0, 0)
         count, late, workers = self._row("count_waiting_functions", most=COUNTED + 1)
         missing = self._rows("list_missing_functions", most=COUNTED + 1, named=SHOWN + 1) if count else []
-        return checkup.waiting_functions(count, late, workers, [name for (name,) in missing])
+        return doctor.waiting_functions(count, late, workers, [name for (name,) in missing])
 
     def lost_runs(self, reconcile_seconds: float) -> Check:
         if self._moved_to():
-            return checkup.lost_runs(0, None, reconcile_seconds)
+            return doctor.lost_runs(0, None, reconcile_seconds)
         count, since = self._row("count_lost_runs", is_running=get_lock_owner(self._folder) is not None)
-        return checkup.lost_runs(count, since, reconcile_seconds)
+        return doctor.lost_runs(count, since, reconcile_seconds)
 
     def _moved_to(self) -> str | None:
         """Host and database, if the folder was promoted."""
@@ -108,7 +108,7 @@ class SqliteCheckup:
 
     def wal_size(self) -> Check:
         wal = self._path.with_name(f"{FILE_NAME}-wal")
-        return verdicts.wal_size(wal.stat().st_size if wal.exists() else 0)
+        return checks.wal_size(wal.stat().st_size if wal.exists() else 0)
 
     def _row(self, block: str, **values: Any) -> Any:
         return self._rows(block, **values)[0]

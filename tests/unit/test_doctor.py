@@ -1,10 +1,10 @@
-"""Verdicts that hold for every store: from figures to ok, warning or problem, and to sentences."""
+"""Checks that hold for every store: from figures to ok, warning or problem, and to sentences."""
 
 from __future__ import annotations
 
 import pytest
 
-from duetime.domain.checkup import (
+from duetime.domain.doctor import (
     Status,
     due_timers,
     epochs,

@@ -10,7 +10,7 @@ from typing import cast
 
 from litestar.types import HTTPResponseBodyEvent, Message, Send
 
-from duetime.api.held_bodies import SMALL_DIGITS, HeldBytes
+from duetime.api.http.held_bodies import SMALL_DIGITS, HeldBytes
 
 MOST_UNSENT_BYTES = 64 * 1024 * 1024
 PIECE_BYTES = 64 * 1024

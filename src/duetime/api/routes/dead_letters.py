@@ -12,11 +12,11 @@ from litestar.params import Parameter
 from msgspec import Meta
 
 from duetime.api import paging
-from duetime.api.actions import list_page
 from duetime.api.bodies import decode
 from duetime.api.context import ApiContext
 from duetime.api.execution_views import ExecutionList
 from duetime.api.queries import read_filter
+from duetime.api.routes.actions import list_page
 from duetime.api.views import Redriven, text
 from duetime.domain.audit import entry
 from duetime.domain.commands import Redrive

@@ -1,4 +1,4 @@
-"""What `duetime doctor` looks at in a PostgreSQL database: measures, and leaves the verdict to verdicts.py.
+"""What `duetime doctor` looks at in a PostgreSQL database: measures, and leaves the judgement to checks.py.
 
 It writes nothing: each look is a read-only transaction with a time limit of its own, on one connection that is opened
 anew when it broke. It starts no store, so it also tells what is wrong with one that no store can start on.
@@ -12,12 +12,12 @@ from typing import Any
 
 import asyncpg
 
-from duetime.domain import checkup
-from duetime.domain.checkup import COUNTED, SHOWN, Check
+from duetime.domain import doctor
+from duetime.domain.doctor import COUNTED, SHOWN, Check
 from duetime.domain.ids import SHARDS
 from duetime.domain.instants import DAY
 from duetime.postgres import TROUBLE, Servers
-from duetime.store.postgres import verdicts
+from duetime.store.postgres import checks
 from duetime.store.postgres.blocks import load_blocks
 from duetime.store.postgres.connections import Address, close
 from duetime.store.postgres.partitions import list_days
@@ -28,7 +28,7 @@ SAMPLES = 5  # of the clock: the one with the shortest way counts
 HOT_TABLES = ("timers", "open_runs", "counters", "commits", "leases", "shards", "shard_epochs", "jobs")
 
 
-class PostgresCheckup:
+class PostgresDoctor:
     """`seconds`: how long one look may take; the server ends it a little earlier."""
 
     def __init__(self, url: str, seconds: float, wall_clock: Callable[[], float] = time.time) -> None:
@@ -37,7 +37,7 @@ class PostgresCheckup:
         self._wall_clock = wall_clock
         self._connection: Any = None
         self._is_gone = False
-        self._sql = load_blocks("checkup.sql")
+        self._sql = load_blocks("doctor.sql")
 
     async def stop(self) -> None:
         if self._connection is not None:
@@ -48,24 +48,24 @@ class PostgresCheckup:
         try:
             await self._row("read_clock")  # a pooler answers before its server does
         except TROUBLE as error:
-            return verdicts.unreachable(self._address.shown, checkup.reason(error))
-        return verdicts.connection(self._address.shown, (time.monotonic() - begun) * 1000)
+            return checks.unreachable(self._address.shown, doctor.reason(error))
+        return checks.connection(self._address.shown, (time.monotonic() - begun) * 1000)
 
     async def server_version(self) -> Check:
         server = await self._row("read_server")
-        return verdicts.server_version(server["version_number"], server["version"])
+        return checks.server_version(server["version_number"], server["version"])
 
     async def writable(self) -> Check:
         server = await self._row("read_server")
-        return verdicts.writable(server["is_standby"], server["is_read_only"])
+        return checks.writable(server["is_standby"], server["is_read_only"])
 
     async def durability(self) -> Check:
         server = await self._row("read_server")
-        return verdicts.durability({name: server[name] for name in ("fsync", "synchronous_commit", "full_page_writes")})
+        return checks.durability({name: server[name] for name in ("fsync", "synchronous_commit", "full_page_writes")})
 
     async def autovacuum(self) -> Check:
         server = await self._row("read_server")
-        return verdicts.autovacuum(server["is_vacuumed"], server["is_counting"])
+        return checks.autovacuum(server["is_vacuumed"], server["is_counting"])
 
     async def clock_skew(self) -> Check:
         async def sample(connection: Any) -> tuple[float, float]:
@@ -78,33 +78,33 @@ class PostgresCheckup:
             return min([await sample(connection) for _ in range(SAMPLES)])
 
         round_trip, skew = await self._look(best)
-        return verdicts.clock_skew(skew, round_trip)
+        return checks.clock_skew(skew, round_trip)
 
     async def connections(self, each: int, nodes: int) -> Check:
         found = await self._row("read_connections")
-        return verdicts.connections(found["room"], found["in_use"], each, nodes, self._address.is_pooled)
+        return checks.connections(found["room"], found["in_use"], each, nodes, self._address.is_pooled)
 
     async def schema(self) -> Check:
-        return checkup.schema(*await self._look(get_versions))
+        return doctor.schema(*await self._look(get_versions))
 
     async def due_timers(self) -> Check:
         found = await self._row("count_due_timers", shards=range(SHARDS), most=COUNTED + 1)
-        return checkup.due_timers(found["count"], found["late"])
+        return doctor.due_timers(found["count"], found["late"])
 
     async def waiting_runs(self) -> Check:
         found = await self._row("count_waiting_runs", most=COUNTED + 1)
-        return checkup.waiting_runs(found["count"], found["late"])
+        return doctor.waiting_runs(found["count"], found["late"])
 
     async def waiting_functions(self) -> Check:
         found = await self._row("count_waiting_functions", most=COUNTED + 1)
         rows = await self._rows("list_missing_functions", most=COUNTED + 1, named=SHOWN + 1) if found["count"] else []
         missing = [row["function"] for row in rows]
-        return checkup.waiting_functions(found["count"], found["late"], found["workers"], missing)
+        return doctor.waiting_functions(found["count"], found["late"], found["workers"], missing)
 
     async def lost_runs(self, alive: Collection[int] | None, reconcile_seconds: float) -> Check:
         """`alive`: nodes, by the registry; None if it can't be asked."""
         found = await self._row("count_lost_runs", alive=None if alive is None else list(alive))
-        return checkup.lost_runs(found["count"], found["since"], reconcile_seconds)
+        return doctor.lost_runs(found["count"], found["since"], reconcile_seconds)
 
     async def fenced(self) -> dict[int, tuple[int, int]]:
         """Shard: (epoch, node)."""
@@ -114,15 +114,15 @@ class PostgresCheckup:
         found = await self._row("read_history")
         days = await self._look(list_days)
         oldest = min(days) * DAY if days else None
-        return verdicts.history(found["count"], found["size_bytes"], oldest, found["now"], keep_seconds, most)
+        return checks.history(found["count"], found["size_bytes"], oldest, found["now"], keep_seconds, most)
 
     async def strays(self) -> Check:
         found = await self._row("count_strays", most=COUNTED + 1)
-        return verdicts.strays(found["executions"], found["attempts"])
+        return checks.strays(found["executions"], found["attempts"])
 
     async def dead_rows(self) -> Check:
         rows = await self._rows("list_dead_rows", tables=HOT_TABLES)
-        return verdicts.dead_rows([(row["name"], row["live"], row["dead"]) for row in rows])
+        return checks.dead_rows([(row["name"], row["live"], row["dead"]) for row in rows])
 
     async def _row(self, block: str, **values: Any) -> Any:
         return (await self._rows(block, **values))[0]

@@ -1,10 +1,10 @@
-"""Verdicts of `duetime doctor` on a PostgreSQL server. Pure: what was read comes in, a status and sentences go out."""
+"""Checks of `duetime doctor` on a PostgreSQL server. Pure: what was read comes in, a status and sentences go out."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from duetime.domain.checkup import Check, how_many, ok, problem, size, span, warning
+from duetime.domain.doctor import Check, how_many, ok, problem, size, span, warning
 from duetime.domain.instants import DAY, format_instant
 
 OLDEST_VERSION = 14

@@ -9,13 +9,13 @@ from litestar import Controller, Request, Response, delete, get, patch, post, pu
 from litestar.params import Parameter
 
 from duetime.api import paging
-from duetime.api.access import find_job
 from duetime.api.advice import check_after, list_warnings
+from duetime.api.auth.access import find_job
 from duetime.api.bodies import change_spec, convert, decode, decode_spec
 from duetime.api.context import ApiContext
-from duetime.api.create import announce, bound, check_runnable, create_command, create_job, created_view, new_job
 from duetime.api.queries import read_filter
-from duetime.api.subscriptions import apply_and_tell
+from duetime.api.routes.create import announce, bound, check_runnable, create_command, create_job, created_view, new_job
+from duetime.api.routes.subscriptions import apply_and_tell
 from duetime.api.views import JobList, JobMessage, JobView, encode, view_job
 from duetime.domain import authoring
 from duetime.domain.audit import entry

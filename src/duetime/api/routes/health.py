@@ -8,7 +8,7 @@ from typing import Any
 
 from litestar import Response, get
 
-from duetime.api.access import ANYONE
+from duetime.api.auth.access import ANYONE
 from duetime.api.context import ApiContext, ClusterState
 from duetime.api.views import Health, JobsHealth, MemoryHealth, encode
 from duetime.domain.capacity import Capacity, Load

@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from duetime.audit_files import files_of, verify_files, writing
-from duetime.beside import open_beside
 from duetime.domain.audit import BEFORE_ALL, FIRST_LINK, Head, Verifier
 from duetime.domain.audit_export import ExportedPage, ExportVerifier, encode_line
+from duetime.operate.offline import open_offline
 from duetime.ports.store import AuditPage
 from duetime.settings import Setting
 from duetime.store import StoreUnusable
 from duetime.store.postgres import PostgresStore
-from duetime.store.sqlite.beside import SqliteBeside
+from duetime.store.sqlite.offline import OfflineSqlite
 
 __all__ = ["ExportVerifier", "Head", "StoreUnusable", "Verifier", "export", "files_of", "verify", "verify_files"]
 
@@ -31,7 +31,7 @@ async def verify(
     settings: Mapping[str, Setting], earlier: Mapping[int, Head] | None, tell: Callable[[int], None]
 ) -> Verifier:
     """`tell` hears how many entries were looked at so far. Raises StoreUnusable."""
-    async with open_beside(settings) as store:
+    async with open_offline(settings) as store:
         for _ in range(MOST_TRIES):
             verifier, is_certain = await _walk(store, earlier, tell, lambda page, before: None)
             if is_certain:
@@ -41,7 +41,7 @@ async def verify(
 
 async def export(settings: Mapping[str, Setting], path: Path, tell: Callable[[int], None]) -> Verifier:
     """All that the database has of the audit, to one file. Raises StoreUnusable if it is not whole, and OSError."""
-    async with open_beside(settings) as store:
+    async with open_offline(settings) as store:
         with writing(path) as write:
 
             def keep(page: AuditPage, before: str) -> None:
@@ -56,7 +56,7 @@ async def export(settings: Mapping[str, Setting], path: Path, tell: Callable[[in
 
 
 async def _walk(
-    store: PostgresStore | SqliteBeside, earlier: Mapping[int, Head] | None, tell: Callable[[int], None], hear: Hear
+    store: PostgresStore | OfflineSqlite, earlier: Mapping[int, Head] | None, tell: Callable[[int], None], hear: Hear
 ) -> tuple[Verifier, bool]:
     """All pages. False: something is missing that may have been pruned meanwhile."""
     checkpoints = await store.list_audit_checkpoints()

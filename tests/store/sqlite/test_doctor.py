@@ -11,15 +11,15 @@ from pathlib import Path
 import apsw
 import pytest
 
-from duetime.diagnosis import diagnose
-from duetime.domain.checkup import Check, Status
 from duetime.domain.commands import JoinWorker, StartNode
+from duetime.domain.doctor import Check, Status
 from duetime.domain.job import PythonJob
 from duetime.domain.payloads import PythonCall
+from duetime.operate.doctor import run_checks
 from duetime.settings import load_settings
 from duetime.store.sqlite import SqliteStore, blocks
-from duetime.store.sqlite.checkup import SqliteCheckup
 from duetime.store.sqlite.connection import migrate_folder
+from duetime.store.sqlite.doctor import SqliteDoctor
 from duetime.store.sqlite.handover import end_mark, set_mark
 from samples import add_job, add_run, one
 from store.later_schema import LATER, use_migrations
@@ -47,7 +47,7 @@ def doctor(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Doc
     monkeypatch.chdir(tmp_path)
 
     async def ask() -> dict[str, Check]:
-        checks = await diagnose(load_settings({"DATA": str(folder)}, {}))
+        checks = await run_checks(load_settings({"DATA": str(folder)}, {}))
         assert [check.check for check in checks] == ALL_CHECKS
         assert all(check.found.endswith(".") and bool(check.advice) is (check.status is not OK) for check in checks)
         return {check.check: check for check in checks}
@@ -185,7 +185,7 @@ def test_a_look_that_takes_too_long_is_ended(folder: Path):
             SELECT randomblob(16), 't', 0, 'PENDING', 1, 1, n FROM numbers
         """)
     with pytest.raises(TimeoutError, match="longer than 0 s"):
-        SqliteCheckup(folder, 0, 0).due_timers()
+        SqliteDoctor(folder, 0, 0).due_timers()
 
 
 async def test_functions_that_wait_and_that_no_worker_has_are_named(doctor: Doctor, folder: Path):

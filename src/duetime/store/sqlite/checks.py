@@ -1,10 +1,10 @@
-"""Verdicts of `duetime doctor` on a data folder. Pure: what was read comes in, a status and sentences go out."""
+"""Checks of `duetime doctor` on a data folder. Pure: what was read comes in, a status and sentences go out."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from duetime.domain.checkup import Check, ok, problem, size, warning
+from duetime.domain.doctor import Check, ok, problem, size, warning
 
 MIB = 1 << 20
 SPACE_WARNING, SPACE_PROBLEM = 1024 * MIB, 100 * MIB

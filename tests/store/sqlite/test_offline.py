@@ -1,4 +1,4 @@
-"""A rotation beside a node that runs: both write, neither keeps the other out, and no definition is lost."""
+"""A rotation offline a node that runs: both write, neither keeps the other out, and no definition is lost."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 from duetime.domain import commands as c
 from duetime.domain.payloads import HttpRequest
 from duetime.domain.secrets import encrypt_job, key_id_of, list_values
-from duetime.rotation import FIRST_ID, rotate_file
+from duetime.operate.rotate import FIRST_ID, rotate_file
 from duetime.store import StoreUnusable
 from duetime.store.sqlite import SqliteStore
-from duetime.store.sqlite.beside import SqliteBeside
 from duetime.store.sqlite.connection import migrate_folder, open_connection
 from duetime.store.sqlite.handover import set_mark
+from duetime.store.sqlite.offline import OfflineSqlite
 from duetime.vault.aes import AesVault
 from duetime.vault.key_file import KeyFile
 from samples import NOW, TENANT, URL, new_job, one, spec
@@ -27,7 +27,7 @@ def secret_job(vault: AesVault) -> c.NewJob:
 
 
 async def test_all_is_encrypted_anew_while_a_node_runs_and_writes(tmp_path: Path):
-    store, beside = SqliteStore(tmp_path), SqliteBeside(tmp_path)
+    store, offline = SqliteStore(tmp_path), OfflineSqlite(tmp_path)
     node = AesVault(file=KeyFile(tmp_path))
     node.start()
     await store.start()
@@ -35,7 +35,7 @@ async def test_all_is_encrypted_anew_while_a_node_runs_and_writes(tmp_path: Path
         jobs = [secret_job(node) for _ in range(450)]
         assert await one(store, c.CreateJobs(NOW, tuple(jobs))) is None
         running = await one(store, c.StartNode(NOW, "node-1"))
-        await beside.start()
+        await offline.start()
         stop = asyncio.Event()
 
         async def write() -> int:
@@ -46,7 +46,7 @@ async def test_all_is_encrypted_anew_while_a_node_runs_and_writes(tmp_path: Path
             return made
 
         writing = asyncio.create_task(write())
-        done = await rotate_file(beside, KeyFile(tmp_path), lambda seen: None)
+        done = await rotate_file(offline, KeyFile(tmp_path), lambda seen: None)
         stop.set()
         made = await writing
         assert made > 0
@@ -62,42 +62,42 @@ async def test_all_is_encrypted_anew_while_a_node_runs_and_writes(tmp_path: Path
         assert kept is not None
         assert key_id_of(kept.spec.payload.headers["A"]) == done.key_id
     finally:
-        await beside.stop()
+        await offline.stop()
         await store.stop()
 
 
 async def test_a_job_that_was_changed_since_it_was_read_is_left_alone(tmp_path: Path):
-    store, beside = SqliteStore(tmp_path), SqliteBeside(tmp_path)
+    store, offline = SqliteStore(tmp_path), OfflineSqlite(tmp_path)
     await store.start()
     job = new_job()
     await one(store, c.CreateJobs(NOW, (job,)))
-    await beside.start()
+    await offline.start()
     try:
         other = spec(description="other")
-        assert await beside.apply([c.Reencrypt(((job.job_id, 2, other),))]) == [0]
-        assert await beside.apply([c.Reencrypt(((job.job_id, 1, other),))]) == [1]
+        assert await offline.apply([c.Reencrypt(((job.job_id, 2, other),))]) == [0]
+        assert await offline.apply([c.Reencrypt(((job.job_id, 1, other),))]) == [1]
         ((_, _, version, found),) = await store.list_specs(FIRST_ID, 10)
         assert (version, found) == (1, other)
     finally:
-        await beside.stop()
+        await offline.stop()
         await store.stop()
 
 
 async def test_a_folder_without_a_database_is_refused_and_none_is_made(tmp_path: Path):
-    beside = SqliteBeside(tmp_path)
+    offline = OfflineSqlite(tmp_path)
     with pytest.raises(StoreUnusable, match=r"holds no duetime\.db"):
-        await beside.start()
-    await beside.stop()
+        await offline.start()
+    await offline.stop()
     assert os.listdir(tmp_path) == []
 
 
 async def test_a_database_of_another_version_is_refused(tmp_path: Path):
     open_connection(tmp_path, writer=True).close()
     (tmp_path / "duetime.db").touch()
-    beside = SqliteBeside(tmp_path)
+    offline = OfflineSqlite(tmp_path)
     with pytest.raises(StoreUnusable, match="bring it up to date with `duetime migrate`"):
-        await beside.start()
-    await beside.stop()
+        await offline.start()
+    await offline.stop()
 
 
 async def test_a_folder_whose_jobs_are_elsewhere_is_refused(tmp_path: Path):
@@ -105,7 +105,7 @@ async def test_a_folder_whose_jobs_are_elsewhere_is_refused(tmp_path: Path):
     connection = open_connection(tmp_path, writer=True)
     set_mark(connection, "host/duetime", NOW)
     connection.close()
-    beside = SqliteBeside(tmp_path)
+    offline = OfflineSqlite(tmp_path)
     with pytest.raises(StoreUnusable, match="on its way to the database duetime on host"):
-        await beside.start()
-    await beside.stop()
+        await offline.start()
+    await offline.stop()

@@ -1,7 +1,7 @@
-"""`duetime doctor`: the looks of a store and of the registry put together, each bounded, none stopped by another.
+"""`duetime doctor`: runs the checks of the store and of the registry. Each has a time limit, and none stops another.
 
-What is looked at stands beside each backend (`checkup.py`); what is made of it, in its verdicts and in
-`domain.checkup`. Nothing here writes.
+Each backend reads its own figures (`doctor.py` there). `checks.py` beside it and `domain.doctor` judge them. Nothing
+here writes.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from duetime.domain import checkup
-from duetime.domain.checkup import Check, Status, not_done, reason
+from duetime.domain import doctor
+from duetime.domain.doctor import Check, Status, not_done, reason
 from duetime.domain.lease import View
 from duetime.private_files import permissions
-from duetime.registry.checkup import read_view
+from duetime.registry.doctor import read_view
 from duetime.settings import Setting
-from duetime.store.postgres.checkup import PostgresCheckup
 from duetime.store.postgres.connections import Address
-from duetime.store.sqlite.checkup import SqliteCheckup
+from duetime.store.postgres.doctor import PostgresDoctor
+from duetime.store.sqlite.doctor import SqliteDoctor
 
 CHECK_SECONDS = 5.0
 INTEGRITY_SECONDS = 60.0  # reads all of a file
@@ -30,66 +30,66 @@ HISTORY = ("EXECUTION_HISTORY_RETENTION", "EXECUTION_HISTORY_LIMIT")
 Look = tuple[str, Callable[[], Awaitable[Check]]]
 
 
-async def diagnose(settings: Mapping[str, Setting]) -> list[Check]:
+async def run_checks(settings: Mapping[str, Setting]) -> list[Check]:
     value: Callable[[str], Any] = lambda name: settings[name].value  # noqa: E731
     if value("DATABASE_URL"):
-        return await _diagnose_postgres(value)
-    return await _diagnose_sqlite(value)
+        return await _check_postgres(value)
+    return await _check_sqlite(value)
 
 
-async def _diagnose_postgres(value: Callable[[str], Any]) -> list[Check]:
+async def _check_postgres(value: Callable[[str], Any]) -> list[Check]:
     url = value("DATABASE_URL")
-    doctor = PostgresCheckup(url, CHECK_SECONDS)
+    database = PostgresDoctor(url, CHECK_SECONDS)
     try:
-        connection = await _look("connection", doctor.connection)
+        connection = await _look("connection", database.connection)
         is_reached = connection.status is not Status.PROBLEM
         cluster = await _read_cluster(Address(url).url) if is_reached else _Cluster(None)
         server: list[Look] = [
-            ("server version", doctor.server_version),
-            ("writable", doctor.writable),
-            ("durability", doctor.durability),
-            ("autovacuum", doctor.autovacuum),
-            ("clock skew", doctor.clock_skew),
-            ("connections", partial(doctor.connections, value("DB_MAX_OPEN_CONNS"), len(cluster.alive or ()))),
-            ("schema", doctor.schema),
+            ("server version", database.server_version),
+            ("writable", database.writable),
+            ("durability", database.durability),
+            ("autovacuum", database.autovacuum),
+            ("clock skew", database.clock_skew),
+            ("connections", partial(database.connections, value("DB_MAX_OPEN_CONNS"), len(cluster.alive or ()))),
+            ("schema", database.schema),
         ]
         tables: list[Look] = [
             ("nodes", cluster.nodes),
             ("shards", cluster.shards),
-            ("epochs", partial(cluster.epochs, doctor)),
-            ("due timers", doctor.due_timers),
-            ("waiting executions", doctor.waiting_runs),
-            ("waiting functions", doctor.waiting_functions),
-            ("lost executions", partial(doctor.lost_runs, cluster.alive, value("RECONCILE_INTERVAL"))),
-            ("history", partial(doctor.history, *map(value, HISTORY))),
-            ("stray history", doctor.strays),
-            ("dead rows", doctor.dead_rows),
+            ("epochs", partial(cluster.epochs, database)),
+            ("due timers", database.due_timers),
+            ("waiting executions", database.waiting_runs),
+            ("waiting functions", database.waiting_functions),
+            ("lost executions", partial(database.lost_runs, cluster.alive, value("RECONCILE_INTERVAL"))),
+            ("history", partial(database.history, *map(value, HISTORY))),
+            ("stray history", database.strays),
+            ("dead rows", database.dead_rows),
         ]
         if not is_reached:
             why, advice = "there is no connection to the database", "See `connection`."
             return [connection, *(not_done(name, why, advice) for name, _ in [*server, *tables])]
         return [connection, *await _all(server, tables)]
     finally:
-        await doctor.stop()
+        await database.stop()
 
 
-async def _diagnose_sqlite(value: Callable[[str], Any]) -> list[Check]:
-    doctor = SqliteCheckup(Path(value("DATA")), CHECK_SECONDS, INTEGRITY_SECONDS)
+async def _check_sqlite(value: Callable[[str], Any]) -> list[Check]:
+    database = SqliteDoctor(Path(value("DATA")), CHECK_SECONDS, INTEGRITY_SECONDS)
     looks: dict[str, Callable[[], Check]] = {
-        "file": doctor.file,
-        "integrity": doctor.integrity,
-        "journal mode": doctor.journal_mode,
-        "free space": doctor.free_space,
+        "file": database.file,
+        "integrity": database.integrity,
+        "journal mode": database.journal_mode,
+        "free space": database.free_space,
         "permissions": partial(permissions, Path(value("DATA"))),
-        "node": doctor.running,
-        "write-ahead log": doctor.wal_size,
-        "schema": doctor.schema,
+        "node": database.running,
+        "write-ahead log": database.wal_size,
+        "schema": database.schema,
     }
     tables: dict[str, Callable[[], Check]] = {
-        "due timers": doctor.due_timers,
-        "waiting executions": doctor.waiting_runs,
-        "waiting functions": doctor.waiting_functions,
-        "lost executions": partial(doctor.lost_runs, value("RECONCILE_INTERVAL")),
+        "due timers": database.due_timers,
+        "waiting executions": database.waiting_runs,
+        "waiting functions": database.waiting_functions,
+        "lost executions": partial(database.lost_runs, value("RECONCILE_INTERVAL")),
     }
     return await _all(_in_threads(looks), _in_threads(tables))
 
@@ -124,13 +124,13 @@ class _Cluster:
         self.alive = None if view is None else [member.node for member in view.members]
 
     async def nodes(self) -> Check:
-        return checkup.nodes(self._known())
+        return doctor.nodes(self._known())
 
     async def shards(self) -> Check:
-        return checkup.shards(self._known())
+        return doctor.shards(self._known())
 
-    async def epochs(self, doctor: PostgresCheckup) -> Check:
-        return checkup.epochs(self._known(), await doctor.fenced())
+    async def epochs(self, database: PostgresDoctor) -> Check:
+        return doctor.epochs(self._known(), await database.fenced())
 
     def _known(self) -> View:
         if self._view is None:

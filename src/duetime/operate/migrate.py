@@ -12,9 +12,9 @@ from pathlib import Path
 
 import msgspec
 
-from duetime.domain.checkup import reason
+from duetime.domain.doctor import reason
 from duetime.postgres import TROUBLE
-from duetime.registry.checkup import read_view
+from duetime.registry.doctor import read_view
 from duetime.registry.postgres import PostgresRegistry
 from duetime.settings import Setting
 from duetime.store import StoreUnusable

@@ -7,28 +7,28 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from duetime.domain.checkup import reason
+from duetime.domain.doctor import reason
 from duetime.postgres import TROUBLE, Servers
 from duetime.settings import Setting
 from duetime.store import StoreUnusable
 from duetime.store.postgres import PostgresStore
 from duetime.store.postgres.connections import Address
 from duetime.store.postgres.schema import get_versions
-from duetime.store.sqlite.beside import SqliteBeside
+from duetime.store.sqlite.offline import OfflineSqlite
 
 CONNECT_SECONDS = 10
 
 
 @asynccontextmanager
-async def open_beside(settings: Mapping[str, Setting]) -> AsyncIterator[PostgresStore | SqliteBeside]:
+async def open_offline(settings: Mapping[str, Setting]) -> AsyncIterator[PostgresStore | OfflineSqlite]:
     """Raises StoreUnusable."""
     value: Callable[[str], Any] = lambda name: settings[name].value  # noqa: E731
-    store: PostgresStore | SqliteBeside
+    store: PostgresStore | OfflineSqlite
     if url := value("DATABASE_URL"):
         await _check_schema(Address(url))
         store = PostgresStore(url, op_timeout_seconds=value("DB_OP_TIMEOUT"))
     else:
-        store = SqliteBeside(Path(value("DATA")))
+        store = OfflineSqlite(Path(value("DATA")))
     try:
         await store.start()
         yield store

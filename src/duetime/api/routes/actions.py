@@ -10,13 +10,13 @@ from litestar import Controller, get, post
 from litestar.params import Parameter
 
 from duetime.api import paging
-from duetime.api.access import find_job
 from duetime.api.advice import list_blocked
+from duetime.api.auth.access import find_job
 from duetime.api.context import ApiContext
 from duetime.api.execution_views import ExecutionList, view_execution, view_skipped
-from duetime.api.jobs import cancel_job
 from duetime.api.queries import read_filter
-from duetime.api.subscriptions import apply_and_tell
+from duetime.api.routes.jobs import cancel_job
+from duetime.api.routes.subscriptions import apply_and_tell
 from duetime.api.turns import collect
 from duetime.api.views import Coming, JobGlance, JobMessage, QueuedRun, Why, text
 from duetime.domain import authoring

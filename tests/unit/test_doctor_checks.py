@@ -1,13 +1,13 @@
-"""Verdicts on one store's own things: a server's settings, a folder's files. No server is needed to judge them."""
+"""Checks of one store's own things: a server's settings, a folder's files. No server is needed to judge them."""
 
 from __future__ import annotations
 
 import pytest
 
-from duetime.domain.checkup import Check, Status
+from duetime.domain.doctor import Check, Status
 from duetime.domain.instants import DAY
-from duetime.store.postgres import verdicts as postgres
-from duetime.store.sqlite import verdicts as sqlite
+from duetime.store.postgres import checks as postgres
+from duetime.store.sqlite import checks as sqlite
 
 OK, WARNING, PROBLEM = Status.OK, Status.WARNING, Status.PROBLEM
 NOW = 1_767_225_600_000  # 2026-01-01
@@ -69,7 +69,7 @@ MIB = 1 << 20
         (sqlite.wal_size(257 * MIB), WARNING),
     ],
 )
-def test_what_is_measured_has_its_verdict_in_a_sentence_and_an_advice_unless_it_is_well(check: Check, status: Status):
+def test_each_measurement_gets_a_sentence_and_an_advice_unless_it_is_well(check: Check, status: Status):
     assert check.status is status, check
     assert check.found.endswith(".")
     assert bool(check.advice) is (status is not OK)

@@ -1,0 +1,1 @@
+"""HTTP below the routes: the protocol with its bounds, refusals, and how much of bodies and responses is held."""
