@@ -38,7 +38,7 @@ class Loaded(msgspec.Struct, frozen=True):
     p99_ms: float
 
 
-class Lane(asyncio.Protocol):
+class LoadConnection(asyncio.Protocol):
     """One connection, one request under way at a time."""
 
     def __init__(self, requests: Iterator[bytes], statuses: Counter[bytes], late: list[float]) -> None:
@@ -97,14 +97,16 @@ async def generate(load: Load) -> Loaded:
     requests = iter(build_requests(load))
     statuses: Counter[bytes] = Counter()
     late: list[float] = []
-    lanes = []
+    connections = []
     for _ in range(load.connections):
-        _, lane = await loop.create_connection(lambda: Lane(requests, statuses, late), "127.0.0.1", load.port)
-        lanes.append(lane)
+        _, connection = await loop.create_connection(
+            lambda: LoadConnection(requests, statuses, late), "127.0.0.1", load.port
+        )
+        connections.append(connection)
     started = time.perf_counter()
-    for lane in lanes:
-        lane.send()
-    await asyncio.gather(*(lane.done for lane in lanes))
+    for connection in connections:
+        connection.send()
+    await asyncio.gather(*(connection.done for connection in connections))
     seconds = time.perf_counter() - started
     late.sort()
     return Loaded(

@@ -81,13 +81,13 @@ def test_a_primary_that_becomes_read_only_is_left_though_its_connections_stay_op
 NO_WRITES = """
 import os
 import asyncpg
-from duetime.store.postgres.writer_connection import Lane
-whole = Lane._transact
+from duetime.store.postgres.writer_connection import WriterConnection
+whole = WriterConnection._transact
 async def transact(self, *arguments, **options):
     if os.path.exists("no-writes"):
         raise asyncpg.ReadOnlySQLTransactionError("cannot execute INSERT in a read-only transaction")
     return await whole(self, *arguments, **options)
-Lane._transact = transact
+WriterConnection._transact = transact
 """
 
 

@@ -218,7 +218,7 @@ def test_without_the_fence_the_same_goes_red(cluster: Cluster) -> None:
 # Stopped with a fire written and not committed: it holds locks on the shards, the timers and its own node.
 STOP_BEFORE_COMMIT = """
 import os, signal
-from duetime.store.postgres import lane, on_due
+from duetime.store.postgres import on_due, writer_connection
 whole, fires = on_due.DueCommands.fire, []
 async def fire(self, command):
     fired = await whole(self, command)
@@ -228,7 +228,7 @@ def crash_point(name):
     if name == "before_commit" and len(fires) == 1:
         fires.append(None)
         os.kill(os.getpid(), signal.SIGSTOP)
-on_due.DueCommands.fire, lane.crash_point = fire, crash_point
+on_due.DueCommands.fire, writer_connection.crash_point = fire, crash_point
 """
 
 
