@@ -1,4 +1,4 @@
-"""Reading what people send: JSON into typed values, with errors that name the field and what to do."""
+"""Decodes request bodies: JSON into typed values, with errors that name the field and say what to do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from duetime.domain.weights import LIGHT_BYTES, MOST_WEIGHT, is_too_heavy
 
 MAX_BODY_BYTES = 1024 * 1024
 MAX_DEPTH = 32
-MOST_SEARCHED_BYTES = 64 * 1024  # of a body in which the place of a NUL is looked for
+MOST_SEARCHED_BYTES = 64 * 1024  # the largest body that is searched for the place of a NUL
 _LONGEST_NAME = 64
 _NESTING = frozenset({dict, list})
 
@@ -43,7 +43,7 @@ _decode_raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def decode_spec(body: bytes) -> JobSpec:
-    """The hot one: a job. One that does not say its type is a request. Raises InvalidRequest."""
+    """Decodes a job, on the hot path. A job without a type is an HTTP request. Raises InvalidRequest."""
     if len(body) > LIGHT_BYTES and is_too_heavy(body):
         raise _too_heavy()
     if b"\\u0000" in body:
@@ -65,14 +65,14 @@ def _kind_of(body: bytes) -> type[Any]:
 
 
 def kind_named(name: object) -> type[Any]:
-    """The struct of a type of jobs. Raises InvalidRequest."""
+    """Returns the struct for a job type. Raises InvalidRequest."""
     if isinstance(name, str) and name in KINDS:
         return KINDS[name]
     raise InvalidRequest.at("/type", f"must be one of {', '.join(JobType)}")
 
 
 def _nested(spec: JobSpec) -> Any:
-    """What of a job may be nested as deep as a person likes."""
+    """Returns the part of a job whose nesting is not limited by its type."""
     match spec:
         case HttpJob():
             return spec.payload.body
@@ -85,9 +85,9 @@ def _nested(spec: JobSpec) -> Any:
 
 
 def decode_specs(block: bytes) -> list[JobSpec] | None:
-    """Lines of jobs in one call, several times as fast as one by one; None if any of them is not right.
+    """Decodes lines of jobs in one call, several times as fast as one by one. Returns None if any line is invalid.
 
-    `decode_spec` then says which, and what is wrong with it. The caller has weighed them (`domain.weights`).
+    `decode_spec` then finds the line and the error. The caller must have checked the weight (`domain.weights`).
     """
     if b"\\u0000" in block:
         return None
@@ -103,7 +103,7 @@ def decode_specs(block: bytes) -> list[JobSpec] | None:
 
 
 def _is_flat(body: dict[str, Any] | list[Any]) -> bool:
-    """Nearly all are: a look that costs a batch a tenth of what `is_deep` does."""
+    """Returns whether nothing is nested, as in nearly all bodies. It costs a batch a tenth of what `is_deep` does."""
     for child in body.values() if type(body) is dict else body:  # noqa: SIM110 (a generator would cost as much again)
         if type(child) in _NESTING:
             return False
@@ -111,7 +111,7 @@ def _is_flat(body: dict[str, Any] | list[Any]) -> bool:
 
 
 def is_deep(value: object, most: int) -> bool:
-    """Whether a value is nested deeper than `most` levels. Goes down level by level: a megabyte takes few ms."""
+    """Returns whether a value is nested deeper than `most` levels. Works level by level: a megabyte takes a few ms."""
     level: list[Any] = [value] if type(value) in _NESTING else []
     for _ in range(most - 1):
         if not level:
@@ -134,7 +134,7 @@ def _too_heavy(most: int = MOST_WEIGHT) -> InvalidRequest:
 
 
 def decode(body: bytes, kind: type[T], most_bytes: int = MAX_BODY_BYTES, most_weight: int = MOST_WEIGHT) -> T:
-    """Any other body. An empty one counts as an empty object."""
+    """Decodes any other body. An empty body counts as an empty object. Raises InvalidRequest or PayloadTooLarge."""
     if len(body) > most_bytes:
         raise PayloadTooLarge(f"the body has {len(body)} bytes; {most_bytes} are allowed")
     if is_too_heavy(body, most_weight):
@@ -151,7 +151,7 @@ def decode(body: bytes, kind: type[T], most_bytes: int = MAX_BODY_BYTES, most_we
 
 
 def convert(value: object, kind: type[T]) -> T:
-    """A value that was decoded already, as `kind`."""
+    """Converts a decoded value to `kind`. Raises InvalidRequest."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -159,7 +159,7 @@ def convert(value: object, kind: type[T]) -> T:
 
 
 def explain(error: Exception, kind: Any) -> InvalidRequest:
-    """A decoder's error as a pointer and a sentence; an unknown field with the nearest known name."""
+    """Returns a decoder's error as a pointer and a message. For an unknown field it names the nearest known one."""
     if isinstance(error, RecursionError):
         return _too_deep()
     if not isinstance(error, msgspec.ValidationError):
@@ -181,7 +181,7 @@ def explain(error: Exception, kind: Any) -> InvalidRequest:
 
 
 def _choices(kind: Any) -> list[str]:
-    """The words that a field may hold, however deep in its type they are named."""
+    """Returns the values of a field's enum or literal, at any depth of its type."""
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         return [str(word) for word in kind]
     words = get_args(kind)
@@ -197,14 +197,14 @@ def _unknown_field(name: str, known: tuple[str, ...]) -> str:
 
 
 def _names(kind: Any) -> tuple[str, ...]:
-    """Of the fields that it may have, and of the one that tells its type."""
+    """Returns the names of a struct's fields, and of its tag field."""
     fields: tuple[str, ...] = getattr(kind, "__struct_encode_fields__", ())
     tag = kind.__struct_config__.tag_field if fields else None
     return fields if tag is None else (tag, *fields)
 
 
 def _pointer(path: str) -> str:
-    """msgspec's `$.a[0].b` as the JSON pointer `/a/0/b`."""
+    """Returns msgspec's `$.a[0].b` as the JSON pointer `/a/0/b`."""
     return "".join(f"/{name or index}" for name, index in _STEP.findall(path))
 
 
@@ -214,13 +214,13 @@ def _field_type(kind: Any, name: str) -> Any:
 
 @lru_cache(maxsize=64)
 def _field_types(kind: Any) -> dict[str, Any]:
-    """By their names. Finding out takes msgspec half a millisecond."""
+    """Returns the types of a struct's fields by name. Cached: msgspec takes half a millisecond for it."""
     return {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
 
 
 def _check_text(body: bytes) -> None:
-    """What a decoder lets pass but no database and no person should see: NUL. Called if there seems to be one."""
-    if b"\\u0000" not in body.replace(b"\\\\", b"  "):  # it was an escaped backslash, and then u0000
+    """Raises InvalidRequest for a NUL, which decoders accept but no database should get. Called if there may be one."""
+    if b"\\u0000" not in body.replace(b"\\\\", b"  "):  # only an escaped backslash followed by u0000
         return
     message = "holds a NUL character (\\u0000); remove it"
     if len(body) > MOST_SEARCHED_BYTES:
@@ -250,7 +250,7 @@ def _nul_pointers(value: object, pointer: str) -> Iterator[str]:
 
 
 def change_spec(old: JobSpec, changes: dict[str, Any]) -> JobSpec:
-    """With the named fields changed. Of another type, it has a payload of its own. Raises InvalidRequest."""
+    """Returns the job with these fields changed. A new type drops the old payload. Raises InvalidRequest."""
     kind, before = kind_named(changes.get("type") or old.type), msgspec.to_builtins(old)
     if kind is not type(old):
         del before["payload"]
@@ -259,7 +259,7 @@ def change_spec(old: JobSpec, changes: dict[str, Any]) -> JobSpec:
 
 
 def _check_names(patch: dict[str, Any], kind: Any, pointer: str = "") -> None:
-    """Raises InvalidRequest for a field that there is not. (One that is to be reset would leave no trace.)"""
+    """Raises InvalidRequest for an unknown field. (After the merge, an unknown field set to null is invisible.)"""
     known = _field_types(kind)
     for name, value in patch.items():
         at = f"{pointer}/{name[:_LONGEST_NAME]}"

@@ -1,4 +1,4 @@
-"""What the API needs of the node it runs in."""
+"""The parts of the node that the API uses."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ log = structlog.get_logger()
 
 
 class ClusterState(msgspec.Struct, frozen=True):
-    """The cluster as this node knows it: `view` is of its last heartbeat, the rest is of now."""
+    """The cluster as this node knows it: `view` is from its last heartbeat, the rest is current."""
 
     node: int
     name: str
@@ -43,7 +43,7 @@ class ClusterState(msgspec.Struct, frozen=True):
     owned: Collection[int]
     view: View | None
     clock: ClockState = ClockState.RIGHT
-    clock_offset: int | None = None  # ms ahead of the database's; None: there is no other clock
+    clock_offset: int | None = None  # ms ahead of the database's clock; None: there is no other clock
 
 
 class ApiContext(msgspec.Struct, frozen=True):
@@ -51,37 +51,37 @@ class ApiContext(msgspec.Struct, frozen=True):
     clock: Clock
     events: EventHub
     random_bytes: Callable[[int], bytes]
-    due_hint: Callable[[int], None]  # a job is due then: the timer should know
-    waiting_hint: Callable[[int], None]  # an execution waits since then: the claimer should know
+    due_hint: Callable[[int], None]  # tells the timer that a job is due at this time
+    waiting_hint: Callable[[int], None]  # tells the claimer that an execution waits since this time
     cancel_running: Callable[[str], bool]
     engine_health: Callable[[], dict[str, str]]
     cluster: Callable[[], ClusterState]
     vault: Vault
     limits: TierLimits
     capacity: Capacity
-    forget_key: Callable[[str], None]  # an API key was revoked: it holds no longer
+    forget_key: Callable[[str], None]  # drops a revoked API key from the cache
     metrics: Metrics
-    worker_gateway: Callable[[], WorkerGateway]  # of the term that is under way
+    worker_gateway: Callable[[], WorkerGateway]  # of the current term
     logs: LogStore
-    types: frozenset[JobType]  # that may be created here
+    types: frozenset[JobType]  # job types that may be created here
     key_limits: KeyLimits
-    derive_keys: Callable[[str, int], Sequence[bytes]]  # signing keys of a tenant and version; none: nothing is signed
+    derive_keys: Callable[[str, int], Sequence[bytes]]  # signing keys of a tenant and version; empty: no signing
     signing_hint: Callable[[SigningState], None]  # a tenant has rotated its signing key
-    circuits_hint: Callable[[], None] = lambda: None  # a circuit was closed: the breaker should know
+    circuits_hint: Callable[[], None] = lambda: None  # tells the breaker that a circuit was closed
     subscriptions: Callable[[str], Sequence[SubscriptionRecord]] = lambda tenant: ()  # of a tenant
-    subscriptions_hint: Callable[[], None] = lambda: None  # there are others by now
-    # Why no connection with this URL may be registered here, as a sentence; None: it may.
+    subscriptions_hint: Callable[[], None] = lambda: None  # subscriptions have changed
+    # Returns why no connection with this URL may be registered here, as a sentence; None: it may.
     connection_refusal: Callable[[Url], str | None] = lambda url: None
     connections_limit: int | None = None  # of one tenant
-    defaults: OperatorDefaults = OperatorDefaults()  # for jobs that do not say
-    # Why no job may call this URL here, and which setting would let it; None: it may, as far as the URL tells.
+    defaults: OperatorDefaults = OperatorDefaults()  # for fields that a job leaves out
+    # Returns why no job may call this URL, and which setting would allow it; None: allowed, as far as the URL shows.
     target_refusal: Callable[[str], str | None] = lambda url: None
     streams: Streams = msgspec.field(default_factory=Streams)
     bodies: HeldBodies = msgspec.field(default_factory=HeldBodies)
     turns: TenantTurns = msgspec.field(default_factory=TenantTurns)
 
     async def apply(self, command: Command, then: tuple[Command, ...] = ()) -> Any:
-        """What a command answers; what refuses it is raised. `then`: what is carried out with it, if it is."""
+        """Applies a command. Returns its answer, or raises its refusal. `then`: commands applied if it succeeds."""
         (answer,) = await self.store.apply([WithNotifications(command, then) if then else command])
         if isinstance(answer, DuetimeError):
             self.note_refusal(answer)
@@ -94,7 +94,7 @@ class ApiContext(msgspec.Struct, frozen=True):
         return answer
 
     async def take_turn(self, tenant: str, body: bytes) -> None:
-        """Before a body is decoded: large ones take turns, so that many of them hold nobody up."""
+        """Call it before a body is decoded: large bodies take turns, so that many of them delay no other request."""
         if len(body) > LIGHT_BYTES:
             await self.turns.wait(tenant)
 
@@ -103,6 +103,6 @@ class ApiContext(msgspec.Struct, frozen=True):
             self.metrics.rejections.labels(error.kind).inc()
 
     def quota_of(self, caller: Caller) -> Quota | None:
-        """For new jobs of this caller."""
+        """Returns the quota for new jobs of this caller; None: no limit."""
         limit = self.limits.jobs.get(caller.tier)
         return None if limit is None else Quota(caller.tenant, caller.user_id, limit)

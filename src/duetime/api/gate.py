@@ -1,7 +1,7 @@
-"""What every request passes on its way in, and every answer on its way out.
+"""The gate: every request passes it on its way in, and every response on its way out.
 
-In: who asks (deny by default), how often they may, whether a page in a browser may ask at all. Out: the request's id,
-what is left of the limit, and what keeps browsers from doing more with an answer than show it.
+In: identity (deny by default), rate limits, CORS. Out: the request's id, the remaining rate limit, and headers that
+keep browsers from doing more with a response than show it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PUBLIC = frozenset({"/health", "/openapi.json", "/docs"})
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
 _BEARER = re.compile(r"bearer +(\S+) *", re.IGNORECASE)
-# An answer is data: no page may frame it, run it, or be told where it came from. A handler's own header wins.
+# A response is data: no page may frame it, run it, or get its address as referrer. A handler's own header wins.
 ALWAYS = (
     (b"x-content-type-options", b"nosniff"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
@@ -46,15 +46,15 @@ log = structlog.get_logger()
 
 
 WORKERS = "/api/v1/workers/"
-# Workers ask these all the time, and have leave to: what they take was counted when it was created.
+# Workers call these all the time, without a rate limit: their executions were counted when they were created.
 UNCOUNTED = frozenset({f"{WORKERS}poll", f"{WORKERS}report", f"{WORKERS}leave"})
 
 
 class Gate:
-    """`tokens` None: there is no identity, and whoever is on this machine is its admin.
+    """`tokens` None: there is no identity, and every user of this machine is an admin.
 
-    `request_ids`: one for each request that brings none of its own.
-    `refusal`: why this node takes no changes now, if so.
+    `request_ids`: ids for requests that bring none.
+    `refusal`: returns the reason why this node takes no changes now, or None.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Gate:
                 caller = await self._identify(given, request_id.decode(), address)
                 scope["user"] = caller
                 sender.tenant = caller.tenant
-                scope["auth"] = partial(self._identify, given, caller.request_id, address)  # for answers that last
+                scope["auth"] = partial(self._identify, given, caller.request_id, address)  # for long-lived responses
                 self._check_changes(scope["method"], scope["path"])
                 if not (scope["path"] in UNCOUNTED and Right.WORK in caller.rights):
                     sender.limits = await self._limiter.take(caller)
@@ -116,7 +116,7 @@ class Gate:
             await self._app(scope, receive, sender)
 
     def _check_changes(self, method: str, path: str) -> None:
-        """Workers bring what is done already; what they ask for, the engine refuses by itself."""
+        """Raises if the node takes no changes. Workers pass: they report finished work. The engine refuses new work."""
         if method not in READS and not path.startswith(WORKERS) and (refusal := self._refusal()) is not None:
             raise refusal
 
@@ -165,9 +165,10 @@ class Gate:
 
 
 class _Sender:
-    """Sends a response with the headers that every response has. A large one is counted by tenant until it is sent.
+    """Sends a response with the headers that every response has. A large one counts for its tenant until it is sent.
 
-    An object, not a closure: one that sends a problem by itself would be a cycle, which only the collector frees.
+    An object, not a closure: a closure that sends a problem itself would be a reference cycle, which only the garbage
+    collector frees.
     """
 
     __slots__ = ("_added", "_large", "_path", "_send", "_unsent", "limits", "tenant")
@@ -179,7 +180,7 @@ class _Sender:
         self._unsent = unsent
         self._large: Message | None = None  # the head of a large response, until its body comes
         self.tenant = ""
-        self.limits = NO_LIMIT_HEADERS  # or how the caller stands
+        self.limits = NO_LIMIT_HEADERS  # or the caller's rate limit headers
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -201,7 +202,7 @@ class _Sender:
 
 
 def _address(scope: Scope) -> str:
-    """The client's, or the proxy's in front."""
+    """Returns the address of the client, or of the proxy in front of the server."""
     client = scope.get("client")
     return client[0] if client else ""
 

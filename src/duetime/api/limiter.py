@@ -1,8 +1,8 @@
-"""How many requests a user has left, right across nodes and without asking the store each time.
+"""Limits each user's requests exactly across all nodes, without asking the store for each request.
 
-A node reserves a part of what is left (a twentieth; one when little is) and spends that by itself. What it has not
-spent a second later it gives back. So no more are let through than the limit allows, whatever the nodes do; and none is
-refused for long because another node holds some.
+A node reserves a part of the remaining requests (a twentieth; one when few remain) and spends it by itself. After a
+second it gives back the rest. So all nodes together never admit more than the limit allows, and no request is refused
+for long because another node holds a reservation.
 """
 
 from __future__ import annotations
@@ -21,40 +21,40 @@ from duetime.domain.limits import MICRO, Quota, TierLimits
 from duetime.ports.clock import Clock
 from duetime.ports.store import Store
 
-HELD_SECONDS = 1.0  # how long a node keeps what it has reserved and not spent
+HELD_SECONDS = 1.0  # how long a node keeps reserved requests that are not spent
 
 log = structlog.get_logger()
 
 
 Headers = list[tuple[bytes, bytes]]
-# Of a request that counts towards no limit: numbers, since clients read them as such; a large one, so that none of them
-# holds back; and an instant that has passed, so that none waits for it.
+# For a request without a limit. Clients parse these as numbers: a large one, so that no client slows down, and an
+# instant in the past, so that no client waits for it.
 NO_LIMIT_HEADERS: Headers = [
     (b"x-ratelimit-limit", b"2147483647"),
     (b"x-ratelimit-remaining", b"2147483647"),
     (b"x-ratelimit-reset", b"0"),
 ]
-_Key = tuple[str, str, int]  # tenant, user, how many: a user may ask with two tiers, and each has its own
+_Key = tuple[str, str, int]  # tenant, user, limit: a user may use two tiers, each with its own limit
 
 
 class _Reservation:
-    """What this node holds of one user's requests."""
+    """One user's requests that this node has reserved."""
 
     __slots__ = ("full_at", "held", "left", "most", "quota", "reset", "since", "taking")
 
     def __init__(self, quota: Quota) -> None:
         self.quota = quota
         self.held = 0
-        self.full_at = 0  # as the store had it last, with what is held taken
+        self.full_at = 0  # the store's last value, with the held requests subtracted
         self.since = 0
         self.taking: asyncio.Task[None] | None = None
-        # For the answers' headers. A reservation is seldom older than a second, and so are these.
+        # For the response headers. A reservation is seldom older than a second, and so are these.
         self.most = b"%d" % quota.limit.most
-        self.left = 0  # beside what is held
+        self.left = 0  # in the store, without the held ones
         self.reset = b"0"  # Unix time, in seconds
 
     def learn(self, full_at: int, now: int) -> None:
-        """How the store has it."""
+        """Takes over the store's value."""
         self.full_at = full_at
         self.left = limits.remaining(self.quota.limit, full_at, now)
         self.reset = b"%d" % -(-max(full_at, now * MICRO) // (MICRO * SECOND))
@@ -77,7 +77,7 @@ class Limiter:
         self._giving: set[asyncio.Task[None]] = set()
 
     async def take(self, caller: Caller) -> Headers:
-        """One request of the caller's; headers that say how they stand. Raises RateLimited."""
+        """Counts one request of the caller. Returns the rate limit headers. Raises RateLimited."""
         limit = self._rules.requests.get(caller.tier)
         if limit is None:
             return NO_LIMIT_HEADERS
@@ -86,14 +86,14 @@ class Limiter:
         if reservation is None:
             reservation = self._reservations[key] = _Reservation(Quota(caller.tenant, caller.user_id, limit))
         while not reservation.held:
-            if reservation.taking is None:  # one asks for all who wait
+            if reservation.taking is None:  # one reservation for all waiting requests
                 reservation.taking = asyncio.create_task(self._reserve(reservation))
             await asyncio.shield(reservation.taking)
         reservation.held -= 1
         return reservation.headers()
 
     def exhausted(self, caller: Caller) -> Headers:
-        """How a caller stands who was refused."""
+        """Returns the rate limit headers for a caller that was refused."""
         limit = self._rules.requests.get(caller.tier)
         reservation = None if limit is None else self._reservations.get((caller.tenant, caller.user_id, limit.most))
         return NO_LIMIT_HEADERS if reservation is None else reservation.headers()
@@ -101,7 +101,7 @@ class Limiter:
     async def _reserve(self, reservation: _Reservation) -> None:
         try:
             granted = await self._ask(reservation)
-            if not granted and self._giving:  # what this node gives back just now may be the user's own
+            if not granted and self._giving:  # this node may just be giving back requests of this user
                 await asyncio.wait(set(self._giving))
                 granted = await self._ask(reservation)
             now = self._clock.now()
@@ -113,7 +113,7 @@ class Limiter:
             reservation.taking = None
 
     async def _ask(self, reservation: _Reservation) -> int:
-        """How many the store has granted."""
+        """Asks the store for more requests. Returns how many it has granted."""
         now = self._clock.now()
         wanted = limits.share(reservation.quota.limit, reservation.full_at, now)
         (answer,) = await self._store.apply([TakeRequests(now, reservation.quota, wanted)])
@@ -136,7 +136,7 @@ class Limiter:
         task.add_done_callback(self._giving.discard)
 
     async def give_back(self, which: Callable[[_Reservation], bool] = lambda _: True) -> None:
-        """What is held and not spent, to the store. What can't be given back comes back with time."""
+        """Gives unspent requests back to the store. If that fails, the limit recovers with time."""
         idle = [
             (key, reservation)
             for key, reservation in self._reservations.items()

@@ -1,7 +1,7 @@
-"""Places of clients that follow events or logs: shared by tenant, and within a tenant by user.
+"""Places for clients that follow events or logs: shared by tenant, and within a tenant by user.
 
-When all places are taken, whoever holds less than the tenant (or user) with the most gets the place of that one's
-newest stream. That stream ends with a time after which to come back; its client resumes where it was, or is refused.
+When all places are taken, a tenant (or user) that holds fewer than the one with the most gets the place of that one's
+newest stream. That stream ends with a time after which to reconnect; its client resumes where it was, or is refused.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FAREWELL = b": others need this place; come back later\nretry: %d\n\n" % (COME_B
 
 
 class Place:
-    """Of one stream. `over` is set when the place was given to another."""
+    """The place of one stream. `over` is set when another stream got the place."""
 
     def __init__(self, caller: Caller) -> None:
         self.tenant = caller.tenant
@@ -27,7 +27,7 @@ class Place:
 
 
 class Streams:
-    """Of one event loop."""
+    """The places of one event loop."""
 
     def __init__(self, capacity: int = MOST_FOLLOWERS) -> None:
         self._tenants = Holdings(capacity)
@@ -38,7 +38,7 @@ class Streams:
         return self._tenants.total
 
     def check(self, caller: Caller) -> None:
-        """Raises Overloaded if `enter` would answer None now."""
+        """Raises Overloaded if `enter` would return None now."""
         admitted, _ = self._ask(caller)
         if not admitted:
             raise Overloaded(
@@ -48,7 +48,7 @@ class Streams:
             )
 
     def enter(self, caller: Caller) -> Place | None:
-        """A place; None if all are taken and those who ask hold their share. Leave it when the stream ends."""
+        """Returns a place; None if all are taken and the caller has its share. Call `leave` when the stream ends."""
         admitted, evicted = self._ask(caller)
         if not admitted:
             return None
@@ -56,12 +56,12 @@ class Streams:
             self._evict(evicted)
         place = Place(caller)
         self._tenants.add(place.tenant)
-        self._users.setdefault(place.tenant, Holdings(0)).add(place.user_id)  # of none: whoever asks needs another's
+        self._users.setdefault(place.tenant, Holdings(0)).add(place.user_id)  # capacity 0: users only swap places
         self._places.setdefault((place.tenant, place.user_id), {})[place] = None
         return place
 
     def leave(self, place: Place) -> None:
-        """Once or more often."""
+        """Frees the place. It may be called more than once."""
         places = self._places.get((place.tenant, place.user_id), {})
         if place not in places:
             return
@@ -75,7 +75,7 @@ class Streams:
             del self._users[place.tenant]
 
     def _ask(self, caller: Caller) -> tuple[bool, tuple[str, str] | None]:
-        """Whether the caller gets in, and which tenant and user lose a stream for it."""
+        """Returns whether the caller gets a place, and the tenant and user that lose a stream for it."""
         admission = self._tenants.ask(caller.tenant)
         if admission.evicted is not None:
             return True, (admission.evicted, self._users[admission.evicted].largest())

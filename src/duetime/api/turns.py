@@ -1,4 +1,4 @@
-"""Turns on the event loop: a request with much work lets the others have theirs every few milliseconds."""
+"""Cooperative yielding: a request with much work gives the event loop to others every few milliseconds."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 
 class Turn:
-    """Begins when it is made. `if turn.over(): await turn.end()` between two pieces of work.
+    """Begins when it is created. Call `if turn.over(): await turn.end()` between two pieces of work.
 
-    With `next_turn`, every turn waits for that, the first one too: it is over before it begins.
+    With `next_turn`, every turn waits for `next_turn` first. So the first turn is over when it is created.
     """
 
     __slots__ = ("_ends_at", "_next_turn")
@@ -28,7 +28,7 @@ class Turn:
         return perf_counter() >= self._ends_at
 
     async def end(self) -> None:
-        """Everyone else first; then the next turn begins."""
+        """Lets all other tasks run, then begins the next turn."""
         await asyncio.sleep(0)
         if self._next_turn is not None:
             await self._next_turn()
@@ -36,7 +36,7 @@ class Turn:
 
 
 async def collect(items: Iterable[T]) -> list[T]:
-    """All of what is worked out item by item, in turns."""
+    """Returns the items as a list, and yields to the event loop between them when a turn is over."""
     turn, found = Turn(), []
     for item in items:
         found.append(item)

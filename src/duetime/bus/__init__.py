@@ -1,4 +1,4 @@
-"""Buses: how a hint travels to the other nodes. `LocalBus` where a node is alone, `PostgresBus` (NOTIFY) for several.
+"""Buses: send hints to the other nodes. `LocalBus` for a single node, `PostgresBus` (NOTIFY) for several.
 
-NATS fits the same port: one subject, one message a hint.
+NATS fits the same port: one subject, one message per hint.
 """

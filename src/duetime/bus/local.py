@@ -1,4 +1,4 @@
-"""The bus of a node that is alone: there is nobody to tell."""
+"""The bus of a single node: it discards hints, because there is no other node."""
 
 from __future__ import annotations
 

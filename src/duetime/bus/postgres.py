@@ -1,11 +1,11 @@
-"""The bus on PostgreSQL: NOTIFY on a connection of its own, one transaction a hint and at most fifty a second.
+"""The bus on PostgreSQL: NOTIFY on its own connection, one transaction per hint, at most fifty a second.
 
 NOTIFY takes a lock that all notifying transactions of the server share, and holds it until the commit is on disk. So no
-write carries one: hints go out after the commit, merged, on this connection. Behind PgBouncer in transaction mode
-LISTEN does not work; there, nodes find everything by looking once a second.
+write carries a NOTIFY: hints are merged, and sent after the commit on this connection. LISTEN does not work behind
+PgBouncer in transaction mode; there, nodes find everything by polling once a second.
 
-After a failover the connection may still be open to a server that nobody else listens on any more. So the server is
-asked with each hint, and now and then without one, whether it takes writes; if not, another is looked for.
+After a failover the connection may still be open to a server that no other node listens on. So with each hint, and
+every few seconds without one, the bus asks the server whether it accepts writes. If not, it connects to another.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from duetime.domain.hint import Hint
 from duetime.postgres import TROUBLE, Servers
 
 CHANNEL = "duetime_hints"
-PAUSE_SECONDS = 0.02  # between two hints: what comes meanwhile goes with the next
+PAUSE_SECONDS = 0.02  # between two hints: hints in between are merged into the next
 CALL_SECONDS = 2.0
 CONNECT_SHARE = 0.8  # of CALL_SECONDS
 RECONNECT_SECONDS = 1.0
@@ -36,7 +36,7 @@ log = structlog.get_logger()
 class PostgresBus:
     def __init__(self, url: str) -> None:
         self._servers = Servers(url)
-        self._sender = os.urandom(8).hex()  # whose own hints come back, and are passed over
+        self._sender = os.urandom(8).hex()  # a node receives its own hints too, and ignores them by this
         self._receive: Callable[[Hint], None] = lambda hint: None
         self._waiting: Hint | None = None
         self._wake = asyncio.Event()
@@ -62,7 +62,7 @@ class PostgresBus:
         self._wake.set()
 
     async def _run(self) -> None:
-        """Connected or trying to be. The store is the truth: while there is no bus, nobody waits for it."""
+        """Connects, serves, and reconnects. The store is authoritative: nothing waits for the bus while it is down."""
         trouble = ""
         while not self._stopping:
             connection: Any = None
@@ -122,7 +122,7 @@ class PostgresBus:
         try:
             sender, hint = msgspec.json.decode(payload, type=tuple[str, Hint])
         except msgspec.MsgspecError:
-            return  # somebody else's use of the channel, or a newer version's: the store is the truth
+            return  # from another program or a newer version: the store is authoritative, so it can be ignored
         if sender != self._sender:
             self._receive(hint)
 

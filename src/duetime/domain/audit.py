@@ -1,7 +1,7 @@
 """The audit: who changed what, when, from what to what. Append-only, and chained so that a change of it shows.
 
-The entries of one commit are a page. A page's link is the hash of the link before it and of the page; so whoever alters
-or removes an entry would have to alter every link after it. A store may keep several chains, one a writer: pages of
+The entries of one commit are a page. A page's link is the hash of the link before it and of the page. So altering or
+removing an entry requires altering every link after it. A store may keep several chains, one for each writer: pages of
 different chains don't wait for each other.
 """
 
@@ -63,14 +63,14 @@ def entry(caller: Caller, at: int, action: str, resource: str, before: Any = Non
 
 
 def cancelled(purge: Entry, status: str) -> Entry:
-    """A purge takes several commits, and the first one ends the job: whoever began it did that already."""
+    """Returns the entry for the cancellation by a purge: it takes several commits, and the first one ends the job."""
     return msgspec.structs.replace(
         purge, action="job.cancel", before={"status": status}, after={"status": "CANCELLED", "reason": "purge"}
     )
 
 
 def own_entry(at: int, tenant: str, action: str, resource: str, after: Any) -> Entry:
-    """What Duetime does to a job by itself."""
+    """Returns the entry for a change that Duetime itself makes to a job."""
     return Entry(at, tenant, "duetime", "engine", "", action, resource, None, after)
 
 
@@ -89,12 +89,12 @@ def link(before: bytes, page_digest: bytes) -> bytes:
 
 
 class Verifier:
-    """Works out every link anew, page by page, each chain's in their order, and keeps the first that is not as written.
+    """Computes every link again, page by page in the order of each chain, and keeps the first that differs.
 
-    `earlier` are the heads of a verification before: each must still be in its chain. Only so it shows when a chain was
-    cut off at its end, or was written anew from some place on.
-    `checkpoints` are the links up to which chains were pruned: a chain that has one goes on from there, and one that
-    has none begins with its first link. So what was removed without a checkpoint is missing.
+    `earlier` are the heads of an earlier verification: each must still be in its chain. Only they reveal that a chain
+    was cut off at its end, or was rewritten from some link on.
+    `checkpoints` are the links up to which chains were pruned: a chain with a checkpoint goes on from there, and one
+    without begins with its first link. So pages removed without a checkpoint show as missing.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ def is_older(texts: Sequence[str], before: int) -> bool:
 
 
 def _differing(tenant: str, resource: str, text: str) -> str | None:
-    """Whether the copies to look up by are those of the entry: else nobody would find it, or the wrong people."""
+    """Returns how the copied lookup columns differ from the entry: then no one, or another tenant, would find it."""
     try:
         written = _decode(text)
     except msgspec.MsgspecError as error:

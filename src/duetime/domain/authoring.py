@@ -1,4 +1,4 @@
-"""What people do to jobs, as commands: create, change, resume, cancel. Pure: time and random bytes are arguments."""
+"""Builds the commands that create, change, resume and cancel jobs. Pure: time and random bytes are arguments."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def change_job(
     job_id: str, tenant: str, version: int, created_at: int, status: JobStatus, old: JobSpec, new: JobSpec,
     due_at: int | None, fired: int, now: int, sent: Mapping[str, Any] | None = None,
 ) -> ChangeJob:  # fmt: skip
-    """Plans the next run again if anything about its time changed; else it stays as it was.
+    """Returns the change. It plans the next due instant again if the job's times changed; else that stays as it was.
 
-    `due_at` is when it is next due, or would be if it were not paused. Instants that passed unfired go to the ledger.
-    Another schedule is another timetable, whose runs are counted from zero; whatever else changes, the count goes on.
+    `due_at` is when the job is next due, or would be if it were not paused. Instants that passed unfired go to the
+    ledger. A new schedule is a new timetable, whose runs are counted from zero; after other changes the count goes on.
     `sent`: the change as it was sent; None: all of `new` was. Raises InvalidRequest, also for secrets that would go
-    elsewhere and were not sent anew.
+    elsewhere and were not sent again.
     """
     check_spec(new, old)
     if errors := tuple(redirection_problems(old, new, sent)):
@@ -107,7 +107,7 @@ def cancel_job(
 def resume_job(
     job_id: str, tenant: str, version: int, created_at: int, spec: JobSpec, resume_at: int | None, now: int
 ) -> ResumeJob:
-    """What passed while paused goes to the ledger; a one-off that passed is due no more."""
+    """Writes the instants that passed during the pause to the ledger. A one-off job that passed is no longer due."""
     table = timetable(spec, job_id, created_at)
     if resume_at is None or resume_at > now:
         return ResumeJob(now, tenant, job_id, version, resume_at, None)

@@ -1,15 +1,15 @@
-"""The circuit breaker: a target that keeps failing is left alone for a while, and then tried by one run.
+"""The circuit breaker: a target that keeps failing is left alone for a while, and then probed by one execution.
 
     CLOSED ──(`threshold` executions in a row failed for good)──► OPEN ──(cooldown over)──► HALF_OPEN: one probe
       ▲                                                             ▲                           │
       └───────────────────(the target answers)──────────────────────┼───────────────────────────┤
                                                                     └──(the probe failed too)───┘
 
-What counts as a failure says that the target is down: no connection, no name, no TLS, no answer in time, 5xx and 429.
-Any other answer, 400 as well as 200, comes from a target that is up: it counts as a success does here.
+A failure means that the target is down: no connection, no name, no TLS, no response in time, 5xx and 429. Any other
+response, 400 as well as 200, comes from a target that is up: here it counts as a success.
 
-A circuit is a tenant's URL without its query, so that no tenant's targets close another's. One that has not failed
-lately is not known: nothing is kept of it, and nothing is written for it. Pure: time is an argument.
+A circuit is a tenant's URL without its query, so that no tenant affects another's circuits. For a target that has not
+failed lately nothing is stored or written. Pure: time is an argument.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from duetime.domain.job import HttpJob
 from duetime.domain.retry import is_retryable
 from duetime.domain.states import ErrorType, State
 
-# Of the target, and not of us, of whoever cancels, or of a node that was lost. Of answers, those that are worth another
-# attempt: what 429 asks for is what an open circuit does.
+# Errors of the target: not of Duetime, of a cancellation or of a lost node. Of responses, only those that are retried:
+# a 429 asks for the pause that an open circuit makes.
 _OF_THE_TARGET = frozenset(
     {
         ErrorType.CONNECTION_ERROR,
@@ -41,10 +41,10 @@ _OF_THE_TARGET = frozenset(
 )
 
 
-# Of one tenant that are kept, closed ones included that others have yet to learn of. A tenant whose URLs are all
-# different, and fail, must not fill the database, nor push what nodes know of others out of their memory.
+# Circuits stored for one tenant, with closed ones that other nodes have not read yet. A tenant whose URLs are all
+# different, and fail, must not fill the database, nor push other tenants' circuits out of the nodes' memory.
 MOST_OF_TENANT = 1_000
-MOST_FORGOTTEN = 1_000  # of one tenant in one command
+MOST_FORGOTTEN = 1_000  # circuits of one tenant deleted by one command
 
 
 class CircuitState(StrEnum):
@@ -59,7 +59,7 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 class Circuit(msgspec.Struct, frozen=True, array_like=True):
-    """A target that was down since it last answered. Closed, unless it has an instant at which it opened."""
+    """A target that has failed since it last responded. The circuit is closed if `opened_at` is None."""
 
     circuit: int
     tenant: str
@@ -77,21 +77,21 @@ class Circuit(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def text(self) -> str:
-        """Its number as people and JSON have it: a number of JavaScript's would not hold it."""
+        """Returns its number as text, for people and JSON: a JavaScript number can't hold it."""
         return f"{self.circuit:016x}"
 
 
 class CircuitChanges(NamedTuple):
-    """Circuits that have changed; one without failures is closed. `mark` is what the next reading begins from."""
+    """Circuits that have changed; one without failures is closed. The next read begins at `mark`."""
 
     mark: int
     circuits: list[Circuit]
 
 
 class Known:
-    """Circuits that a node has in mind: not more than so many, and of one tenant not more than the store keeps.
+    """Circuits that a node keeps in memory: a bounded number, and of one tenant no more than the store keeps.
 
-    What is beyond that is forgotten as `beyond` says, by when a circuit was last put here.
+    Circuits above the bound are dropped as `beyond` says, ordered by when a circuit was last put here.
     """
 
     def __init__(self, most: int) -> None:
@@ -112,7 +112,7 @@ class Known:
         return set(self._circuits)
 
     def put(self, number: int, circuit: Circuit | None) -> Circuit | None:
-        """What it is now (None: closed). Answers what it was."""
+        """Store a circuit's new state (None: closed). Returns its state before."""
         before = self._take(number)
         if circuit is not None:
             self._circuits[number] = circuit
@@ -135,7 +135,7 @@ class Known:
 
 
 class End(msgspec.Struct, frozen=True, array_like=True):
-    """The end of an execution, as far as its circuit goes. `attempt` and `token` are of the claim that ended it."""
+    """The end of an execution, as its circuit counts it. `attempt` and `token` are those of the claim that ended it."""
 
     circuit: int
     tenant: str
@@ -145,16 +145,16 @@ class End(msgspec.Struct, frozen=True, array_like=True):
     token: int
     state: State
     ended_at: int
-    answered: bool = False  # it failed by an answer of a target that is up
+    answered: bool = False  # it failed, but by a response of a target that is up
 
     @property
     def is_up(self) -> bool:
-        """Whether it says that its target is up; else that it is down."""
+        """Returns whether this end shows that the target is up; otherwise the target is down."""
         return self.answered or self.state is State.COMPLETED
 
 
 def url_of(url: str) -> str:
-    """What stands for a target: its URL without query and fragment, the host in small letters."""
+    """Returns the URL that identifies a target: without query and fragment, the host in lower case."""
     base = url.partition("#")[0].partition("?")[0]
     end = base.find("/", 8)  # after the slashes of http:// or https://
     return base.lower() if end < 0 else base[:end].lower() + base[end:]
@@ -162,12 +162,12 @@ def url_of(url: str) -> str:
 
 @lru_cache(maxsize=4096)
 def circuit_of(tenant: str, url: str) -> int:
-    """63 bits."""
+    """Returns the number of a circuit: 63 bits."""
     return int.from_bytes(blake2b(f"{tenant}\0{url_of(url)}".encode(), digest_size=8).digest(), "big") >> 1
 
 
 def end_of(run: Run, attempted: Attempted) -> End | None:
-    """None if it says nothing about its target: not a webhook, tried again, or ended for a reason of our own."""
+    """Returns None if the end does not concern a target: no webhook, a retry follows, or Duetime itself ended it."""
     state = attempted.state
     if not isinstance(run.spec, HttpJob):
         return None
@@ -185,7 +185,7 @@ def end_of(run: Run, attempted: Attempted) -> End | None:
 
 
 def count(known: Mapping[int, Circuit], ends: Iterable[End], rules: Rules) -> dict[int, Circuit | None]:
-    """The circuits of these ends as they stand after them; None: closed, and nothing is kept of it."""
+    """Returns the circuits of these ends in their new state; None: closed, and not stored."""
     counted: dict[int, Circuit | None] = {}
     for end in sorted(ends, key=lambda end: end.ended_at):
         before = counted[end.circuit] if end.circuit in counted else known.get(end.circuit)
@@ -197,7 +197,7 @@ def _after(circuit: Circuit, end: End, rules: Rules) -> Circuit | None:
     if end.is_up:
         return None
     failures = circuit.failures + 1
-    # An open one opens anew when its probe fails. Others may have been under way when it opened: they change nothing.
+    # An open circuit opens again if its probe fails. Others may have been running when it opened: they are ignored.
     is_probe = end.execution_id == circuit.probe
     if not (0 < rules.threshold <= failures if circuit.opened_at is None else is_probe):
         return msgspec.structs.replace(circuit, failures=failures)
@@ -205,39 +205,39 @@ def _after(circuit: Circuit, end: End, rules: Rules) -> Circuit | None:
 
 
 def beyond(count: int) -> int:
-    """How many of a tenant's so many circuits are to be forgotten.
+    """Returns how many of a tenant's `count` circuits have to be deleted.
 
-    The closed ones go first, of these the one that nobody has called for longest; an open one only if all are open.
+    Closed circuits are deleted first, the longest unused one before others; an open one only if all are open.
     """
     return min(max(0, count - MOST_OF_TENANT), MOST_FORGOTTEN)
 
 
 def lets_through(circuit: Circuit | None, execution_id: str) -> bool:
-    """The probe, each of its attempts, and all if the circuit is closed."""
+    """Returns whether an execution may run: any if the circuit is closed, else only the probe (all its attempts)."""
     return circuit is None or circuit.opened_at is None or circuit.probe == execution_id
 
 
 def may_probe(circuit: Circuit, now: int, rules: Rules) -> bool:
-    """The cooldown is over; or the probe is lost, for it has had another one and has not ended."""
+    """Returns whether a probe is due: the cooldown is over, or the probe has not ended after another cooldown."""
     at = circuit.next_probe_at
-    # Much further ahead than a cooldown it was never set: the clock was, back.
+    # It is never set much further ahead than a cooldown. If it is that far ahead, the clock was set back.
     return at is not None and (now >= at or at - now > rules.cooldown + MINUTE)
 
 
 def take_probe(circuit: Circuit, execution_id: str, now: int, rules: Rules) -> Circuit:
-    """With this execution for its probe; or as it was, if it is not time, or another one is."""
+    """Returns the circuit with this execution as its probe; unchanged if no probe is due, or another one is it."""
     if circuit.opened_at is None or not may_probe(circuit, now, rules):
         return circuit
     return msgspec.structs.replace(circuit, probe=execution_id, next_probe_at=now + rules.cooldown)
 
 
 def explain_refusal(circuit: Circuit) -> str:
-    """For the attempt that was not made."""
+    """Returns the message for an attempt that was not made."""
     return f"nothing was sent: {explain_open(circuit)}"
 
 
 def explain_open(circuit: Circuit) -> str:
-    """Of one that is open."""
+    """Returns the message about an open circuit."""
     assert circuit.opened_at is not None
     assert circuit.next_probe_at is not None
     since = f"the circuit of {circuit.url} is open since {format_instant(circuit.opened_at)}"

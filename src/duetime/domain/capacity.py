@@ -1,8 +1,8 @@
-"""How much the store may hold: the bytes of all jobs' definitions, and their number; and how tenants share it.
+"""The store's capacity: the number of jobs and the bytes of their definitions; and how tenants share it.
 
-Jobs can't be taken back from a tenant that holds too many. So one tenant never gets all of the room: it may fill the
-open part of it (`tenant_percent`), and the rest is a reserve for tenants that hold less than what is still free. In the
-reserve each tenant leaves at least as much free as it holds itself, so the next tenant always finds room.
+Jobs can't be taken back from a tenant that holds too many. So one tenant never gets all of the room. It may fill the
+open part (`tenant_percent`); the rest is a reserve for tenants that hold less than what is still free. In the reserve
+each tenant leaves at least as much free as it holds itself, so the next tenant always finds room.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import msgspec
 
 from duetime.domain.errors import InsufficientStorage
 
-JOB_OVERHEAD_BYTES = 512  # what a job takes beside its definition: its timer, its columns and their indexes
+JOB_OVERHEAD_BYTES = 512  # of a job besides its definition: its timer, its columns and their indexes
 DEGRADED_PERCENT = 90.0
 # Writers that add at the same time don't see each other's jobs yet. This far from a limit they can't pass it together.
 AMPLE = 50_000, 256 * 1024 * 1024  # jobs, bytes
 
 
 class Load(msgspec.Struct, frozen=True, array_like=True):
-    """What there is: of all tenants, or of one."""
+    """The stored jobs and bytes, of all tenants or of one."""
 
     jobs: int = 0
     bytes: int = 0
@@ -30,14 +30,14 @@ class Load(msgspec.Struct, frozen=True, array_like=True):
 
 
 def open_part(most: int, tenant_percent: int) -> int:
-    """The most that one tenant may hold of `most`: one at least."""
+    """Returns the most that one tenant may hold of `most`: at least one."""
     return max(1, most * tenant_percent // 100)
 
 
 def may_add(held: int, total: int, more: int, most: int, tenant_percent: int) -> bool:
-    """Whether a tenant that holds `held` of `total` may add `more`.
+    """Returns whether a tenant that holds `held` of `total` may add `more`.
 
-    Up to the open part all tenants add freely. Beyond it a tenant adds only while it holds no more than stays free.
+    Up to the open part all tenants add freely. Beyond it a tenant may add only while it holds no more than stays free.
     """
     opened = open_part(most, tenant_percent)
     held, total = held + more, total + more
@@ -45,16 +45,16 @@ def may_add(held: int, total: int, more: int, most: int, tenant_percent: int) ->
 
 
 class Capacity(msgspec.Struct, frozen=True):
-    """None: no limit. `tenant_percent`: the part of each limit that one tenant may hold; the rest is for others."""
+    """The limits; None means no limit. `tenant_percent`: the part of each limit that one tenant may hold."""
 
     most_jobs: int | None = None
     most_bytes: int | None = None
     tenant_percent: int = 100
 
     def check(self, load: Load, held: Load, jobs: int, size: int) -> None:
-        """Raises InsufficientStorage if a tenant that holds `held` of `load` may not add so many jobs and bytes.
+        """Raises InsufficientStorage if a tenant that holds `held` of `load` may not add `jobs` jobs and `size` bytes.
 
-        The error has the tenant's own figures: what others hold is not its business.
+        The error has the tenant's own figures: it must not reveal what other tenants hold.
         """
         figures = (
             ("memory", self.most_bytes, load.bytes, held.bytes, size),
@@ -65,7 +65,7 @@ class Capacity(msgspec.Struct, frozen=True):
                 raise InsufficientStorage(kind, own, open_part(most, self.tenant_percent), more)
 
     def is_near(self, load: Load) -> bool:
-        """Whether those who add have to take turns: no tenant is refused before the open part is full."""
+        """Returns whether writers must add jobs one by one: no tenant is refused before the open part is full."""
         return any(
             most is not None and current > open_part(most, self.tenant_percent) - max(most // 10, ample)
             for current, most, ample in zip(
@@ -74,7 +74,7 @@ class Capacity(msgspec.Struct, frozen=True):
         )
 
     def utilization_percent(self, load: Load) -> float:
-        """Of the limit that is nearest."""
+        """Returns the utilization of the limit that is nearest."""
         shares = [
             100.0 * current / most
             for current, most in ((load.bytes, self.most_bytes), (load.jobs, self.most_jobs))
@@ -83,7 +83,7 @@ class Capacity(msgspec.Struct, frozen=True):
         return max(shares, default=0.0)
 
     def is_filling(self, load: Load) -> bool:
-        """Whether creates are about to be refused: the open part is nearly full."""
+        """Returns whether creates will soon be refused: the open part is nearly full."""
         return self.utilization_percent(load) >= DEGRADED_PERCENT * self.tenant_percent / 100
 
 
@@ -91,13 +91,13 @@ UNBOUNDED = Capacity()
 
 
 def size_of(definition: str | bytes) -> int:
-    """What a job counts for, by its stored definition."""
+    """Returns the bytes that a job counts for, by its stored definition."""
     return len(definition) + JOB_OVERHEAD_BYTES
 
 
 def loads(tenants: Sequence[str], sizes: Sequence[int], sign: int = 1) -> dict[str, Load]:
-    """What jobs of these tenants and sizes add to each tenant; with `sign` -1, what their removal takes away."""
-    if len(set(tenants)) == 1:  # as in nearly every page, and then nothing has to be done for each job
+    """Returns the load that jobs of these tenants and sizes add to each tenant; with `sign` -1, that they remove."""
+    if len(set(tenants)) == 1:  # true of nearly every page: avoids work for each job
         return {tenants[0]: Load(sign * len(sizes), sign * sum(sizes))}
     numbers: dict[str, int] = {}
     totals: dict[str, int] = {}

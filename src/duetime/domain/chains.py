@@ -1,8 +1,8 @@
-"""Chains: jobs that start when others have ended. What an end does to those that wait for it, and what is a loop. Pure.
+"""Chains: jobs that start when others have ended. Decides which jobs an end starts, and finds loops. Pure.
 
-A job that comes `after` others has a link to each, by its key. A link is done while the latest end of that job is one
-that counts; when all of a job's links are, they are cleared and the job is due. Ends that come while it is due already
-belong to the start that is about to be.
+A job that runs `after` others has a link to each, by its key. A link is done while the latest end of that job is one
+that counts. When all links of a job are done, they are cleared and the job is due. Ends that come while the job is
+already due belong to the start that is about to happen.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ class Followed(NamedTuple):
 
 
 def follow(ends: Iterable[tuple[str, State]], links: Sequence[Link]) -> Followed:
-    """What these ends of executions, as (job, state) in their order, do to the jobs that have these links.
+    """Returns what these ends of executions, as (job, state) in their order, change for the jobs that have these links.
 
-    All links of each of those jobs must be there.
+    `links` must hold all links of each of those jobs.
     """
     of_job, of_awaited = defaultdict[str, list[Link]](list), defaultdict[str, list[Link]](list)
     for link in links:
@@ -94,16 +94,16 @@ def skipped(skips: Iterable[tuple[str, str]], now: int) -> list[Skipped]:
 
 
 def explain_wait(key: str, on: str, is_there: bool) -> str:
-    """What a job waits for, in words. `is_there`: whoever asks may see the other job.
+    """Returns what a job waits for, as a sentence. `is_there`: the caller may see the other job.
 
-    What they may not see, and what does not exist, is told in the same words.
+    A job that the caller may not see and a job that does not exist get the same sentence.
     """
     missing = "" if is_there else f"; there is no job with this {_kind(key)} that you can see"
     return f"waits for '{key}' to {_ENDS[on]}{missing}"
 
 
 def warn_missing(key: str) -> str:
-    """What is said of a job that is created to come after one that whoever creates it can't see."""
+    """Returns the warning about a new job that runs after a job which its creator can't see."""
     return (
         f"after: there is no job with the key '{key}' that you can see; until there is one, this job waits. "
         "If it is a slip of the pen, change `after`"

@@ -164,8 +164,8 @@ def shards(view: View) -> Check:
 def epochs(view: View, fenced: Mapping[int, tuple[int, int]]) -> Check:
     """What is fenced in the store (shard: epoch, node) against what the registry gave out.
 
-    The store refuses whoever is behind what is fenced. So a registry that fell back (restored from a backup, say)
-    hands out epochs with which nobody can fire.
+    The store refuses a node whose epoch is older than the fenced one. So a registry that fell back (restored from a
+    backup, say) hands out epochs with which no node can fire.
     """
     alive = {member.node for member in view.members}
     behind, open_ = [], []

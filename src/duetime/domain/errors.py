@@ -138,7 +138,7 @@ class Overloaded(ComeBack):
 
 
 class TimedOut(Overloaded):
-    """The store did not answer in time. Whoever wrote much at once writes less the next time (`domain.page_size`)."""
+    """The store did not respond in time. A writer of large pages writes smaller ones next (`domain.page_size`)."""
 
 
 class InsufficientStorage(DuetimeError):

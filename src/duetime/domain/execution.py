@@ -1,12 +1,12 @@
-"""The one state machine: how an execution moves from due to decided.
+"""The state machine of an execution, from its due instant to its terminal state.
 
     QUEUED ──► RUNNING ──► COMPLETED | FAILED | TIMEOUT | CANCELLED
       ▲           │  ▲
       │ (lease    ▼  │ (backoff over)
       └─ lapsed) RETRYING
-    SKIPPED: a due instant that was decided against, with the reason.
+    SKIPPED: a due instant that does not run, with the reason.
 
-Terminal states are final. Pure: time and jitter come in as arguments.
+Terminal states are final. Pure: time and jitter are arguments.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from duetime.domain.retry import (
 from duetime.domain.schedule import timetable
 from duetime.domain.states import OPEN, TERMINAL, ErrorType, State, Trigger
 
-LONGEST_MESSAGE = 2000  # of an error; an executor's own defect may quote what it stumbled over
+LONGEST_MESSAGE = 2000  # characters of an error message: that of a defect in an executor may quote its input
 
 __all__ = [
     "OPEN",
@@ -49,13 +49,13 @@ __all__ = [
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
-    """What came of an attempt. `error_type` None means success."""
+    """The outcome of an attempt. `error_type` None means success."""
 
     error_type: ErrorType | None = None
     error_message: str | None = None
     http_status: int | None = None
     response: str | None = None  # at most 1,000 characters, no NUL, valid UTF-8
-    retry_after_seconds: float | None = None  # as the target asked for, not yet clamped
+    retry_after_seconds: float | None = None  # as requested by the target, not yet clamped
     exit_code: int | None = None  # of a script; negative: the signal that ended it
 
 
@@ -76,7 +76,7 @@ class Run(msgspec.Struct, frozen=True, gc=False, array_like=True):
     places: int = 1  # of the memory for claims (`domain.held_specs`)
 
     def without_arguments(self) -> Run:
-        """What is remembered of a function's run once it was handed out: the rest, and what secrets are marked in."""
+        """Returns what a node keeps of a function's claim that a worker has: no arguments, unless they mark secrets."""
         if self.places == 1 or not isinstance(self.spec, PythonJob) or self.spec.payload.secret:
             return self
         spec = msgspec.structs.replace(self.spec, payload=PythonCall(self.spec.payload.function))
@@ -84,9 +84,9 @@ class Run(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Attempted(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """The end of an attempt, decided: the execution's next state, and what is kept of the attempt.
+    """The end of an attempt: the execution's next state, and what is stored of the attempt.
 
-    A row of the Finish command; its order is the order in which the store's SQL reads it.
+    A row of the Finish command. The store's SQL reads its fields in this order.
     """
 
     execution_id: str
@@ -95,30 +95,30 @@ class Attempted(msgspec.Struct, frozen=True, gc=False, array_like=True):
     attempt: int
     token: int
     state: State
-    due_at: int  # when it may run again, if its state is open
+    due_at: int  # when the execution may run again, if its state is open
     started_at: int | None
     ended_at: int
     error_type: ErrorType | None
     error_message: str | None
     http_status: int | None
     response: str | None
-    dead: bool  # it ran out of attempts, or another would only fail the same way
+    dead: bool  # no attempt is left, or another would only fail the same way
     exit_code: int | None = None
     reason: str | None = None  # why it was SKIPPED
-    uncounted: bool = False  # it was counted as a run of its timetable, and was none
-    or_due_at: int | None = None  # when its job goes on, if it was to be the last one
+    uncounted: bool = False  # the execution was counted as a run of its timetable: that is undone
+    or_due_at: int | None = None  # when its job is due next, if this was to be the last execution
 
 
 def attempts_made(state: State, attempt: int) -> int:
-    """How many attempts there were. What was decided against was claimed, maybe, and never attempted."""
+    """Returns how many attempts were made. A SKIPPED execution may have been claimed, but was never attempted."""
     return 0 if state is State.SKIPPED else attempt
 
 
 def conclude(run: Run, outcome: Outcome, started_at: int, ended_at: int, jitter: float) -> Attempted:
-    """Decide what an attempt's outcome makes of its execution.
+    """Decide the execution's next state from an attempt's outcome.
 
-    The wall clock may have been set back meanwhile: no attempt ends before it began, and no other one is due before
-    the instant has come.
+    The wall clock may have been set back meanwhile: no attempt ends before it began, and no retry is due before the
+    execution's scheduled instant.
     """
     ended_at = max(started_at, ended_at)
     if outcome.error_type is ErrorType.CIRCUIT_OPEN:
@@ -150,9 +150,9 @@ def conclude(run: Run, outcome: Outcome, started_at: int, ended_at: int, jitter:
 
 
 def _not_sent(run: Run, outcome: Outcome, now: int) -> Attempted:
-    """Its circuit is open. One that was never tried is decided against; one that was has failed, for good.
+    """Decide about an execution whose circuit is open: SKIPPED if it was never attempted, otherwise FAILED for good.
 
-    So has one that does again what had failed: a dead letter stays one.
+    A redriven execution is FAILED too: a dead letter stays a dead letter.
     """
     is_first = run.attempt == 1 and run.trigger is not Trigger.RETRY
     state = State.SKIPPED if is_first else State.FAILED
@@ -165,10 +165,10 @@ def _not_sent(run: Run, outcome: Outcome, now: int) -> Attempted:
 
 
 def _next_due(run: Run, after: int) -> int | None:
-    """The first instant of its job's timetable later than `after`; None if there is none, or nobody can say."""
+    """Returns the first instant of the job's timetable after `after`; None if there is none, or it is unknown."""
     try:
-        table = timetable(run.spec, run.job_id, instant_of(run.job_id))  # an id begins with its creation
-    except InvalidRequest:  # a zone that is gone, say; the timer pauses such a job, and says so
+        table = timetable(run.spec, run.job_id, instant_of(run.job_id))  # an id begins with its creation time
+    except InvalidRequest:  # such as a time zone that no longer exists; the timer pauses such a job, and says so
         return None
     return table.next_after(after) if table.recurs else None
 
@@ -190,7 +190,7 @@ def _after_failure(run: Run, error_type: ErrorType, outcome: Outcome, now: int, 
 
 
 def _held_up_in(run: Run, now: int) -> float | None:
-    """Seconds until the next instant of its job, which this run holds up while it waits. None: it holds up none."""
+    """Returns the seconds until the job's next instant, which this execution delays while it waits; None if none."""
     if run.spec.overlap == Overlap.ALLOW:
         return None
     next_due_at = _next_due(run, now)
@@ -202,10 +202,10 @@ def _given_up(error_type: ErrorType) -> State:
 
 
 def lapse(run: Run, now: int) -> Attempted:
-    """Decide about an execution whose node or worker is gone: back to QUEUED, the attempt counted, until it is poison.
+    """Decide about an execution whose node or worker was lost: QUEUED again, or FAILED after too many lost attempts.
 
-    Whether the lost attempt reached its target nobody knows. So even a job without retries gets another try: what is
-    due runs at least once. Unless it is to run at most once: then that was it.
+    The lost attempt counts. It is unknown whether it reached its target. So even a job without retries gets another
+    attempt: an execution runs at least once. With at-most-once delivery it gets none.
     """
     holder = "worker" if isinstance(run.spec, PythonJob) else "node"
     if run.cancel_requested:
@@ -217,7 +217,7 @@ def lapse(run: Run, now: int) -> Attempted:
         state, message = State.QUEUED, f"the {holder} that ran this attempt was lost; it is tried again"
     else:
         state, message = State.FAILED, f"{run.attempt} attempts were lost with their {holder}s; given up"
-    # The lost node's clock may have been ahead: by ours, the instant may be yet to come.
+    # The lost node's clock may have been ahead: by this node's clock, the instant may lie in the future.
     due_at = max(now, run.scheduled_at)
     return Attempted(
         run.execution_id, run.job_id, run.tenant, run.attempt, run.token, state, due_at, None, now,
@@ -226,7 +226,7 @@ def lapse(run: Run, now: int) -> Attempted:
 
 
 def unreadable(execution_id: str, job_id: str, tenant: str, attempt: int, token: int, why: str, now: int) -> Attempted:
-    """The end of a claimed execution whose job's definition can't be read: a dead letter, until somebody can."""
+    """Returns the end of a claimed execution whose job's definition can't be read: a dead letter until it can be."""
     return Attempted(
         execution_id, job_id, tenant, attempt, token, State.FAILED, now, None, now, ErrorType.INTERNAL_ERROR, why,
         None, None, True,

@@ -21,7 +21,7 @@ class KeyLimits(msgspec.Struct, frozen=True):
 
 
 def check_grant(caller: Caller, role: Role, tier: Tier, scopes: tuple[Right, ...], expires_at: int | None) -> None:
-    """Raises Forbidden if a key with this role, tier, scopes and end could do more than whoever makes it.
+    """Raises Forbidden if a key with this role, tier, scopes and end could do more than its creator.
 
     A key that ends makes no key that outlives it: else it would never end. A token (JWT) is no bound here: it stands
     for a person, whom its issuer lets in anew, and the first key of every tenant is made with one.

@@ -1,7 +1,7 @@
-"""What one node tells the others: something is due soon, something waits, something is to be stopped, shards are free.
+"""Hints that nodes send each other: timers are due soon, executions wait or have to be cancelled, shards are free.
 
-A hint makes a thing happen sooner. The store is the truth, and everybody looks there once a second: a hint that is lost
-costs a second, never a run.
+A hint only saves time. The store is the truth, and every node reads it once a second: a lost hint costs a second, never
+an execution.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ MOST_CANCELS = 100  # in one hint; those beyond are found in the store
 
 
 class Hint(msgspec.Struct, frozen=True, array_like=True):
-    due_at: int = LATEST  # the earliest of timers that came
-    due_until: int = 0  # the latest of them
+    due_at: int = LATEST  # the earliest due instant of the new timers
+    due_until: int = 0  # the latest one
     waiting_at: int = LATEST  # the earliest of executions that wait for a worker
-    cancel: tuple[str, ...] = ()  # executions that were asked to stop
-    shards_free: bool = False  # somebody gave up shards: whoever has too few should look now
+    cancel: tuple[str, ...] = ()  # executions whose cancellation was requested
+    shards_free: bool = False  # a node gave up shards: nodes that own too few should look now
 
     def merged(self, other: Hint) -> Hint:
-        """Both in one: it says no less than either."""
+        """Returns one hint that covers both."""
         return Hint(
             min(self.due_at, other.due_at),
             max(self.due_until, other.due_until),

@@ -1,17 +1,17 @@
-"""The rules of leases: who should own which shard, and how long a node may believe that it does.
+"""The rules of leases: which node should own which shard, and how long a node may trust its lease.
 
-Pure: a view of the cluster and a reading of the monotonic clock come in, a decision goes out. How a lease is kept is
-told in `duetime.registry`.
+Pure: functions take a view of the cluster and a reading of the monotonic clock, and return a decision.
+`duetime.registry` describes how a lease is kept.
 
-A node's standing, from its own side:
+The states of a node, as the node itself sees them:
 
-    JOINED     it has asked for a lease, and has no answer yet: it owns nothing
-    TRUSTED    a renewal was answered, and `Trust.until` has not come: it owns the shards that the view says it owns
-    DOUBTFUL   `Trust.until` has passed, and the registry has not said that the lease is over. Another node may own its
+    JOINED     it has asked for a lease, and has no response yet: it owns nothing
+    TRUSTED    a renewal succeeded, and `Trust.until` has not passed: it owns the shards that the view says it owns
+    DOUBTFUL   `Trust.until` has passed, and the registry has not said that the lease expired. Another node may own its
                shards by now, so it drops the timers that it has read ahead and fires nothing. It goes on renewing. A
-               renewal that succeeds makes it TRUSTED again: its lease never lapsed, so no shard has a new owner
-    LOST       the registry has refused the renewal: the lease lapsed, or a newer node has the name. That is final.
-               The process starts anew under another id, and forgets what it held
+               renewal that succeeds makes it TRUSTED again: its lease never expired, so no shard has a new owner
+    LOST       the registry has refused the renewal: the lease expired, or a newer node has the name. That is final.
+               The process restarts under another id, and forgets the shards that it owned
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ MARGIN_SHARE = 0.2  # of the ttl
 TIMER = "timer"  # the role that owns shards
 HOUSEKEEPING_SHARD = 0
 DRIFT = 0.001  # how much faster or slower one clock runs than another, at worst
-CLOCK_OFF = SECOND  # from the registry's clock: somebody should know
-MOST_COUNTED_SECONDS = 1.5  # of silence for one look at workers, which are a second apart
-AFTER_LAPSE = 10  # ms: instants in a view are rounded
+CLOCK_OFF = SECOND  # difference from the registry's clock beyond which an operator should know
+MOST_COUNTED_SECONDS = 1.5  # of silence that one look at workers adds; looks are a second apart
+AFTER_LAPSE = 10  # ms to wait after a lease expires: instants in a view are rounded
 
 
 class Member(msgspec.Struct, frozen=True, array_like=True):
@@ -40,32 +40,32 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
     node: int
     name: str
     roles: frozenset[str]
-    lapses_at: int  # ms on the registry's clock, which is no other's
+    lapses_at: int  # when the lease expires, in ms on the registry's clock; not comparable with other clocks
 
 
 class Holding(msgspec.Struct, frozen=True, array_like=True):
-    """Who took a shard last. It is free if that is None (given up), or a node that is not alive."""
+    """The node that took a shard last. The shard is free if `owner` is None (given up), or a node that is not alive."""
 
     owner: int | None
     epoch: int
 
 
 class View(msgspec.Struct, frozen=True, array_like=True):
-    """The cluster as of one instant: living nodes in order of their ids, and what holds each shard, by its number."""
+    """The cluster at one instant: living nodes in order of their ids, and the holding of each shard by its number."""
 
     now: int  # ms on the registry's clock, since 1970: nodes compare theirs with it. 0 where there is no such clock
     members: tuple[Member, ...]
     shards: tuple[Holding, ...]
-    # Nodes whose lease has lapsed or ended, remembered for about a day: what they left in the store is to be taken
-    # over. One that a newer node of its name has replaced is not among them; the store voided it at that one's start.
+    # Nodes whose lease has expired or ended, kept for about a day: their executions in the store have to be taken over.
+    # A node that a newer node of its name has replaced is not listed: the store fenced it when the newer one started.
     gone: tuple[int, ...] = ()
 
     def held_by(self, node: int) -> dict[int, int]:
-        """Shards and their epochs."""
+        """Returns the shards that `node` owns, with their epochs."""
         return {shard: holding.epoch for shard, holding in enumerate(self.shards) if holding.owner == node}
 
     def without(self, node: int, shards: Collection[int]) -> View:
-        """As it will be once `node` has given these up."""
+        """Returns the view as it will be once `node` has given up these shards."""
         changed = tuple(
             Holding(None, holding.epoch) if holding.owner == node and shard in shards else holding
             for shard, holding in enumerate(self.shards)
@@ -74,31 +74,31 @@ class View(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Moves(msgspec.Struct, frozen=True):
-    """What a node is to do now: first give up, then take."""
+    """The shards that a node should first give up, and then take."""
 
     give_up: dict[int, int]  # shard: epoch
-    take: tuple[int, ...]  # in this order, if not all are to be had
+    take: tuple[int, ...]  # in this order, if not all can be taken
 
 
 def spread(view: View, node: int) -> Moves:
-    """Give up what is above the quota, take what is free up to it.
+    """Rebalance: returns the shards above the node's quota to give up, and free shards up to the quota to take.
 
-    All nodes see the same quotas in the same view. A free shard is nobody's before it is taken, so two may want the
-    same; each begins where those before it end, and in the same view they meet only if too few are free.
+    All nodes compute the same quotas from the same view. Two nodes may want the same free shard. So each node begins
+    where the nodes before it end: with the same view they want the same shard only if too few are free.
     """
     held = view.held_by(node)
     quotas = quotas_of(view)
     quota = quotas.get(node, 0)
-    # The highest go: shard 0, and with it housekeeping, moves as seldom as can be.
+    # Give up the highest shards: shard 0, and with it housekeeping, moves as seldom as possible.
     surplus = sorted(held)[quota:]
     return Moves({shard: held[shard] for shard in surplus}, _to_take(view, node, quotas))
 
 
 def quotas_of(view: View) -> dict[int, int]:
-    """How many shards each living timer should own: even to within one.
+    """Returns how many shards each living timer node should own: numbers differ by at most one.
 
-    The odd ones go to those who hold more than an even share, who need not give it up then, and at a tie to the lower
-    id. By how much more, or less, does not count: the quotas must not change while nodes move towards them.
+    The remaining shards go to nodes that own more than an even share, so that they need not give one up, and at a tie
+    to the lower id. How many more or fewer a node owns does not count: quotas must not change while shards move.
     """
     timers = [member.node for member in view.members if TIMER in member.roles]
     if not timers:
@@ -124,36 +124,36 @@ def _to_take(view: View, node: int, quotas: Mapping[int, int]) -> tuple[int, ...
 
 
 def next_look_in(view: View, node: int, heartbeat: int) -> int:
-    """In how many ms a node should renew and look again: after a heartbeat, or when another's lease may have lapsed.
+    """Returns in how many ms a node should renew: after a heartbeat, or when another node's lease may have expired.
 
-    A node that dies is replaced when its lease lapses, then, not a heartbeat later. While all renew in time it makes
-    no difference: each has more than a heartbeat left.
+    So a node that dies is replaced when its lease expires, not a heartbeat later. While all nodes renew in time it
+    makes no difference: each lease has more than a heartbeat left.
     """
     left = [member.lapses_at - view.now for member in view.members if member.node != node]
     return min([heartbeat, *(max(0, lapse) + AFTER_LAPSE for lapse in left)])
 
 
 def believed(view: View, node: int, given_up: Mapping[int, int]) -> dict[int, int]:
-    """What of a view a node may take for its own: all that it holds, but for what it gave up at that very epoch.
+    """Returns the shards that a node may treat as its own: all that the view shows, but those given up at that epoch.
 
-    A release whose answer was lost may still be on its way: the view that came in between shows the shard as ours,
-    and a moment later it is somebody else's. So a shard once given up comes back only by being taken anew.
+    A release whose response was lost may still be on its way. A view read in between shows the shard as this node's,
+    and a moment later another node owns it. So a node gets back a shard it gave up only by taking it again.
     """
     return {shard: epoch for shard, epoch in view.held_by(node).items() if given_up.get(shard) != epoch}
 
 
 def runs_housekeeping(owned: Collection[int]) -> bool:
-    """Is the owner of these the one that runs what must run once in the cluster (reconciler, retention)?"""
+    """Returns whether the owner of these shards runs the tasks that run once in the cluster (reconciler, retention)."""
     return HOUSEKEEPING_SHARD in owned
 
 
 class Trust(msgspec.Struct, frozen=True):
     """How long a node may act on its lease, in seconds on its own monotonic clock.
 
-    The registry counts the ttl from when it wrote the renewal, and that was after it was sent: by the node's own
-    clock, the lease can't lapse before `sent_at + ttl`, however slow the answer was. The margin is for two clocks that
-    don't run at quite the same rate, and for what happens between a look at the clock and the deed. It can't be
-    enough for a process that is stopped in between; for that there is the fence in the store.
+    The registry counts the ttl from when it wrote the renewal, which is after the node sent it. So by the node's own
+    clock, the lease can't expire before `sent_at + ttl`, however slow the response was. The margin covers two clocks
+    that run at slightly different rates, and the time between reading the clock and acting. It can't cover a process
+    that is stopped in between: the fence in the store does.
     """
 
     sent_at: float
@@ -169,7 +169,7 @@ class Trust(msgspec.Struct, frozen=True):
 
 
 class Writes(msgspec.Struct, frozen=True):
-    """What a store says of its writes: how many commits there were, and why the last write failed, if it did."""
+    """A store's report on its writes: the number of commits, and why the last write failed, if it did."""
 
     committed: int = 0
     failure: str | None = None
@@ -178,14 +178,14 @@ class Writes(msgspec.Struct, frozen=True):
 class Writing(msgspec.Struct, frozen=True):
     """Since when a node has not been able to write, by its own monotonic clock, as seen at its heartbeats.
 
-    Only heartbeats that were answered count: while the registry is away, too, trust ends by itself.
+    Only heartbeats that succeeded count: while the registry is unreachable as well, `Trust` ends anyway.
     """
 
     committed: int = 0
     failing_since: float | None = None
 
     def seen(self, writes: Writes, monotonic: float) -> Writing:
-        """As of a heartbeat at which the store said this of its writes."""
+        """Returns the state after a heartbeat at which the store reported these writes."""
         if writes.failure is None:
             return Writing(writes.committed)
         if self.failing_since is None or writes.committed != self.committed:
@@ -193,10 +193,10 @@ class Writing(msgspec.Struct, frozen=True):
         return self
 
     def may_own(self, ttl: float, monotonic: float) -> bool:
-        """A node that could not write for as long as a lease lives owns no shards.
+        """Returns whether a node may own shards: not if it could not write for the length of a lease.
 
-        Its heartbeat and its writes take different connections. A node whose heartbeat alone gets through would keep
-        its shards, and nothing of them would fire; another node may be able to write.
+        Its heartbeats and its writes use different connections. A node whose heartbeats succeed but whose writes fail
+        would keep its shards, and none of their timers would fire; another node may be able to write.
         """
         return self.failing_since is None or monotonic - self.failing_since < ttl
 
@@ -209,7 +209,7 @@ class Standing(StrEnum):
 
 
 def standing(trust: Trust | None, refused: bool, monotonic: float) -> Standing:
-    """Where a node stands: `trust` of its last answered renewal, and whether one has been refused."""
+    """Returns a node's state, from the `trust` of its last successful renewal and whether a renewal was `refused`."""
     if refused:
         return Standing.LOST
     if trust is None:
@@ -218,7 +218,7 @@ def standing(trust: Trust | None, refused: bool, monotonic: float) -> Standing:
 
 
 class ClockState(StrEnum):
-    """RIGHT, or OFF by more than a second, or WRONG by more than a lease: such a node decides nothing by its clock."""
+    """RIGHT, OFF by more than a second, or WRONG by more than a lease. A node decides nothing by a WRONG clock."""
 
     RIGHT = "right"
     OFF = "off"
@@ -226,10 +226,10 @@ class ClockState(StrEnum):
 
 
 class Reckoning(msgspec.Struct, frozen=True):
-    """The registry's time: what its clock read when it answered, and when that was on the node's own monotonic clock.
+    """A reading of the registry's clock, and the time of that reading on the node's own monotonic clock.
 
-    The registry read its clock between the question and the answer. The middle of the two is off by half the round trip
-    at most.
+    The registry read its clock between the request and the response. The middle of the two is off by at most half the
+    round trip.
     """
 
     at: int
@@ -242,19 +242,19 @@ class Reckoning(msgspec.Struct, frozen=True):
         return Reckoning(at, asked_at + half, half * SECOND + 1)  # instants in a view are rounded
 
     def now(self, monotonic: float) -> int:
-        """What the registry's clock reads at that instant."""
+        """Returns what the registry's clock reads at that instant."""
         return self.at + round((monotonic - self.monotonic) * SECOND)
 
     def offset(self, now: int, monotonic: float) -> int:
-        """By how many ms a clock that reads `now` at that instant is ahead of the registry's; behind is negative."""
+        """Returns by how many ms a clock that reads `now` is ahead of the registry's; negative if it is behind."""
         return now - self.now(monotonic)
 
 
 def better_reckoning(known: Reckoning | None, new: Reckoning, lease_seconds: float) -> Reckoning | None:
-    """The one to go by. An answer that was long under way says little, and less than an older one that came at once.
+    """Returns the more precise of two reckonings. A slow response is less precise than an older one that came at once.
 
-    One that is unsure by half a lease or more says nothing. The older one loses a thousandth of its age: no two clocks
-    run at the same rate, and the registry's may have been set.
+    One that is unsure by half a lease or more is ignored. The older one becomes less precise by a thousandth of its
+    age: no two clocks run at the same rate, and the registry's may have been set.
     """
     if known is not None and new.unsure > known.unsure + (new.monotonic - known.monotonic) * SECOND * DRIFT:
         return known
@@ -262,10 +262,10 @@ def better_reckoning(known: Reckoning | None, new: Reckoning, lease_seconds: flo
 
 
 def judge_clock(offset: float, unsure: float, lease_seconds: float, was_wrong: bool = False) -> ClockState:
-    """What a node is to think of its clock, by its offset from the registry's (ms), which is known to within `unsure`.
+    """Returns the state of a node's clock, by its offset from the registry's (ms), which is known to within `unsure`.
 
-    A clock is judged by what is certain. One that was wrong has to be right for certain, and to within half a lease:
-    a clock that drifts about the limit must not make shards move at each heartbeat.
+    Only a certain offset makes a clock WRONG. A clock that was WRONG must certainly be within half a lease to recover:
+    a clock that drifts around the limit must not make shards move at each heartbeat.
     """
     lease = lease_seconds * SECOND
     certain = abs(offset) - unsure
@@ -275,15 +275,15 @@ def judge_clock(offset: float, unsure: float, lease_seconds: float, was_wrong: b
 
 
 def explain_clock(offset: float) -> str:
-    """A sentence for people."""
+    """Returns a sentence for operators."""
     way = "ahead of" if offset > 0 else "behind"
     return f"this node's clock is {abs(offset) / SECOND:,.1f} s {way} the database's"
 
 
 def doubt_clock(newest_at: int | None, now: int) -> str | None:
-    """What a node that is alone with its ledger has to say of its clock as it starts; None if there is nothing to say.
+    """Returns a warning about the clock of a single node at its start, judged by its ledger; None if there is none.
 
-    There is no other clock to compare it with, but what the ledger has seen has happened.
+    There is no other clock to compare with, but the instants in the ledger have passed.
     """
     if newest_at is None:
         return None
@@ -296,23 +296,23 @@ def doubt_clock(newest_at: int | None, now: int) -> str | None:
 
 
 def is_long_after(newest_at: int | None, now: int) -> bool:
-    """May the clock be so far ahead that it would prune what is not old?"""
+    """Returns whether the clock may be so far ahead that retention would remove rows that are not old."""
     return newest_at is not None and now - newest_at > DAY
 
 
 class Silence(msgspec.Struct, frozen=True):
-    """For how long a worker was silent, as far as the node that watches it could have heard it."""
+    """For how long a worker sent no heartbeat, counting only time in which the watching node could have seen one."""
 
     beats: int
     seconds: float
 
 
 def listen(known: Silence | None, beats: int, apart: float, within: float, lease: float) -> Silence:
-    """A worker's silence after another look at its beats, which found so many.
+    """Returns a worker's silence after another look at its number of heartbeats, `beats`.
 
-    The last look and this one were at least `apart` seconds from each other, and lie `within` so many. Workers beat
-    by way of nodes. A node that was stopped, or could not reach its store, kept workers from being heard. So a look
-    that comes late counts for no more than one in time, and one that comes after a whole lease begins anew.
+    The last look and this one are at least `apart` and at most `within` seconds from each other. Workers send
+    heartbeats through nodes. A node that was stopped, or could not reach its store, passed none on. So a late look
+    counts for no more than one in time, and a look after a whole lease starts the count again.
     """
     if known is None or known.beats != beats or within > max(lease, 2 * MOST_COUNTED_SECONDS):
         return Silence(beats, 0)
@@ -320,5 +320,5 @@ def listen(known: Silence | None, beats: int, apart: float, within: float, lease
 
 
 def empty_view(now: int = 0) -> View:
-    """A cluster that nobody has joined yet."""
+    """Returns the view of a cluster that no node has joined yet."""
     return View(now, (), (Holding(None, 0),) * SHARDS)

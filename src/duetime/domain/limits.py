@@ -1,8 +1,8 @@
-"""How often a user may ask: the generic cell rate algorithm (GCRA), the bucket that needs no timer.
+"""Rate limits of users: the generic cell rate algorithm (GCRA), a token bucket that needs no timer.
 
-Of each user and limit one number is kept: the instant at which the bucket is full again (`full_at`, in µs). Taking one
-moves it by `emission`; a take that would move it further ahead than the whole bucket is refused. So a user who has
-been quiet has all at once, and then one every `emission`.
+For each user and limit one number is stored: the instant at which the bucket is full again (`full_at`, in µs). Taking
+one token moves it by `emission`; a take that would move it further ahead than the whole bucket is refused. So a user
+who was idle may take the whole bucket at once, and then one token every `emission`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from duetime.domain.instants import DAY, HOUR, SECOND
 
 MICRO = 1000  # µs in a ms
 NOTIFICATIONS = "notifications"
-ALL_USERS = ""  # the user that a limit of a whole tenant is kept under
-SHARE = 20  # a node reserves this part of what is left, and so never much of little
+ALL_USERS = ""  # the user under which a limit of a whole tenant is stored
+SHARE = 20  # a node reserves one part in `SHARE` of the remaining tokens, so it never takes most of a few
 
 
 class Limit(msgspec.Struct, frozen=True, array_like=True):
-    """`most` in `period` ms. `name` is what it is kept under."""
+    """At most `most` in `period` ms. The limit is stored under `name`."""
 
     name: str
     most: int
@@ -38,7 +38,7 @@ class Limit(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Quota(msgspec.Struct, frozen=True):
-    """Whom a limit holds for."""
+    """A limit, and the user that it applies to."""
 
     tenant: str
     user_id: str
@@ -50,7 +50,7 @@ class Quota(msgspec.Struct, frozen=True):
 
 
 class TierLimits(msgspec.Struct, frozen=True):
-    """What each tier has, by tier. One that is not there has no limit. `notifications`: of a tenant of any tier."""
+    """The limits of each tier. A tier that is missing has no limit. `notifications`: of a tenant of any tier."""
 
     requests: Mapping[Tier, Limit] = {}
     jobs: Mapping[Tier, Limit] = {}
@@ -60,7 +60,7 @@ class TierLimits(msgspec.Struct, frozen=True):
     def of(
         cls, requests_an_hour: Mapping[Tier, int], jobs_a_day: Mapping[Tier, int], notifications_an_hour: int = 0
     ) -> TierLimits:
-        """0 is no limit."""
+        """Builds the limits from numbers per hour and day. 0 means no limit."""
         return cls(
             {tier: Limit("requests", most, HOUR) for tier, most in requests_an_hour.items() if most},
             {tier: Limit("jobs", most, DAY) for tier, most in jobs_a_day.items() if most},
@@ -69,7 +69,7 @@ class TierLimits(msgspec.Struct, frozen=True):
 
 
 def take(limit: Limit, full_at: int, now: int, count: int) -> int | None:
-    """The new `full_at` (µs) after taking `count` at `now` (ms), or None if there are not so many."""
+    """Returns the new `full_at` (µs) after taking `count` tokens at `now` (ms), or None if too few are left."""
     moved = max(full_at, now * MICRO) + count * limit.emission
     return moved if moved - now * MICRO <= limit.bucket else None
 
@@ -79,14 +79,14 @@ def remaining(limit: Limit, full_at: int, now: int) -> int:
 
 
 def retry_after(limit: Limit, full_at: int, now: int, count: int = 1) -> int:
-    """Whole seconds until `count` can be taken; of more than the bucket ever holds, until it is full."""
+    """Returns the whole seconds until `count` can be taken; if the bucket never holds that many, until it is full."""
     wait = full_at + min(count, limit.most) * limit.emission - limit.bucket - now * MICRO
     return max(1, math.ceil(wait / (MICRO * SECOND)))
 
 
 def reserve(limit: Limit, full_at: int, now: int, wanted: int, given_back: int) -> tuple[int, int]:
-    """(how many of `wanted` are taken, the new `full_at`), after what was taken before and not used is given back."""
-    # It may lie further ahead than a whole bucket: of a clock that was set back, or another node's, or a larger limit.
+    """Returns (how many of `wanted` are taken, the new `full_at`), after returning `given_back` unused tokens."""
+    # `full_at` may be more than a bucket ahead: a clock was set back or is another node's, or the limit was larger.
     full_at = min(full_at - given_back * limit.emission, now * MICRO + limit.bucket)
     granted = min(wanted, remaining(limit, full_at, now))
     moved = take(limit, full_at, now, granted) if granted else None
@@ -94,12 +94,12 @@ def reserve(limit: Limit, full_at: int, now: int, wanted: int, given_back: int) 
 
 
 def share(limit: Limit, full_at: int, now: int) -> int:
-    """How many a node reserves at once for itself: a part of what is left, one when little is."""
+    """Returns how many tokens a node reserves at once: a part of the remaining ones, and at least one."""
     return max(1, remaining(limit, full_at, now) // SHARE)
 
 
 def refusal(limit: Limit, full_at: int, now: int, count: int) -> tuple[str, int]:
-    """The sentence for whoever has used up a limit, and how many seconds they have to wait."""
+    """Returns the message for a user who has used up a limit, and how many seconds they have to wait."""
     wait = retry_after(limit, full_at, now, count)
     period = "a day" if limit.period == DAY else "an hour"
     what = {"jobs": "new jobs", "joins": "joins of workers"}.get(limit.name, limit.name)

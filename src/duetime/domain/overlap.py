@@ -1,8 +1,8 @@
-"""What becomes of the due instants of a job beside its open executions, and beside each other.
+"""Overlap policies: decides what happens to due instants of a job that overlap open executions, or each other.
 
-The store says what a job has open; `settle` decides over the job's runs of one page, in their order:
+The store says which executions of a job are open. `settle` decides about the job's runs of one page, in their order:
 
-    policy           beside an open execution                 beside each other, with nothing open
+    policy           with an open execution                   several instants together, with nothing open
     allow            all run                                  all run
     skip             all are skipped                          the oldest runs, the others wait for their turn
     queue_one        one waits, the others are skipped        the oldest runs, the others wait for their turn
@@ -10,8 +10,8 @@ The store says what a job has open; `settle` decides over the job's runs of one 
     cancel_running   the newest runs, what is open is         the newest runs, the others are skipped
                      cancelled, the others are skipped
 
-Instants that come together were late, and catch-up has decided that they run: on time they would not have met. So none
-is skipped because of another, except where only the newest matters. Pure.
+Several instants are due together only if they are late and the catch-up policy lets them run: on time they would not
+have overlapped. So none is skipped because of another, except where only the newest matters. Pure.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MOST_WAITING = 1_000  # executions of one job that wait for their turn; instants
 
 
 class Open(NamedTuple):
-    """What a job has open when its instants fall due: whether there is any execution, and how many wait for their turn.
+    """A job's open executions when its instants are due: whether there are any, and how many wait for their turn.
 
     `waiting` need not be counted beyond `MOST_WAITING`.
     """
@@ -43,7 +43,7 @@ _QUEUEING = frozenset({Overlap.QUEUE_ONE, Overlap.QUEUE_ALL})
 
 
 class Settled(NamedTuple):
-    """A page's runs by what becomes of them. What the jobs `replaced` have open is cancelled before `to_run` runs."""
+    """A page's runs by decision. The open executions of the jobs in `replaced` are cancelled before `to_run` starts."""
 
     to_run: list[PlannedRun]
     held: list[PlannedRun]
@@ -52,7 +52,7 @@ class Settled(NamedTuple):
 
 
 def settle(runs: Iterable[PlannedRun], found: Mapping[str, Open]) -> Settled:
-    """Decide over runs of any jobs; those of one job are given oldest first."""
+    """Decide about runs of any jobs. The runs of one job must come oldest first."""
     settled = Settled([], [], [], [])
     by_job = defaultdict[str, list[PlannedRun]](list)
     for run in runs:
@@ -86,10 +86,10 @@ def _settle_job(siblings: list[PlannedRun], found: Open, settled: Settled) -> No
 
 
 def may_release_another(run: Run, attempted: Attempted) -> bool:
-    """Whether another execution of the job may wait for this end. A False is certain, unless the clock was set back.
+    """Returns whether another execution may wait for this end. False is certain, unless the clock was set back.
 
-    Under any policy instants that come together wait for each other. Those are a second apart at least, so that the
-    first of them begins a second late or more.
+    Under any policy instants that are due together wait for each other. They are at least a second apart, so the first
+    of them starts at least a second late.
     """
     begun_at = attempted.ended_at if attempted.started_at is None else attempted.started_at
     return run.spec.overlap in _QUEUEING or begun_at - run.scheduled_at >= SECOND

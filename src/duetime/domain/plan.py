@@ -1,7 +1,7 @@
-"""What a due timer becomes: which of its instants run, which are skipped and why, and when it is due next.
+"""Plans due timers: which of a timer's instants run, which are skipped and why, and when it is due next.
 
-An instant at most `GRACE` late is simply late and runs. Older ones were missed, while nothing was there to run them:
-the job's catch-up policy decides. What is decided against is a `Skipped` span for the ledger, never nothing.
+An instant at most `GRACE` late is simply late and runs. Older instants were missed because no node could run them: the
+job's catch-up policy decides. Every instant that does not run is in a `Skipped` span for the ledger.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_COUNTED = 2_000  # a span of missed instants is counted up to here; beyond,
 
 _LOOKBACKS = (MINUTE, HOUR, DAY, 30 * DAY, 366 * DAY)
 
-# What to do with a run if, when it is written, its job has an execution that is still open; see domain/overlap.py.
+# What to do with an execution if its job has an open execution when it is written; see domain/overlap.py.
 IF_OPEN = {
     Overlap.ALLOW: "run",
     Overlap.SKIP: "skip",
@@ -35,17 +35,17 @@ IF_OPEN = {
     Overlap.CANCEL_RUNNING: "cancel",
 }
 
-Place = tuple[int, str, str]  # of a timer in the order in which timers are read: its instant, its tenant, its job
+Place = tuple[int, str, str]  # sort key by which timers are read: the timer's due instant, tenant and job
 
 
 class DueTimer(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A timer with all that planning needs to know of its job."""
+    """A timer with all that planning needs of its job."""
 
     job_id: str
     tenant: str
     due_at: int
     version: int  # of the job: a change after this was read makes the plan stale
-    fired: int  # runs of the timetable so far: neither skipped nor asked for by hand
+    fired: int  # executions of the timetable so far: without skipped and manual ones
     recurs: bool
     created_at: int
     spec: StoredSpec
@@ -57,7 +57,7 @@ class DueTimer(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class PlannedRun(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A due instant that was decided to run; a row of the Fire command."""
+    """A due instant that will run; a row of the Fire command."""
 
     execution_id: str
     job_id: str
@@ -67,13 +67,13 @@ class PlannedRun(msgspec.Struct, frozen=True, gc=False, array_like=True):
     priority: int
     endpoint: int
     if_open: str
-    has_siblings: bool = False  # the page holds other runs of this job: they are decided together
+    has_siblings: bool = False  # the page holds other executions of this job: they are decided together
 
 
 class TimerMove(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A timer's step from one due instant to the next (None: no run is left); a row of the Fire command.
+    """A timer's step from one due instant to the next (None: none is left); a row of the Fire command.
 
-    Where `max_runs` ends the job, `or_due_at` is when it goes on if one of these runs turns out not to count.
+    If `max_runs` ends the job, `or_due_at` is when it is due next should one of these executions not count.
     """
 
     job_id: str
@@ -85,7 +85,7 @@ class TimerMove(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Skipped(msgspec.Struct, frozen=True, array_like=True):
-    """Instants from `first_at` up to, not including, `until_at` that were decided against: a row of the ledger."""
+    """A span of instants that do not run, from `first_at` up to, not including, `until_at`: a row of the ledger."""
 
     job_id: str
     tenant: str
@@ -96,7 +96,7 @@ class Skipped(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FirePlan(NamedTuple):
-    """A page of decisions. `born` runs parallel to `runs`: each as it is if it is born claimed."""
+    """A page of decisions. `born` is parallel to `runs`: the claim of each execution, if it is claimed when written."""
 
     first_number: int
     moves: list[TimerMove]
@@ -105,7 +105,7 @@ class FirePlan(NamedTuple):
     skips: list[Skipped]
 
     def only(self, numbers: Sequence[int]) -> FirePlan:
-        """Of a plan with one move and one run each: those of these numbers."""
+        """Returns the moves and runs with these numbers, of a plan with one move and one run for each timer."""
         first, moves, runs, born, skips = self
         return FirePlan(
             first, [moves[n] for n in numbers], [runs[n] for n in numbers], [born[n] for n in numbers], skips
@@ -119,9 +119,9 @@ class FirePlan(NamedTuple):
 
 
 def plan(timers: Sequence[DueTimer], now: int, random_number: int) -> FirePlan:
-    """Decide a page of due timers. Every timer's `due_at` must not lie after `now`.
+    """Plan a page of due timers. No timer's `due_at` may lie after `now`.
 
-    `random_number` is a random number of 72 bits, from which the page's executions are numbered.
+    `random_number` is a random number of 72 bits. The page's executions are numbered from it.
     """
     page = FirePlan(random_number, [], [], [], [])
     for timer in timers:
@@ -133,16 +133,16 @@ def plan(timers: Sequence[DueTimer], now: int, random_number: int) -> FirePlan:
 
 
 class AheadPlan(NamedTuple):
-    """Timers planned before their instants came, one move and one run each, in their order.
+    """Timers planned before they are due, with one move and one run each, in the order of the timers.
 
-    It is what `plan` would say at each one's own instant, and therefore good until one of them is missed, or due again.
+    It equals the result of `plan` at each timer's instant, and so is valid until one of them is missed, or due again.
     """
 
     page: FirePlan
     next_due_at: int
 
     def cut(self, begin: int, end: int, now: int) -> FirePlan | None:
-        """The plan of the timers from `begin` up to `end`, or None if it must be made anew by now."""
+        """Returns the plan of the timers from `begin` up to `end`, or None if it is too old and must be made again."""
         first, moves, runs, born, skips = self.page
         if now >= self.next_due_at or now - runs[begin].scheduled_at > GRACE:
             return None
@@ -212,7 +212,7 @@ def _add_run(
 
 
 def _on_time(timer: DueTimer, table: Timetable, now: int) -> tuple[list[int], int | None]:
-    """The instants from the timer's up to now, and the one after: for nearly every fire, one of each."""
+    """Returns the instants from the timer's up to now, and the next one. Nearly every fire has one instant."""
     instants, following = [timer.due_at], table.next_after(timer.due_at)
     while following is not None and following <= now:
         instants.append(following)
@@ -221,7 +221,7 @@ def _on_time(timer: DueTimer, table: Timetable, now: int) -> tuple[list[int], in
 
 
 def _instants_to_run(timer: DueTimer, table: Timetable, now: int) -> list[int]:
-    """The instants between the timer's due instant and now that run: always the latest ones, oldest first."""
+    """Returns the instants from the timer's due instant up to now that run: always the latest ones, oldest first."""
     catch_up = timer.spec.catch_up
     in_window = max(timer.due_at, now - max(catch_up.window_seconds * SECOND, GRACE))
     in_grace = max(timer.due_at, now - GRACE)
@@ -237,7 +237,7 @@ def _instants_to_run(timer: DueTimer, table: Timetable, now: int) -> list[int]:
 
 
 def _latest(table: Timetable, since: int, now: int, most: int) -> list[int]:
-    """The last `most` instants in [since, now], oldest first; looks back only as far as it must."""
+    """Returns the last `most` instants in [since, now], oldest first. It looks back only as far as it must."""
     found: list[int] = []
     for lookback in _LOOKBACKS:
         begin = max(since, now - lookback)
@@ -256,10 +256,10 @@ def _instants(table: Timetable, begin: int, end: int) -> list[int]:
     return found
 
 
-# Jobs that share a timetable missed the same instants: a page of them after a long downtime counts once, not each.
+# Jobs that share a timetable missed the same instants: after a long downtime a page counts them once, not for each job.
 @lru_cache(maxsize=1024)
 def _count(table: Timetable, first_at: int, until_at: int) -> int | None:
-    """How many instants lie in [first_at, until_at), or None when they are too many to count one by one."""
+    """Returns how many instants lie in [first_at, until_at), or None if they are too many to count one by one."""
     if isinstance(table.schedule, Every):
         until_at = min(until_at, table.end_at + table.jitter + 1)
         return max(1, -(-(until_at - first_at) // table.schedule.period))
@@ -275,14 +275,14 @@ def _count(table: Timetable, first_at: int, until_at: int) -> int | None:
 
 
 def skipped_while_paused(table: Timetable, job_id: str, tenant: str, first_at: int, now: int) -> Skipped | None:
-    """The ledger's entry for instants that passed between a pause and its end."""
+    """Returns the ledger's entry for the instants between a pause and its end."""
     return skipped_since(table, job_id, tenant, first_at, now + 1, "paused")
 
 
 def skipped_since(
     table: Timetable, job_id: str, tenant: str, first_at: int, until_at: int, reason: str
 ) -> Skipped | None:
-    """The ledger's entry for the instants in [first_at, until_at); `first_at` is one of them."""
+    """Returns the ledger's entry for the instants in [first_at, until_at); `first_at` is one of them."""
     if first_at >= until_at:
         return None
     return Skipped(job_id, tenant, first_at, until_at, _count(table, first_at, until_at), reason)

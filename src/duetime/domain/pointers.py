@@ -27,7 +27,7 @@ def escape(name: str) -> str:
 
 
 def get(value: Any, path: Steps) -> Any:
-    """What is there. Raises LookupError if nothing is."""
+    """Returns the value at the path. Raises LookupError if there is none."""
     for step in path:
         value = value[_key(value, step)]
     return value

@@ -1,4 +1,4 @@
-"""What a schedule means: words, coming instants, and what may surprise. Pure."""
+"""Previews of schedules: a description, the next instants, and warnings. Pure."""
 
 from __future__ import annotations
 

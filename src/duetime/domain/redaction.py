@@ -32,7 +32,7 @@ LONGEST_RESPONSE = 1000  # what is as long was cut, maybe inside a secret
 PIECE = 32  # characters of a secret's form that are looked for at once: a longer form is looked for in pieces
 FEW_STARTS = 16  # up to so many different beginnings, str.find per beginning is faster than a look at each character
 SORTED_AT_ONCE = 8192  # pieces; a sort holds the interpreter's lock until it ends
-UNKNOWN_SIZE = 1 << 30  # of a secret that is stored plain, by an early version: nobody has counted it
+UNKNOWN_SIZE = 1 << 30  # of a secret that an early version stored in plain: its size is unknown
 
 # They say what kind of thing is sent, not by whom: to take these words out would spoil every other answer.
 _NO_SECRETS = frozenset(
@@ -46,7 +46,7 @@ _ESCAPED = re.compile("%[0-9A-F]{2}")
 
 
 def list_secrets(payload: Payload) -> list[str]:
-    """What must not be kept of an attempt with this payload, which is plain. Each once, and none that is too short."""
+    """Returns the secrets in a plain payload, which must not be stored. Each once, and none that is too short."""
     found: dict[str, None] = {}
     for name, value in encrypted_values(payload).items():
         if not isinstance(payload, HttpRequest):

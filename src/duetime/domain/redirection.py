@@ -1,10 +1,10 @@
-"""Secrets stay with what they were given for: a change of where they go asks for them anew. Pure.
+"""Keeps secrets with the target they were given for: a change of the target requires sending them again. Pure.
 
-Secrets are written and never read back. Whoever may change a job could still read one, by sending it somewhere else:
-to another origin, statement, program or function. So a change that leads secrets elsewhere must bring them along.
+Secrets are written and never read back. A user who may change a job could still read one, by sending it somewhere else:
+to another origin, statement, program or function. So a change that sends secrets elsewhere must include them.
 
-A SQL job names its connection, and whoever may register connections could lead that name elsewhere. So the secret
-parameters of a job are bound to the server and database that its connection led to when they were sent: no other gets
+A SQL job names its connection, and a user who may register connections could point that name elsewhere. So the secret
+parameters of a job are bound to the server and database of its connection when they were sent: no other database gets
 them, however the connection is changed.
 """
 
@@ -98,7 +98,7 @@ def binding_problem(query: SqlQuery, shown: str) -> str | None:
 
 
 def _moved(was: Payload, now: Payload) -> str | None:
-    """What else the secrets of a job would go to after this change; None if they go where they went."""
+    """Returns the part of a job's target that this change replaces; None if its secrets go where they went before."""
     match was, now:
         case HttpRequest(), HttpRequest():
             return "origin (scheme, host and port)" if origin_of(was.url) != origin_of(now.url) else None

@@ -6,8 +6,8 @@ from duetime.domain.defaults import retries_of
 from duetime.domain.job import JobSpec, RetryPolicy
 from duetime.domain.states import ErrorType
 
-LOST_ATTEMPTS = 4  # a node that dies under a run costs it an attempt; this many, and the run is given up as poison
-LONGEST_RETRY_AFTER = 86_400.0  # seconds; a target may ask for more, and does not get more
+LOST_ATTEMPTS = 4  # each node lost during an attempt costs one; after this many the execution is given up as poison
+LONGEST_RETRY_AFTER = 86_400.0  # seconds; a longer request of a target is cut to this
 LONGEST_OWN_DELAY = 604_800.0  # seconds, that a job's own function may ask for: as much as a retry policy's delays
 
 _NEVER_AGAIN = frozenset(
@@ -23,22 +23,22 @@ _NEVER_AGAIN = frozenset(
 
 
 def max_attempts(spec: JobSpec) -> int:
-    """All tries together, the first included."""
+    """Returns the number of attempts, the first included."""
     return 1 + retries_of(spec)
 
 
 def is_retryable(error_type: ErrorType, http_status: int | None) -> bool:
-    """Network errors, timeouts, 5xx and 429 pass; any other answer would only be repeated."""
+    """Returns whether to retry: network errors, timeouts, 5xx and 429 may pass; other responses would only repeat."""
     if error_type is ErrorType.HTTP_ERROR and http_status is not None:
         return http_status == 429 or http_status >= 500
     return error_type not in _NEVER_AGAIN
 
 
 def longest_retry_after(policy: RetryPolicy, next_due_seconds: float | None) -> float:
-    """How long a target may have a job wait by its Retry-After.
+    """Returns the longest wait that a target's Retry-After may cause: a day at most.
 
-    A day at most. Where the job's next instant, so many seconds ahead, would be held up, its author decides and not the
-    target: up to that instant, or up to the longest wait of the job's own policy if that is more.
+    If the wait would delay the job's next instant, in `next_due_seconds`, the job's author decides and not the target:
+    it lasts up to that instant, or up to the longest wait of the job's own policy if that is more.
     """
     if next_due_seconds is None:
         return LONGEST_RETRY_AFTER
@@ -50,10 +50,10 @@ def delay_seconds(
     policy: RetryPolicy, attempt: int, jitter: float, retry_after: float | None = None,
     longest: float = LONGEST_RETRY_AFTER,
 ) -> float:  # fmt: skip
-    """The wait after the failed attempt number `attempt` (from 1).
+    """Returns the wait after the failed attempt number `attempt` (from 1).
 
-    Computed backoff has full jitter, so that a thousand runs that failed together don't come back together. `delays`
-    is taken at its word. A target's Retry-After is honoured when it is longer than that, up to `longest`.
+    Computed backoff has full jitter, so that a thousand executions that failed together don't retry together. `delays`
+    are used as they are. A target's Retry-After is honoured if it is longer than that, up to `longest`.
     """
     delays = policy.delays
     delay = delays[min(attempt, len(delays)) - 1] if delays else _backoff(policy, attempt) * jitter
@@ -63,10 +63,9 @@ def delay_seconds(
 
 
 def own_delay_seconds(asked: float) -> float:
-    """The wait that a job's own function asked for by Retry(after_seconds=…).
+    """Returns the wait that a job's function requested with Retry(after_seconds=…).
 
-    It is taken at its word, be it shorter or longer than the retry policy's: unlike a target, the function is the
-    job's own.
+    It may be shorter or longer than the retry policy's: unlike a target, the function belongs to the job.
     """
     return min(max(0.0, asked), LONGEST_OWN_DELAY)  # in this order: of 0 and nan, it is 0
 

@@ -1,4 +1,4 @@
-"""Turns in a circle: whoever has much to do waits behind everybody who has something to do."""
+"""Round robin over keys: a key with many items waits until every other key with an item was served."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class RoundRobin(Generic[T]):
         self._lines.setdefault(key, deque()).append(item)
 
     def take(self) -> T | None:
-        """Whose turn it is now; None if nobody waits."""
+        """Removes and returns the next item; None if no item waits."""
         if not self._lines:
             return None
         key = next(iter(self._lines))

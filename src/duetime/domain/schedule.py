@@ -1,7 +1,7 @@
 """A job's *when*: an instant, every so often, or cron, inside start and end and shifted by jitter.
 
-`Timetable.next_after` is the only question the rest of the product asks. Jitter is a fixed offset from the job's id, so
-it moves a job's whole timetable and keeps every instant stable and unique.
+Other modules only call `Timetable.next_after`. Jitter is a fixed offset computed from the job's id, so it moves a job's
+whole timetable and keeps every instant stable and unique.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Every(msgspec.Struct, frozen=True):
 
 
 class Cron(msgspec.Struct, frozen=True, eq=False):
-    """Made once for each text, zone and choice (`_cron`), and so compared by identity, which is quick."""
+    """Built once for each text, zone and DST policy (`_cron`), and so compared by identity, which is fast."""
 
     expression: cron.CronExpression
     zone: str
@@ -74,9 +74,9 @@ class Cron(msgspec.Struct, frozen=True, eq=False):
 
 
 class OnDemand(msgspec.Struct, frozen=True):
-    """No times of its own: it runs when somebody asks for it, or when the jobs that it comes `after` have ended.
+    """A schedule without times: the job runs on request, or when the jobs in its `after` have ended.
 
-    Its timer stands at the end of time, from where an end moves it to now; a run later it is back there.
+    Its timer is due at the end of time. An end of those jobs moves it to now; after that execution it is back there.
     """
 
     recurs = True
@@ -91,7 +91,7 @@ class OnDemand(msgspec.Struct, frozen=True):
 Schedule = Once | Every | Cron | OnDemand
 
 
-# Jobs that share an expression and a zone share its next instant: a page of ten thousand jobs asks this question once.
+# Jobs that share an expression and a zone share its next instant: a page of ten thousand jobs computes it once.
 @lru_cache(maxsize=65_536)
 def _next_cron(schedule: Cron, after: int) -> int | None:
     return cron.next_after(schedule.expression, schedule.zone, after, schedule.dst)
@@ -111,7 +111,7 @@ def _cron(text: str, seed: str, zone: str, dst: Dst) -> Cron:
 
 
 def parse_schedule(text: str, *, timezone: str, dst: Dst, seed: str, anchor: int) -> Schedule:
-    """Understand a schedule as a person writes it. `seed` (the job's id) feeds `H`, `anchor` begins `every`.
+    """Parse a schedule as users write it. `seed` (the job's id) determines `H`; `every` starts at `anchor`.
 
     Raises InvalidSchedule naming the field.
     """
@@ -141,7 +141,7 @@ def _advice(word: str) -> str:
     return "write 'immediate', an instant (2027-01-01T09:00:00Z), 'every 5m', 'on_demand', or cron (0 9 * * MON-FRI)"
 
 
-@lru_cache(maxsize=4096)  # what is due at one instant is often created together
+@lru_cache(maxsize=4096)  # jobs that are due at one instant are often created together
 def _parse_once(text: str, timezone: str) -> Once:
     zone = cron.load_zone(timezone)
     try:
@@ -179,7 +179,7 @@ class Timetable(msgspec.Struct, frozen=True):
         return self.schedule.recurs
 
     def next_after(self, after: int) -> int | None:
-        """The first due instant strictly later than `after`; None when there is none left."""
+        """Returns the first due instant strictly later than `after`; None if none is left."""
         at = self.schedule.next_after(max(after - self.jitter, self.start_at - 1))
         return None if at is None or at > self.end_at else min(at + self.jitter, LATEST)
 

@@ -1,10 +1,10 @@
-"""What of a job is secret, in three forms: plain as a person sends it, encrypted as it is kept, hidden as it is shown.
+"""Secrets of a job in three forms: plain as a user sends them, encrypted as stored, hidden as shown.
 
 Secret are all values of one field of a payload (a webhook's headers, a script's env: `encrypted_field`), and the places
 that `payload.secret` points at in another (the body, a function's kwargs, a statement's parameters: `marked_field`).
-Kept is `encrypted:1:<key id>:<base64url>`: a value's text, or the JSON of what stood at the place. Whoever encrypts and
-decrypts comes in as an argument; here is only where that is done. Plain values of jobs from before there were keys pass
-everywhere.
+The stored form is `encrypted:1:<key id>:<base64url>`: of a value's text, or of the JSON at the place. The functions
+that encrypt and decrypt are arguments; this module only finds the places. Plain values of jobs from before there were
+keys are accepted everywhere.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Change = Callable[[str], str]
 
 
 class Encryptor(Protocol):
-    """What is asked here of `ports.vault.Vault`."""
+    """The part of `ports.vault.Vault` that this module needs."""
 
     @property
     def can_encrypt(self) -> bool: ...
@@ -75,7 +75,7 @@ def _pointers(payload: Payload) -> tuple[str, ...]:
 
 
 def _whole(payload: Payload) -> Any:
-    """What `secret` points into."""
+    """Returns the value that the pointers in `secret` point into."""
     return getattr(payload, payload.marked_field) if payload.marked_field else None
 
 

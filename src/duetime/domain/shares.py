@@ -1,15 +1,15 @@
-"""Fair shares of what is bounded: which tenant gets in, which is refused, and which gives way.
+"""Fair shares of a bounded number of places: which tenant is admitted, which is refused, and which loses a place.
 
-The rule is max-min fairness. A tenant alone may hold everything. When all is taken, a tenant that holds less than the
-one with the most gets a place of that one, as long as it does not hold more than that one afterwards; so a tenant below
-its equal share always gets in, and two tenants never take a place from each other in turns.
+The rule is max-min fairness. A tenant alone may hold everything. When all places are taken, a tenant may take one from
+the largest tenant, unless it would then hold more than that tenant. So a tenant below its equal share is always
+admitted, and two tenants never take a place from each other in turns.
 
 - `Holdings` counts places and decides.
-- `FairCache` keeps things whose loss is harmless: adding always works, and the oldest of the largest tenant goes.
-- `FairQueue` is for places that can't be taken back (threads): who is below its share begins beside those who hold too
+- `FairCache` keeps keys whose loss is harmless: adding always works, and drops the oldest key of the largest tenant.
+- `FairQueue` is for places that can't be taken back (threads): a tenant below its share begins even if others hold too
   much, up to a hard bound.
 
-The order in which executions are dispatched is another matter, and not decided here.
+The order in which executions are dispatched is not decided here.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ K = TypeVar("K", bound=Hashable)
 
 class Admission(NamedTuple):
     admitted: bool
-    evicted: str | None = None  # the holder that loses a place for it
+    evicted: str | None = None  # the holder that loses a place to the new one
 
 
 def gives_way_to(most: int, held: int) -> bool:
-    """Whether one that holds `most` gives a place to one that holds `held`, and has no fewer then."""
+    """Returns whether a holder of `most` places gives one to a holder of `held`, and still has at least as many."""
     return held + 2 <= most
 
 
 def share_of(capacity: int, holders: int) -> int:
-    """The equal share of each of so many holders: one place at least."""
+    """Returns the equal share of each of `holders` holders: at least one place."""
     return max(1, capacity // max(1, holders))
 
 
 def may_have_more(held: int, total: int, capacity: int, holders: int) -> bool:
-    """For what can't be taken back: anybody while there is room, and beyond it only one below its equal share.
+    """For places that can't be taken back: any holder while there is room, and beyond it one below its equal share.
 
     So `total` stays below `capacity` times 1 + 1/2 + 1/3 + … for as many holders as there are.
     """
@@ -45,9 +45,9 @@ def may_have_more(held: int, total: int, capacity: int, holders: int) -> bool:
 
 
 def fair_level(held: Iterable[int], capacity: int) -> int:
-    """The most that each holder keeps when all that hold more are cut down to one level, so that all fit.
+    """Returns the level to which all holders above it have to be cut, so that all fit into `capacity`.
 
-    Nobody is cut below the equal share. If all fit as they are, it is what the largest holds.
+    No holder is cut below the equal share. If all fit as they are, it is the count of the largest holder.
     """
     left, ordered = capacity, sorted(held)
     for number, one in enumerate(ordered):
@@ -67,11 +67,11 @@ class Holdings:
         self.capacity = capacity
         self.total = 0
         self._counts: dict[str, int] = {}
-        self._by_count: dict[int, dict[str, None]] = {}  # a dict of holders keeps the order in which they came
+        self._by_count: dict[int, dict[str, None]] = {}  # each dict keeps the order in which holders reached the count
         self._most = 0
 
     def __len__(self) -> int:
-        """How many hold any."""
+        """Returns the number of holders with at least one place."""
         return len(self._counts)
 
     def __contains__(self, holder: str) -> bool:
@@ -85,7 +85,7 @@ class Holdings:
         return self.total >= self.capacity
 
     def ask(self, holder: str) -> Admission:
-        """Whether one more for this holder is admitted, and who loses one for it. Changes nothing."""
+        """Returns whether this holder may have one more place, and which holder loses one for it. Changes nothing."""
         if self.total < self.capacity:
             return Admission(True)
         if gives_way_to(self._most, self._counts.get(holder, 0)):
@@ -93,12 +93,12 @@ class Holdings:
         return Admission(False)
 
     def gives_way(self, holder: str) -> str:
-        """Whose place is replaced when this holder adds one although all are taken: its own if it has its share."""
+        """Returns the holder that loses a place if `holder` adds one when all are taken: itself if it has its share."""
         held = self._counts.get(holder, 0)
         return self.largest() if not held or gives_way_to(self._most, held) else holder
 
     def largest(self) -> str:
-        """The holder with the most; of several the one that has had so many for longest."""
+        """Returns the holder with the most places; of several, the one that has had that many for longest."""
         return next(iter(self._by_count[self._most]))
 
     def add(self, holder: str) -> None:
@@ -111,7 +111,7 @@ class Holdings:
         count = self._counts[holder] - 1
         self._move(holder, count + 1, count)
         if self._most not in self._by_count:
-            self._most -= 1  # whoever had the most now has one less
+            self._most -= 1  # the largest holder now has one less
         self.total -= 1
 
     def _move(self, holder: str, before: int, after: int) -> None:
@@ -142,7 +142,7 @@ class FairCache(Generic[K]):
         return key in self._holder_of
 
     def add(self, holder: str, key: K) -> K | None:
-        """Answers the key that is dropped to make room, if one is."""
+        """Add a key. Returns the key that was dropped to make room, if any."""
         self.discard(key)
         dropped: K | None = None
         if self._holdings.is_full:
@@ -165,10 +165,10 @@ class FairCache(Generic[K]):
 
 
 class FairQueue(Generic[K]):
-    """Who may begin next, where what has begun can't be taken back.
+    """Decides which waiting key begins next, where a place can't be taken back once its key has begun.
 
-    Up to `capacity` begin in any case, those of the tenant that holds the least first. Beyond, only a tenant that holds
-    less than its equal share begins, so that one tenant's stuck places do not keep the others out. `most` bounds all.
+    Up to `capacity` keys always begin, those of the tenant that holds the least first. Beyond that, only a tenant below
+    its equal share begins, so that one tenant's stuck places do not keep the others out. `most` bounds all.
     """
 
     def __init__(self, capacity: int, most: int) -> None:
@@ -181,18 +181,18 @@ class FairQueue(Generic[K]):
         return self._holdings.total
 
     def of(self, holder: str) -> int:
-        """How many of this holder have begun."""
+        """Returns how many keys of this holder have begun."""
         return self._holdings.of(holder)
 
     def waiting(self, holder: str) -> int:
-        """How many of this holder wait."""
+        """Returns how many keys of this holder wait."""
         return len(self._waiting.get(holder, ()))
 
     def wait(self, holder: str, key: K) -> None:
         self._waiting.setdefault(holder, OrderedDict())[key] = None
 
     def withdraw(self, holder: str, key: K) -> None:
-        """It waits no longer. One that does not wait is no error."""
+        """Remove a waiting key. It is no error if the key does not wait."""
         waiting = self._waiting.get(holder)
         if waiting is not None:
             waiting.pop(key, None)
@@ -200,13 +200,13 @@ class FairQueue(Generic[K]):
                 del self._waiting[holder]
 
     def newest(self, holder: str) -> K:
-        """Of those that wait."""
+        """Returns the holder's newest waiting key."""
         return next(reversed(self._waiting[holder]))
 
     def begin(self) -> Iterator[tuple[str, K]]:
-        """Those that may begin now, in order. Each counts as begun until `end`."""
+        """Yields the keys that may begin now, in order. Each counts as begun until `end`."""
         while self._waiting and self._holdings.total < self._most:
-            holder = min(self._waiting, key=self._holdings.of)  # of several the one that has waited for longest
+            holder = min(self._waiting, key=self._holdings.of)  # of several, the one that has waited longest
             held, total, capacity = self._holdings.of(holder), self._holdings.total, self._holdings.capacity
             if not may_have_more(held, total, capacity, self._active()):
                 return
@@ -221,5 +221,5 @@ class FairQueue(Generic[K]):
         self._holdings.remove(holder)
 
     def _active(self) -> int:
-        """How many hold a place or wait for one."""
+        """Returns how many holders have a place or wait for one."""
         return len(self._holdings) + sum(holder not in self._holdings for holder in self._waiting)

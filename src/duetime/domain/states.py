@@ -21,7 +21,7 @@ TERMINAL = frozenset(State) - OPEN
 
 
 class ErrorType(StrEnum):
-    """What went wrong in an attempt; decides whether it is tried again."""
+    """The error of an attempt; decides whether it is retried."""
 
     TIMEOUT = "timeout"
     CONNECTION_ERROR = "connection_error"

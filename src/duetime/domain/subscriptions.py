@@ -30,7 +30,7 @@ def check_subscriptions(count: int) -> None:
 
 
 def is_notification(spec: JobSpec) -> bool:
-    """Whether it is a job that tells of an event: of that nobody is told."""
+    """Returns whether a job is a notification: no notification is sent about it."""
     return EVENT_TAG in spec.tags
 
 

@@ -1,6 +1,6 @@
-"""How long connections to the database are kept: which of those that nobody uses are closed. Pure: time is an argument.
+"""How long idle connections to the database are kept, and which are closed. Pure: time is an argument.
 
-Proxies and balancers cut what they think is too old; a connection that is replaced in time is cut under nobody's write.
+Proxies and load balancers cut old connections. A connection that is replaced in time is not cut during a write.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-SURPLUS_SECONDS = 10.0  # how long one beyond the most is kept all the same: reads come in bursts
+SURPLUS_SECONDS = 10.0  # how long a connection beyond `most_idle` is still kept: reads come in bursts
 
 
 class Idle(NamedTuple):
@@ -26,13 +26,13 @@ class Upkeep(msgspec.Struct, frozen=True):
     lifetime_seconds: float | None = 1800.0
 
     def ends_at(self, opened_at: float, jitter: float) -> float:
-        """When a connection is too old: up to a tenth before its time, so that not all are replaced at once."""
+        """Returns when a connection is too old: up to a tenth before its lifetime, so that not all end at once."""
         if self.lifetime_seconds is None:
             return float("inf")
         return opened_at + self.lifetime_seconds * (1 - jitter / 10)
 
     def unneeded(self, idle: Sequence[Idle], now: float) -> list[int]:
-        """Places of those to close in `idle`, which is in the order in which they were last used."""
+        """Returns the positions in `idle` of the connections to close. `idle` is in the order of last use."""
         beyond = len(idle) - self.most_idle
         return [
             place

@@ -1,11 +1,11 @@
-"""What travels between a node and a worker that runs Python functions. JSON on the wire, the same structs in process.
+"""Messages between a node and a worker that runs Python functions. JSON on the wire, the same structs in process.
 
 A worker joins, and has a lease that its reports renew. It polls for assignments, each one attempt of an execution,
-fenced by its token; it reports ends, lines and progress. A worker that is told it is unknown has lost its lease: what
-it runs is another's by now, so it stops that and joins anew.
+fenced by its token; it reports ends, log lines and progress. If the node responds that a worker is unknown, the worker
+has lost its lease: others run its executions by now, so it stops them and joins again.
 
-Whatever either end says of an execution, it says of one claim: id, attempt and token. A report may be sent again after
-its answer was lost, and by then the worker may have claimed the same execution anew.
+Every message about an execution names one claim: id, attempt and token. A report may be sent again after its response
+was lost, and by then the worker may have claimed the same execution again.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ At = Annotated[int, Meta(ge=0, le=2**53)]  # ms since the epoch
 
 
 class Wire(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Base of all that is sent. Unknown fields are passed over: either end may be the newer one."""
+    """Base of all messages. Unknown fields are ignored: either side may run a newer version."""
 
 
 class Joining(Wire, frozen=True):
-    """A worker introduces itself. `name` is for people: host and process."""
+    """A worker's request to join. `name` is for people: host and process."""
 
     name: Label
     functions: Annotated[tuple[Label, ...], Meta(min_length=1, max_length=MOST_FUNCTIONS)]
@@ -48,7 +48,7 @@ class Joining(Wire, frozen=True):
 
 class Joined(Wire, frozen=True):
     worker_id: int
-    lease_seconds: float  # silent for longer, and what it runs is given to another
+    lease_seconds: float  # if the worker is silent for longer, its executions go to other workers
 
 
 class Polling(Wire, frozen=True):
@@ -66,12 +66,12 @@ class WorkClaim(Wire, frozen=True):
 
     @property
     def claim(self) -> WorkClaim:
-        """The claim alone, without what is said of it."""
+        """Returns the claim alone, without the other fields."""
         return WorkClaim(self.execution_id, self.attempt, self.token)
 
 
 class Assignment(WorkClaim, frozen=True):
-    """One attempt to carry out."""
+    """One attempt for the worker to run."""
 
     job_id: str
     job_name: str
@@ -81,7 +81,7 @@ class Assignment(WorkClaim, frozen=True):
     scheduled_at: int  # ms since the epoch
     trigger: Trigger
     timeout_seconds: float
-    progress: Any = None  # what the attempt before saved last
+    progress: Any = None  # what the previous attempt saved last
     secret: tuple[str, ...] = ()  # JSON pointers to the arguments that a worker's own log must not show
 
 
@@ -90,7 +90,7 @@ class Polled(Wire, frozen=True):
 
 
 class Ended(WorkClaim, frozen=True):
-    """An attempt's end. `error_type` None: the function returned, and `result` is what, as JSON."""
+    """An attempt's end. `error_type` None: the function returned `result`, as JSON."""
 
     started_at: At
     ended_at: At
@@ -101,7 +101,7 @@ class Ended(WorkClaim, frozen=True):
 
 
 class Note(WorkClaim, frozen=True):
-    """What a running attempt said: text for its log, progress for whoever looks and for the attempt after it."""
+    """Output of a running attempt: text for its log, and progress for users and for the next attempt."""
 
     text: Annotated[str, Meta(max_length=LONGEST_NOTE)] = ""
     stream: Literal["stdout", "stderr", "log"] = "log"
@@ -109,26 +109,26 @@ class Note(WorkClaim, frozen=True):
 
 
 class Reporting(Wire, frozen=True):
-    """Also a sign of life: one at least every third of the lease, with nothing in it if there is nothing to say."""
+    """A worker's report, which is also its heartbeat: sent at least every third of the lease, even if empty."""
 
     worker_id: WorkerId
-    # All that it holds: assigned to it, and the end not yet reported. What the ledger has beside them never reached it
-    # (an answer was lost on its way), and is given to others.
+    # All claims that the worker holds: assigned to it, and the end not yet reported. Other claims that the ledger has
+    # for it never reached it (a response was lost), and are given to other workers.
     running: Annotated[list[WorkClaim], Meta(max_length=MOST_RUNNING)]
     ended: Annotated[list[Ended], Meta(max_length=MOST_REPORTED)] = []
     notes: Annotated[list[Note], Meta(max_length=MOST_REPORTED)] = []
-    unbegun: Annotated[list[WorkClaim], Meta(max_length=MOST_RUNNING)] = []  # assigned, not begun, and given back
+    unbegun: Annotated[list[WorkClaim], Meta(max_length=MOST_RUNNING)] = []  # assigned, not started, and given back
 
 
 class Reported(Wire, frozen=True):
-    """What was reported is durable. `refused`: claims whose end did not count, for they are no longer this worker's."""
+    """The report is durable. `refused`: claims whose end did not count, because they are no longer this worker's."""
 
-    cancel: list[WorkClaim] = []  # claims of this worker whose executions were asked to stop
+    cancel: list[WorkClaim] = []  # claims of this worker whose cancellation was requested
     refused: list[WorkClaim] = []
 
 
 class Leaving(Wire, frozen=True):
-    """A worker that has ended all it ran says so; what it still holds goes to others at once."""
+    """A worker that has finished its attempts leaves. Claims that it still holds go to other workers at once."""
 
     worker_id: WorkerId
 

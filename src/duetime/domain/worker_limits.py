@@ -53,5 +53,5 @@ DEFAULT_LIMITS = WorkerLimits()
 
 
 def cost_of_join(name_bytes: int) -> int:
-    """What a join counts for in the tenant's quota."""
+    """Returns how much a join counts in the tenant's quota."""
     return 1 + name_bytes // JOIN_BYTES

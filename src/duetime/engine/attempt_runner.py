@@ -49,9 +49,9 @@ class AttemptRunner:
         self._redaction = Redaction() if redaction is None else redaction
 
     async def attempt(self, run: Run) -> None:
-        """One attempt, within its deadline. Every end of it is recorded; a shutdown gives the run back.
+        """Runs one attempt within its timeout, and records how it ends. A shutdown returns the execution.
 
-        Raises NotSent, and has recorded nothing, if the lease was in doubt when the first byte was to leave.
+        Raises NotSent, and records nothing, if the lease is in doubt when the first byte is about to be sent.
         """
         started_at = self._clock.now()
         crash_point("before_attempt")
@@ -59,7 +59,7 @@ class AttemptRunner:
             outcome = await self._execute(run)
         except asyncio.CancelledError:
             if not self._is_cancelled(run.execution_id):
-                # Nobody asked for this run to end: the node is stopping. It goes on elsewhere, the attempt counted.
+                # Not a requested cancellation: the node is stopping. Another node goes on; this attempt counts.
                 self._recorder.add(run, lapse(run, self._clock.now()))
                 raise
             task = asyncio.current_task()
@@ -71,7 +71,7 @@ class AttemptRunner:
         self._recorder.add(run, conclude(run, outcome, started_at, ended_at, self._jitter()))
 
     def drop(self, run: Run) -> None:
-        """A claimed run that was cancelled before it began: nothing is sent."""
+        """Records a claim that was cancelled before it started: nothing is sent."""
         now = self._clock.now()
         self._recorder.add(run, conclude(run, CANCELLED, now, now, 0.0))
 
@@ -87,13 +87,13 @@ class AttemptRunner:
         printed: LogWriter = NO_LOG
         try:
             if has_secrets(payload):
-                # From here to the end of the attempt the secrets are plain. What comes back is kept without them.
+                # The secrets are in plain text from here to the end of the attempt. They are redacted from the result.
                 size = size_of_secrets(payload)
                 payload = decrypt_payload(
                     payload, lambda encrypted: self._vault.decrypt(run.tenant, run.job_id, encrypted)
                 )
                 redactor = await self._redaction.build(run.tenant, size, payload)
-            if self._logs is not None and run.spec.type is not JobType.HTTP_REQUEST:  # what came back is its log
+            if self._logs is not None and run.spec.type is not JobType.HTTP_REQUEST:  # the response is its log
                 printed = self._logs.open(run.execution_id, run.attempt, run.tenant)
                 if redactor is not None:
                     printed = RedactingLog(printed, redactor, self._redaction, run.tenant)
@@ -108,7 +108,7 @@ class AttemptRunner:
         except DecryptionFailed as error:
             return Outcome(ErrorType.INTERNAL_ERROR, f"{error}. Nothing was sent.")
         except Exception as error:  # noqa: BLE001 (it is an end of the attempt like any other, and logged)
-            # An error may quote what it stumbled over.
+            # The traceback may quote a secret.
             shown = await self._redaction.redact(run.tenant, redactor, traceback.format_exc())
             log.error("an executor failed", execution_id=run.execution_id, exception=shown)
             outcome = Outcome(ErrorType.INTERNAL_ERROR, f"the executor failed: {type(error).__name__}: {error}")

@@ -1,7 +1,7 @@
-"""Retention of the audit: what is older than it may be is exported, and then removed up to a checkpoint.
+"""Retention of the audit: exports entries beyond their retention age, then removes them up to a checkpoint.
 
-Nothing is removed that was not written elsewhere first, and nothing that is not as it was written: a chain that was
-altered stays as it is, for whoever looks into it.
+It removes only entries that were exported first and that verify. A chain that was altered stays as it is, so that it
+can be investigated.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from duetime.domain.instants import DAY, HOUR
 from duetime.ports.archive import AuditArchive
 from duetime.ports.store import AuditPage, Store
 
-LINKS = 200  # at once: as many are one file, and one write
+LINKS = 200  # at once: one file and one write
 REST = HOUR
-WAIT = 7 * DAY  # a chain is pruned when its oldest link is so long over its age: then all that is over it goes, and
-# there are few files, not one for each chain and day
-LAST_LINK = 2**40  # of a chain: more than any has
+WAIT = 7 * DAY  # a chain is pruned when its oldest link is this much past its retention age. Then all links past that
+# age are removed. So there are few files, not one per chain and day
+LAST_LINK = 2**40  # of a chain: more than any chain has
 
 log = structlog.get_logger()
 
@@ -32,12 +32,12 @@ class AuditRetention:
         self._store = store
         self._archive = archive
         self._age = int(age_seconds * 1000)
-        self._after = BEFORE_ALL  # the chain and link that was looked at last
-        self._pruning: int | None = None  # the chain of which more may be over its age
+        self._after = BEFORE_ALL  # the chain and link looked at last
+        self._pruning: int | None = None  # the chain that may have more links past their age
         self._rest_until = 0
 
     async def prune(self, now: int) -> bool:
-        """A page of one chain, or a look at the next. Answers whether there is more to do."""
+        """Prunes a page of one chain, or looks at the next chain. Returns whether there is more to do."""
         if now < self._rest_until <= now + REST:  # further ahead: the clock was set back
             return False
         before = now - self._age
@@ -82,7 +82,7 @@ def _is_older(page: AuditPage, before: int) -> bool:
 
 
 def _over(pages: Sequence[AuditPage], chain: int, before: int) -> list[AuditPage]:
-    """The first pages of the chain, up to the first that is not over its age."""
+    """Returns the chain's first pages, up to the first one that is not past its age."""
     over: list[AuditPage] = []
     for page in pages:
         if page.chain != chain or not _is_older(page, before):

@@ -1,8 +1,8 @@
-"""The breaker: knows the circuits that have failed lately, says which runs must not be sent, and counts their ends.
+"""The breaker: knows the circuits that have failed lately, decides which runs must not be sent, and counts their ends.
 
-What holds is in the store; here is what this node knows of it. Where others write too, what has changed is read all the
-time, and all of it now and then; a node that is alone has written all there is. The rules are `domain.breaker`'s. A URL
-that is well costs a look into a dict, and nothing is written for it.
+The store is authoritative; the breaker caches it. With several nodes, changes are read every half second and everything
+once an hour. A single node has written everything itself. `domain.breaker` holds the rules. A healthy URL costs one
+dict lookup and no write.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from duetime.ports.store import Store
 from duetime.telemetry.events import EventHub
 
 REFRESH = SECOND // 2
-RELOAD = HOUR  # all of it: what was forgotten or pruned is among no changes. Much less than a closed one is kept for
-MOST_KNOWN = 10_000  # circuits: the open ones, and then those that failed last
+RELOAD = HOUR  # of everything: changes omit forgotten and pruned circuits. Much shorter than closed ones are kept
+MOST_KNOWN = 10_000  # circuits: the open ones, then those that failed most recently
 
 log = structlog.get_logger()
 
 
 class Breaker(Service):
-    """`shared`: there may be other nodes."""
+    """`shared`: other nodes may use the same store."""
 
     def __init__(self, store: Store, clock: Clock, events: EventHub, rules: Rules, *, shared: bool) -> None:
         super().__init__("breaker", clock)
@@ -40,21 +40,21 @@ class Breaker(Service):
         self._rules = rules
         self._shared = shared
         self._circuits = Known(MOST_KNOWN)
-        self._asking: set[int] = set()  # circuits of which a probe is being taken
-        self._mark: int | None = None  # up to which changes were read; None: all is to be read
+        self._asking: set[int] = set()  # circuits whose probe is being requested
+        self._mark: int | None = None  # changes were read up to here; None: read everything
         self._loaded_at = 0
-        self._learnt: set[int] = set()  # circuits that something was learnt of since the last reading began
+        self._learnt: set[int] = set()  # circuits updated by `learn` since the last read began
 
     @property
     def is_on(self) -> bool:
         return self._rules.threshold > 0
 
     async def load(self) -> None:
-        """What there is at the start: nobody is told of it as news."""
+        """Reads the circuits at the start, without publishing events for them."""
         if self.is_on:
             self._loaded_at = self._clock.now()
             self._mark, found = await self._store.list_changed_circuits(None, MOST_KNOWN)
-            for circuit in reversed(found):  # the first ones are to be forgotten last
+            for circuit in reversed(found):  # the first ones are forgotten last
                 self._circuits.put(circuit.circuit, circuit)
 
     async def run_once(self) -> int:
@@ -63,30 +63,30 @@ class Breaker(Service):
         self._learnt.clear()
         mark, found = await self._store.list_changed_circuits(since, MOST_KNOWN)
         if since is not None and len(found) >= MOST_KNOWN:
-            self._mark = None  # there may be more: all is read
+            self._mark = None  # there may be more changes: read everything
             return now
         changed = {one.circuit: one if one.failures else None for one in reversed(found)}
         if since is None:
             self._loaded_at = now
             changed = dict.fromkeys(self._circuits.numbers() - changed.keys()) | changed
-        # What was written meanwhile may be newer than what was read, or older: it is read again.
+        # A circuit that was written during the read may be newer or older than what was read: it is read again.
         is_sure = self._learnt.isdisjoint(changed)
         self._put((number, circuit) for number, circuit in changed.items() if number not in self._learnt)
         if is_sure:
             self._mark = mark
         return self._clock.now() + (DAY if is_sure and not self._shared else REFRESH)
 
-    # What the worker asks
+    # For the attempt runner
 
     def holds(self, run: Run) -> bool:
-        """Whether this run must not be sent before `ask` was asked."""
+        """Returns whether `ask` must be called before this run is sent."""
         if not self._circuits or not isinstance(run.spec, HttpJob):
             return False
         circuit = self._circuits.get(circuit_of(run.tenant, run.spec.payload.url))
         return not lets_through(circuit, run.execution_id)
 
     async def ask(self, run: Run) -> Circuit | None:
-        """None if it may be sent, maybe as the one that tries the target again; else the circuit that is open."""
+        """Returns None if the run may be sent, perhaps as the probe of its target; otherwise the open circuit."""
         assert isinstance(run.spec, HttpJob)
         number = circuit_of(run.tenant, run.spec.payload.url)
         circuit, now = self._circuits.get(number), self._clock.now()
@@ -105,10 +105,10 @@ class Breaker(Service):
         self.learn([(number, answer)])
         return None if lets_through(answer, run.execution_id) else answer
 
-    # What the recorder tells
+    # For the recorder
 
     def count(self, now: int, results: Iterable[tuple[Run, Attempted]]) -> CountEnds | None:
-        """What is to be written with these results; mostly nothing."""
+        """Returns the command to write together with these results; mostly None."""
         if not self.is_on:
             return None
         known = self._circuits
@@ -122,9 +122,9 @@ class Breaker(Service):
         return CountEnds(now, ends, self._rules) if ends else None
 
     def learn(self, found: Sequence[tuple[int, Circuit | None]]) -> None:
-        """Circuits as they stand in the store now; None: closed."""
+        """Updates circuits to their current state in the store; None: closed."""
         self._learnt.update(number for number, _ in found)
-        self._put(sorted(found, key=lambda it: it[1] is not None))  # what goes makes room for what comes
+        self._put(sorted(found, key=lambda it: it[1] is not None))  # removals first: they make room
 
     def _put(self, found: Iterable[tuple[int, Circuit | None]]) -> None:
         for number, circuit in found:

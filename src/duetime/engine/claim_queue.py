@@ -1,8 +1,8 @@
-"""The queue of claims that wait for a place: tenants take turns, and within a tenant its endpoints do.
+"""The queue of claims that wait for a place: tenants take turns, and the endpoints within a tenant take turns.
 
-A tenant's highest priority comes first; among its endpoints of that priority each gives one claim in turn. An endpoint
-that has no place, or has used up its rate limit, is blocked: its claims hold up no others. Blocking only saves looking
-again. It decides nothing: `unblock_all` may be called at any time, and what still has no place is blocked again.
+A tenant's highest priority comes first. Endpoints with claims of that priority start one claim each in turn. An
+endpoint without a free place, or with a used-up rate limit, is blocked: its claims do not delay others. Blocking only
+saves repeated checks. `unblock_all` may be called at any time: an endpoint that still has no place is blocked again.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from duetime.domain.fairness import MOST_OVER, endpoint_share, has_place
 from duetime.domain.shares import share_of
 
 PRIORITIES = 10
-MOST_WOKEN = 16  # queues for one place that was freed: most of them only look, and a place may have thousands waiting
-MOST_LOOKED_AT = 16  # tenants, and endpoints of each, for a place beyond the limit: the others have their turn later
-MOST_CANCELLED = 64  # places of cancelled claims that still stand in a queue; more are removed once they are most of it
+MOST_WOKEN = 16  # queues per freed place: most of them can't use it, and thousands may wait for it
+MOST_LOOKED_AT = 16  # tenants, and endpoints of each, for a place beyond the limit: the others get their turn later
+MOST_CANCELLED = 64  # places of cancelled claims left in a queue; more are removed once they are most of it
 
 
 class TenantQueue:
-    """What a node holds of one tenant."""
+    """The claims that a node holds for one tenant."""
 
     __slots__ = ("held", "is_in_turns", "queues", "ready", "rings", "running", "several", "tenant")
 
     def __init__(self, tenant: str) -> None:
         self.tenant = tenant
         self.queues: dict[int, EndpointQueue] = {}
-        self.rings: list[deque[EndpointQueue]] = [deque() for _ in range(PRIORITIES)]  # that may be looked at
+        self.rings: list[deque[EndpointQueue]] = [deque() for _ in range(PRIORITIES)]  # not blocked, by priority
         self.ready = 0  # a bit for each ring that is not empty
         self.is_in_turns = False
         self.running = 0
-        self.several = 0  # endpoints at which more than one runs
+        self.several = 0  # endpoints with more than one running attempt
         self.held = 0  # places of claims: waiting, running, or ended and not yet recorded
 
 
 class Endpoint:
-    """What a node runs against one endpoint, of all tenants."""
+    """The attempts that a node runs against one endpoint, for all tenants."""
 
     __slots__ = ("blocked", "limit", "number", "running", "tenants")
 
@@ -46,12 +46,12 @@ class Endpoint:
         self.number = number
         self.limit = limit
         self.running = 0
-        self.tenants = 0  # that hold claims for it
-        self.blocked: deque[EndpointQueue] = deque()  # no place was free when they were looked at
+        self.tenants = 0  # that have claims for it
+        self.blocked: deque[EndpointQueue] = deque()  # queues that found no free place
 
 
 class EndpointQueue:
-    """What a node holds of one tenant for one endpoint."""
+    """The claims that a node holds for one tenant and one endpoint."""
 
     __slots__ = ("cancelled", "endpoint", "held", "is_blocked", "owner", "ringed", "running", "waiting")
 
@@ -59,15 +59,15 @@ class EndpointQueue:
         self.owner = owner
         self.endpoint = endpoint
         self.waiting: list[deque[Run] | None] = [None] * PRIORITIES
-        self.ringed = 0  # a bit for each of its owner's rings that it is in
+        self.ringed = 0  # a bit for each ring of its owner that contains this queue
         self.is_blocked = False
         self.running = 0
         self.held = 0
-        self.cancelled = 0  # places of those that still stand in `waiting`
+        self.cancelled = 0  # places of cancelled claims that are still in `waiting`
 
 
 class ClaimQueue:
-    """`limit_of(endpoint)`: how many may run there at once. `may_call(queue, run)`: False blocks it until `unblock`."""
+    """`limit_of(endpoint)`: its concurrency limit. `may_call(queue, run)`: False blocks the queue until `unblock`."""
 
     def __init__(
         self, concurrency: int, tenant_limit: int, limit_of: Callable[[int], int],
@@ -81,15 +81,15 @@ class ClaimQueue:
         self._turns: deque[TenantQueue] = deque()
         self.tenants: dict[str, TenantQueue] = {}
         self.endpoints: dict[int, Endpoint] = {}
-        self.waiting: dict[str, Run] = {}  # by execution id; what stands in a queue, and not in here, was removed
-        self.queues = 0  # of a tenant and an endpoint each
+        self.waiting: dict[str, Run] = {}  # by execution id; a claim in a queue that is not in here was removed
+        self.queues = 0  # number of EndpointQueues
         self.running = 0
         self.held = 0
 
-    # Claims come
+    # Adding claims
 
     def add(self, run: Run) -> None:
-        """Hold a claim that was not held before. `put_back` is for one that was."""
+        """Adds a claim that was not held before. `put_back` is for one that was."""
         tenant = self.tenants.get(run.tenant)
         is_new = tenant is None
         if tenant is None:
@@ -110,7 +110,7 @@ class ClaimQueue:
             self._ring(queue, run.priority, is_new)
 
     def put_back(self, run: Run) -> None:
-        """It was taken and did not start: it is the next of its queue."""
+        """Returns a claim that was taken and did not start to the front of its queue."""
         queue = self.tenants[run.tenant].queues[run.endpoint]
         self.waiting[run.execution_id] = run
         waiting = queue.waiting[run.priority]
@@ -135,17 +135,17 @@ class ClaimQueue:
         tenant.ready |= 1 << priority
         if not tenant.is_in_turns:
             tenant.is_in_turns = True
-            # A tenant of which nothing was held comes first. One that was only blocked does not: each of its attempts
-            # that ends would bring it back before all others.
+            # A tenant that held no claims comes first. One that was only blocked does not: otherwise each end of one
+            # of its attempts would put it before all others.
             (self._turns.appendleft if is_new else self._turns.append)(tenant)
 
-    # Claims start
+    # Starting claims
 
     def take(self) -> Run | None:
-        """Returns the next claim that its tenant and endpoint have a place for, and occupies that place.
+        """Returns the next claim for which its tenant and endpoint have a free place, and occupies that place.
 
-        Tenants that have less than their share come first, and may exceed the limit (`domain.fairness`). The others get
-        what is left.
+        Tenants below their share come first, and may exceed the limit (`domain.fairness`). The others get the places
+        that are left.
         """
         if not self._turns or self.running >= self._most:
             return None
@@ -172,7 +172,7 @@ class ClaimQueue:
         return None
 
     def _take_of_endpoints_below(self, share: int) -> Run | None:
-        """Of a tenant that has its share, an endpoint that has less than its part of it: others of it may hang."""
+        """Returns a claim of a tenant at its share, for an endpoint below its part of it: other endpoints may hang."""
         for tenant in islice(self._turns, MOST_LOOKED_AT):
             if tenant.running >= self._tenant_limit or not tenant.several:
                 continue
@@ -199,7 +199,7 @@ class ClaimQueue:
                 queue.cancelled -= waiting.popleft().places
             if waiting and not queue.is_blocked:
                 if self.queues == 1 and queue.endpoint.running >= queue.endpoint.limit:
-                    return None  # nothing else to look at: to block it would be of no use, and a burst would pay for it
+                    return None  # there is no other queue: blocking this one would only slow down a burst
                 if self._may_start(queue, waiting[0]):
                     if len(ring) > 1:
                         ring.rotate(-1)
@@ -211,7 +211,7 @@ class ClaimQueue:
         return None
 
     def _may_start(self, queue: EndpointQueue, run: Run) -> bool:
-        """Whether there is a place at its endpoint, which may be called now. Else its queue is blocked."""
+        """Returns whether the endpoint has a free place and may be called now. If not, blocks the queue."""
         endpoint = queue.endpoint
         if endpoint.running >= endpoint.limit and not has_place(
             endpoint.running, endpoint.limit, queue.running, endpoint.tenants
@@ -231,10 +231,10 @@ class ClaimQueue:
         self.running += 1
         return run
 
-    # Claims end
+    # Ending claims
 
     def end(self, run: Run) -> None:
-        """An attempt has ended: its place is free."""
+        """Frees the place of an attempt that has ended."""
         queue = self.tenants[run.tenant].queues[run.endpoint]
         queue.running -= 1
         queue.owner.several -= queue.running == 1
@@ -255,13 +255,13 @@ class ClaimQueue:
                 self._ring(queue, priority)
 
     def unblock_all(self) -> None:
-        """Let every queue that waits for a place be looked at again."""
+        """Unblocks every queue that waits for a place."""
         for endpoint in self.endpoints.values():
             while endpoint.blocked:
                 self.unblock(endpoint.blocked.popleft())
 
     def remove(self, run: Run) -> bool:
-        """Remove a claim that waits. Returns False if it does not. It is held until `forget`."""
+        """Removes a waiting claim. Returns False if it is not waiting. Its memory counts as held until `forget`."""
         if not self._waits(run):
             return False
         del self.waiting[run.execution_id]
@@ -273,7 +273,7 @@ class ClaimQueue:
         return True
 
     def forget(self, run: Run) -> None:
-        """It is recorded: the memory it used is free."""
+        """Frees the memory of a claim that is recorded."""
         places = run.places
         self.held -= places
         tenant = self.tenants[run.tenant]
@@ -289,19 +289,19 @@ class ClaimQueue:
         del tenant.queues[endpoint.number]
         if not tenant.queues:
             del self.tenants[tenant.tenant]
-        queue.waiting = [None] * PRIORITIES  # where it stands in a ring, or is blocked, it is passed over
+        queue.waiting = [None] * PRIORITIES  # where it is still in a ring or blocked, it is skipped
         endpoint.tenants -= 1
         if not endpoint.tenants:
             del self.endpoints[endpoint.number]
 
     def _waits(self, run: Run) -> bool:
-        """Whether it was not removed. The same execution may be claimed anew meanwhile: that is another run."""
+        """Returns whether this claim still waits. A later claim of the same execution is another `Run` object."""
         return self.waiting.get(run.execution_id) is run
 
-    # What is held
+    # Held claims
 
     def latest_of(self, tenant: str, places: int) -> list[Run]:
-        """Returns waiting claims of a tenant that hold `places` together, those that would start last first."""
+        """Returns waiting claims of a tenant that take `places` in total, from the one that would start last on."""
         found: list[Run] = []
         for run in self._backwards(self.tenants[tenant]):
             if places <= 0:
@@ -318,7 +318,7 @@ class ClaimQueue:
                         yield run
 
     def full_endpoints(self, share: int) -> list[tuple[str, int]]:
-        """Returns tenant and endpoint where a tenant holds more for one endpoint than is fair to its others."""
+        """Returns (tenant, endpoint) where a tenant holds more for one endpoint than is fair to its other endpoints."""
         most = endpoint_share(share)
         return [
             (tenant.tenant, queue.endpoint.number)
@@ -329,7 +329,7 @@ class ClaimQueue:
         ]
 
     def clear(self) -> list[Run]:
-        """Forget the order; returns what was waiting. What is held stays held."""
+        """Removes and returns all waiting claims. Their memory counts as held still."""
         waiting = list(self.waiting.values())
         self.waiting.clear()
         self._turns.clear()

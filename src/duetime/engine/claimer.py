@@ -1,7 +1,7 @@
 """The claimer: fetches executions that wait in the store (retries, manual runs, overflow) when there is room.
 
-Tenants take turns: each claim is for the next tenants that have something waiting, and each of them gets the same. One
-that holds its share of this node's memory already is passed by.
+Tenants take turns: each Claim command is for the next tenants with waiting executions, and each of them gets the same
+number. A tenant that has used up its share of this node's memory is skipped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from duetime.ports.store import Store
 from duetime.telemetry.debugging import debug
 
 PAGE = 500
-MOST_TENANTS = 64  # of one claim
+MOST_TENANTS = 64  # in one Claim command
 SHORTEST_PAUSE, LONGEST_PAUSE = 20, 320  # ms, while there is nothing to claim, or no room for it
 
 
@@ -36,15 +36,15 @@ class Claimer(Service):
         self._node = node
         self._dispatcher = dispatcher
         self._next_at = 0
-        self._last_tenant = ""  # that had its turn in this round; none: a round begins
+        self._last_tenant = ""  # the last one that had its turn in this round; empty: a round begins
         self._has_claimed = False  # in this round
         self._pause = SHORTEST_PAUSE
         self._unanswered = unanswered or Unanswered(clock.monotonic)
-        self.releasing: list[Run] = []  # given back for others' sake, and not written yet
+        self.releasing: list[Run] = []  # claims to release for other tenants, not yet written
         self.is_clock_right: Callable[[], bool] = always
 
     def hint(self, due_at: int) -> None:
-        """An execution may be claimed at that instant."""
+        """Takes note that an execution can be claimed from `due_at` on."""
         if due_at < self._next_at:
             self._next_at = due_at
             self._pause = SHORTEST_PAUSE
@@ -64,12 +64,12 @@ class Claimer(Service):
         if await self._claim(now):
             self._pause = SHORTEST_PAUSE
             return 0
-        # What waits is for tenants that have no room, or not due yet: look less and less often, unless a hint comes.
+        # The waiting executions are not due, or their tenants have no room: look less and less often, until a hint.
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
         return now + self._pause
 
     async def _claim(self, now: int) -> bool:
-        """Claim for the tenants whose turn it is. Returns False if all had theirs and there was nothing to claim."""
+        """Claims for the next tenants. Returns False if a whole round claimed nothing, or there is no room."""
         if not self._last_tenant:
             self._has_claimed = False  # a new round
         waiting = await self._store.list_waiting_tenants(now, self._last_tenant, MOST_TENANTS)
@@ -80,7 +80,7 @@ class Claimer(Service):
         self._last_tenant = "" if is_last_page else waiting[-1] if len(tenants) <= limit else tenants[limit - 1]
         if tenants:
             full_endpoints = self._dispatcher.full_endpoints()
-            # By the clock as it is now: it may have been set while the store was asked.
+            # Read the clock again: it may have been set during the query.
             claim = Claim(
                 self._node, self._clock.now(), limit, tuple(tenants[:limit]), full_endpoints,
                 bytes=min(CLAIM_BYTES, limit_of_bytes(self._dispatcher.room())),
@@ -97,7 +97,7 @@ class Claimer(Service):
         return not is_last_page or self._has_claimed
 
     async def _choose(self, waiting: Sequence[str]) -> tuple[list[str], int]:
-        """Returns for whom to claim, and how many: without room, for those that have less than their share of it."""
+        """Returns the tenants to claim for, and the limit. Without room, they are the tenants below their share."""
         if self._dispatcher.room() > 0:
             full = self._dispatcher.full_tenants()
             return [tenant for tenant in waiting if tenant not in full], min(PAGE, self._dispatcher.room())
@@ -109,7 +109,7 @@ class Claimer(Service):
         return list(lacks), max(0, min(PAGE, self._dispatcher.room()))
 
     async def _release(self) -> int:
-        """Write what is to be given back. If that fails it is tried again: by its token it is given back once."""
+        """Writes the releases. A failed write is retried: the token makes sure that each claim is released once."""
         runs = self.releasing
         if not runs:
             return 0

@@ -1,8 +1,8 @@
-"""The dispatcher: holds what this node has claimed, and starts attempts in a fair order within the node's limits.
+"""The dispatcher: holds this node's claims, and starts attempts in a fair order within the node's limits.
 
-Limits: attempts at once in all, for an endpoint, and for a tenant; and how often an endpoint is called. `ClaimQueue`
-says whose turn it is. Everything is bounded: the memory by `capacity` places of 4 kB, of which each tenant has its
-share, and each endpoint of a tenant a part of that; what does not fit stays QUEUED in the store.
+Limits: concurrent attempts in total, per endpoint and per tenant; and the request rate per endpoint. `ClaimQueue`
+decides which claim starts next. Memory is bounded by `capacity` places of 4 kB. Each tenant has a share of them, and
+each endpoint of a tenant a part of that share. Executions that do not fit stay QUEUED in the store.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from duetime.engine.claim_queue import MOST_WOKEN, ClaimQueue, EndpointQueue
 from duetime.engine.rate_limiter import RateLimiter
 from duetime.ports.executor import NotSent, always
 
-MOST_WAITS = 4  # for room to open, each as long as the caller says, while a good part of it has opened in the last
+MOST_WAITS = 4  # for room, each as long as the caller says; another one only if the last freed a good part of it
 
 Attempt = Callable[[Run], Awaitable[None]]
 Target = tuple[str, int]  # tenant, endpoint
 
-ANYWHERE: Target = ("", -1)  # stands for all targets: there is no room for any
+ANYWHERE: Target = ("", -1)  # stands for all targets: no target has room
 
 
 class Limits(msgspec.Struct, frozen=True):
-    # Places for claims in memory, running or about to: one for each, and more for large ones (`domain.held_specs`).
+    # Places of memory for running and waiting claims: one per claim, more for a large one (`domain.held_specs`).
     capacity: int = 32_768
     concurrency: int = 512
     endpoint: int = 64
     tenant: int = 512
-    rate: float = 0.0  # requests a second to an endpoint; 0: as many as come
-    special: Mapping[int, int] = msgspec.field(default_factory=dict)  # endpoints with a limit of their own
+    rate: float = 0.0  # requests per second to an endpoint; 0: no limit
+    special: Mapping[int, int] = msgspec.field(default_factory=dict)  # endpoints with their own limit
 
 
 class Dispatcher:
@@ -45,44 +45,45 @@ class Dispatcher:
         self._attempt = attempt
         self._drop = drop
         self._rate_limiter = RateLimiter(limits.rate) if limits.rate else None
-        self._clocks: dict[int, asyncio.TimerHandle] = {}  # of endpoints that have used up their rate limit
-        self._rate_limited: dict[int, list[EndpointQueue]] = {}  # what is blocked until the clock of its endpoint rings
+        self._clocks: dict[int, asyncio.TimerHandle] = {}  # wake-ups for endpoints that have used up their rate limit
+        self._rate_limited: dict[int, list[EndpointQueue]] = {}  # queues that wait for the rate limit of their endpoint
         self._queue = ClaimQueue(
             limits.concurrency, limits.tenant, lambda endpoint: limits.special.get(endpoint, limits.endpoint),
             None if self._rate_limiter is None else self._may_call,
         )  # fmt: skip
-        self._running: dict[str, asyncio.Task[None] | None] = {}  # None: its slot is about to begin
+        self._running: dict[str, asyncio.Task[None] | None] = {}  # None: the slot has not started yet
         self._slots: set[asyncio.Task[None]] = set()
         self._room_wanted: tuple[Mapping[Target, int], asyncio.Event] | None = None
-        self._stuck: set[Target] = set()  # that were waited for in vain
+        self._stuck: set[Target] = set()  # targets for which a wait for room failed
         self._idle = asyncio.Event()
         self._idle.set()
         self._closed = False
-        self.is_held: Callable[[Run], bool] = lambda run: False  # it is about to end without a request
+        self.is_held: Callable[[Run], bool] = lambda run: False  # True if it will end without a request
         self.cancelled: set[str] = set()  # running executions that were asked to stop
-        # While the lease is in doubt nothing begins: what is claimed may be another node's by now (after a stop, say).
+        # While the lease is in doubt no attempt starts. If the process was suspended, another node may hold the claims.
         self.is_trusted: Callable[[], bool] = always
-        self.waiting_hint: Callable[[int], None] = lambda due_at: None  # somebody may claim at that instant
+        self.waiting_hint: Callable[[int], None] = lambda due_at: None  # an execution can be claimed from then on
 
-    # What comes in
+    # Claims and room for them
 
     def room(self) -> int:
-        """Places that are free; below 0 if the last ones were larger than what was free."""
+        """Returns the number of free places. It is below 0 if the last claims were larger than the free room."""
         return 0 if self._closed else self._limits.capacity - self._queue.held
 
     async def admit(self, wanted: Mapping[Target, int], seconds: float) -> frozenset[Target]:
-        """Returns the targets of which no run may be born claimed now: mostly none; all, if there is no room at all.
+        """Returns the targets without room, whose new executions must not be written as claimed. Mostly there are none.
 
-        `wanted`: how many places for each.
-        Waits a little for room to open, and longer while it is about to: claiming what was written as QUEUED costs more
-        than waiting. Who waits in vain once does not wait again until something has ended there: a target that hangs
-        costs the others one short pause, not one at each page. What is for a worker is never born claimed by a node.
+        If there is no room at all, it returns all targets. `wanted`: the number of places for each target.
+        Waits a little for room, and longer while room is opening up: claiming a QUEUED execution later costs more than
+        waiting. After a wait that failed, a target is not waited for again until one of its executions has ended: a
+        target that hangs costs the others one short pause, not one per page. An execution for a worker is never
+        written as claimed by a node.
         """
         if any(needs_worker(endpoint) for _, endpoint in wanted):
             theirs = frozenset(target for target in wanted if needs_worker(target[1]))
             return theirs | await self.admit({one: wanted[one] for one in wanted if one not in theirs}, seconds)
         refused = self._without_room(wanted)
-        # A tenant that has used up its share is not waited for while others have work: the page is theirs, too.
+        # Do not wait for a tenant that has used up its share while other tenants have work: the page is theirs, too.
         if not refused or self._closed or not self._stuck.isdisjoint(refused) or self._is_shared(wanted):
             return refused
         for _ in range(MOST_WAITS):
@@ -90,7 +91,7 @@ class Dispatcher:
             if await self._room_opens(wanted, seconds):
                 return frozenset()
             if (before - self._queue.held) * MOST_WAITS < sum(wanted.values()):
-                break  # at this pace it takes too long
+                break  # room opens too slowly
         refused = self._without_room(wanted)
         self._stuck |= refused
         return refused
@@ -135,7 +136,7 @@ class Dispatcher:
         return memory_share(self._limits.capacity, len(self._queue.tenants))
 
     def full_tenants(self) -> frozenset[str]:
-        """Returns the tenants that hold their share of the memory already: nothing more is claimed for them."""
+        """Returns the tenants that have used up their share of the memory: nothing more is claimed for them."""
         share = self._share()
         return frozenset(tenant.tenant for tenant in self._queue.tenants.values() if tenant.held >= share)
 
@@ -144,7 +145,7 @@ class Dispatcher:
         return tuple(self._queue.full_endpoints(self._share()))
 
     def offer(self, runs: Iterable[Run]) -> None:
-        """Take claimed runs. They will be run, or given back by `drain`."""
+        """Adds claims. Each of them will be run, or returned by `drain`."""
         add = self._queue.add
         for run in runs:
             add(run)
@@ -153,11 +154,11 @@ class Dispatcher:
         self._open_slots()
 
     def cancel(self, execution_id: str) -> bool:
-        """Stop a running attempt, or let a claimed run end before it begins. False if this node has neither."""
+        """Cancels a running attempt or a waiting claim. Returns False if this node holds neither."""
         if execution_id in self._running:
             self.cancelled.add(execution_id)
             task = self._running[execution_id]
-            if task is not None:  # else its slot has not begun, and will look before it sends anything
+            if task is not None:  # else its slot has not started, and checks `cancelled` before it sends
                 task.cancel()
             return True
         run = self._queue.waiting.get(execution_id)
@@ -178,8 +179,8 @@ class Dispatcher:
     def make_room(self, wanted: int, tenants: Iterable[str]) -> list[Run]:
         """Returns waiting claims to release, so that tenants that hold less than their share have room.
 
-        They are of the tenant that holds most, those that would start last, and it keeps its own share. The caller
-        releases them in the store, and then calls `recorded`: until then they are counted.
+        They belong to the tenant that holds most, which keeps its own share, and are those that would start last. The
+        caller releases them in the store and then calls `recorded`. Until then they count as held.
         """
         if not self._queue.tenants or self._closed:
             return []
@@ -191,22 +192,22 @@ class Dispatcher:
             self._queue.remove(run)
         return runs
 
-    # What runs
+    # Attempts
 
     def resume(self) -> None:
-        """Go on with what was left waiting while the lease was in doubt, and with whatever may have been overlooked."""
+        """Starts claims that waited while the lease was in doubt, and any claim that may have been overlooked."""
         if self._queue.waiting:
             self._queue.unblock_all()
             self._open_slots()
 
     def _open_slots(self) -> None:
-        """A slot for each run that may begin now: slots opened for runs that only wait would cost a burst dearly."""
+        """Opens a slot for each claim that may start now. Slots for claims that only wait would slow down a burst."""
         while self.is_trusted() and (run := self._queue.take()) is not None:
             self._running[run.execution_id] = None
             self._slots.add(asyncio.create_task(self._slot(run)))
 
     async def _slot(self, run: Run | None) -> None:
-        """Runs one after the other until nothing is ready: a task a run would cost more than the run."""
+        """Runs claims one after the other until none is ready: one task per claim would cost more than the attempt."""
         task = asyncio.current_task()
         assert task is not None
         try:
@@ -214,8 +215,8 @@ class Dispatcher:
                 self._running[run.execution_id] = task
                 is_over = False
                 try:
-                    # A slot begins a turn of the loop after it was opened, as all that were opened with it: a process
-                    # that is stopped in between would come back with them. (What was asked to stop sends nothing.)
+                    # All slots that were opened together start one turn of the event loop later. If the process was
+                    # suspended in between, the lease may be lost: check again. (A cancelled execution sends nothing.)
                     if self.is_trusted() or run.execution_id in self.cancelled:
                         await self._attempt(run)
                         is_over = True
@@ -224,25 +225,25 @@ class Dispatcher:
                 finally:
                     self._end(run, task)
                 if not is_over:
-                    self._queue.put_back(run)  # `resume` goes on with it, `drain` gives it back
+                    self._queue.put_back(run)  # `resume` starts it, or `drain` returns it
                 run = self._queue.take() if self.is_trusted() else None
-                # One end may let several others begin. But not where all places are taken: it freed one.
+                # One end may let several claims start. But not if all other places are taken: it freed only one.
                 if run is not None and self._queue.queues > 1 and self._queue.running < self._limits.concurrency:
                     self._open_slots()
         finally:
-            self._slots.discard(task)  # at once: an offer in the same turn of the loop must not count on this slot
+            self._slots.discard(task)  # at once: an `offer` in the same turn of the loop must not rely on this slot
 
     def _end(self, run: Run, task: asyncio.Task[None]) -> None:
-        # (There may be two of one execution: a claim that was taken for lost, and the one that came after it.)
+        # (One execution may have two claims here: one that was considered lost, and the one after it.)
         if self._running.get(run.execution_id) is task:
             del self._running[run.execution_id]
             self.cancelled.discard(run.execution_id)
         self._queue.end(run)
 
-    # How often an endpoint is called
+    # The rate limit of an endpoint
 
     def _may_call(self, queue: EndpointQueue, run: Run) -> bool:
-        """Whether its endpoint may be called now; if not, its queue waits behind those that wait already."""
+        """Returns whether the endpoint may be called now. If not, the queue waits behind those already waiting."""
         limiter, endpoint = self._rate_limiter, run.endpoint
         if limiter is None or not isinstance(run.spec, HttpJob) or self.is_held(run):
             return True
@@ -255,7 +256,7 @@ class Dispatcher:
         return False
 
     def _ring(self, endpoint: int) -> None:
-        """Let as many go on as the rate allows by now: tenants in turn."""
+        """Wakes waiting queues, and starts as many claims as the rate limit allows: tenants in turn."""
         del self._clocks[endpoint]
         waiting = self._rate_limited.pop(endpoint, [])
         self._rate_limited[endpoint] = waiting[MOST_WOKEN:]
@@ -264,11 +265,11 @@ class Dispatcher:
         self._open_slots()
         if not self._rate_limited[endpoint]:
             del self._rate_limited[endpoint]
-        elif endpoint not in self._clocks:  # of those that were woken none had anything to send
+        elif endpoint not in self._clocks:  # no woken queue had a request to send
             self._clocks[endpoint] = asyncio.get_running_loop().call_later(0, self._ring, endpoint)
 
     def recorded(self, runs: Iterable[Run]) -> None:
-        """Results are written: only now is the memory that these runs held free."""
+        """Frees the memory of claims whose results are written: not before that."""
         forget, stuck, tenants = self._queue.forget, self._stuck, len(self._queue.tenants)
         for run in runs:
             forget(run)
@@ -280,7 +281,7 @@ class Dispatcher:
         if not self._queue.held:
             self._idle.set()
         elif len(self._queue.tenants) < tenants and self._queue.waiting:
-            self._open_slots()  # the others' shares have grown
+            self._open_slots()  # the shares of the remaining tenants have grown
 
     def running(self) -> int:
         return self._queue.running
@@ -289,19 +290,19 @@ class Dispatcher:
         return len(self._queue.waiting)
 
     def holds(self, execution_id: str) -> bool:
-        """Whether it waits or runs here. (What has ended is the recorder's.)"""
+        """Returns whether the execution waits or runs here. (The recorder holds those that have ended.)"""
         return execution_id in self._running or execution_id in self._queue.waiting
 
-    # How it ends
+    # Shutdown
 
     def stop_waiting(self) -> None:
-        """End a drain now."""
+        """Ends a drain now."""
         self._idle.set()
 
     async def drain(self, seconds: float) -> tuple[list[Run], list[asyncio.Task[None]]]:
-        """Take nothing more, and let what is held run out.
+        """Accepts no more claims, and waits up to `seconds` for the held ones to end.
 
-        Answers what was never started when time ran out, and the slots whose attempts are still under way.
+        Returns the claims that never started, and the slots whose attempts are still running.
         """
         self._closed = True
         with suppress(TimeoutError):

@@ -1,4 +1,4 @@
-"""The engine: its services put together, started in order and stopped in the order that loses nothing."""
+"""The engine: creates the services of a node, starts them in order, and stops them in an order that loses nothing."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ from duetime.telemetry.events import EventHub
 
 WORKER = "worker"
 REJOIN_SECONDS = 1.0
-REST_IN_DOUBT_SECONDS = 3600.0  # of retention, after a start that nothing had been seen before for long
-LEAST_SECONDS = 0.25  # for what says that this node ran something, or did not, though nothing is left of its time
-STEP_SHARE = 0.5  # of the time that a stop may take beside the drain: for one step of it
-HINTED_AHEAD = 2 * SECOND  # what is due later, its owner finds by itself
+REST_IN_DOUBT_SECONDS = 3600.0  # retention pauses this long after a start if the newest entry of the ledger is old
+LEAST_SECONDS = 0.25  # for the steps that write what this node ran and did not run, even if no time is left
+STEP_SHARE = 0.5  # of `stop_seconds`: the most that one step of a stop may take
+HINTED_AHEAD = 2 * SECOND  # no hint is sent for a job due later: the owner of its shard finds it without
 RELEASE_PAGE = 2048
-MOST_TIMEOUTS = 3  # while a node stops: what could not be given back by then, others take over
+MOST_TIMEOUTS = 3  # of releases during a stop; after that, other nodes take the executions over
 
 log = structlog.get_logger()
 
@@ -75,21 +75,21 @@ class EngineSettings(msgspec.Struct, frozen=True):
     roles: frozenset[str] = frozenset({TIMER, WORKER})
     limits: Limits = Limits()
     drain_seconds: float = 30.0
-    stop_seconds: float = 10.0  # what a stop may take beside the drain
+    stop_seconds: float = 10.0  # the time for a stop, in addition to the drain
     reconcile_interval_seconds: float = 300.0
     reconcile_batch: int = LAPSED_PAGE
     history_seconds: float = 30 * 86_400.0
     history_most: int = 10_000_000
     logs_most_bytes: int = 10 * 1024**3
-    audit_seconds: float = 0.0  # 0: for ever
+    audit_seconds: float = 0.0  # 0: kept forever
     worker_lease_seconds: float = 5.0
-    workers: WorkerLimits = WorkerLimits()  # of a tenant
+    workers: WorkerLimits = WorkerLimits()  # per tenant
     breaker: Rules = Rules()
-    notifications: Limit | None = None  # of a tenant
+    notifications: Limit | None = None  # per tenant
 
 
 class Engine:
-    """One node's term after the other: a node whose lease was lost drops what it held, and joins anew."""
+    """Runs one term after the other: when the lease is lost, the node drops what it holds and joins with a new id."""
 
     def __init__(
         self, store: Store, registry: Registry, bus: Bus, executor: Executor[Any], clock: Clock, events: EventHub,
@@ -118,12 +118,12 @@ class Engine:
         self.notification_refused: Callable[[DuetimeError], None] = lambda error: None
         self.services: list[Service] = []
         self.node = 0
-        self._lost = asyncio.Event()  # this term's lease is gone
+        self._lost = asyncio.Event()  # the lease of this term is lost
         self._watch: asyncio.Task[None] | None = None
-        self._limit: StopLimit | None = None  # of the stop that is under way
+        self._limit: StopLimit | None = None  # of the stop in progress
 
     async def start(self) -> None:
-        """Join, take over what an earlier self left, then let time run."""
+        """Joins the cluster and starts the services. They take over what an earlier process of this node left."""
         self._limit = None
         await self._executor.start()
         await self._begin()
@@ -136,7 +136,7 @@ class Engine:
             await service.start()
 
     async def join(self) -> None:
-        """All of `start` but the loops: tests turn them by hand."""
+        """Joins and creates the services, without starting their loops: tests run them step by step."""
         settings, roles = self._settings, self._settings.roles
         if self.node == 0 and math.isinf(self._registry.ttl_seconds):
             await self._doubt_clock()
@@ -154,7 +154,7 @@ class Engine:
             raise StaleWrite(f"a newer node is named {settings.node_name} too: give each its own NODE_NAME")
         fenced = not math.isinf(self._registry.ttl_seconds)
         subscribers = Subscribers(self._store, self._clock, alone=not fenced)
-        await subscribers.run_once()  # before the first end of this term: nobody tells of it later
+        await subscribers.run_once()  # before the first execution of this term ends: its notification can't come later
         self.subscribers = subscribers
         signing = SigningStates(self._store, self._clock, alone=not fenced)
         await signing.run_once()  # before the first request of this term is signed
@@ -222,12 +222,12 @@ class Engine:
         self.write_probe = WriteProbe(self._store, self._clock, self.node, self.membership.wake)
         self.services += [self.write_probe] if fenced else []
         self.services += [self.timer, self.retention] if TIMER in roles else []
-        if fenced:  # else this node is alone, and whoever took its place is another process on the same files
+        if fenced:  # else this node is alone, and a node that replaced it is another process on the same files
             for service in self.services:
                 service.on_void = self.membership.lose
 
     async def _doubt_clock(self) -> None:
-        """Where there is no other clock, the ledger is the only witness."""
+        """Compares the clock with the newest entry of the ledger: a single node has no other clock to compare with."""
         now, newest_at = self._clock.now(), await self._store.newest_at()
         if doubt := doubt_clock(newest_at, now):
             log.warning(doubt)
@@ -235,7 +235,7 @@ class Engine:
             self._prunes_from = self._clock.monotonic() + REST_IN_DOUBT_SECONDS
 
     def _audit_retention(self) -> AuditRetention | None:
-        """None: the audit is kept for ever. So it is where it could be exported to nowhere."""
+        """Returns None if the audit is kept forever. It is also kept forever if there is no archive to export it to."""
         if self._archive is None or not self._settings.audit_seconds:
             return None
         return AuditRetention(self._store, self._archive, self._settings.audit_seconds)
@@ -244,7 +244,7 @@ class Engine:
         return runs_housekeeping(self.membership.owned)
 
     async def _begin_anew_when_lost(self) -> None:
-        """A lost lease is final: others have the shards and the claims. Forget them, and come back as another node."""
+        """Rejoins as a new node after each lost lease. A lost lease is final: others own the shards and the claims."""
         while True:
             await self._lost.wait()
             log.warning("the lease was lost: dropping what was held, and joining anew", node=self.node)
@@ -254,10 +254,10 @@ class Engine:
                 await asyncio.sleep(REJOIN_SECONDS)
 
     async def stop(self, limit: StopLimit | None = None) -> None:
-        """Stop timers, stop the reconciler, drain; what is not drained is released, not lost.
+        """Stops the timer and the other services, then drains. Claims that are not drained are released, not lost.
 
-        A step that fails (a full disk, say) or takes too long (a database that does not answer) is logged, and the
-        next one taken: what it could not write is taken over at the next start.
+        A step that fails (a full disk, say) or takes too long (a database that does not respond) is logged, and the
+        stop goes on. Executions that it could not write are taken over at the next start.
         """
         settings = self._settings
         self._limit = limit = limit or StopLimit(settings.drain_seconds + settings.stop_seconds)
@@ -266,9 +266,9 @@ class Engine:
             self._watch.cancel()
             await self._step(_settled([self._watch]))
         await self._step(self.timer.stop())
-        await self._step(self.membership.retire())  # others fire from here on, while what runs here has time to end
+        await self._step(self.membership.retire())  # other nodes fire from now on; attempts here have time to end
         await self._wind_down(settings.drain_seconds)
-        await self._step(self._bus.stop())  # not before: it tells the others what they may take
+        await self._step(self._bus.stop())  # not before: it sends the hints for released executions
         await self._step(self._executor.stop())
         await self._step(self._store.apply([StopNode(self._clock.now(), self.node)]), LEAST_SECONDS)
         await self._step(self.membership.leave())
@@ -291,20 +291,20 @@ class Engine:
         await self._step(self.breaker.stop())
 
     def _time_to_drain(self, wanted: float) -> float:
-        """What is left by the steps before it, less the time of a step: what was not drained is to be given back."""
+        """Returns the time left for the drain. One step's time is kept back to release claims that were not drained."""
         if self._limit is None:
             return wanted
         return max(0.0, min(wanted, self._limit.left() - self._settings.stop_seconds * STEP_SHARE))
 
     async def _step(self, step: Coroutine[Any, Any, object], at_least: float = 0.0) -> bool:
-        """A step of a stop, within its limit. (One of joining anew has none: without its database no node goes on.)"""
+        """Runs a step of a stop within its limit. (Rejoining has no limit: a node can't go on without its database.)"""
         if self._limit is None:
             return await self._try(step)
         name = getattr(step, "__qualname__", "")
         return await self._try(self._limit.within(step, self._settings.stop_seconds * STEP_SHARE, at_least), name)
 
     async def _give_back(self, runs: Collection[Run]) -> None:
-        """The clock may have been set back since they were claimed: by now, the instant of some may be yet to come."""
+        """Releases claims, as of now or `scheduled_at` if later: the clock may have been set back since the claim."""
         now, pages, timeouts = self._clock.now(), Pages(RELEASE_PAGE), 0
         left = sorted(runs, key=lambda run: max(now, run.scheduled_at))
         while left:
@@ -334,19 +334,19 @@ class Engine:
 
     @property
     def clock(self) -> Clock:
-        """Of all that is written down."""
+        """Returns the clock for all times that are stored."""
         return self._clock
 
-    # What the API tells: to the parts of the term that is under way.
+    # Calls from the API and from other nodes, for the services of the current term
 
     def due_hint(self, due_at: int) -> None:
-        """A job is due then: the timer that owns it should know, here or elsewhere."""
+        """Tells the timer that owns the job, on this or another node, that the job is due at `due_at`."""
         self.timer.hint(due_at)
         if due_at <= self._clock.now() + HINTED_AHEAD:
             self._bus.send(Hint(due_at=due_at, due_until=due_at))
 
     def waiting_hint(self, due_at: int) -> None:
-        """An execution waits since then: whoever has room should know."""
+        """Tells all nodes that an execution can be claimed from `due_at` on."""
         self._hint_own(due_at)
         self._bus.send(Hint(waiting_at=due_at))
 
@@ -355,18 +355,18 @@ class Engine:
         self.worker_gateway.hint()
 
     def circuits_hint(self) -> None:
-        """Somebody closed a circuit."""
+        """Wakes the breaker after a circuit was closed through the API."""
         self.breaker.wake()
 
     def cancel(self, execution_id: str) -> bool:
-        """Stop a run, wherever it is held. False if that is not here: others are told."""
+        """Cancels an execution. Returns False if this node does not hold it, and sends a hint to the other nodes."""
         if self.dispatcher.cancel(execution_id):
             return True
         self._bus.send(Hint(cancel=(execution_id,)))
         return False
 
     def _hear(self, hint: Hint) -> None:
-        """What another node said."""
+        """Handles a hint from another node."""
         if hint.due_until:
             self.timer.hint(hint.due_at)
             self.timer.hint(hint.due_until)
@@ -378,18 +378,18 @@ class Engine:
             self.dispatcher.cancel(execution_id)
 
     def stop_waiting(self) -> None:
-        """Cut a drain short, and whatever else a stop waits for: somebody is in a hurry."""
+        """Ends the drain and the other waits of a stop early."""
         self.dispatcher.stop_waiting()
         if self._limit is not None:
             self._limit.hurry()
 
     def health(self) -> dict[str, str]:
-        """Each service: healthy, or what went wrong in its last turn."""
+        """Returns for each service "healthy", or the failure of its last turn."""
         return {service.name: service.failure or "healthy" for service in self.services}
 
 
 async def _settled(parts: Collection[Awaitable[object]]) -> None:
-    """All of them have ended, well or not."""
+    """Waits until all have ended, then raises the first failure, if any."""
     for outcome in await asyncio.gather(*parts, return_exceptions=True):
         if isinstance(outcome, Exception):
             raise outcome

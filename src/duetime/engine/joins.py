@@ -1,4 +1,4 @@
-"""Joins of workers: few at a time, shared by tenant. A tenant that was just refused is refused without the store."""
+"""Joins of workers: few at a time, shared fairly by tenant. A tenant that was just refused is refused from memory."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from duetime.places import Places
 from duetime.ports.clock import Clock
 from duetime.ports.store import Store
 
-AT_ONCE = 4  # joins that are being written; a tenant below its share begins beside them
+AT_ONCE = 4  # joins being written; a tenant below its share may exceed this
 MOST_AT_ONCE = 16
 MOST_WAITING = 128  # of one tenant
-REFUSED_SECONDS = 1.0  # so long no join of a refused tenant is tried again
-MOST_REFUSED = 1000  # tenants that are remembered
+REFUSED_SECONDS = 1.0  # how long further joins of a refused tenant are refused from memory
+MOST_REFUSED = 1000  # refused tenants that are remembered
 
 
 class Joins:
@@ -28,7 +28,7 @@ class Joins:
     async def add(self, tenant: str, user_id: str, joining: Joining, now: int) -> int:
         """Returns the id of the new worker.
 
-        Raises RateLimited or QuotaExceeded beyond the limits of the tenant, Overloaded if many of its joins wait.
+        Raises RateLimited or QuotaExceeded beyond the tenant's limits, Overloaded if too many of its joins wait.
         """
         self._check(tenant)
         async with self._places.of(tenant):

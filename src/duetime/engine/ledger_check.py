@@ -1,7 +1,7 @@
-"""The ledger check: compares what the ledger says this node runs with what it holds, and returns what it does not hold.
+"""The ledger check: finds executions that this node runs by the ledger but does not hold, and returns them.
 
-Nothing should ever be found. An execution that is RUNNING under a living node, and that the node knows nothing of,
-would stay so until the node ends, and its job with it where executions must not overlap. This finds it.
+It should never find one. An execution that is RUNNING on a living node which does not hold it would stay RUNNING until
+the node ends. If executions of its job must not overlap, the job would be blocked as long.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = structlog.get_logger()
 
 
 class LedgerCheck(Service):
-    """`held()`: further executions that are held. `unanswered`: writes that may have claimed something."""
+    """`held()`: further executions that the node holds. `unanswered`: pending writes that may have made claims."""
 
     def __init__(
         self, store: Store, clock: Clock, node: int, dispatcher: Dispatcher, recorder: Recorder,
@@ -44,10 +44,11 @@ class LedgerCheck(Service):
         self._looked_at = 0.0
 
     async def run_once(self) -> int:
-        """Return what was missing at the last look, too.
+        """Finds claims that were missing in this check and in the last one, and returns their executions.
 
-        A claim that was just written is missing until it is handed over, so one look says nothing. Nor do two, if the
-        write that claimed it is still unanswered. The token tells a claim from a later one of the same execution.
+        A claim that was just written is missing until the dispatcher has it, so one check proves nothing. Two checks
+        prove nothing either while the write that made the claim is pending. The token distinguishes a claim from a
+        later claim of the same execution.
         """
         looks_at = self._clock.monotonic()
         claims = await self._store.list_node_claims(self._node, MOST_CLAIMS)

@@ -1,8 +1,8 @@
-"""Membership: keeps this node's lease alive, and knows which shards are its own right now.
+"""Membership: renews this node's lease, and knows which shards the node owns right now.
 
-It holds no rule (`domain.lease` has them) and fires nothing. Others ask `owned_now` before each deed, which costs a
-comparison and needs no task to have run: a process that was stopped finds out at its first look. The callbacks are
-for what hangs on a change: read the timers of what was gained, drop those of what was lost.
+It contains no rules (`domain.lease` has them) and fires nothing. Other services call `owned_now` before each action.
+The call costs a comparison and relies on no background task: a process that was suspended notices at its first call.
+The callbacks report changes: read the timers of gained shards, drop the timers of lost ones.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from duetime.ports.clock import Clock
 from duetime.ports.registry import Registry
 
 HEARTBEAT_SECONDS = 1.0
-RETRY_SHARE = 0.25  # of a heartbeat: what failed, or fell short, is tried again soon
+RETRY_SHARE = 0.25  # of a heartbeat: a heartbeat that failed, or got too few shards, is retried this soon
 
 log = structlog.get_logger()
 
@@ -48,11 +48,11 @@ def _ignore(*_: object) -> None:
 
 
 class Membership(Service):
-    """`on_gained(shards)` and `on_lost(shards)` get shard: epoch; `on_ended()` says that this node id is done for.
-    `on_trusted()`: a doubt came to nothing. It has its own word: a node that owns no shard gains none by it.
-    `on_released()`: the registry has shards that this node gave up, and another may take them.
+    """`on_gained(shards)` and `on_lost(shards)` get shard: epoch. `on_ended()`: this node id can't be used any more.
+    `on_trusted()`: the lease is trusted again. It is a separate callback: a node without shards gets no `on_gained`.
+    `on_released()`: the registry has released shards that this node gave up, and another node may take them.
 
-    They are called inside a turn, after `owned` has changed, and must neither wait nor raise.
+    Callbacks are called inside a turn, after `owned` has changed. They must neither wait nor raise.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Membership(Service):
         self.on_ended: Callable[[], None] = _ignore
         self.on_trusted: Callable[[], None] = _ignore
         self.on_released: Callable[[], None] = _ignore
-        self.view: View | None = None  # the latest; for the health page, and for what asks who else lives
+        self.view: View | None = None  # the latest; for the health page, and to list the living nodes
         self.node = node
         self._registry = registry
         self._name = name
@@ -76,19 +76,19 @@ class Membership(Service):
         ttl = registry.ttl_seconds
         self._margin = margin_seconds if margin_seconds is not None else 0 if math.isinf(ttl) else ttl * MARGIN_SHARE
         self._trust: Trust | None = None
-        self._held: dict[int, int] = {}  # as of the last answer: worth nothing without trust
+        self._held: dict[int, int] = {}  # as of the last response; not valid without trust
         self._given_up: dict[int, int] = {}  # the last epoch at which each shard was given up
-        self._told: frozenset[str] = frozenset()  # the roles that the registry knows of
-        self._reckoning: Reckoning | None = None  # the registry's time, as of the last answer
-        self._agreed: Reckoning | None = None  # the last at which the node's own clock was not wrong, by that clock
-        self._clock_state = ClockState.RIGHT  # as of the last answer
-        self._over = False  # refused, or left: this id will never own anything again
-        self.writes: Callable[[], Writes] = Writes  # how the store's last writes went
+        self._told: frozenset[str] = frozenset()  # the roles that the registry has for this node
+        self._reckoning: Reckoning | None = None  # the registry's time, as of the last response
+        self._agreed: Reckoning | None = None  # the last time at which this node's clock was not wrong, by that clock
+        self._clock_state = ClockState.RIGHT  # as of the last response
+        self._over = False  # fenced, or left: this node id will never own a shard again
+        self.writes: Callable[[], Writes] = Writes  # whether the last writes to the store succeeded
         self._writing = Writing()
-        self._may_own = True  # not while this node can't write
+        self._may_own = True  # False while this node can't write
 
-    # The health page reads `failure`. A heartbeat that failed is not a turn that failed, after which a service pauses
-    # for longer and longer: leases have no time for that.
+    # The health page reads `failure`. A failed heartbeat does not count as a failed turn: a service backs off after
+    # failed turns, and a lease has no time for that.
     @property
     def failure(self) -> str | None:
         return self._trouble or self._withheld or self._failed
@@ -108,22 +108,22 @@ class Membership(Service):
         return standing(self._trust, self._over, self._clock.monotonic())
 
     def is_trusted(self) -> bool:
-        """The same as standing TRUSTED, for those who ask before each request."""
+        """Returns whether `standing` is TRUSTED. It is cheap enough to be called before each request."""
         trust = self._trust
         return trust is not None and self._clock.monotonic() < trust.until and not self._over
 
     @property
     def owned(self) -> Mapping[int, int]:
-        """Shard: epoch, as of now."""
+        """Returns the shards that this node owns now, with their epochs."""
         return self.owned_now(self._clock.monotonic())
 
     def owned_now(self, monotonic: float) -> Mapping[int, int]:
-        """What this node may act on at that instant of its clock: nothing, from the moment that trust ends."""
+        """Returns the shards that this node may act on at that monotonic time: none, once trust has ended."""
         is_trusted = standing(self._trust, self._over, monotonic) is Standing.TRUSTED
         return self._held if is_trusted and self.is_clock_right() else {}
 
-    # The node's clock beside the registry's. Between two answers the monotonic clock carries the registry's time on:
-    # a clock that is set shows at the next look, and not only at the next heartbeat.
+    # Comparing the node's clock with the registry's. Between two responses the monotonic clock extrapolates the
+    # registry's time, so a clock that was set is noticed at the next check, and not only at the next heartbeat.
 
     @property
     def clock_state(self) -> ClockState:
@@ -131,19 +131,19 @@ class Membership(Service):
 
     @property
     def clock_offset(self) -> int | None:
-        """By how many ms this node's clock is ahead of the registry's; None if there is nothing to compare it with."""
+        """Returns by how many ms this node's clock is ahead of the registry's; None if there is no other clock."""
         reckoning = self._reckoning
         return None if reckoning is None else reckoning.offset(self._clock.now(), self._clock.monotonic())
 
     def is_clock_right(self) -> bool:
-        """May anything be decided by this node's clock? Not before it was compared, where there is another one."""
+        """Returns whether decisions may use this node's clock. If the registry has one: not before the comparison."""
         if self._reckoning is None:
             return math.isinf(self._registry.ttl_seconds)
         return self.clock_state is not ClockState.WRONG
 
     def correct(self, now: int, monotonic: float) -> int:
-        """The time to write down. Where the two clocks contradict each other nobody knows which of them is wrong: it is
-        the time that they last agreed on, and what has passed since; or the registry's, if they never did."""
+        """Returns the time to store. If the two clocks disagree, either may be wrong. Then it is the time at which they
+        last agreed plus the time passed since; or the registry's time, if they never agreed."""
         if self._reckoning is None or self._judge(now, monotonic) is not ClockState.WRONG:
             return now
         return (self._agreed or self._reckoning).now(monotonic)
@@ -174,18 +174,18 @@ class Membership(Service):
             log.info("this node's clock is right again", node=self.node)
 
     def gone(self) -> Collection[int]:
-        """Nodes that the latest view says are no more."""
+        """Returns the nodes that have expired or left, by the latest view."""
         return () if self.view is None else self.view.gone
 
     async def run_once(self) -> int:
-        """A heartbeat: renew, and act on the view that came with it."""
+        """Sends a heartbeat: renews the lease, and acts on the view in the response."""
         if self._over:
             return LATEST
         try:
             view = await self._renew()
             self._look_at_writes()
             if self._told != self._wanted_roles() and not self._over:
-                view = await self._renew()  # the others are not to leave shards to a node that takes none
+                view = await self._renew()  # at once: other nodes must not leave shards to a node that takes none
             got_all = self._over or await self._spread(view)
         except StaleWrite as error:
             self.lose(error)
@@ -195,12 +195,12 @@ class Membership(Service):
             return self._clock.now() + self._retry
         self._trouble = None
         if math.isinf(self._registry.ttl_seconds):
-            return LATEST  # where nothing lapses there is nothing to renew, and nobody to move shards to
+            return LATEST  # the lease never expires, and there is no other node to move shards to
         return self._clock.now() + (next_look_in(view, self.node, self._beat) if got_all else self._retry)
 
     def lose(self, error: StaleWrite) -> None:
-        """The registry or the store says that this node is gone: it is, even if the other one knows nothing of it."""
-        if not self._over:  # else it is leaving, and nobody need start anew
+        """Ends this node id, because the registry or the store refused it. Either one is enough."""
+        if not self._over:  # else it is leaving, and need not rejoin
             log.error(
                 "the lease is lost: this node must start anew", node=self.node, name=self._name, error=error.message,
                 advice="if this repeats, another node has the same name: give each its own NODE_NAME",
@@ -209,7 +209,7 @@ class Membership(Service):
             self.on_ended()
 
     async def retire(self) -> None:
-        """A graceful stop begins: own nothing, and let others take it. The lease lives on for what still runs."""
+        """Begins a graceful stop: gives up all shards to other nodes. Keeps the lease for attempts that still run."""
         self._roles -= {TIMER}
         held = dict(self._held)
         self._given_up |= held
@@ -220,7 +220,7 @@ class Membership(Service):
             await self._release(held)
 
     async def leave(self) -> None:
-        """A graceful stop: own nothing from here on, and let the others know. What can't be said now, lapses."""
+        """Ends a graceful stop: owns nothing any more, and leaves the registry. If that fails, the lease expires."""
         joined = not self._over
         self._end()
         await self.stop()
@@ -242,7 +242,7 @@ class Membership(Service):
             self._compare_clocks(Reckoning.of(view.now, sent_at, self._clock.monotonic()))
         was_trusted = before is not None and before.holds(self._clock.monotonic())
         if not was_trusted:
-            self._become({})  # whoever looked meanwhile saw nothing, and dropped what it had: it is gained anew
+            self._become({})  # services saw no shards meanwhile and dropped their timers: report them as gained again
         self._trust = Trust(sent_at, self._registry.ttl_seconds, self._margin)
         self.view = view
         self._become(believed(view, self.node, self._given_up))
@@ -251,7 +251,7 @@ class Membership(Service):
         return view
 
     def _look_at_writes(self) -> None:
-        """Be no timer while the store takes no writes of this node: then the others count its shards as theirs."""
+        """Drops the timer role while the store accepts no writes of this node, so that other nodes take its shards."""
         now, may_own = self._clock.monotonic(), self._may_own
         self._writing = self._writing.seen(self.writes(), now)
         self._may_own = self._writing.may_own(self._registry.ttl_seconds, now)
@@ -262,8 +262,8 @@ class Membership(Service):
             )  # fmt: skip
 
     async def _spread(self, view: View) -> bool:
-        """Answers whether it got all that it wanted: what another one took meanwhile is decided anew, soon."""
-        # What was given up and is still there: the release was lost on the way.
+        """Rebalances shards. Returns False if another node took a wanted one meanwhile: then it is tried again soon."""
+        # Shards that were given up, and that the registry still shows as this node's: the release was lost.
         again = {shard: epoch for shard, epoch in view.held_by(self.node).items() if shard not in self._held}
         is_timer = TIMER in self._wanted_roles()
         moves = spread(view.without(self.node, again), self.node) if is_timer else Moves(self._held, ())
@@ -274,7 +274,7 @@ class Membership(Service):
         if not moves.take:
             return True
         taken = await self._registry.take(self.node, moves.take)
-        if self.standing is Standing.TRUSTED:  # else the next view tells whether it came in time
+        if self.standing is Standing.TRUSTED:  # else the next view shows whether they were taken in time
             self._become(self._held | taken)
         return len(taken) == len(moves.take)
 
@@ -288,7 +288,7 @@ class Membership(Service):
             self.on_released()
 
     def _become(self, held: dict[int, int]) -> None:
-        held = {} if self._over else held  # an answer that was under way when it ended
+        held = {} if self._over else held  # the response may arrive after the end
         before, self._held = self._held, held
         lost = {shard: epoch for shard, epoch in before.items() if held.get(shard) != epoch}
         gained = {shard: epoch for shard, epoch in held.items() if before.get(shard) != epoch}
@@ -297,7 +297,7 @@ class Membership(Service):
                 log.info("shards were given up or lost", node=self.node, count=len(lost), left=len(held))
             self.on_lost(lost)
         if gained:
-            if not math.isinf(self._registry.ttl_seconds):  # a node that is alone owns all, and need not say so
+            if not math.isinf(self._registry.ttl_seconds):  # a single node always owns all shards: no log line
                 log.info("shards were gained", node=self.node, count=len(gained), owned=len(held))
             self.on_gained(gained)
 

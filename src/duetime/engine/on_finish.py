@@ -1,7 +1,7 @@
-"""What follows from ends: made for whoever writes them (the recorder, the reconciler), and told when it is written.
+"""On-finish commands: makes them for the recorder and the reconciler, and publishes their events once they are written.
 
 `domain.on_finish` decides. A notification that can't be stored must not keep the end from being written: the store
-notes it as the reason of the execution, and it is logged and counted, and an event says so.
+notes it as the reason of the execution. It is also logged, counted and published as an event.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from duetime.telemetry.events import EventHub
 
 log = structlog.get_logger()
 
-MOST_IN_A_COMMIT = 200  # each may take a savepoint of its own; what they follow from must not wait for long
+MOST_IN_A_COMMIT = 200  # each may take its own savepoint; the ends in the same commit must not wait for long
 
 Ends = Sequence[tuple[Run, Attempted]]
 
 
 class OnFinishCommands:
     def __init__(self, events: EventHub, random_bytes: Callable[[int], bytes], limit: Limit | None = None) -> None:
-        """`limit`: of the notifications of one tenant."""
+        """`limit`: of notifications per tenant."""
         self._events = events
         self._random_bytes = random_bytes
         self._limit = limit
@@ -39,7 +39,7 @@ class OnFinishCommands:
         self.subscriptions: Callable[[str], Sequence[SubscriptionRecord]] = lambda tenant: ()
 
     def pages(self, results: Ends) -> Iterator[list[tuple[Run, Attempted]]]:
-        """Ends in as few pages as have not too many follow-ups each: nearly always one."""
+        """Splits ends into pages with a bounded number of on-finish commands each: nearly always one page."""
         page: list[tuple[Run, Attempted]] = []
         count = 0
         for result in results:
@@ -63,16 +63,19 @@ class OnFinishCommands:
     def tell(
         self, ends: Ends, commands: Sequence[OnFinish], answers: Sequence[Any], refused: Collection[str], now: int
     ) -> None:
-        """`answers` are those to `commands`; `refused` names the executions whose end was not written."""
+        """Publishes, logs and counts what was written. `answers`: the store's results of `commands`.
+
+        `refused`: the executions whose end was not written.
+        """
         unsent = Counter[tuple[str, str]]()
         for command, answer in zip(commands, answers, strict=True):
             if command.execution_id not in refused:
                 self._tell(command, answer, now)
                 if isinstance(answer, DuetimeError) and isinstance(command.command, CreateJobs):
                     unsent[command.command.jobs[0].tenant, answer.code] += 1
-        for (tenant, code), number in unsent.items():  # a line a page: a flood of them must not flood the log
+        for (tenant, code), number in unsent.items():  # one line per page: many errors must not flood the log
             log.error("notifications can't be stored", tenant=tenant, number=number, error=code)
-        # Whoever comes after a job knows it by its key, and may be due now.
+        # A job that runs after another one refers to it by its key, and may be due now.
         if any(isinstance(command.command, CreateJobs) for command in commands) or any(
             run.spec.key is not None and attempted.state not in OPEN for run, attempted in ends
         ):

@@ -1,7 +1,7 @@
-"""Ownership: the shards that this node may fire for: its own by the lease, and fenced in the store.
+"""Ownership: the shards that this node may fire for. It owns them by its lease, and has fenced them in the store.
 
-Membership says what is owned; before the first timer of a shard is read, its epoch is fenced into the store, so that no
-fire of an earlier owner can come after. A new owner starts from the store and from nothing that it held before.
+Membership says which shards are owned. The epoch of a shard is fenced in the store before its first timer is read, so
+that no fire of an earlier owner succeeds afterwards. A new owner reads from the store, and reuses nothing from memory.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from duetime.ports.clock import Clock
 from duetime.ports.store import Store
 from duetime.telemetry.debugging import debug
 
-# A page with more jobs than this has most shards anyway: it names all that are owned, and none is looked up.
+# A page with more jobs than this touches most shards anyway: it names all owned shards without looking them up.
 _FEW = 32
 
 
 class Ownership:
-    """`owned_now(monotonic)`: shard and epoch of what is owned then. `fenced`: another node may come to own them."""
+    """`owned_now(monotonic)`: the epochs of the shards owned then. `fenced`: another node can become their owner."""
 
     def __init__(
         self, store: Store, clock: Clock, node: int, owned_now: Callable[[float], Mapping[int, int]], *, fenced: bool
@@ -34,7 +34,7 @@ class Ownership:
         self._all: tuple[tuple[int, int], ...] = ()
 
     async def settle(self) -> bool:
-        """Fence the shards that were gained. Returns True if the shards to fire for have changed."""
+        """Fences the shards that were gained. Returns True if the shards to fire for have changed."""
         owned = self._owned_now(self._clock.monotonic())
         if owned is self._fenced_epochs or owned == self._fenced_epochs:
             return False
@@ -54,22 +54,22 @@ class Ownership:
         return True
 
     def doubt(self) -> None:
-        """The store knows another owner: nothing is fired before all is fenced again."""
+        """Forgets all fenced shards, because the store has another owner: nothing fires until they are fenced again."""
         self._fenced_epochs = {}
 
     def shards(self) -> tuple[int, ...] | None:
-        """Those to read timers of; None stands for all."""
+        """Returns the shards to read timers of; None means all."""
         return None if len(self._fenced_epochs) == SHARDS else tuple(sorted(self._fenced_epochs))
 
     def is_held(self) -> bool:
-        """Is what was fenced still trusted to be ours? A process that was stopped in between finds out here."""
+        """Returns whether this node still owns what it fenced. A process that was suspended in between notices here."""
         owned = self._owned_now(self._clock.monotonic())
         return owned is self._fenced_epochs or owned == self._fenced_epochs
 
     def epochs(self, job_ids: Collection[str]) -> tuple[tuple[int, int], ...]:
-        """What a fire of these jobs is fenced by."""
+        """Returns the shards and epochs that a fire of these jobs is checked against."""
         if not self._fenced:
-            return ()  # the store refuses a node whose place another has taken
+            return ()  # the store refuses a node that another one has replaced
         if len(job_ids) > _FEW:
             return self._all
         return tuple(sorted({(shard, self._fenced_epochs[shard]) for shard in map(shard_of, job_ids)}))

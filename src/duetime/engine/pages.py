@@ -1,4 +1,4 @@
-"""Pages: long lists are written a page at a time, each as large as the store can write within its time limit."""
+"""Pages: writes long lists one page at a time, each as large as the store can write within its time limit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Pages:
-    """`most` rows at once, as long as the store is quick enough. `domain.page_size` decides."""
+    """Up to `most` rows per page, fewer if the store is slow. `domain.page_size` decides."""
 
     def __init__(self, most: int) -> None:
         self._page = PageSize.of(most)
@@ -28,7 +28,7 @@ class Pages:
 
     @contextmanager
     def writing(self, count: int) -> Iterator[None]:
-        """Around the write of so many rows: whether it ran out of time tells how large the next page is."""
+        """Context of a write of `count` rows. The next page is smaller if the write raises TimedOut."""
         try:
             yield
         except TimedOut:
@@ -38,7 +38,7 @@ class Pages:
         self._page = self._page.after_success(count)
 
     async def write(self, rows: Sequence[T], write: Callable[[Sequence[T]], Awaitable[object]]) -> None:
-        """All of the rows. Raises TimedOut at the first page that took too long; those before it are written."""
+        """Writes all rows. Raises TimedOut at the first page that takes too long; the pages before it are written."""
         done = 0
         while done < len(rows):
             page = rows[done : done + self.size]

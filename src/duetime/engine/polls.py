@@ -1,8 +1,9 @@
-"""Open polls: workers that wait for something to run, and the looks into the store on their behalf.
+"""Open polls: workers that wait for executions, and the queries and claims that this node makes for them.
 
-A hint says nothing about whom it concerns, and thousands may wait. So polls that ask for the same functions share one
-look; looks are taken in turns by tenant, a few at a time, and the gateway reads one thing at once: whoever lets many
-workers poll neither delays the functions of others nor the node itself, which reads through the same few connections.
+A hint does not say which workers it concerns, and thousands may be waiting. So polls for the same functions form a
+group, and one query serves the group. Groups are served round-robin by tenant, a few at a time, and the gateway makes
+one read at a time. So a tenant with many polling workers delays neither the functions of other tenants nor the node
+itself, which reads through the same few connections.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from duetime.ports.clock import Clock
 from duetime.ports.executor import always
 from duetime.ports.store import Store
 
-LOOK_SECONDS = 1.0  # how often a poll looks by itself: a hint may be lost
-HINT_PAUSE_SECONDS = 0.005  # hints that come closer together are one
+LOOK_SECONDS = 1.0  # how often an open poll queries the store without a hint: a hint may be lost
+HINT_PAUSE_SECONDS = 0.005  # hints closer together than this are merged
 TURNS_AT_ONCE = 4  # groups of polls that are served at the same time
-MOST_POLLS_A_TURN = 8  # claim together, in one commit
+MOST_POLLS_A_TURN = 8  # polls that claim together, in one commit
 MOST_CLAIMED_A_TURN = 2048  # executions
 MOST_POLLS_OF_A_TENANT = 2000  # open at this node
-FULL_SECONDS = 5  # after which a worker that found no place may ask again
-CLOSED_SECONDS = 2
+FULL_SECONDS = 5  # after which a refused worker may poll again, if its tenant has too many open polls
+CLOSED_SECONDS = 2  # the same, if this node is stopping
 
 log = structlog.get_logger()
 
@@ -44,15 +45,15 @@ class _Poll:
         self.worker_id = worker_id
         self.free = free
         self.woken = asyncio.Event()
-        self.was_looked_for = False  # at least once since it came
-        self.is_claiming = False  # something may be its own already: its answer is waited for
-        self.is_gone = False  # nobody waits for its answer any more
+        self.was_looked_for = False  # the store was queried at least once since the poll began
+        self.is_claiming = False  # a claim for it is being written, so it waits for the result
+        self.is_gone = False  # its caller no longer waits
         self.runs: list[Run] = []
         self.error: Exception | None = None
 
 
 class _Group:
-    """Polls of one tenant that ask for the same functions."""
+    """Open polls of one tenant for the same functions."""
 
     __slots__ = (
         "asked_again", "batch", "endpoints", "fresh", "has_more", "is_queued", "is_served", "looked_at", "polls",
@@ -63,17 +64,17 @@ class _Group:
         self.tenant = tenant
         self.endpoints = endpoints
         self.polls: dict[_Poll, None] = {}  # longest waiting first
-        self.fresh: list[_Poll] = []  # have come since the last look began
+        self.fresh: list[_Poll] = []  # began since the last turn started
         self.is_queued = False
         self.is_served = False
-        self.asked_again = False  # while it was served
-        self.has_more = False  # the last claims took all that they asked for
-        self.batch = 1  # polls that claim together: more as long as there is enough for them
+        self.asked_again = False  # while it was being served
+        self.has_more = False  # the last claims all got as many executions as they asked for
+        self.batch = 1  # polls that claim together: doubles while there are enough executions
         self.looked_at = 0.0
 
 
 class Polls:
-    """`reads`: what every read waits for. `is_clock_right`: while it is not, nothing is claimed."""
+    """`reads`: the gate that every read passes. `is_clock_right`: while it returns False, nothing is claimed."""
 
     def __init__(
         self, store: Store, clock: Clock, reads: TurnGate, is_clock_right: Callable[[], bool] = always
@@ -91,11 +92,11 @@ class Polls:
         self._closed = False
 
     def waiting(self) -> int:
-        """Polls that were looked for at least once, and in vain so far."""
+        """Returns the number of open polls for which the store was queried at least once, without result."""
         return sum(poll.was_looked_for for group in self._groups.values() for poll in group.polls)
 
     def hint(self) -> None:
-        """Something may wait for a worker."""
+        """Queries the store for all groups soon: an execution may be waiting for a worker."""
         if self._hint is None and self._groups:
             loop = asyncio.get_running_loop()
             wait = self._hinted_at + HINT_PAUSE_SECONDS - loop.time()
@@ -108,20 +109,20 @@ class Polls:
             self._ask(group)
 
     def close(self) -> None:
-        """Polls that wait are answered now, and no other is taken."""
+        """Ends open polls now. New ones are refused."""
         self._closed = True
         for group in self._groups.values():
             for poll in group.polls:
                 poll.woken.set()
 
     def check_open(self) -> None:
-        """Raises Overloaded: this node is about to stop, or to join anew."""
+        """Raises Overloaded if this node is about to stop or to rejoin."""
         if self._closed:
             raise Overloaded("this node is stopping; ask another one, or again in a moment", CLOSED_SECONDS)
 
     @contextmanager
     def place(self, tenant: str) -> Iterator[None]:
-        """A place for one open poll. Raises Overloaded if this node takes none, RateLimited if the tenant has all."""
+        """Reserves a place for one open poll. Raises Overloaded if closed, RateLimited if the tenant has too many."""
         self.check_open()
         if self._places[tenant] >= MOST_POLLS_OF_A_TENANT:
             raise RateLimited(
@@ -140,9 +141,9 @@ class Polls:
     async def wait(
         self, tenant: str, endpoints: Sequence[int], worker_id: int, free: int, wait_seconds: float
     ) -> list[Run]:
-        """Up to `free` executions, claimed for that worker; none if none came in time.
+        """Returns up to `free` executions, claimed for that worker; an empty list if there were none in time.
 
-        Raises StaleWrite if the worker has ended. If it is cancelled, what was being claimed for it is given back.
+        Raises StaleWrite if the worker has ended. If this call is cancelled during a claim, the claim is released.
         """
         until = self._clock.monotonic() + wait_seconds
         key = (tenant, tuple(sorted(endpoints)))
@@ -176,12 +177,12 @@ class Polls:
                     await poll.woken.wait()
                     continue
             if asyncio.get_running_loop().time() - group.looked_at >= LOOK_SECONDS / 2:
-                self._ask(group)  # else another one of the group has
+                self._ask(group)  # otherwise another poll of the group has just asked
 
     # Turns
 
     def _ask(self, group: _Group) -> None:
-        """Somebody should look for this group."""
+        """Queues the group for a turn, or for another turn if it is being served."""
         if group.is_served:
             group.asked_again = True
         elif not group.is_queued:
@@ -220,7 +221,7 @@ class Polls:
             self._begin_turns()
 
     async def _serve(self, group: _Group) -> bool:
-        """Claim for the polls of the group that have waited longest. True if there is more, and others wait for it."""
+        """Claims for the group's longest-waiting polls. Returns True if more executions and more polls are waiting."""
         if not group.has_more:
             async with self._reads.turn(group.tenant):
                 waiting_at = await self._store.next_waiting_at(group.tenant, group.endpoints)
@@ -256,7 +257,7 @@ class Polls:
         return group.has_more and bool(group.polls)
 
     async def _release(self, unwanted: Sequence[Release]) -> None:
-        """Their workers went while this was claimed: nothing of it began."""
+        """Releases claims of polls whose callers left during the claim. None of these executions has started."""
         try:
             await self._store.apply(unwanted)
         except DuetimeError as error:
@@ -273,7 +274,7 @@ def _claim(poll: _Poll, group: _Group, now: int, most_bytes: int) -> Claim:
 
 
 def _first(group: _Group) -> list[_Poll]:
-    """As many as claim together."""
+    """Returns the polls that claim together next: up to `batch` polls and MOST_CLAIMED_A_TURN executions."""
     polls: list[_Poll] = []
     asked = 0
     for poll in islice(group.polls, group.batch):

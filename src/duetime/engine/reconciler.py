@@ -1,4 +1,4 @@
-"""The reconciler: finds executions whose node is gone and lets the rules decide what becomes of them."""
+"""The reconciler: finds executions of lost nodes and workers. `domain.execution` decides how each goes on or ends."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def _ignore(_: Collection[int]) -> None:
 
 
 class Reconciler(Service):
-    """Every node looks once as it starts, for what its own earlier self left; after that, one node does for all."""
+    """Every node runs it once at its start, for executions of its earlier process. Then one node does it for all."""
 
     def __init__(
         self, store: Store, clock: Clock, node: int, interval_seconds: float, batch: int,
@@ -42,14 +42,14 @@ class Reconciler(Service):
         self._pages = Pages(batch)
         self._next_at = 0
         self._is_asked = False
-        self._ended: frozenset[int] = frozenset()  # nodes that were found gone and are told so
+        self._ended: frozenset[int] = frozenset()  # nodes that are recorded in the store as gone
         self.waiting_hint: Callable[[int], None] = lambda due_at: None
         self.is_clock_right: Callable[[], bool] = always
-        self.silent_workers: Callable[[], Mapping[int, int]] = dict  # and their beats, as of the last look at them
+        self.silent_workers: Callable[[], Mapping[int, int]] = dict  # with their heartbeats, as of the last look
         self.on_ended: Callable[[Collection[int]], Awaitable[None]] = _ignore
 
     def look_now(self) -> None:
-        """Somebody has ended, and said so."""
+        """Looks for lost executions at once: a worker has left."""
         self._is_asked = True
         self.wake()
 
@@ -65,11 +65,11 @@ class Reconciler(Service):
             self._is_asked = False
             await self._take_over()
             self._next_at = self._clock.now() + self._interval
-        # Where another node does it, the instant may have passed, and goes on passing: to name it would be to spin.
+        # If another node does the housekeeping, `_next_at` stays in the past: returning it would make a busy loop.
         return now + SECOND if self._next_at <= now else min(self._next_at, now + SECOND)
 
     async def _end_nodes(self, now: int) -> bool:
-        """Tell the store which nodes are gone. True if there is one that it had not been told of."""
+        """Writes to the store which nodes and workers are gone. Returns True if there is a new one."""
         gone = frozenset(self._gone_nodes())
         if news := gone - self._ended:
             log.warning("nodes are gone: their runs are taken over", nodes=sorted(news))
@@ -81,7 +81,7 @@ class Reconciler(Service):
         return bool(news) | await self._end_workers(now)
 
     async def _end_workers(self, now: int) -> bool:
-        """Those that were found silent, and have not beaten since. True if there is one."""
+        """Ends workers that were found silent and have sent no heartbeat since. Returns True if there is one."""
         silent = tuple(sorted(self.silent_workers().items()))
         if not silent:
             return False
@@ -94,7 +94,7 @@ class Reconciler(Service):
         return bool(ended)
 
     async def _take_over(self) -> None:
-        """All lapsed runs there are, a page at a time."""
+        """Ends or returns all executions of lost nodes and workers, a page at a time."""
         returned = 0
         while lapsed := await self._store.list_lapsed_runs(self._node, self._pages.size):
             now = self._clock.now()
@@ -103,7 +103,7 @@ class Reconciler(Service):
                 with self._pages.writing(len(page)):
                     refused += await self._finish(page, now)
             returned += len(lapsed) - refused
-            if refused == len(lapsed):  # somebody else is at it
+            if refused == len(lapsed):  # another node is doing it
                 break
         debug("executions of lost nodes were looked for", found=returned)
         if returned:
@@ -111,7 +111,7 @@ class Reconciler(Service):
             self.waiting_hint(0)
 
     async def _finish(self, ends: list[tuple[Run, Attempted]], now: int) -> int:
-        """Answers how many were refused."""
+        """Writes the ends. Returns how many were refused."""
         following = self._on_finish.commands(ends, now)
         finish = Finish(self._node, now, tuple(attempted for _, attempted in ends))
         refused, *answers = await self._store.apply([finish, *following])

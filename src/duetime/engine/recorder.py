@@ -1,7 +1,7 @@
-"""The recorder: writes the ends of attempts, a page in one commit after the other.
+"""The recorder: writes the ends of attempts, one page per commit.
 
-A result stays here until it is written: a full disk makes it late, not lost. The dispatcher counts what is here
-against its capacity, so this is bounded too.
+A result stays in memory until it is written: a full disk makes it late, not lost. The dispatcher counts unwritten
+results against its capacity, so their number is bounded.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from duetime.telemetry.events import EventHub
 
 log = structlog.get_logger()
 
-# While runs are under way more results are about to come: a short wait makes few large commits of many small ones,
-# which cost the runs themselves their time. What a crash loses meanwhile is tried again, as ever.
+# While attempts run, more results will follow soon. A short wait turns many small commits, which would slow down the
+# attempts, into few large ones. Attempts whose results are lost in a crash meanwhile are retried, as always.
 GATHER_SECONDS = 0.1
-ENOUGH = 2048  # results: these are written at once. A page as large as a page of fires: fewer commits to wait for
+ENOUGH = 2048  # results that are written without a wait. As large as a page of fires: fewer commits to wait for
 
 Result = tuple[Run, Attempted]
 
@@ -61,7 +61,7 @@ class Recorder(Service):
             self._enough.set()
 
     def held(self) -> frozenset[str]:
-        """The executions whose attempts have ended and are not written yet."""
+        """Returns the executions whose attempts have ended and are not written yet."""
         return frozenset(run.execution_id for run, _ in (*self._writing, *self._results))
 
     async def run_once(self) -> int:
@@ -92,9 +92,9 @@ class Recorder(Service):
         await self.run_once()
 
     async def record(self, node: int, results: Sequence[Result]) -> frozenset[str]:
-        """Write ends of attempts that `node` (or a worker) made, now. Answers the executions whose end was refused.
+        """Writes ends of attempts of `node` (or a worker) now. Returns the executions whose end was refused.
 
-        Raises TimedOut if a page of them took too long; those before it are written.
+        Raises TimedOut if a page took too long; the pages before it are written.
         """
         refused: set[str] = set()
         async for _, late in self._record(node, results):
@@ -104,7 +104,7 @@ class Recorder(Service):
     async def _record(
         self, node: int, results: Sequence[Result]
     ) -> AsyncIterator[tuple[Sequence[Result], frozenset[str]]]:
-        """A page after the other, each as it is written, with those of it that were refused."""
+        """Writes page after page. Yields each page once it is written, with its executions that were refused."""
         written = 0
         while written < len(results):
             for page in self._on_finish.pages(results[written : written + self._pages.size]):

@@ -1,7 +1,7 @@
-"""Redaction of what attempts bring back, without holding up the event loop, and a log without secrets.
+"""Redacts the results and logs of attempts without blocking the event loop.
 
-Short work is done at once. Long work goes to a thread: one piece of work at a time, in turns by tenant, so that a
-tenant with large secrets or long texts delays nobody else. What bounds the work is in `domain.redaction`.
+Short work is done at once. Long work goes to a thread, one piece at a time, round-robin by tenant, so that a tenant
+with large secrets or long texts does not delay other tenants. `domain.redaction` holds the limits of the work.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from duetime.engine.turn_gate import TurnGate
 from duetime.ports.logs import LogWriter, Stream
 from duetime.ports.vault import DecryptionFailed
 
-SHORT = 4096  # characters that are worked on at once
-AT_ONCE = 16_384  # characters that are worked on at once in one turn of the event loop; the thread does the rest
-LONGEST_PART = 65_536  # characters of a log that the thread does in one turn
+SHORT = 4096  # characters: longer text goes to the thread
+AT_ONCE = 16_384  # characters redacted directly in one iteration of the event loop; the thread does the rest
+LONGEST_PART = 65_536  # characters of a log that the thread redacts in one turn
 MOST_WAITING = 4 * 1024 * 1024  # characters of one attempt's log that wait for the thread
 MOST_PIECES = 500_000  # in the redactors that are kept: some 50 MB
 
@@ -30,14 +30,14 @@ _T = TypeVar("_T")
 
 
 class Redaction:
-    """Of one node: the attempt runner and the worker gateway share it, and with it the thread and its turns."""
+    """One per node: the attempt runner and the worker gateway share it, and so the thread and its turns."""
 
     def __init__(self) -> None:
         self._gate = TurnGate(1)
         self._left = AT_ONCE
 
     async def build(self, tenant: str, size: int, plain: Payload) -> Redactor:
-        """Returns what hides the secrets of a payload. `size`: as `size_of_secrets` says of it."""
+        """Returns a redactor for the secrets of a payload. `size`: the payload's `size_of_secrets`."""
         return await self.run(tenant, size, lambda: Redactor(list_secrets(plain)))
 
     async def redact(self, tenant: str, redactor: Redactor | None, text: str) -> str:
@@ -46,14 +46,14 @@ class Redaction:
         return await self.run(tenant, len(text), lambda: redactor.redact(text))
 
     async def run(self, tenant: str, characters: int, work: Callable[[], _T]) -> _T:
-        """Does work whose cost grows with so many characters."""
+        """Does work whose cost grows with `characters`: at once if that is little, otherwise in the thread."""
         if self.may_work_now(characters):
             return work()
         async with self._gate.turn(tenant):
             return await asyncio.to_thread(work)
 
     def may_work_now(self, characters: int) -> bool:
-        """Takes so many characters from what may be done in this turn of the event loop; False if that is too much."""
+        """Takes `characters` from the budget of this event loop iteration; returns False if that is too much."""
         if characters > SHORT or characters > self._left:
             return False
         if self._left == AT_ONCE:
@@ -66,7 +66,7 @@ class Redaction:
 
 
 class KeptRedactors:
-    """Redactors of executions that workers report on: those that were used last, up to MOST_PIECES in all."""
+    """Redactors of executions that workers report on: the most recently used, up to MOST_PIECES in total."""
 
     def __init__(self, redaction: Redaction, decrypt: Callable[[Run], Payload]) -> None:
         self._redaction = redaction
@@ -75,7 +75,7 @@ class KeptRedactors:
         self._size = 0
 
     async def of(self, run: Run) -> Redactor | None:
-        """Returns what hides the secrets of a run; None if it has none, or if this node can't decrypt them."""
+        """Returns the redactor of a run; None if the run has no secrets, or if this node can't decrypt them."""
         if not has_secrets(run.spec.payload):
             return None
         claim = (run.execution_id, run.token)
@@ -86,9 +86,9 @@ class KeptRedactors:
         try:
             plain = self._decrypt(run)
         except DecryptionFailed:
-            return None  # nobody could hand it out either
+            return None  # then this node could not hand out the run either
         built = await self._redaction.build(run.tenant, size_of_secrets(run.spec.payload), plain)
-        self.drop(run)  # another report may have built it meanwhile
+        self.drop(run)  # a concurrent report may have built one
         self._kept[claim] = built
         self._size += built.size
         while self._size > MOST_PIECES and len(self._kept) > 1:
@@ -99,7 +99,7 @@ class KeptRedactors:
         return await self._redaction.redact(run.tenant, await self.of(run), text)
 
     async def redacting(self, run: Run, log: LogWriter) -> LogWriter:
-        """Returns the log of a run, so that its secrets don't get into it."""
+        """Returns a writer for the run's log that redacts the run's secrets."""
         redactor = await self.of(run)
         return log if redactor is None else RedactingLog(log, redactor, self._redaction, run.tenant)
 
@@ -109,9 +109,9 @@ class KeptRedactors:
 
 
 class RedactingLog:
-    """A LogWriter that passes on what is written without secrets, in order, also one that comes in two parts.
+    """A LogWriter that redacts text and passes it on in order. It also redacts a secret that is split over two writes.
 
-    Text that is long, or comes while other text of this log waits, waits for its turn. If too much waits, the rest is
+    Text waits for the thread if it is long, or if other text of this log is waiting. If too much waits, further text is
     left out, and the log says how much.
     """
 

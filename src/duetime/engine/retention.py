@@ -1,4 +1,4 @@
-"""Retention: removes old history in small pages, by age and by size, so that it never gets in anyone's way."""
+"""Retention: removes old history by age and by size, in small pages so that it does not delay other writes."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ PAUSE_BETWEEN_PAGES = 50  # ms
 SWEEP_PAGE = 1000
 SWEEP_PAUSE = SECOND
 SWEEP_REST = HOUR
-TRIM_LOOK = 2000  # executions of a tenant at once: dead letters, and open ones, are passed over
+TRIM_LOOK = 2000  # executions of a tenant read at once: dead letters and open ones are skipped
 TRIM_TENANTS = 16  # at once
-TRIM_ANEW = HOUR  # what was open when it was passed over is found then
-FIRST_ID = "00000000-0000-0000-0000-000000000000"  # comes before every job's
+TRIM_ANEW = HOUR  # trimming then restarts at the oldest, to find executions that were open when they were skipped
+FIRST_ID = "00000000-0000-0000-0000-000000000000"  # sorts before every job's id
 IDEMPOTENCY_KEYS_KEPT = DAY
-CIRCUITS_KEPT = DAY  # that nobody calls any more
+CIRCUITS_KEPT = DAY  # that are no longer called
 DELIVERED_KEPT = DAY  # notifications, unless history is kept for less
 LIMITS_KEPT = HOUR  # after their bucket is full again: clocks may differ
-NODES_KEPT = DAY  # beyond the history that names them: a store may keep that for the rest of its day
+NODES_KEPT = DAY  # longer than the history that names them: a store may keep history until the end of its day
 FIRST: dict[str, Any] = {"jobs": FIRST_ID, "limits": ("", "", ""), "counters": ("", "", 0)}  # where sweeps begin
 
 
 class Retention(Service):
-    """One node does it for all: while `runs_housekeeping` says so."""
+    """Runs on one node for the whole cluster: the one where `runs_housekeeping` returns True."""
 
     def __init__(
         self, store: Store, clock: Clock, age_seconds: float, most_executions: int,
@@ -51,19 +51,19 @@ class Retention(Service):
         self._most_log_bytes = most_log_bytes
         self._logs_pruned_at = 0
         self._audit = audit
-        self._swept_up_to = dict(FIRST)  # what was looked at last, of the sweeps that are not through
+        self._swept_up_to = dict(FIRST)  # the last row looked at, by table, of unfinished sweeps
         self._sweep_at = 0
-        self._trimmed_up_to: dict[str, str] = {}  # by tenant, the execution that was looked at last
+        self._trimmed_up_to: dict[str, str] = {}  # the last execution looked at, by tenant
         self._trimming_since = 0
         self.is_clock_right: Callable[[], bool] = always
-        self.rests_until = -math.inf  # on the monotonic clock: somebody may want to set the other one first
+        self.rests_until = -math.inf  # on the monotonic clock: an operator may have to set the wall clock first
 
     async def run_once(self) -> int:
         now = self._clock.now()
-        # What is pruned by a clock that is ahead, nobody brings back.
+        # With a clock that is ahead, history would be pruned too early, and pruning can't be undone.
         if self._clock.monotonic() < self.rests_until or not self.is_clock_right():
             return now + MINUTE
-        if self._logs is not None and abs(now - self._logs_pruned_at) >= MINUTE:  # each node has its own, or all share
+        if self._logs is not None and abs(now - self._logs_pruned_at) >= MINUTE:  # on every node: logs may be per node
             self._logs_pruned_at = now
             await self._logs.prune(now - self._age, self._most_log_bytes, self._store.list_tenants)
         if not self._runs_housekeeping():
@@ -83,7 +83,7 @@ class Retention(Service):
         return now + PAUSE_BETWEEN_PAGES if is_more else next_at
 
     async def _trim(self, now: int) -> bool:
-        """Remove a page of what is over the size cap, whatever its age. Returns whether there may be more to remove."""
+        """Removes a page of history beyond the size cap, whatever its age. Returns whether there may be more."""
         if await self._store.count_history() <= self._most:
             return False
         if not now - TRIM_ANEW < self._trimming_since <= now:
@@ -102,7 +102,7 @@ class Retention(Service):
         return is_more
 
     async def _sweep(self, now: int) -> int:
-        """What has no index by age: a page of each table a turn, and a rest when all were looked at."""
+        """Sweeps tables that have no index by age: one page of each per turn, then a rest. Returns the next instant."""
         if now < self._sweep_at <= now + SWEEP_REST:  # further ahead: the clock was set back
             return now + MINUTE
         commands = self._sweeps(now)

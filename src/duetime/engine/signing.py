@@ -1,7 +1,7 @@
-"""SigningStates: which versions of its signing key each tenant signs with, in memory, so that every attempt can ask.
+"""SigningStates: the signing key versions of each tenant, kept in memory because every attempt needs them.
 
-Only tenants that have rotated their key are held: a few words each. Changes are read each second while there may be
-other nodes; what is changed by this node is known at once (`learn`).
+Only tenants that have rotated their key are kept, with little memory each. Changes are read each second if there may be
+other nodes; changes by this node are known at once (`learn`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from duetime.ports.clock import Clock
 from duetime.ports.store import Store
 
 PAGE = 1000
-MARGIN = MINUTE  # nodes' clocks differ, and a commit takes its time: the last minute is read again
+MARGIN = MINUTE  # the last minute is read again, because nodes' clocks differ and commits take time
 
 
 class SigningStates(Service):
@@ -38,12 +38,12 @@ class SigningStates(Service):
         return LATEST if self._alone else self._clock.now() + SECOND
 
     def learn(self, state: SigningState) -> None:
-        """Versions only grow: what was read before a rotation, and comes after it, changes nothing."""
+        """Stores the state if its version is newer. Versions only grow, so a stale read changes nothing."""
         known = self._of.get(state.tenant)
         if known is None or known.version < state.version:
             self._of[state.tenant] = state
 
     def versions(self, tenant: str) -> tuple[int, ...]:
-        """Those that sign a request now, the newest first."""
+        """Returns the versions that sign a request now, newest first."""
         state = self._of.get(tenant)
         return signing_versions(state, 0 if state is None else self._clock.now())

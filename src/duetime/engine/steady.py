@@ -1,7 +1,7 @@
-"""The time that the engine and the API write down: that of the machine, unless it contradicts the registry's clock.
+"""The time that the engine and the API store: the machine's time, unless it contradicts the registry's clock.
 
-A node whose clock is wrong decides nothing by it. But what it holds has to end, and ends carry instants: the retry of a
-run must not wait for forty days because of a clock that was set while the run was under way.
+A node whose clock is wrong makes no decisions by it. But the runs that it holds must end, and their ends carry
+instants: a retry must not wait for forty days because the clock was set during the run.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from duetime.ports.clock import Clock
 
 
 class SteadyClock:
-    """A `ports.clock.Clock`. `correct(now, monotonic)` says what the time is where the machine's clock reads `now`."""
+    """A `ports.clock.Clock`. `correct(now, monotonic)` returns the right time when the machine's clock reads `now`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -1,7 +1,7 @@
-"""The limit of a stop: how long it may take in all, whatever its steps wait for.
+"""The time limit of a stop as a whole, whatever its steps wait for.
 
-A step that has not ended by then is cancelled, and the next one is taken: what it could not write is taken over by
-another node, or at the next start, as after a crash.
+A step that has not ended by then is cancelled, and the next step begins. Work that the step could not write is
+recovered by another node or at the next start, as after a crash.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-HURRY_SECONDS = 1.0  # what is left of a stop from when somebody is in a hurry
-CANCEL_SECONDS = 0.5  # for a step to notice that it was cancelled; one that does not is left behind
+HURRY_SECONDS = 1.0  # time left for a stop after `hurry`
+CANCEL_SECONDS = 0.5  # for a cancelled step to end; a step that does not is abandoned
 
 
 class StopLimit:
@@ -23,12 +23,12 @@ class StopLimit:
         self._hurried = asyncio.Event()
 
     def begin(self) -> None:
-        """The time counts from the first call on."""
+        """Starts the time limit. Only the first call counts."""
         if self._until is None:
             self._until = asyncio.get_running_loop().time() + self.seconds
 
     def hurry(self) -> None:
-        """Somebody asked a second time: end at once."""
+        """Shortens the time left to HURRY_SECONDS: the stop was requested a second time."""
         self.begin()
         if not self._hurried.is_set():
             self._until = min(self._until or 0.0, asyncio.get_running_loop().time() + HURRY_SECONDS)
@@ -39,9 +39,9 @@ class StopLimit:
         return max(0.0, (self._until or 0.0) - asyncio.get_running_loop().time())
 
     async def within(self, step: Coroutine[Any, Any, T], at_most: float, at_least: float = 0.0) -> T:
-        """Take a step in what is left, `at_most` that long. TimeoutError if it took longer: it was cancelled then.
+        """Runs a step within the time left, for `at_most` seconds. Cancels it and raises TimeoutError if it is slower.
 
-        `at_least`: so much time it has, even if nothing is left.
+        `at_least`: seconds that the step gets even if no time is left.
         """
         task = asyncio.ensure_future(step)
         began_at = asyncio.get_running_loop().time()

@@ -1,6 +1,6 @@
-"""The stopper: looks once a second for runs of this node that were asked to stop through another one.
+"""The stopper: looks once a second for runs of this node whose cancellation was requested through another node.
 
-A hint says so sooner; this is for the hint that was lost.
+A hint usually arrives sooner; the stopper covers lost hints.
 """
 
 from __future__ import annotations
@@ -24,6 +24,6 @@ class Stopper(Service):
     async def run_once(self) -> int:
         if self._dispatcher.running() or self._dispatcher.waiting():
             for execution_id in await self._store.list_to_stop(self._node, PAGE):
-                if execution_id not in self._dispatcher.cancelled:  # it is asked once
+                if execution_id not in self._dispatcher.cancelled:  # cancel each only once
                     self._dispatcher.cancel(execution_id)
         return self._clock.now() + SECOND

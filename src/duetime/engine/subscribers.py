@@ -1,6 +1,6 @@
-"""Subscribers: who is to be told of what happens, kept in memory so that every end can ask.
+"""Subscribers: all subscriptions, kept in memory because they are looked up at every end of an execution.
 
-Read anew each second while there may be other nodes, and at once when somebody subscribes here.
+They are read again each second if there may be other nodes, and at once after a change through this node.
 """
 
 from __future__ import annotations

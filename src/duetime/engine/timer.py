@@ -1,7 +1,7 @@
-"""The timer: knows the nearest due instant, reads its timers a little ahead, and fires when it has come.
+"""The timer: reads timers shortly before they are due, and fires them at their due time.
 
-It holds no rule: `domain.plan` decides, one Fire command writes, the dispatcher acts. What it holds in memory is a page
-that it may drop at any time; the store refuses a fire that is based on an old reading.
+It contains no rules: `domain.plan` decides, one Fire command writes, the dispatcher starts the attempts. The timers in
+memory are a copy that may be dropped at any time: the store refuses a fire that is based on an outdated copy.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from duetime.telemetry.debugging import debug
 
 PAGE = 2048
 FIRST_PAGE = 8  # a burst begins with a small page, so that its first requests leave at once
-# Runs: once pages may have this size, the next one is made and sent while one is being written. The store would have
-# nothing to do otherwise while this process makes a page, nor this process while the store writes one: twice the pages
-# on PostgreSQL, measured. Small ones are waited for, so that the first requests of a burst leave before all else.
+# A page size. Once pages may be this large, the next page is planned and sent while the last one is being written.
+# Otherwise the store would be idle while this process plans, and this process while the store writes: twice the pages
+# on PostgreSQL, measured. Smaller pages are waited for, so that the first requests of a burst leave before all else.
 BURST = 24
-PAGE_GROWTH = 3  # a page is planned and written in about the time that the one before it takes to run
-SHARED_PAGE = 256  # while others are due beside a tenant that has hundreds: nobody waits for longer than such a page
-LOOK_BESIDE = SECOND // 4  # how often it is found out who has hundreds
-BESIDE_FOR = 2 * SECOND  # how long after others were due beside them pages stay small
+PAGE_GROWTH = 3  # planning and writing a page takes about as long as running the page before it
+SHARED_PAGE = 256  # while other tenants are due beside a crowding one: they wait for one such page at most
+LOOK_BESIDE = SECOND // 4  # how often to look for crowding tenants: those with hundreds of due timers
+BESIDE_FOR = 2 * SECOND  # how long pages stay small after other tenants were due beside crowding ones
 CROWDING_FOR = 10 * SECOND
 LOOK_BACK_BESIDE = 5 * SECOND
 MOST_FIRED = 100_000
 MOST_WRITTEN_BESIDE = 2  # pages at once
-ROOM_WAIT_SECONDS = 0.25  # how long a page waits to be born claimed before it is written as QUEUED
+ROOM_WAIT_SECONDS = 0.25  # how long a page waits for room in the dispatcher before it is written as QUEUED
 CLOCK_JUMP_SECONDS = 2.0
 
 _places = attrgetter("places")
@@ -55,7 +55,7 @@ log = structlog.get_logger()
 
 
 def _places_by_target(targets: Sequence[Target], held: Sequence[DueTimer | Run]) -> Counter[Target]:
-    """How much memory these take, which run parallel to their targets: nearly always one place each."""
+    """Returns the places of memory for each target. `held[i]` is for `targets[i]`: nearly always one place."""
     found = Counter(targets)
     if max(map(_places, held), default=1) > 1:
         for target, one in zip(targets, held, strict=True):
@@ -64,7 +64,7 @@ def _places_by_target(targets: Sequence[Target], held: Sequence[DueTimer | Run])
 
 
 class _Writing(NamedTuple):
-    """A page that is being written, and how many places the runs of each target will take."""
+    """A page that is being written, and how many places of memory its executions will take for each target."""
 
     task: asyncio.Task[None]
     born: Counter[Target]
@@ -83,13 +83,14 @@ class Timer(Service):
         self._node = node
         self._dispatcher = dispatcher
         self._buffer = TimerBuffer(store, random_bytes)
-        # While a tenant has more due than can be fired at once, a second reading without that tenant goes ahead, so
-        # that others need not wait for it. The first one reads everything; what was fired meanwhile, the store refuses.
+        # While a tenant has more timers due than can be fired at once, a second buffer reads the timers of all other
+        # tenants, so that they need not wait. The first buffer still reads everything. If it fires a timer that the
+        # second one has fired already, the store refuses.
         self._beside: TimerBuffer | None = None
-        self._crowding: dict[str, int] = {}  # tenants that had hundreds due, and when that was last seen
+        self._crowding: dict[str, int] = {}  # tenants with hundreds of due timers, and when that was last seen
         self._looked_beside_at = 0
         self._looked_back_beside_at = 0
-        self._fired: set[Place] = set()  # by the second reading; the first one comes by later
+        self._fired: set[Place] = set()  # by the second buffer; the first one reads these timers later
         self._was_beside_at = 0
         self._page = FIRST_PAGE
         self._pages = Pages(PAGE)
@@ -99,7 +100,7 @@ class Timer(Service):
         self._offset = clock.now() / SECOND - clock.monotonic()
 
     def hint(self, due_at: int) -> None:
-        """A job was created or changed and is due then. Cheap enough to be called for each."""
+        """Takes note that a created or changed job is due at `due_at`. Cheap enough to be called for each job."""
         if self._hint(due_at) or due_at <= self._clock.now() + 2 * SECOND:
             self.wake()
 
@@ -140,23 +141,23 @@ class Timer(Service):
             await self._written(self._writing)
             await self._written(self._writing_beside)
         except BaseException:
-            self._drop()  # what was not written is due still: read it again
+            self._drop()  # timers that were not written are still due: read them again
             self._page = min(self._page, self._pages.size)
             raise
         self._page = min(FIRST_PAGE, self._pages.size)
         first_due_at = buffer.first_due_at()
         if first_due_at is not None:
             next_at = min(first_due_at, now + SECOND)
-            # A reading that is put off (until the instant has come, or a page was fired) is no reason to look again.
+            # A read that is postponed (until the due time, or until a page was fired) is no reason to wake up earlier.
             return next_at if buffer.reads_on_at() <= now else min(next_at, buffer.reads_on_at())
         nearest = await self._store.next_due_at(ownership.shards())
-        buffer.drop()  # the next reading begins anew, whatever came meanwhile
+        buffer.drop()  # the next read starts over, and finds the timers that were added meanwhile
         return now + SECOND if nearest is None else min(now + SECOND, max(nearest - READ_AHEAD, now + 1))
 
-    # Others beside a tenant that has hundreds due
+    # Other tenants beside one with hundreds of due timers
 
     def _look_beside(self, now: int) -> None:
-        """Find out which tenants have so much due that the others must be read beside them."""
+        """Finds the tenants with so many due timers that the other tenants need the second buffer."""
         if abs(now - self._looked_beside_at) < LOOK_BESIDE or (self._beside is None and self._buffer.held() <= FEW_DUE):
             return
         self._looked_beside_at = now
@@ -165,13 +166,13 @@ class Timer(Service):
             held |= self._beside.count_by_tenant()
         found = crowding(held)
         self._crowding |= dict.fromkeys(found, now)
-        # Some time longer: what such a tenant has due may lie beyond what was read so far.
+        # Remember them for a while: more due timers of such a tenant may lie beyond what was read so far.
         self._crowding = {tenant: at for tenant, at in self._crowding.items() if abs(now - at) < CROWDING_FOR}
         without = frozenset(self._crowding)
         if not without:
             self._end_beside()
         elif self._beside is None or without != self._beside.without:
-            # What is later than that was missed: it is decided by the first reading, in its order.
+            # Timers that are more than GRACE late were missed: the first buffer handles them, in their order.
             self._beside = TimerBuffer(self._store, self._random_bytes, self._ownership.shards(), without, now - GRACE)
             self._looked_back_beside_at = now
 
@@ -187,13 +188,13 @@ class Timer(Service):
         if due is not None:
             self._was_beside_at = now
             if len(self._fired) > MOST_FIRED:
-                self._fired.clear()  # the store refuses them when they come again; this only saves the trouble
+                self._fired.clear()  # the set only saves work: the store refuses to fire them a second time
             self._fired.update(timer.place for timer in due.timers)
             await self._fire(due, is_beside=True)
 
     async def _await_turn(self, beside: TimerBuffer) -> bool:
-        """Wait until the first reading may write a page. Returns False if others come before that."""
-        # While others are due beside it, it has one page at a time: the store works for them, too.
+        """Waits until the first buffer may write a page. Returns False if other tenants are due before that."""
+        # While other tenants are due, the first buffer writes one page at a time: the store must serve them, too.
         most = 0 if self._is_shared(self._clock.now()) else self._most_writing()
         while len(self._writing) > most:
             left = self._seconds_alone(beside)
@@ -207,13 +208,13 @@ class Timer(Service):
         return True
 
     def _seconds_alone(self, beside: TimerBuffer) -> float:
-        """Returns how long it is until others are due beside the first reading. What is not read is not due soon."""
+        """Returns the seconds until the second buffer has a due timer. A timer that was not read is not due soon."""
         now = self._clock.now()
         first_due_at = beside.first_due_at()
         return (READ_AHEAD // 2 if first_due_at is None else first_due_at - now) / SECOND
 
     def _without_fired(self, due: Due) -> Due:
-        """What was not fired beside it meanwhile."""
+        """Returns `due` without the timers that the second buffer has fired meanwhile."""
         if not self._fired:
             return due
         timers, planned = due
@@ -251,7 +252,7 @@ class Timer(Service):
         if not refused:
             await self._fire_page(due, True, is_beside)
             return
-        # What has no room is written as QUEUED, and claimed later; the others are not to suffer for it.
+        # Executions without room are written as QUEUED and claimed later. They must not delay the others.
         left_out = [target in refused for target in targets]
         if all(left_out):
             await self._fire_page(due, False, is_beside)
@@ -261,7 +262,7 @@ class Timer(Service):
                 await self._fire_page(Due(page, None), claim, is_beside)
 
     def _room_wait(self) -> float:
-        """Returns how long a page may wait for room: never into an instant at which others are due."""
+        """Returns how long a page may wait for room: never past the time at which other tenants are due."""
         if self._beside is None or not self._is_shared(self._clock.now()):
             return ROOM_WAIT_SECONDS
         return min(ROOM_WAIT_SECONDS, max(0.0, self._seconds_alone(self._beside) / MOST_WAITS))
@@ -270,7 +271,7 @@ class Timer(Service):
         now = self._clock.now()
         page = await self._plan(due, now)
         if len(page.runs) > len(due.timers) and sum(map(_places, page.born)) > self._dispatcher.room():
-            claim = False  # room was made for a run a timer; catching up asks for more
+            claim = False  # room was made for one execution per timer; catching up needs more
         crash_point("after_plan")
         if not self._ownership.is_held():
             self._drop()
@@ -282,15 +283,15 @@ class Timer(Service):
             born = _places_by_target([(run.tenant, run.endpoint) for run in page.runs], page.born)
         writing = self._writing_beside if is_beside else self._writing
         writing.append(_Writing(asyncio.create_task(self._write(page, command)), born))
-        if is_beside:  # it does not wait for those of the first reading
+        if is_beside:  # it does not wait for pages of the first buffer
             await self._written(writing, but=MOST_WRITTEN_BESIDE)
             return
-        if self._beside is None:  # else it waits before the next page, and only until others are due
+        if self._beside is None:  # else `_await_turn` waits before the next page, until others are due
             await self._written(writing, but=self._most_writing())
         self._page = min(self._page * PAGE_GROWTH, self._pages.size)
 
     async def _written(self, writing: deque[_Writing], but: int = 0) -> None:
-        """Wait until no more than so many pages are being written; all of them, if one fails."""
+        """Waits until at most `but` pages are being written. If a write fails, waits for all pages, then raises."""
         while len(writing) > but:
             try:
                 await writing.popleft().task
@@ -301,7 +302,7 @@ class Timer(Service):
                 raise
 
     def _most_writing(self) -> int:
-        """Returns how many pages may be on their way to the store while the next one is made."""
+        """Returns how many pages may be in flight to the store while the next one is planned."""
         return 1 if self._page >= BURST else 0
 
     def _all_writing(self) -> tuple[_Writing, ...]:
@@ -327,7 +328,7 @@ class Timer(Service):
             claimed=command.claim, stale=len(fired.stale_jobs), in_pages_of=self._page,
         )  # fmt: skip
         self._dispatch(page, fired, command.claim)
-        for next_due_at in {move.next_due_at for move in page.moves}:  # due again within what was read
+        for next_due_at in {move.next_due_at for move in page.moves}:  # it may lie in the range already read
             if next_due_at is not None:
                 self._hint(next_due_at)
 
@@ -343,7 +344,7 @@ class Timer(Service):
             return plan(good, now, random_number)
 
     async def _set_aside(self, due: Sequence[DueTimer], now: int) -> list[DueTimer]:
-        """Pause jobs whose schedule can't be read any more (a zone that is gone, say): one must not stop the others."""
+        """Pauses jobs that can't be planned any more (their time zone was removed, say). Returns the other timers."""
         good: list[DueTimer] = []
         for timer in due:
             try:
@@ -369,7 +370,7 @@ class Timer(Service):
         self._dispatcher.offer(runs)
 
     def _notice_clock_jumps(self, now: int) -> None:
-        """The wall clock was set: timers that were read by the old time are read again, and a warning is logged."""
+        """If the wall clock was set, logs a warning and drops the timers that were read by the old time."""
         offset = now / SECOND - self._clock.monotonic()
         jumped = offset - self._offset
         self._offset = offset

@@ -2,7 +2,7 @@
 
 The buffer is a copy, not the truth: it may be dropped at any time, and the store refuses a fire that is based on an old
 copy. Timers are read in order of their places, page after page, to a little ahead of now. A timer that is added behind
-the place of the reader leaves a gap there, which is read next.
+the read position leaves a gap there. The gap is read next.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from duetime.domain.instants import SECOND
 from duetime.domain.plan import GRACE, AheadPlan, DueTimer, FirePlan, Place, plan_ahead
 from duetime.ports.store import Store
 
-READ_AHEAD = SECOND // 2  # how far ahead of now timers are read; the reading goes on when half of that is left
-READ_PAGE = 512  # timers: decoded and planned in a few milliseconds, and nobody waits for longer
-BURST_PAGE = 2048  # of those that are due already: what is read now is written next, and larger pages cost less each
-MOST_HELD = 8_192  # timers of a burst; the rest is read while these are fired
-MOST_EXTRA = 8_192  # places of memory (`domain.held_specs`) that large jobs take beside one for each timer
-MISSED_PAGE = 64  # recurring jobs that were missed take long to decide: others get their turn in between
-QUIET = 15  # ms before an instant in which no reading begins: it might still be decoded when the instant comes
+READ_AHEAD = SECOND // 2  # how far ahead of now timers are read; the next read starts when half of it is left
+READ_PAGE = 512  # timers: decoded and planned in a few milliseconds, which is the longest that other work waits
+BURST_PAGE = 2048  # for timers that are already due: they are written next, and larger pages cost less per timer
+MOST_HELD = 8_192  # timers in the buffer; the rest of a burst is read while these are fired
+MOST_EXTRA = 8_192  # places of memory (`domain.held_specs`) that large jobs take in addition to one per timer
+MISSED_PAGE = 64  # missed recurring jobs take long to plan: small pages let other work run in between
+QUIET = 15  # ms before a due time in which no read starts: decoding might not be finished at the due time
 
 _LAST_TENANT = "\U0010ffff"
 _LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
@@ -36,7 +36,7 @@ _places = attrgetter("places")
 
 
 def _end_of(instant: int) -> Place:
-    """The place after all timers of an instant."""
+    """Returns the place after all timers of an instant."""
     return instant, _LAST_TENANT, _LAST_ID
 
 
@@ -48,7 +48,7 @@ class Due(NamedTuple):
 
 
 class _Page:
-    """A reading, of which the timers before `position` were taken."""
+    """A page of timers that was read. The timers before `position` were taken."""
 
     __slots__ = ("ahead", "extra", "position", "timers")
 
@@ -56,10 +56,10 @@ class _Page:
         self.timers = timers
         self.ahead = ahead
         self.position = position
-        self.extra = sum(map(_places, timers)) - len(timers)  # places, until all of it was taken
+        self.extra = sum(map(_places, timers)) - len(timers)  # places; counted until all timers of the page were taken
 
     def without(self, first_at: int, last_at: int) -> Iterable[_Page]:
-        """What is left of it, but for what is due from `first_at` to `last_at`."""
+        """Returns the timers not yet taken, except those due from `first_at` to `last_at`."""
         begin = bisect_left(self.timers, first_at, self.position, key=_due_at)
         end = bisect_right(self.timers, last_at, begin, key=_due_at)
         if begin > self.position:
@@ -69,9 +69,9 @@ class _Page:
 
 
 class TimerBuffer:
-    """`shards`: to read timers of; None stands for all. `without`: tenants whose timers are passed over.
+    """`shards`: the shards to read; None means all. `without`: tenants whose timers are not read.
 
-    `since`: what was due before is not read.
+    `since`: timers that were due up to then are not read.
     """
 
     def __init__(
@@ -86,23 +86,23 @@ class TimerBuffer:
         self.drop()
 
     def read_only(self, shards: tuple[int, ...] | None) -> None:
-        """From here on, timers of these shards only; what was read before is forgotten."""
+        """Drops the buffer, and reads only timers of these shards from now on."""
         self._shards = shards
         self.drop()
 
     def drop(self) -> None:
-        """Forget everything: the next reading begins with the earliest timer there is."""
+        """Empties the buffer: the next read starts with the earliest timer (after `since`, if given)."""
         self._pages: list[_Page] = []
         self._reading: asyncio.Task[list[DueTimer]] | None = None
         self._place = None if self._since is None else _end_of(self._since)  # every timer up to here was read
-        self._until = 0  # how far the reading looks
-        self._more = True  # there may be more to read up to there
-        self._hinted: tuple[int, int] | None = None  # the first and last instant of timers that came behind the reading
-        self._looks_back: int | None = None  # from that instant on
-        self._gap: tuple[Place, int] | None = None  # what is read again: from where, and up to which instant
+        self._until = 0  # timers due up to here are read
+        self._more = True  # there may be more timers up to `_until`
+        self._hinted: tuple[int, int] | None = None  # the first and last due time hinted within `_until`
+        self._looks_back: int | None = None  # look for timers before the first held one, from that instant on
+        self._gap: tuple[Place, int] | None = None  # to read again: from which place, up to which instant
 
     def hint(self, due_at: int) -> bool:
-        """A timer is due then. True if the reading may have passed it by."""
+        """Takes note of a timer due at `due_at`. Returns True if the reads may have passed it already."""
         if due_at > self._until:
             return False
         first, last = self._hinted or (due_at, due_at)
@@ -110,7 +110,7 @@ class TimerBuffer:
         return True
 
     def look_back(self, since: int = 0) -> None:
-        """Look for timers that came before the first of those held, and that nobody hinted at."""
+        """Makes the next read look for timers before the first held one for which no hint arrived."""
         self._looks_back = since
 
     def first_due_at(self) -> int | None:
@@ -128,14 +128,14 @@ class TimerBuffer:
         return self.held() >= MOST_HELD or sum(page.extra for page in self._pages) >= MOST_EXTRA
 
     def count_by_tenant(self) -> Counter[str]:
-        """How many timers of each tenant are held."""
+        """Returns how many timers of each tenant are held."""
         found = Counter[str]()
         for page in self._pages:
             found.update(map(_tenant, islice(page.timers, page.position, None)))
         return found
 
     def take(self, now: int, most: int) -> Due | None:
-        """The next timers whose instant has come, if any."""
+        """Returns the next timers that are due, `most` at most; None if there are none."""
         timers: list[DueTimer] = []
         planned: FirePlan | None = None
         while len(timers) < most:
@@ -159,7 +159,7 @@ class TimerBuffer:
     # Reading
 
     def read_on(self, now: int) -> bool:
-        """Begin to read the next page, if one is wanted. True while one is being read."""
+        """Starts to read the next page, if one is wanted. Returns True while a page is being read."""
         if self._reading is None:
             self._open_gap()
             if self._gap is not None:
@@ -177,16 +177,16 @@ class TimerBuffer:
         task = asyncio.ensure_future(
             self._store.list_due_timers(until, limit, after, self._shards, tuple(self.without))
         )
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may be dropped
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # a dropped read is not awaited
         return task
 
     def _open_gap(self) -> None:
-        """What was read for the instants that were hinted at is read again, the rest is kept."""
+        """Drops the timers of the hinted instants, so that they are read again. Keeps the rest."""
         if self._gap is not None:
             return
         if self._hinted is not None:
             (first_at, last_at), self._hinted = self._hinted, None
-            if self._more:  # the reading itself has yet to come by what lies beyond its place
+            if self._more:  # timers beyond the read position will be read anyway
                 last_at = min(last_at, -1 if self._place is None else self._place[0])
             if first_at <= last_at:
                 self._gap = (_end_of(first_at - 1), last_at)
@@ -206,11 +206,11 @@ class TimerBuffer:
         return self._more or now >= self.reads_on_at()
 
     def reads_on_at(self) -> int:
-        """When the reading goes on, if it has read all there is so far."""
+        """Returns when to read on, if all timers up to `_until` were read."""
         return self._until - READ_AHEAD // 2
 
     async def end_reading(self) -> None:
-        """Add the page that is being read to the buffer."""
+        """Waits for the page that is being read, and adds it to the buffer."""
         reading = self._reading
         if reading is None:
             return
@@ -227,7 +227,7 @@ class TimerBuffer:
         return self._reading is not None and self._reading.done()
 
     def _buffer_timers(self, timers: list[DueTimer]) -> None:
-        # A page may be short because its jobs are large: only an empty one says that there is no more.
+        # A page may be short because its jobs are large. Only an empty page means that there are no more timers.
         last = timers[-1].place if timers else None
         if self._gap is None:
             self._more = last is not None
@@ -236,19 +236,19 @@ class TimerBuffer:
         else:
             until = self._gap[1]
             self._gap = None if last is None else (last, until)
-            if last is None and self._place is not None:  # all of that instant was read, where the reading stood in it
+            if last is None and self._place is not None:  # the gap was read to the end of its last instant
                 self._place = max(self._place, _end_of(until))
             position = sum(page.timers[-1].due_at <= until for page in self._pages)
         if timers:
             self._pages.insert(position, _Page(timers, self._plan(timers)))
-        if self._gap is not None and self.is_full():  # too wide to keep what comes after it
+        if self._gap is not None and self.is_full():  # the gap is too wide: drop the pages after it
             del self._pages[position + 1 :]
             self._place, self._more, self._gap = last, True, None
 
     def _plan(self, timers: Sequence[DueTimer]) -> AheadPlan | None:
         try:
             return plan_ahead(timers, int.from_bytes(self._random_bytes(9), "big"))
-        except DuetimeError:  # a job that can't be planned: it is set aside when it is due
+        except DuetimeError:  # a job can't be planned: the timer pauses it when it is due
             return None
 
 

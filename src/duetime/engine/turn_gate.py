@@ -1,4 +1,4 @@
-"""A gate that lets a few through at once, in turns by tenant: many requests of one tenant delay the others by one."""
+"""A fair semaphore, round-robin by tenant: many requests of one tenant delay another tenant by only one request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from duetime.domain.round_robin import RoundRobin
 
 class TurnGate:
     def __init__(self, at_once: int) -> None:
-        self._free = at_once  # while somebody waits there is none
+        self._free = at_once  # 0 while any request waits
         self._waiting = RoundRobin[asyncio.Future[None]]()
 
     @asynccontextmanager
@@ -31,13 +31,13 @@ class TurnGate:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # its turn came in the moment in which it was cancelled
+            if turn.done() and not turn.cancelled():  # its turn came at the moment of the cancellation
                 self._leave()
             raise
 
     def _leave(self) -> None:
         while (turn := self._waiting.take()) is not None:
-            if not turn.done():  # else whoever waited has gone
+            if not turn.done():  # otherwise the waiter was cancelled
                 turn.set_result(None)
                 return
         self._free += 1

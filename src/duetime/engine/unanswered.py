@@ -1,6 +1,6 @@
-"""Writes that are under way: what they claim is this node's in the ledger before anybody here knows of it.
+"""Writes in flight: the ledger may show their claims as this node's before the node has the result.
 
-A commit whose answer is lost may stay in doubt for minutes, while reads and other writes go on.
+A commit whose response is lost may stay in doubt for minutes, while reads and other writes go on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Unanswered:
 
     @contextmanager
     def write(self) -> Iterator[None]:
-        """A write that claims or releases is under way until this ends."""
+        """Context of a write that claims or releases: the write is in flight until the context ends."""
         self._number += 1
         number = self._number
         self._began_at[number] = self._monotonic()
@@ -27,5 +27,5 @@ class Unanswered:
             del self._began_at[number]
 
     def since(self, monotonic: float) -> bool:
-        """Whether one has been under way since then, or for longer."""
+        """Returns whether any write in flight began at or before `monotonic`."""
         return any(began_at <= monotonic for began_at in self._began_at.values())

@@ -1,7 +1,7 @@
-"""The watch: notices workers that have fallen silent, so that the reconciler gives what they run to others.
+"""The watch: detects workers that have fallen silent, so that the reconciler returns their executions.
 
-It looks for a change of their beats, by its own monotonic clock: no two clocks are compared, and one that was set makes
-nobody die. What counts as silence, `domain.lease.listen` says; a worker is silent as of a look, and not as of now.
+It checks whether their beats change, and measures time by its own monotonic clock. No two clocks are compared, so
+setting a clock ends no worker. `domain.lease.listen` defines silence. A worker is silent as of a look, not as of now.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PAGE = 10_000
 
 
 class WorkerWatch(Service):
-    """One node does it for all: while `runs_housekeeping` says so."""
+    """Runs on one node for the whole cluster: the one where `runs_housekeeping` returns True."""
 
     def __init__(self, store: Store, clock: Clock, lease_seconds: float, runs_housekeeping: Callable[[], bool]) -> None:
         super().__init__("worker watch", clock)
@@ -26,11 +26,11 @@ class WorkerWatch(Service):
         self._lease = lease_seconds
         self._runs_housekeeping = runs_housekeeping
         self._heard: dict[int, Silence] = {}
-        self._looked_at = 0.0  # when the last look was over
+        self._looked_at = 0.0  # when the last look ended
 
     async def run_once(self) -> int:
         if not self._runs_housekeeping():
-            self._heard.clear()  # whoever does it meanwhile; here it begins anew
+            self._heard.clear()  # another node watches meanwhile; this one starts over later
             return self._clock.now() + SECOND
         began_at, heard = self._clock.monotonic(), self._heard
         beats = await self._list_beats()
@@ -43,7 +43,7 @@ class WorkerWatch(Service):
         return self._clock.now() + SECOND
 
     async def _list_beats(self) -> dict[int, int]:
-        """Of all workers, however many one tenant has: those of the others must not be overlooked."""
+        """Returns the beats of all workers, page by page: a tenant with many workers must not hide those of others."""
         beats: dict[int, int] = {}
         while page := await self._store.list_beats(max(beats, default=0), PAGE):
             beats.update(page)
@@ -52,5 +52,5 @@ class WorkerWatch(Service):
         return beats
 
     def silent(self) -> Mapping[int, int]:
-        """Workers that were silent for longer than their lease, with the beats that they were last seen with."""
+        """Returns the workers that were silent for longer than their lease, with their last seen beats."""
         return {worker: heard.beats for worker, heard in self._heard.items() if heard.seconds > self._lease}

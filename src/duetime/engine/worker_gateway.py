@@ -1,8 +1,8 @@
 """The worker gateway hands executions of Python functions to workers, and records what they report.
 
-It keeps no state that matters: a worker's claims stand in the ledger under the worker's own id. So a worker may poll at
+It keeps no state that must survive: the ledger stores a worker's claims under the worker's own id. So a worker may poll
 one node, report to another, and outlive both. The gateway remembers claims only to save reads. Reports are fenced like
-all results: one counts if its execution still runs with that attempt and token.
+all results: a report counts only if its execution still runs with the same attempt and token.
 """
 
 from __future__ import annotations
@@ -53,21 +53,21 @@ from duetime.ports.vault import DecryptionFailed, Vault
 
 log = structlog.get_logger()
 
-MOST_REMEMBERED = 50_000  # runs that were handed out here; one with large arguments that hold secrets counts as several
+MOST_REMEMBERED = 50_000  # runs handed out by this node; one with large arguments that hold secrets counts as several
 READ_PAGE = 64  # runs, each with its arguments
-MOST_BYTES = 4 * 1024 * 1024  # of arguments in one answer
-SILENT_SECONDS = 120.0  # beyond its lease: a worker that was not heard for so long is read anew if it comes back
-READS_AT_ONCE = 1  # of polls and reports: the node reads through the same few connections
+MOST_BYTES = 4 * 1024 * 1024  # of arguments in one response
+SILENT_SECONDS = 120.0  # after its lease: a worker silent for that long is forgotten, and read again if it comes back
+READS_AT_ONCE = 1  # for polls and reports: the rest of the node reads through the same few connections
 RELEASE_PAGE = 2048
-PROGRESS_PAGE = 200  # each is a command of its own
-LOOK_SECONDS = 1.0  # how often it is compared what a worker has and what the ledger says that it has
+PROGRESS_PAGE = 200  # commands: each saved progress is a separate one
+LOOK_SECONDS = 1.0  # how often the claims that a worker reports are compared with its claims in the ledger
 
 
 _encode = msgspec.json.Encoder().encode
 
 
 class _Handed(msgspec.Struct, gc=False):
-    """A run that a worker has."""
+    """A run that was handed to a worker."""
 
     run: Run
     worker_id: int
@@ -75,17 +75,17 @@ class _Handed(msgspec.Struct, gc=False):
 
 
 class _Known(msgspec.Struct):
-    """A worker, as far as this node needs to remember."""
+    """What this node remembers of a worker."""
 
     record: WorkerRecord
     endpoints: tuple[int, ...]
     beaten_at: float
     looked_at: float
-    missing: dict[WorkClaim, float]  # claims that the ledger says it has and it does not, and since when
+    missing: dict[WorkClaim, float]  # claims in the ledger that the worker does not report, and since when
 
 
 class WorkerGateway:
-    """`jitter` as in `conclude`. `taken_over` is called when a worker has ended and its executions must be returned."""
+    """`jitter`: as in `conclude`. `taken_over` is called when a worker has left and its executions must be returned."""
 
     def __init__(
         self, store: Store, clock: Clock, recorder: Recorder, vault: Vault, logs: LogStore | None, lease_seconds: float,
@@ -102,7 +102,7 @@ class WorkerGateway:
         self._taken_over = taken_over
         self._redactors = KeptRedactors(redaction or Redaction(), self._decrypted)
         self._handed: OrderedDict[str, _Handed] = OrderedDict()
-        self._places = 0  # of memory that they take
+        self._places = 0  # sum of `run.places` over `_handed`
         self._workers: dict[int, _Known] = {}
         self._reads = TurnGate(READS_AT_ONCE)
         self._joins = Joins(store, clock, limits)
@@ -113,11 +113,11 @@ class WorkerGateway:
         self._saves = Pages(PROGRESS_PAGE)
 
     def hint(self) -> None:
-        """Something may wait for a worker."""
+        """Wakes open polls: an execution may be waiting for a worker."""
         self._polls.hint()
 
     def close(self) -> None:
-        """Polls that wait are answered now; whoever asks for more is told to come back, or to ask another node."""
+        """Ends open polls now. Later polls and joins raise Overloaded: the worker retries here or at another node."""
         self._polls.close()
 
     async def join(self, tenant: str, user_id: str, joining: Joining) -> Joined:
@@ -132,20 +132,20 @@ class WorkerGateway:
         return Joined(worker_id, self._lease)
 
     async def leave(self, tenant: str, worker_id: int) -> None:
-        """What it still runs goes to others at once."""
+        """Ends the worker. Executions that it still runs are returned to other workers at once."""
         known = await self._known(tenant, worker_id)
         await self._apply(EndNodes(self._clock.now(), (worker_id,)))
         await self.forget((worker_id,))
         self._taken_over()
         log.info("a worker left", worker=known.record.name)
 
-    # What it gets
+    # Polls: executions for workers
 
     async def poll(self, tenant: str, polling: Polling) -> Polled:
         with self._polls.place(tenant):
             known = await self._known(tenant, polling.worker_id)
-            # Once: while this waits the worker may die, and nobody would notice if the waiting itself were a sign of
-            # life.
+            # Only one beat per poll: the worker may die while its poll is open, and if an open poll counted as a sign
+            # of life, its death would go unnoticed.
             await self._beat(known)
             try:
                 runs = await self._polls.wait(
@@ -204,7 +204,7 @@ class WorkerGateway:
             self._places -= handed.run.places
         return handed
 
-    # What it brings
+    # Reports from workers
 
     async def report(self, tenant: str, reporting: Reporting) -> Reported:
         known = await self._known(tenant, reporting.worker_id)
@@ -216,7 +216,7 @@ class WorkerGateway:
         return Reported(await self._look(known, reporting), refused)
 
     async def _held(self, known: _Known, reporting: Reporting) -> dict[WorkClaim, _Handed]:
-        """What is reported on, as far as it is the worker's: remembered, or read from the ledger."""
+        """Returns the reported claims that the worker holds, from memory or from the ledger."""
         held: dict[WorkClaim, _Handed] = {}
         unknown: set[WorkClaim] = set()
         for claim in {said.claim for said in (*reporting.ended, *reporting.notes)}:
@@ -230,7 +230,7 @@ class WorkerGateway:
         return held
 
     async def _runs_of(self, known: _Known, claims: Collection[WorkClaim]) -> list[Run]:
-        """Those of the claims that the worker holds still: an execution may be claimed anew since it said so."""
+        """Returns the runs of claims that the worker still holds: an execution may have been claimed again since."""
         wanted = frozenset(claims)
         ids = sorted({claim.execution_id for claim in wanted})
         found: list[Run] = []
@@ -242,11 +242,11 @@ class WorkerGateway:
         return found
 
     async def _log_of(self, handed: _Handed) -> LogWriter | None:
-        """The log of a run that a worker has, without its secrets; None if this node keeps no logs."""
+        """Returns the log writer of a run, which redacts the run's secrets; None if this node keeps no logs."""
         if handed.log is None and self._logs is not None:
             run = handed.run
             opened = await self._redactors.redacting(run, self._logs.open(run.execution_id, run.attempt, run.tenant))
-            handed.log = handed.log or opened  # another report may have opened it meanwhile
+            handed.log = handed.log or opened  # a concurrent report may have opened it
         return handed.log
 
     async def _keep_notes(self, notes: Sequence[Note], held: dict[WorkClaim, _Handed]) -> None:
@@ -286,7 +286,7 @@ class WorkerGateway:
         return refused
 
     async def _concluded(self, end: Ended, run: Run) -> Attempted:
-        """By this node's clock: of the worker's, only how long it took is believed."""
+        """Concludes an attempt by this node's clock. Of the worker's clock, only the duration is used."""
         message, result = end.error_message, end.result
         if message:
             message = await self._redactors.redact(run, message)
@@ -298,7 +298,10 @@ class WorkerGateway:
         return conclude(run, outcome, now - took, now, self._jitter())
 
     async def _look(self, known: _Known, reporting: Reporting) -> list[WorkClaim]:
-        """Now and then: what is it to stop, and does it know of all that it runs? Answers the first."""
+        """Compares the worker's claims with the ledger, at most once per LOOK_SECONDS or quarter of the lease.
+
+        Gives back claims that the worker has not reported for a whole lease. Returns the claims that it has to stop.
+        """
         now = self._clock.monotonic()
         if now - known.looked_at < min(LOOK_SECONDS, self._lease / 4):
             return []
@@ -313,11 +316,11 @@ class WorkerGateway:
         return [claim for claim, is_to_stop in claims.items() if is_to_stop]
 
     async def _give_back(self, known: _Known, lost: Sequence[WorkClaim]) -> None:
-        """What the ledger has it run, and it has not heard of for a whole lease, it never got."""
+        """Gives back claims that the worker has not reported for a whole lease: it never received them."""
         runs = await self._runs_of(known, lost)
         if runs:
             log.warning("runs never reached their worker: given back", worker=known.record.name, count=len(runs))
-            # It may be on its way still: what is to run at most once is not given to another for that.
+            # The response to the worker may still be under way, so an at-most-once execution goes to no other worker.
             now = self._clock.now()
             once = [run for run in runs if run.spec.delivery is Delivery.AT_MOST_ONCE]
             if once:
@@ -333,10 +336,13 @@ class WorkerGateway:
             self._recorder.waiting_hint(0)
             self.hint()
 
-    # Who it is
+    # Known workers
 
     async def _known(self, tenant: str, worker_id: int) -> _Known:
-        """Raises NotFound: its lease is lost, or it never joined; or it is another tenant's."""
+        """Returns the worker, from memory or the store.
+
+        Raises NotFound if its lease is lost, if it never joined, or if it belongs to another tenant.
+        """
         known = self._workers.get(worker_id)
         if known is not None and known.record.tenant == tenant:
             return known
@@ -353,20 +359,20 @@ class WorkerGateway:
         return known
 
     async def forget(self, worker_ids: Collection[int]) -> None:
-        """These have ended."""
+        """Forgets workers that have ended, with the runs handed to them, and closes the logs of those runs."""
         for worker_id in worker_ids:
             self._workers.pop(worker_id, None)
         for execution_id in [id for id, handed in self._handed.items() if handed.worker_id in worker_ids]:
             await _close_log(self._drop(execution_id))
 
     async def _forget_silent(self) -> None:
-        """Another node may have ended them, or have them now: nobody tells this one."""
+        """Forgets workers that were silent for long: they may have ended or use another node. No node reports that."""
         before = self._clock.monotonic() - self._lease - SILENT_SECONDS
         if silent := [id for id, known in self._workers.items() if known.beaten_at < before]:
             await self.forget(silent)
 
     async def _beat(self, known: _Known) -> None:
-        """A sign of life; several in a quarter of the lease are one."""
+        """Stores a sign of life, at most one per quarter of the lease. Raises NotFound if the worker has ended."""
         now = self._clock.monotonic()
         if now - known.beaten_at < self._lease / 4:
             return

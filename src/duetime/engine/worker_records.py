@@ -1,4 +1,4 @@
-"""Who a worker is, read from the store in turns by tenant. Made-up ids cost a tenant's own turns, and one read each."""
+"""Reads worker records from the store, round-robin by tenant. A made-up id costs one read, in its tenant's own turn."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from duetime.engine.turn_gate import TurnGate
 from duetime.ports.clock import Clock
 from duetime.ports.store import Store, WorkerRecord
 
-ABSENT_SECONDS = 1.0  # so long an id that was not found is not looked for again
-MOST_ABSENT = 4096  # ids that are remembered
+ABSENT_SECONDS = 1.0  # how long an id that was not found is not looked up again
+MOST_ABSENT = 4096  # absent ids that are remembered
 
 
 class WorkerRecords:
-    """`reads`: what every read waits for."""
+    """`reads`: the gate that every read passes."""
 
     def __init__(self, store: Store, clock: Clock, reads: TurnGate) -> None:
         self._store = store
         self._clock = clock
         self._reads = reads
-        # By tenant and id, until when. An id that one tenant guesses may be another's a moment later.
+        # Until when, by tenant and id. By tenant too, because an id that one tenant guesses may soon be another's.
         self._absent: OrderedDict[tuple[str, int], float] = OrderedDict()
 
     async def get(self, tenant: str, worker_id: int) -> WorkerRecord | None:
-        """None if the tenant has no such worker."""
+        """Returns the worker's record; None if the tenant has no such worker."""
         if self._is_absent(tenant, worker_id):
             return None
         async with self._reads.turn(tenant):
-            if self._is_absent(tenant, worker_id):  # it was found out meanwhile
+            if self._is_absent(tenant, worker_id):  # a concurrent read found that
                 return None
             record = await self._store.get_worker(worker_id)
         if record is not None and record.tenant == tenant:

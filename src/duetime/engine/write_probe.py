@@ -1,4 +1,4 @@
-"""The write probe: while the last write has failed, tries one each second, so that it is known when writes go again.
+"""The write probe: after a failed write, tries a write each second, to detect when writes succeed again.
 
 A node that can't write gives up its shards, and may then have nothing else to write.
 """
@@ -16,7 +16,7 @@ from duetime.ports.store import Store
 
 
 class WriteProbe(Service):
-    """`on_written()`: a write has gone through after some that did not."""
+    """`on_written()` is called when a write succeeds after failed ones."""
 
     def __init__(self, store: Store, clock: Clock, node: int, on_written: Callable[[], None]) -> None:
         super().__init__("write probe", clock)

@@ -1,4 +1,4 @@
-"""What is kept of a target's answer. All of it was written by a stranger: nothing here may raise."""
+"""Turns a target's response into values that can be stored. The input is untrusted: nothing here may raise."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from email.utils import parsedate_to_datetime
 
 KEPT_CHARACTERS = 1000
 
-# Controls but for tab and line ends, direction overrides (a log line would read as another), non-characters.
+# Control characters except tab and line ends, bidi overrides (they can disguise a log line), and non-characters.
 _UNFIT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufeff\ufffe\uffff]")
 _SECONDS = re.compile(r"[0-9]{1,18}(?:\.[0-9]{1,9})?")
 
 
 def kept_text(data: bytes, limit: int = KEPT_CHARACTERS) -> str:
-    """The start of an answer as text that a store, a log and a page can hold."""
-    # A character takes four bytes at most, so these hold `limit` of them whole.
+    """Returns the start of a response as text that is safe to store, to log and to show on a page."""
+    # A UTF-8 character takes at most four bytes, so this slice holds at least `limit` whole characters.
     text = data[: 4 * limit + 4].decode("utf-8", "replace")[:limit]
     return text if text.isprintable() and text.isascii() else _UNFIT.sub("\ufffd", text)
 
 
 def retry_after_seconds(value: str | None, now: float) -> float | None:
-    """Retry-After as seconds from now, or None when it is absent, garbage or negative. Not clamped."""
+    """Returns Retry-After as seconds from now, or None if it is absent, invalid or negative. Does not clamp it."""
     if value is None:
         return None
     value = value.strip()

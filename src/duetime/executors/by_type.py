@@ -1,4 +1,4 @@
-"""One executor for all jobs that a node runs itself: each attempt goes to the one for its payload."""
+"""Routes each attempt that a node runs itself to the executor for its payload type."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """One connection to a target: HTTP/1.1, one exchange at a time, everything bounded.
 
-llhttp (httptools) reads the answer; this file decides how much of it to take. Every byte of an exchange is counted.
-What is not body (interim answers, the head, chunk sizes and extensions, trailers) ends the exchange past 64 kB, or when
-it comes in too many parts. A body past 64 kB ends it with what came so far. In all cases the connection is cut, not
-drained. Trailers are ignored. Bodies are never decompressed: a gzip bomb stays as small as it came. Cancelling
-`exchange` cuts the connection before the cancellation goes on.
+llhttp (httptools) parses the response; this module limits how much of it is read. Every byte of an exchange is counted.
+More than 64 kB of framing (interim responses, the head, chunk sizes and extensions, trailers), or framing in too many
+parts, fails the exchange. A body of more than 64 kB ends the exchange with the part that was read. In all these cases
+the connection is closed, not drained. Trailers are ignored. Bodies are never decompressed, so a gzip bomb stays small.
+Cancelling `exchange` closes the connection before CancelledError is raised.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from duetime.domain.wire import MAX_FRAMING_BYTES, MAX_PARTS, PIECE_BYTES, TINY_
 from duetime.ports.executor import NotSent, always
 
 MAX_BODY_BYTES = 65_536
-_TICK = 0.002  # seconds: what a loop's timers are exact to
+_TICK = 0.002  # seconds: the precision of an event loop's timers
 _GIANT_HEAD = f"sent more than {MAX_FRAMING_BYTES // 1024} kB of headers"
 _MANY_PARTS = f"sent more than {MAX_PARTS} headers, interim answers and tiny chunks"
 _MUCH_FRAMING = f"sent {MAX_FRAMING_BYTES // 1024} kB of chunk sizes or trailers more than its body is worth"
 
 
 class ConnectionLost(Exception):
-    """The target closed the connection too early. `answered`: it had sent at least a byte by then."""
+    """The target closed the connection before the response was complete. `answered`: it had sent at least one byte."""
 
     def __init__(self, answered: bool) -> None:
         super().__init__(answered)
@@ -34,11 +34,11 @@ class ConnectionLost(Exception):
 
 
 class BadAnswer(Exception):
-    """What came back is no HTTP answer that can be used. The message completes “<host> …”."""
+    """The response is not usable HTTP. The message completes “<host> …”."""
 
 
 class LateHead(TimeoutError):
-    """The target did not begin to answer in time. The message completes “<host> …”."""
+    """The target did not send a response head in time. The message completes “<host> …”."""
 
 
 class _Enough(Exception):
@@ -46,9 +46,9 @@ class _Enough(Exception):
 
 
 class Connection(asyncio.Protocol):
-    """After `exchange`, `status`, `body` and `retry_after` are the answer; `reusable`: keep it for the next.
+    """After `exchange`, `status`, `body` and `retry_after` hold the response. `reusable`: another request may use it.
 
-    `head_seconds`: how long the head of an answer may take, from the request on; None: as long as the exchange.
+    `head_seconds`: how long the response head may take, counted from the request; None: as long as the exchange.
     """
 
     __slots__ = (
@@ -87,12 +87,12 @@ class Connection(asyncio.Protocol):
         self.retry_after: str | None = None
         self.reusable = False
         self.idle_since = 0.0
-        self.tenant = ""  # that used it last
+        self.tenant = ""  # the tenant that used the connection last
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._waiter: asyncio.Future[None] | None = None
-        self._deadline = 0.0  # of what is waited for now: the head of the answer, or all of it
-        self._until = 0.0  # of the exchange
+        self._deadline = 0.0  # of the current wait: for the response head, or for the whole response
+        self._until = 0.0  # the deadline of the exchange
         self._timer: asyncio.TimerHandle | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._head_only = False
@@ -101,10 +101,10 @@ class Connection(asyncio.Protocol):
     async def exchange(
         self, request: bytes, deadline: float, *, head_only: bool = False, may_send: Callable[[], bool] = always
     ) -> None:
-        """Send a request and wait for its answer until `deadline` (loop time).
+        """Sends a request and waits for its response until `deadline` (loop time).
 
-        Raises TimeoutError (LateHead, if the head took too long), ConnectionLost, BadAnswer, NotSent or the OSError
-        that broke the connection.
+        Raises TimeoutError (LateHead if the head took too long), ConnectionLost, BadAnswer, NotSent if `may_send`
+        returned False, or the OSError that broke the connection.
         """
         transport = self._transport
         if transport is None or transport.is_closing():
@@ -123,15 +123,16 @@ class Connection(asyncio.Protocol):
             deadline = min(deadline, self._loop.time() + self._head_seconds)
         self._expire_at(deadline)
         try:
-            # A write hands its first bytes to the kernel before it returns, which sends them whatever becomes of us. So
-            # a process that is stopped sends one request too late at most: the one between this look and the write.
-            # No look comes closer; for that one, the target has the fencing token.
+            # `write` hands its first bytes to the kernel before it returns, and the kernel sends them even if this
+            # process stops. So a process that is paused sends at most one request too late: the one between this check
+            # and the write. No check can be closer to the write. For that request, the target has the fencing token.
             if not may_send():
                 raise NotSent
             transport.write(request)
             await self._waiter
         except BaseException:
-            # Also when it was cancelled just as the answer came: it may be reusable then, but nobody will have it.
+            # Also if this was cancelled just as the response arrived: the connection may be reusable, but no caller
+            # will give it back to the pool.
             self.abort()
             raise
         finally:
@@ -144,13 +145,14 @@ class Connection(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     def abort(self) -> None:
-        """Cut the connection now; what is in flight is dropped."""
+        """Closes the connection at once; data in flight is dropped."""
         self.reusable = False
         if self._transport is not None:
             self._transport.abort()
 
     def _expire_at(self, deadline: float) -> None:
-        # A timer stays until it rings, and only then looks for whom: one for each exchange would cost a tenth of it.
+        # A timer is reused until it fires, and checks the current deadline only then: a new timer for each exchange
+        # would cost a tenth of the exchange.
         self._deadline = deadline
         if self._timer is None or self._timer.when() > deadline:
             if self._timer is not None:
@@ -186,14 +188,14 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        del self._parser  # it refers to this object, which is freed now, and not when the collector looks at old ones
+        del self._parser  # breaks a reference cycle: this object is freed now, not at a later garbage collection
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self._waiter is None or self._waiter.done():
             self.reusable = False
         elif self._head_done and not self._framed:
-            self._finish(reusable=False)  # a body without a length ends with its connection
+            self._finish(reusable=False)  # a body without a length ends when the connection closes
         elif exc is not None and not isinstance(exc, ConnectionError):
             self._fail(exc)
         else:
@@ -201,7 +203,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._waiter is None or self._waiter.done():
-            self.abort()  # an answer that nobody asked for must not become the next one's
+            self.abort()  # an unrequested response must not be read as the response to the next request
             return
         if len(data) <= PIECE_BYTES:
             self._parse(data)
@@ -228,11 +230,11 @@ class Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         if self._waiter is None or self._waiter.done():
-            # A second answer in the same packet: stop the parser before it writes over the first.
+            # A second response in the same packet: stop the parser before it overwrites the first.
             raise BadAnswer("sent an answer that nobody asked for")
 
     def _count_part(self) -> None:
-        """Stops the parser at once when there are too many: each costs as much as some hundred bytes of a body."""
+        """Stops the parser if there are too many parts: each costs as much as some hundred bytes of a body."""
         self._parts += 1
         if self._parts > MAX_PARTS:
             self._fail(BadAnswer(_MANY_PARTS))
@@ -241,7 +243,7 @@ class Connection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         self._count_part()
         self._head_bytes += len(name) + len(value)
-        if len(name) in (11, 14, 17) and not self._head_done:  # else a trailer
+        if len(name) in (11, 14, 17) and not self._head_done:  # after the head, it is a trailer
             lower = name.lower()
             if lower in (b"content-length", b"transfer-encoding"):
                 self._framed = True
@@ -252,12 +254,12 @@ class Connection(asyncio.Protocol):
         self.status = self._parser.get_status_code()
         if self.status < 200:
             self._count_part()
-            self.retry_after = None  # 1xx: the answer is yet to come
+            self.retry_after = None  # 1xx: the final response is still to come
             return
         self._head_done = True
-        self._deadline = self._until  # the timer looks at it when it rings
+        self._deadline = self._until  # the timer reads it when it fires
         self._keep_alive = self._parser.should_keep_alive()
-        if self._head_bytes > MAX_FRAMING_BYTES:  # it came whole, maybe with all of its body
+        if self._head_bytes > MAX_FRAMING_BYTES:  # the head arrived in one piece, maybe with the whole body
             self._fail(BadAnswer(_GIANT_HEAD))
         elif self._head_only:
             # llhttp would wait for the body that Content-Length announces and HEAD never sends.
@@ -270,7 +272,7 @@ class Connection(asyncio.Protocol):
         self._pieces.append(chunk)
         if self._body_bytes >= MAX_BODY_BYTES:
             self._finish(reusable=False)
-            raise _Enough  # the rest of what came is not even parsed
+            raise _Enough  # the rest of the data is not parsed
 
     def on_message_complete(self) -> None:
         if self._head_done:

@@ -1,14 +1,14 @@
 """The SSRF guard: which URLs and which addresses a job may call.
 
-A job's author is not trusted with the network that Duetime stands in. So every URL is taken apart here and
-nowhere else (the executor connects to what this file parsed; there is no second parser to disagree with), and
-every address is checked at connect time, after the name was resolved. Nothing in this file does I/O.
+A job's author is not trusted with access to Duetime's internal network. So every URL is parsed here and nowhere else:
+the executor connects to the parsed target, and there is no second parser that could disagree. Every address is checked
+at connect time, after the name was resolved. Nothing in this file does I/O.
 
-An address passes when it is globally reachable, or in a network the operator allowed. The tables are ours:
-`is_global` of the standard library changes between patch releases and does not look inside 6to4 or NAT64.
+An address is allowed if it is globally reachable, or in a network that the operator allowed. The tables are our own:
+`is_global` of the standard library changes between patch releases and does not look inside 6to4 or NAT64 addresses.
 
-Ports: 80, 443 and everything from 1024 up. Below 1024 live SSH, SMTP, LDAP, NetBIOS and their kind, some of
-which can be made to act on an HTTP request; nobody serves webhooks there. Above it live application servers.
+Allowed ports are 80, 443 and everything from 1024 up. Below 1024 are SSH, SMTP, LDAP, NetBIOS and the like, some of
+which can be made to act on an HTTP request, and webhooks are not served there. Application servers use the ports above.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ _REFUSED_V4 = tuple(
         ("240.0.0.0/4", "reserved or broadcast"),
     )
 )
-# Only 2000::/3 is global unicast; these lie inside it. Loopback, fc00::/7, fe80::/10, fec0::/10 and
-# ff00::/8 lie outside.
+# Only 2000::/3 is global unicast. The refused networks below are inside it; loopback, fc00::/7, fe80::/10, fec0::/10
+# and ff00::/8 are outside.
 _GLOBAL_V6 = IPv6Network("2000::/3")
 _REFUSED_V6 = tuple(
     (IPv6Network(cidr), what)
@@ -75,14 +75,14 @@ _NAT64 = IPv6Network("64:ff9b::/96")
 _NAT64_LOCAL = IPv6Network("64:ff9b:1::/48")
 _COMPATIBLE = IPv6Network("::/96")
 
-_LOCALHOST, _LOOPBACK = "localhost", IPv4Address("127.0.0.1")  # by RFC 6761, whatever a resolver says
+_LOCALHOST, _LOOPBACK = "localhost", IPv4Address("127.0.0.1")  # by RFC 6761, whatever a resolver returns
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
-# Nothing in it that would have to be escaped or understood: the origin, and the path as it is sent.
+# A URL without anything to escape or normalise. The groups are the origin, and the path as it is sent.
 _PLAIN_URL = re.compile(
     r"(https?://[A-Za-z0-9.:-]+)(/[A-Za-z0-9._~!$&'()*+,;=:@%/-]*(?:\?[A-Za-z0-9._~!$&'()*+,;=:@%/?-]*)?)?"
 )
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
-# IDNA 2003 (the standard library) and 2008 (browsers) send these to different names.
+# IDNA 2003 (the standard library) and IDNA 2008 (browsers) map these characters to different names.
 _IDNA_DEVIATIONS = re.compile("[ßς\u200c\u200d]")
 
 
@@ -99,18 +99,18 @@ class BlockedAddress(BlockedTarget):
 
 
 class Target(msgspec.Struct, frozen=True, gc=False):
-    """A URL taken apart. `address` is set when the host is an IP literal; a name is resolved at the call."""
+    """A parsed URL. `address` is set if the host is an IP literal; a name is resolved when the request is made."""
 
     tls: bool
     host: str
     port: int
     path: str  # path and query, ready for the request line
-    authority: str  # what goes into the Host header
+    authority: str  # the value of the Host header
     address: Address | None
 
 
 def check_address(address: Address, allow: AllowedNetworks = ()) -> None:
-    """Raise `BlockedTarget` unless this address, and any IPv4 address inside it, may be called."""
+    """Raises `BlockedTarget` unless this address, and any IPv4 address embedded in it, may be called."""
     if allow is True:
         return
     if isinstance(address, IPv6Address):
@@ -127,7 +127,7 @@ def _check_global(address: Address) -> None:
     if isinstance(address, IPv4Address):
         refused = next((what for network, what in _REFUSED_V4 if address in network), None)
     elif address in _NAT64:
-        return  # as good as the IPv4 address inside, which is checked next
+        return  # the embedded IPv4 address decides; it is checked next
     elif address not in _GLOBAL_V6:
         refused = "not globally reachable"
     else:
@@ -137,7 +137,7 @@ def _check_global(address: Address) -> None:
 
 
 def _embedded(address: Address) -> tuple[IPv4Address, ...]:
-    """The IPv4 addresses that a packet to this one may end up at."""
+    """Returns the IPv4 addresses that a packet to this address may reach."""
     if isinstance(address, IPv4Address):
         return ()
     if address.sixtofour is not None:
@@ -150,7 +150,7 @@ def _embedded(address: Address) -> tuple[IPv4Address, ...]:
 
 
 def parse_target(url: str, ports: Ports = DEFAULT_PORTS) -> Target:
-    """Take a URL apart, or raise `BlockedTarget`. A literal address is normalised but not yet checked."""
+    """Parses a URL. Raises `BlockedTarget` if it is invalid. An IP literal is normalised but not yet checked."""
     problem = url_problem(url)
     if problem is not None:
         raise BlockedTarget(problem)
@@ -201,7 +201,7 @@ def _ascii_host(raw: str) -> str:
 
 
 def _odd_ipv4(host: str) -> IPv4Address:
-    """127.1, 2130706433, 0x7f000001 and 0177.0.0.1 mean what a resolver takes them for."""
+    """Reads 127.1, 2130706433, 0x7f000001 and 0177.0.0.1 as a resolver reads them."""
     try:
         return IPv4Address(socket.inet_aton(host))
     except (OSError, ValueError):
@@ -209,9 +209,9 @@ def _odd_ipv4(host: str) -> IPv4Address:
 
 
 class Guard:
-    """The rules with an operator's settings. `allow`: networks beside the public ones, or True for all.
+    """The rules with an operator's settings. `allow`: networks besides the public ones, or True for all.
 
-    `domains`: the hosts that may be called, None for any. What they resolve to is checked all the same.
+    `domains`: the hosts that may be called; None for any. The addresses of these hosts are still checked.
     """
 
     def __init__(
@@ -220,15 +220,15 @@ class Guard:
         self._allow = allow
         self._ports = ports
         self._domains = domains
-        # Bursts meet the same origins, recurring jobs the same URLs: parsing is the dearest part of the happy path.
+        # Bursts call the same origins, recurring jobs the same URLs. Parsing is the costliest part of the happy path.
         self._parsed = lru_cache(maxsize=4096)(self._parse)
-        self._refused = lru_cache(maxsize=4096)(self._refuse)  # creates ask for each job, mostly of the same origins
+        self._refused = lru_cache(maxsize=4096)(self._refuse)  # called for each created job, mostly of the same origins
 
     def check(self, address: Address) -> None:
         check_address(address, self._allow)
 
     def target(self, url: str) -> Target:
-        """The parts of a URL that may be called as far as its text tells, or `BlockedTarget`."""
+        """Returns the parsed URL. Raises `BlockedTarget` if its text alone shows that it may not be called."""
         plain = _PLAIN_URL.fullmatch(url)
         if plain is None or len(url) > MAX_URL_LENGTH:
             return self._parsed(url)
@@ -237,9 +237,9 @@ class Guard:
         return Target(parts.tls, parts.host, parts.port, path, parts.authority, parts.address) if path else parts
 
     def refusal(self, url: str) -> str | None:
-        """Why no job may call a URL, and which setting would let it; None: it may, as far as the text tells.
+        """Returns why jobs may not call a URL, and which setting allows it; None if its text shows no reason.
 
-        For those who create a job. Nothing is looked up: what a name leads to is checked when it is called.
+        Used when a job is created. No name is resolved: its addresses are checked when the job runs.
         """
         plain = _PLAIN_URL.fullmatch(url)
         return self._refused(url if plain is None or len(url) > MAX_URL_LENGTH else plain[1])
@@ -266,5 +266,5 @@ class Guard:
 
 
 def parse_address(text: str) -> Address:
-    """An address as a resolver gives it, zone id included. Raises ValueError."""
+    """Parses an address as a resolver returns it, zone id included. Raises ValueError if it is no address."""
     return ip_address(text)

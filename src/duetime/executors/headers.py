@@ -1,9 +1,7 @@
-"""What a target receives beside the body: identity, fencing and signature of one attempt, and the job's own
-headers.
+"""Builds request headers: identity, fencing token and signature of an attempt, and the job's own headers.
 
-The names are those of docs: `webhook-*` as Standard Webhooks defines them, `Duetime-*` ours, `Idempotency-
-Key` and `traceparent` as the web knows them. A job may set any other header, `User-Agent` and `Content-Type`
-included.
+`webhook-*` headers follow Standard Webhooks. `Duetime-*` headers are ours. `Idempotency-Key` and `traceparent` have
+their usual meaning. A job may set any other header, including `User-Agent` and `Content-Type`.
 """
 
 from __future__ import annotations
@@ -39,7 +37,10 @@ _decode_text = msgspec.json.Decoder(str).decode
 
 
 def signing_keys(secrets: Sequence[str]) -> tuple[bytes, ...]:
-    """Keys from secrets: `whsec_` + base64, or any text as it is. A ValueError never names the secret."""
+    """Returns the keys of secrets: `whsec_` + base64, or any text as it is.
+
+    Raises ValueError if a secret is invalid; the message never holds the secret.
+    """
     return tuple(_key(secret) for secret in secrets)
 
 
@@ -57,16 +58,19 @@ def _key(secret: str) -> bytes:
 
 
 def signature(keys: Sequence[bytes], message_id: str, timestamp: int, body: bytes) -> str:
-    """Standard Webhooks v1: one signature a key, so that keys can rotate while receivers still use the old."""
+    """Returns Standard Webhooks v1 signatures, one per key: receivers can use the old key while keys rotate."""
     signed = b"%b.%d.%b" % (message_id.encode(), timestamp, body)
     return " ".join(f"v1,{b64encode(hmac.digest(key, signed, 'sha256')).decode()}" for key in keys)
 
 
 def encode_body(body: Any) -> tuple[bytes, str | None]:
-    """The bytes to send and their content type, None for no body. Not JSON: ValueError or TypeError."""
+    """Returns the bytes to send and their content type (None for no body).
+
+    Raises ValueError or TypeError if the body can't be written as JSON.
+    """
     if body is None:
         return b"", None
-    if isinstance(body, msgspec.Raw):  # of a large job: JSON text already (`domain.held_specs`)
+    if isinstance(body, msgspec.Raw):  # the body of a large job is JSON text already (`domain.held_specs`)
         held = bytes(body)
         if not held.startswith(b'"'):
             return held, "application/json"
@@ -77,12 +81,12 @@ def encode_body(body: Any) -> tuple[bytes, str | None]:
 
 
 def check_headers(headers: Mapping[str, str]) -> list[str]:
-    """What is wrong with a job's own headers, a sentence each; empty when they can be sent."""
+    """Returns the problems of a job's own headers, one sentence each; empty if the headers can be sent."""
     return [problem for name, value in headers.items() if (problem := header_problem(name, value))]
 
 
 def job_headers(headers: Mapping[str, str], content_type: str | None) -> str:
-    """The job's own lines, and ours where it has none of that name."""
+    """Returns the job's own header lines, and a default line for each default header that the job does not set."""
     if not headers:
         return _defaults(content_type)
     given = {name.lower() for name in headers}
@@ -100,7 +104,7 @@ def _defaults(content_type: str | None) -> str:
 
 
 def attempt_headers(task: Task[HttpRequest], timestamp: int, body: bytes, keys: Sequence[bytes]) -> str:
-    """The lines that Duetime itself sets, each with its line end."""
+    """Returns the header lines that Duetime sets for an attempt, each with its line end."""
     execution_id = task.execution_id
     lines = (
         f"webhook-id: {execution_id}\r\n"
@@ -119,20 +123,23 @@ def attempt_headers(task: Task[HttpRequest], timestamp: int, body: bytes, keys: 
 
 
 def trace_id(execution_id: str) -> str:
-    """The execution's UUID, so that a trace can be found from an execution and back."""
+    """Returns the execution's UUID as a trace id, so that each can be found from the other.
+
+    An execution id that is no valid trace id is hashed.
+    """
     text = execution_id.replace("-", "").lower()
     if _TRACE_ID.fullmatch(text) and text != _NO_TRACE:
         return text
     return hashlib.sha256(execution_id.encode()).hexdigest()[:32]
 
 
-@lru_cache(maxsize=64)  # nearly all are first attempts
+@lru_cache(maxsize=64)  # nearly all attempts are first attempts
 def span_id(token: int, attempt: int) -> str:
-    """One span an attempt. All zeros would be invalid, but attempts count from 1."""
+    """Returns the span id of an attempt. All zeros would be invalid, but attempts count from 1."""
     return f"{token & 0xFFFF_FFFF:08x}{attempt & 0xFFFF_FFFF:08x}"
 
 
-@lru_cache(maxsize=1024)  # a burst shares its instant
+@lru_cache(maxsize=1024)  # the executions of a burst are due at the same instant
 def rfc3339(instant_ms: int) -> str:
     seconds, ms = divmod(instant_ms, 1000)
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{ms:03d}Z"

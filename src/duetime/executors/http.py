@@ -1,9 +1,8 @@
-"""The HTTP executor: one attempt is one request to a checked address, and one outcome whatever the target
-does.
+"""The HTTP executor: one attempt is one request to a checked address, and has one outcome whatever the target does.
 
-It follows no redirect, reads no proxy and no credentials from the environment, keeps no cookies and
-decompresses nothing. The time a task has covers everything: resolving, connecting, sending, waiting and
-reading. The TLS handshake and the head of the answer have limits of their own beside it (`ConnectionLimits`).
+It follows no redirects, reads no proxy settings and no credentials from the environment, keeps no cookies and
+decompresses nothing. A task's timeout covers everything: resolving, connecting, sending, waiting and reading. The TLS
+handshake and the response head have additional limits (`ConnectionLimits`).
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ _BODILESS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 
 
 class HttpExecutor:
-    """Carries out `http_request` jobs.
+    """Runs `http_request` jobs.
 
-    `allow`: networks that jobs may call beside public addresses, or True for all of them. `domains`: hosts
-    that they may call, None for any. `ports`: ranges that they may call. `limits`: what holds for every
-    connection. `keys_of`: the keys that sign the requests of a tenant, several while keys rotate, none to send
-    unsigned; asked for each attempt. `clock`: wall seconds. `lookup`: name to addresses, the system's unless
-    given. `tls`: the trust of the machine unless given.
+    `allow`: networks that jobs may call besides public addresses, or True for all. `domains`: hosts that jobs may call;
+    None for any. `ports`: port ranges that jobs may call. `limits`: limits for every connection. `keys_of`: returns the
+    keys that sign a tenant's requests: several while keys rotate, none to send unsigned; called for each attempt.
+    `clock`: wall-clock seconds. `lookup`: resolves a name to addresses; default: the system's resolver. `tls`: default:
+    a context that trusts the machine's root certificates.
     """
 
     def __init__(
@@ -60,11 +59,14 @@ class HttpExecutor:
         self._pool = ConnectionPool(tls or ssl.create_default_context(), limits)
 
     def refusal(self, url: str) -> str | None:
-        """Why no job may call this URL, in a sentence with the setting that would let it; None: it may."""
+        """Returns why jobs may not call this URL, with the setting that allows it; None if they may.
+
+        The text alone is checked: no name is resolved.
+        """
         return self._guard.refusal(url)
 
     async def start(self) -> None:
-        """Nothing to open: connections come with the first attempts."""
+        """Does nothing: connections are opened by the first attempts."""
 
     async def stop(self) -> None:
         self._pool.close()
@@ -89,7 +91,7 @@ class HttpExecutor:
             connection = await self._exchange(task, target, request, deadline)
         except (OSError, DnsError, BlockedTarget, ConnectionLost, BadAnswer) as problem:
             return _network_failure(problem, target, task.timeout_seconds)
-        # Nothing awaits between giving the connection back and reading its answer: no other attempt has it yet.
+        # The connection is back in the pool, but nothing awaits before its response is read: no other attempt has it.
         return self._outcome(task, target, connection)
 
     def _request(self, task: Task[HttpRequest], target: Target) -> bytes:
@@ -115,9 +117,9 @@ class HttpExecutor:
             try:
                 await connection.exchange(request, deadline, head_only=head_only, may_send=may_send)
             except ConnectionLost as lost:
-                # The target closed a kept connection as we wrote to it. Sending again on a new one is what
-                # HTTP clients do for requests with an Idempotency-Key; every one of ours has it. A target
-                # that took longer than this to close did get the first.
+                # The target closed an idle connection while we wrote to it. HTTP clients send a request with an
+                # Idempotency-Key again on a new connection, and all our requests have that header. If the target took
+                # longer than _STALE_SECONDS to close, it did receive the first request.
                 if lost.answered or not task.repeatable or time.monotonic() > sent_at + _STALE_SECONDS:
                     raise
             else:
@@ -153,7 +155,7 @@ def _failure(error_type: ErrorType, message: str) -> Outcome:
 
 
 def _network_failure(problem: Exception, target: Target, timeout_seconds: float) -> Outcome:
-    """Names the host and the cause; never the path or query, which may hold a secret."""
+    """Returns an outcome that names the host and the cause, but never the path or query: they may hold a secret."""
     host = target.host
     match problem:
         case BlockedTarget():

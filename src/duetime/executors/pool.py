@@ -1,9 +1,9 @@
-"""Connections to targets: opened to checked addresses, kept for a moment, never shared between hosts.
+"""Pools connections to targets. Connections go to checked addresses only, and are never shared between hosts.
 
-A kept connection is used again only while its address is still one that the name resolves to, so a changed
-answer of the name server counts at once. Kept ones are few seconds old at most: under the five after which
-many servers close their end, and bursts come at once or a minute later. How many are kept is bounded, in all and for
-one origin; when the first bound is reached, the tenant with the most gives way to one with less.
+An idle connection is reused only if the host's name still resolves to its address, so a DNS change takes effect at
+once. Idle connections are closed after four seconds by default. Many servers close theirs after five, and jobs come in
+bursts that are over in a moment or follow a minute later. The number of idle connections is limited, in total and per
+origin. At the total limit, the tenant with the most idle connections gives way to a tenant with fewer.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ Origin = tuple[bool, str, int]
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True):
-    """What holds for connections to targets, whatever a job says."""
+    """Limits on connections to targets. A job can't change them."""
 
-    idle_seconds: float = 4.0  # how long one is kept unused
-    idle: int = 1024  # how many are kept
+    idle_seconds: float = 4.0  # an idle connection is closed after this time
+    idle: int = 1024  # idle connections in total
     idle_of_origin: int = 256
-    handshake_seconds: float = 10.0  # for TLS
-    header_seconds: float | None = None  # from the request to the head of the answer; None: until the attempt's end
+    handshake_seconds: float = 10.0  # for the TLS handshake
+    header_seconds: float | None = None  # from the request to the response head; None: until the attempt's deadline
 
 
 DEFAULT_LIMITS = ConnectionLimits()
 
 
 class SlowHandshake(OSError):
-    """The target took a connection, and did not complete the TLS handshake in time."""
+    """The target accepted the connection, but did not complete the TLS handshake in time."""
 
 
 class ConnectionPool:
-    """Bounded in what it keeps, not in what it opens: the caller bounds how many attempts run at a time."""
+    """Limits idle connections, not open ones: the caller limits how many attempts run at a time."""
 
     def __init__(self, tls: ssl.SSLContext, limits: ConnectionLimits = DEFAULT_LIMITS) -> None:
         self._tls = tls
@@ -49,11 +49,14 @@ class ConnectionPool:
         self._max_idle = limits.idle
         self._idle: dict[Origin, list[Connection]] = {}
         self._idle_count = 0
-        self._held: dict[str, int] = {}  # of the idle ones, by the tenant that used them last
+        self._held: dict[str, int] = {}  # number of idle connections by the tenant that used them last
         self._sweeper: asyncio.TimerHandle | None = None
 
     def take(self, target: Target, addresses: Sequence[str]) -> Connection | None:
-        """The connection used last, if one is left that is open, fresh and to one of these addresses."""
+        """Returns the most recently used idle connection that is open, not too old and to one of `addresses`, or None.
+
+        Closes the unusable connections that it finds on the way.
+        """
         kept = self._idle.get((target.tls, target.host, target.port))
         if not kept:
             return None
@@ -68,7 +71,7 @@ class ConnectionPool:
         return None
 
     def give_back(self, target: Target, connection: Connection, tenant: str = "") -> None:
-        """Keep a connection after an exchange that left it reusable, or let it go."""
+        """Keeps a reusable connection for the next request, if the limits allow it. Closes it otherwise."""
         held = self._held.get(tenant, 0)
         origin = target.tls, target.host, target.port
         if (
@@ -87,9 +90,10 @@ class ConnectionPool:
             self._sweeper = asyncio.get_running_loop().call_later(self._idle_seconds, self._sweep)
 
     def _make_room(self, held: int) -> bool:
-        """For a tenant that holds so many: close the oldest of the tenant with the most. False if that has no more.
+        """Closes the oldest idle connections of the tenant that has the most, for a tenant that has `held`.
 
-        Several at once, though no more than make the two equal: to find them takes a look at all.
+        Returns False if no tenant has to give way. Closes several at once, because finding them means scanning all idle
+        connections, but never so many that the giving tenant has fewer than the other.
         """
         largest = max(self._held, key=self._held.__getitem__)
         most = self._held[largest]
@@ -114,9 +118,9 @@ class ConnectionPool:
         self._held = {tenant: count for tenant, count in self._held.items() if count}
 
     async def connect(self, target: Target, addresses: Sequence[str], deadline: float) -> Connection:
-        """Open a connection, trying the addresses in turn: as long as none stands, nothing was sent.
+        """Opens a connection, trying the addresses in turn. That is safe: nothing is sent before one is connected.
 
-        Each gets its share of the time that is left, so one that swallows packets can't use it all up.
+        Each address gets an equal share of the remaining time, so an address that drops packets can't use it all up.
         """
         loop = asyncio.get_running_loop()
         problem: OSError = TimeoutError()
@@ -126,7 +130,7 @@ class ConnectionPool:
             try:
                 async with asyncio.timeout_at(now + share):
                     return await self._open(target, address)
-            except OSError as failure:  # TimeoutError and ssl.SSLError are ones
+            except OSError as failure:  # includes TimeoutError and ssl.SSLError
                 problem = failure
         raise problem
 
@@ -141,7 +145,7 @@ class ConnectionPool:
                 ssl_handshake_timeout=self._limits.handshake_seconds if target.tls else None,
             )
         except ConnectionAbortedError as error:
-            if error.errno is None:  # of the event loop, and not of the system: the handshake took too long
+            if error.errno is None:  # raised by the event loop, not by the system: the handshake took too long
                 seconds = self._limits.handshake_seconds
                 raise SlowHandshake(f"did not complete the TLS handshake within {seconds:g} s") from None
             raise

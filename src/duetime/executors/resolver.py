@@ -1,15 +1,16 @@
-"""From a name to addresses that may be called.
+"""Resolves names to addresses that jobs may call, with a short-lived cache.
 
-Every address of a name is checked, and one bad one refuses the name: a target that mixes public and private
-addresses is either an attack or a mistake. What comes out is kept for a few seconds, and so is a failure: a
-dead name must not occupy a thread for each attempt. What took long is kept for longer, so that a slow name has a
-thread for a fifth of the time at most. Callers who want the same name at the same time share one lookup.
+Every address of a name is checked, and one blocked address blocks the name: a target that mixes public and private
+addresses is either an attack or a mistake. Results are cached for a few seconds. Failures are cached too, so that a
+dead name does not occupy a thread for each attempt. The result of a slow lookup is cached for longer, so that a slow
+name occupies a thread for at most a fifth of the time. Concurrent callers of the same name share one lookup.
 
-Lookups have threads of their own. The system's resolver blocks for many seconds on a dead name server, and
-the event loop's default pool has six threads on a small machine. They are daemons: a lookup that hangs must not keep
-the process from ending, as the threads of `concurrent.futures` would. A thread that hangs can't be stopped, so tenants
-share them: one alone may use all places, and another gets its share beside those that hang. A caller waits for a
-bounded time; the lookup goes on, counts against its tenant, and its late answer is kept.
+Lookups run on threads of their own. The system's resolver blocks for many seconds on a dead name server, and the event
+loop's default pool has six threads on a small machine. The threads are daemons: unlike the threads of
+`concurrent.futures`, a hanging lookup does not keep the process from exiting. A hanging thread can't be stopped, so the
+threads are shared by tenant: one tenant alone may use all places, and extra threads give other tenants their share
+while those hang. A caller waits for a limited time. After that the lookup continues, counts against its tenant, and its
+late result is cached.
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ from duetime.executors.guard import Address, BlockedTarget, parse_address
 Lookup = Callable[[str], Awaitable[Sequence[str]]]
 
 PLACES = 32
-MOST_THREADS = 256  # those that hang, and those of others beside them
+MOST_THREADS = 256  # hanging lookups, and the lookups of other tenants besides them
 LOOKUP_SECONDS = 10.0
-_KEPT_TIMES = 4  # as long as its lookup took
+_KEPT_TIMES = 4  # a result is cached at least this many times as long as its lookup took
 _LONGEST_TTL_SECONDS = 60.0
 
 
 class DnsError(Exception):
-    """The name has no address, or nobody could be asked. The message is a sentence."""
+    """The name has no address, or could not be resolved. The message is a sentence."""
 
 
 class SystemLookup:
-    """getaddrinfo on daemon threads of our own, started as they are needed. For one event loop."""
+    """Runs getaddrinfo on its own daemon threads, which are started on demand. For one event loop."""
 
     def __init__(self, threads: int = MOST_THREADS) -> None:
         self._most_threads = threads
@@ -59,7 +60,7 @@ class SystemLookup:
         return await question.answer
 
     def close(self) -> None:
-        """Threads that wait for a question end; one that hangs ends with its answer, or with the process."""
+        """Ends the idle threads. A hanging thread ends after its lookup, or with the process."""
         for _ in range(self._threads):
             self._questions.put(None)
 
@@ -73,13 +74,13 @@ class SystemLookup:
                 found = problem
             try:
                 question.loop.call_soon_threadsafe(self._hand_over, question, found)
-            except RuntimeError:  # the loop has ended meanwhile, and with it whoever asked
+            except RuntimeError:  # the event loop was closed meanwhile, so no caller waits
                 return
 
     def _hand_over(self, question: _Question, found: Sequence[str] | Exception) -> None:
         self._unanswered -= 1
         if question.answer.done():
-            return  # who asked has given up
+            return  # the caller has given up
         if isinstance(found, Exception):
             question.answer.set_exception(found)
         else:
@@ -110,7 +111,7 @@ class _Wait:
 
 
 class _Lookup:
-    """Of one name: it waits in the queue of each tenant that wants it, and then is under way for one of them."""
+    """The lookup of one name. It is queued for each tenant that asks for it, then runs on behalf of one of them."""
 
     __slots__ = ("begun", "host", "too_slow", "waits")
 
@@ -118,7 +119,7 @@ class _Lookup:
         self.host = host
         self.waits: dict[str, _Wait] = {}  # by tenant
         self.begun = False
-        self.too_slow: _Answer | None = None  # what callers are told from then on
+        self.too_slow: _Answer | None = None  # the error for all callers once the lookup has taken too long
 
     def answer(self, answer: _Answer) -> None:
         for wait in self.waits.values():
@@ -130,7 +131,8 @@ class _Lookup:
 class Resolver:
     """`check` raises `BlockedTarget` for an address that may not be called.
 
-    `places`: lookups at once; `max_threads`: with those of tenants that would else wait behind hanging ones of others.
+    `places`: concurrent lookups. `max_threads`: the limit that includes extra lookups for tenants that would otherwise
+    wait behind hanging lookups of other tenants.
     """
 
     def __init__(
@@ -161,21 +163,21 @@ class Resolver:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def cached(self, host: str) -> tuple[str, ...] | None:
-        """The addresses of a name that was resolved a moment ago, or None: ask `resolve`."""
+        """Returns the cached addresses of a name; None if there are none, and the caller must call `resolve`."""
         answer = self._answers.get(host)
         if answer is None or answer.error is not None or answer.until <= self._monotonic():
             return None
         return answer.addresses
 
     async def resolve(self, host: str, tenant: str = "") -> tuple[str, ...]:
-        """All addresses, each checked, in the order to try them. Raises `DnsError` or `BlockedTarget`."""
+        """Returns all addresses, each checked, in the order to try them. Raises `DnsError` or `BlockedTarget`."""
         answer = self._answers.get(host)
         if answer is None or answer.until <= self._monotonic():
             lookup = self._lookups.get(host)
             answer = None if lookup is None else lookup.too_slow
             answer = answer or await self._wait(host, tenant)
         if answer.error is not None:
-            # A new one each time: an exception that is raised twice drags its first traceback along.
+            # A new exception each time: one that is raised twice keeps its first traceback.
             raise type(answer.error)(*answer.error.args)
         return answer.addresses
 
@@ -198,7 +200,7 @@ class Resolver:
             self._begin()
         wait.callers += 1
         try:
-            # Shielded: one caller who gives up must not take the answer from the others.
+            # Shielded: a caller that is cancelled must not cancel the lookup of the others.
             return await asyncio.shield(wait.answer)
         finally:
             wait.callers -= 1
@@ -216,7 +218,10 @@ class Resolver:
         return lookup, wait
 
     def _make_room(self, host: str, tenant: str) -> None:
-        """In the queue: the newest of the tenant that waits for the most gives way, unless that would be unfair."""
+        """Makes room in the queue: evicts the newest lookup of the tenant with the most waiting lookups.
+
+        Raises `DnsError` if evicting one for this tenant would be unfair.
+        """
         admitted, evicted = self._waiting.ask(tenant)
         if not admitted:
             raise _crowded(host)

@@ -1,6 +1,7 @@
-"""Python functions as jobs: what a user imports, and the worker that runs them.
+"""Python functions as jobs: the names a user imports, and the worker that runs the functions.
 
-It knows the wire structs of `domain.work` and nothing else of Duetime: how a worker reaches a node is its `Source`.
+It must not import more of Duetime than `domain` (the wire structs of `domain.work`): a worker reaches a node through
+its `Source`.
 """
 
 from duetime.functions.arguments import ArgumentError

@@ -1,8 +1,8 @@
-"""How arguments travel: as plain JSON, made into what a function's annotations ask for where it runs.
+"""Arguments travel as plain JSON. The worker converts them to the types in the function's annotations.
 
-`plain` is the caller's side, `bind` the worker's; both convert, so that what does not fit is refused where it is
-enqueued. An argument without annotation, or with one that JSON can't be made
-into (a class of one's own that is no dataclass), arrives as the JSON value that it is.
+`plain` is the caller's side, `bind` the worker's. Both convert, so that a wrong argument is refused where it is
+enqueued. An argument without an annotation, or with one that JSON can't be converted to (a custom class that is not a
+dataclass), arrives as a plain JSON value.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from msgspec import inspect as msgspec_inspect
 from duetime.functions.context import Context
 from duetime.functions.json_values import NOT_FINITE, is_finite
 
-_SAME = (int, str, bool, float, list, dict)  # a value of just this type needs no conversion
+_SAME = (int, str, bool, float, list, dict)  # a value of exactly this type needs no conversion
 
 
 class ArgumentError(TypeError):
-    """An argument can't be sent, or is not what the function takes. Names the function and the argument."""
+    """An argument can't be sent, or does not fit the function. The message names the function and the argument."""
 
 
 class Binder:
-    """Knows a function's parameters: which gets the context, and what each argument is converted to."""
+    """Knows a function's parameters: which one gets the context, and the type each argument is converted to."""
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self._name = name
         self.signature = _signature(function)
         hints = _hints(function)
-        self._positional: list[tuple[str, Any]] = []  # name and type; no type: passed as it is
+        self._positional: list[tuple[str, Any]] = []  # name and type; None: not converted
         self._by_name: dict[str, Any] = {}
         self._rest: tuple[str, Any] | None = None
-        self._others: Any = None  # type of what **kwargs gathers
+        self._others: Any = None  # type of the **kwargs values
         self.context_name: str | None = None
         self._context_at: int | None = None
         for parameter in self.signature.parameters.values():
@@ -66,7 +66,7 @@ class Binder:
     def bind(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], context: Context
     ) -> tuple[Sequence[Any], Mapping[str, Any]]:
-        """The arguments to call with. Raises ArgumentError."""
+        """Returns the arguments to call the function with. Raises ArgumentError."""
         if self._is_plain:
             return args, kwargs
         bound = [self._convert(name, kind, value) for (name, kind), value in self._pairs(args)]
@@ -98,7 +98,7 @@ class Binder:
             raise ArgumentError(f"argument '{name}' of {self._name}: {error}") from None
 
     def plain(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """What is sent for a call with these arguments. Raises ArgumentError, also for what `bind` would refuse."""
+        """Returns the arguments as they are sent. Raises ArgumentError, also for arguments that `bind` would refuse."""
         given: dict[str, Any] = {} if self.context_name is None else {self.context_name: None}
         try:
             if self._context_at is not None and len(args) >= self._context_at:
@@ -119,7 +119,7 @@ class Binder:
         return sent
 
     def by_name(self, args: Sequence[Any], kwargs: Mapping[str, Any], names: Iterable[str]) -> tuple[Any, Any]:
-        """The same call with these parameters, and those after them, passed by name; what can't be stays in place."""
+        """Returns the same call with these parameters, and those after them, passed by name where that is possible."""
         wanted = set(names) - kwargs.keys()
         for place, (name, _) in enumerate(self._positional[: len(args)]):
             after = self._positional[place : len(args)]
@@ -130,7 +130,7 @@ class Binder:
 
 
 def to_json(name: str, function: str, value: Any) -> Any:
-    """An argument as plain JSON values. Raises ArgumentError."""
+    """Returns an argument as plain JSON values. Raises ArgumentError."""
     where = f"argument '{name}' of {function} can't be written as JSON"
     try:
         plain = msgspec.to_builtins(value, str_keys=True)
@@ -144,12 +144,12 @@ def to_json(name: str, function: str, value: Any) -> Any:
 def _signature(function: Callable[..., Any]) -> inspect.Signature:
     try:
         return inspect.signature(function)
-    except ValueError:  # some builtins tell nothing of themselves
+    except ValueError:  # some builtins have no signature
         return inspect.signature(lambda *args, **kwargs: None)
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """Types by parameter. Those that can't be resolved, such as an import for type checkers only, are left out."""
+    """Returns types by parameter, without those that can't be resolved, such as imports for type checkers only."""
     while isinstance(function, functools.partial):
         function = function.func
     if not hasattr(function, "__annotations__"):
@@ -193,7 +193,7 @@ def _is_convertible(hint: Any) -> bool:
 
 
 def _parts(info: Any) -> Iterator[Any]:
-    """A type and all that it is made of; types may hold themselves."""
+    """Yields a type and all types it is made of. Types may be recursive."""
     seen: set[int] = set()
     left = [info]
     while left:

@@ -1,4 +1,4 @@
-"""A call: one assignment on its way through a worker, and how what a function did becomes the attempt's end."""
+"""A call: one assignment in a worker, and how the function's result or error becomes the end of the attempt."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ ErrorKind = Literal["function_error", "rejected", "timeout", "cancelled"]
 
 
 class Call:
-    """Lives on the worker's loop, except for `note` and `save`, which are called from anywhere.
+    """Used on the worker's event loop only, except for `note` and `save`, which any thread may call.
 
-    `verdict`: it was told to stop, and will be reported as that, whatever it does now. `is_over`: its end was reported,
-    or nobody wants it any more; what it still says and returns is dropped. `level` and `trace`: how its failure is told
-    to whoever watches the worker.
+    `verdict`: the call must stop, and is reported with this verdict whatever the function does now. `is_over`: its end
+    was reported, or it was abandoned; later notes and results are dropped. `level` and `trace`: how the worker's
+    own log shows the failure.
     """
 
     __slots__ = (
@@ -42,10 +42,10 @@ class Call:
         self.function = function
         self.context = Context(assignment, self.note, self.save)
         self.offered_at = 0.0
-        self.began_at = 0.0  # of the monotonic clock; 0: not yet
+        self.began_at = 0.0  # on the monotonic clock; 0: not yet
         self.started_at = 0  # ms since the epoch
         self.verdict: Literal["timeout", "cancelled"] | None = None
-        self.give_up_at = 0.0  # with a verdict: no longer waited for
+        self.give_up_at = 0.0  # after a verdict: when the worker stops waiting for the function
         self.is_over = False
         self.is_noisy = False
         self.level = logging.ERROR
@@ -57,7 +57,7 @@ class Call:
         self._progress: bytes | None = None
 
     def note(self, stream: Stream, text: str) -> None:
-        """Text for the log; from any thread."""
+        """Adds text to the execution's log. Any thread may call it."""
         if self.is_over or self._said > LONGEST_LOG:
             return
         room = LONGEST_LOG - self._said
@@ -70,13 +70,13 @@ class Call:
         self._on_note(self)
 
     def save(self, raw: bytes) -> None:
-        """Progress, as JSON; only the last counts."""
+        """Stores progress, as JSON. Only the last value counts."""
         if not self.is_over:
             self._progress = raw
             self._on_note(self)
 
     def take_notes(self) -> list[Note]:
-        """What was said since the last time, in order."""
+        """Returns the notes since the last call, in order."""
         if not self._parts and self._progress is None:
             return []
         notes, parts = [], self._parts
@@ -106,7 +106,7 @@ class Call:
 
 
 def perform(call: Call, now: Now) -> Ended:
-    """Run a sync function here and now. Never raises: whatever the function does, it has an end."""
+    """Runs a sync function in this thread. Never raises: every outcome of the function becomes an `Ended`."""
     running_context.set(call.context)
     assignment, function = call.assignment, call.function
     call.started_at = now()
@@ -127,7 +127,7 @@ async def perform_async(call: Call, now: Now) -> Ended:
     try:
         args, kwargs = function.binder.bind(assignment.args, assignment.kwargs, call.context)
         result = to_result(await function.callable(*args, **kwargs))
-    except GeneratorExit:  # the loop is gone
+    except GeneratorExit:  # the event loop was closed
         raise
     except BaseException as error:  # noqa: BLE001 (as above)
         return failed(call, error, now())
@@ -137,7 +137,7 @@ async def perform_async(call: Call, now: Now) -> Ended:
 
 
 class BadResult(TypeError):
-    """A function returned what can't be kept. `kept`: as much of it as can be."""
+    """A function returned a result that can't be stored. `kept`: the part of it that is stored."""
 
     def __init__(self, message: str, kept: str) -> None:
         super().__init__(message)
@@ -164,7 +164,7 @@ def to_result(value: Any) -> str | None:
 
 
 def failed(call: Call, error: BaseException, ended_at: int) -> Ended:
-    """An error's end. Its traceback goes to the log, unless the function chose to end so, or was made to."""
+    """Returns the end of a call that raised. Logs the traceback of an unexpected error, unless the call was stopped."""
     match error:
         case Retry():
             message = _message(error) or "the function asked to be tried again"
@@ -172,7 +172,7 @@ def failed(call: Call, error: BaseException, ended_at: int) -> Ended:
             return end_of(call, "function_error", message, ended_at, _delay(error))
         case Reject():
             return end_of(call, "rejected", _message(error) or "the function rejected this for good", ended_at)
-        case BadResult():  # it has done its work: to run it again would do that again, and return the same
+        case BadResult():  # the work is done: a retry would repeat it, and return the same
             return end_of(call, "rejected", str(error), ended_at, result=error.kept)
     if call.verdict is None:
         call.trace = clean(traceback_of(error)[:LONGEST_LOG])
@@ -182,12 +182,12 @@ def failed(call: Call, error: BaseException, ended_at: int) -> Ended:
 
 
 def _message(error: Retry | Reject) -> str:
-    """Mostly text; but an exception is passed for it, too, and a class of the user's own may have set none."""
+    """Returns the message as text. Users also pass an exception, and a subclass may not have set any message."""
     return say(getattr(error, "message", ""))
 
 
 def _delay(error: Retry) -> float | None:
-    """As it was checked when the error was made; what was put in its place since counts if it is one."""
+    """Returns the delay, checked again: the attribute may have been changed since the error was created."""
     asked = getattr(error, "after_seconds", None)
     try:
         return None if asked is None else checked_delay(asked)
@@ -223,7 +223,7 @@ def show(value: Any) -> str:
 
 
 def traceback_of(error: BaseException) -> str:
-    """As Python prints it, without the worker's own frame."""
+    """Returns the traceback as Python prints it, without the worker's own frame."""
     try:
         frames = error.__traceback__.tb_next if error.__traceback__ else None
         return "".join(traceback.format_exception(type(error), error, frames))
@@ -232,7 +232,7 @@ def traceback_of(error: BaseException) -> str:
 
 
 def clean(text: str) -> str:
-    """Text that every part of the way can carry: no half characters, no NUL."""
+    """Returns text without lone surrogates and NUL, which not every part of the path to the store can carry."""
     if not text.isascii():
         text = text.encode("utf-8", "replace").decode()
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}") if "\0" in text else text

@@ -1,7 +1,7 @@
-"""A child process of a worker: takes one assignment after the other from its socket, and runs sync functions.
+"""A child process of a worker: reads assignments from its socket, and runs their sync functions one by one.
 
-Lines of JSON both ways. What is printed goes to pipes that the worker reads; `Done` is sent after those are flushed, so
-the worker finds all that a call printed before it learns of its end.
+Both sides send lines of JSON. Printed output goes to pipes that the worker reads. `Done` is sent after they are
+flushed, so the worker finds all output of a call before it sees the call's end.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from duetime.functions.context import logging_routed
 from duetime.functions.loading import load_app
 from duetime.functions.registry import Function
 
-# Run with `python -c`, for nothing but the worker's own path tells where this module is.
+# Run with `python -c`, because only the worker's own sys.path says where this module is.
 BOOT = "import sys; sys.path[:] = sys.argv[4:]; from duetime.functions.child import main; main()"
 PR_SET_PDEATHSIG = 1
 
@@ -52,10 +52,10 @@ def now() -> int:
 
 
 def die_with(parent: int) -> None:
-    """On Linux the kernel kills this process when the parent has died; elsewhere the reaper does, a moment later."""
+    """Ties this process to its parent. On Linux the kernel kills it when the parent dies; elsewhere the reaper does."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before it was said
+    if os.getppid() != parent:  # the parent died before prctl
         os._exit(1)
 
 
@@ -64,7 +64,7 @@ class Child:
         self._registry = load_app(spec).registry
         self._connection = connection
         self._encoder = msgspec.json.Encoder()
-        self._lock = threading.Lock()  # a function may log from threads of its own
+        self._lock = threading.Lock()  # a function may log from its own threads
 
     def serve(self) -> None:
         decoder = msgspec.json.Decoder(Assignment)
@@ -96,7 +96,7 @@ def _missing(*_: object, **__: object) -> None:
 def _flush(stream: object) -> None:
     try:
         stream.flush()  # type: ignore[attr-defined]
-    except (AttributeError, OSError, ValueError):  # replaced or closed by a function: then there is nothing to flush
+    except (AttributeError, OSError, ValueError):  # a function has replaced or closed it: there is nothing to flush
         return
 
 

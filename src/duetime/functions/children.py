@@ -1,7 +1,7 @@
 """Sync functions in child processes: one for each slot, used again and again, killed when a call must stop.
 
-A child is a session of its own, so that what it has started is killed with it. A child that died, for whatever reason,
-is replaced. None outlives the worker: see `reaper.py`.
+A child has its own session, so that the processes it has started are killed with it. A child that died for any reason
+is replaced. No child outlives the worker: see `reaper.py`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from duetime.functions.pools import PoolEvents, Take
 from duetime.functions.reaper import Reaper, kill_group
 
 STOP_SECONDS = 2.0  # between SIGTERM and SIGKILL
-EXIT_SECONDS = 1.0  # for a child that has closed its socket to be gone
-LAST_WORDS_SECONDS = 0.05  # for what a dead child has sent to be read
+EXIT_SECONDS = 1.0  # for a child to exit after it has closed its socket
+LAST_WORDS_SECONDS = 0.05  # for reading the last messages of a dead child
 LONGEST_BACKOFF_SECONDS = 5.0
 READ = 65_536
 
@@ -39,7 +39,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class ChildProcess(asyncio.Protocol):
-    """The worker's side of one child. `on_done(child, ended)`: of its call; `on_gone(child)`: it is dead and reaped."""
+    """The worker's side of one child. `on_done(child, ended)`: its call ended. `on_gone(child)`: it is reaped."""
 
     def __init__(
         self, spec: str, reaper: Reaper, on_ready: Callable[[ChildProcess], None],
@@ -60,7 +60,7 @@ class ChildProcess(asyncio.Protocol):
         self._ending: asyncio.Task[None] | None = None
         self.gone = asyncio.Event()
         self.was_ready = False
-        self.is_doomed = False  # told to end: gets no more calls
+        self.is_doomed = False  # is being stopped: gets no more calls
         self.call: Call | None = None
 
     @property
@@ -71,7 +71,7 @@ class ChildProcess(asyncio.Protocol):
         ours, theirs = socket.socketpair()
         pipes: list[tuple[Stream, tuple[int, int]]] = [("stdout", os.pipe()), ("stderr", os.pipe())]
         try:
-            # From the loop's own thread: the kernel takes its end for the parent's.
+            # From the loop's own thread: the kernel treats the end of the forking thread as the parent's death.
             self._process = subprocess.Popen(  # noqa: ASYNC220 (milliseconds)
                 [sys.executable, "-c", BOOT, str(os.getpid()), self._spec, str(theirs.fileno()), *sys.path],
                 stdin=subprocess.DEVNULL, stdout=pipes[0][1][1], stderr=pipes[1][1][1],
@@ -91,7 +91,7 @@ class ChildProcess(asyncio.Protocol):
         await self._loop.create_connection(lambda: self, sock=ours)
 
     def _watch_process(self) -> None:
-        """Its death closes the socket, unless it has left a process behind that has the socket, too."""
+        """Watch for the child's death. The socket does not show it if another process has inherited the socket."""
         if sys.platform == "linux":
             with suppress(OSError):  # an old kernel, or a sandbox
                 self._pidfd = os.pidfd_open(self.pid)
@@ -107,7 +107,7 @@ class ChildProcess(asyncio.Protocol):
         self._transport.write(_encoder.encode(call.assignment) + b"\n")
 
     def stop(self) -> None:
-        """SIGTERM now, SIGKILL two seconds later, for it and all that it has started."""
+        """Sends SIGTERM now and SIGKILL two seconds later, to the child and to all processes it has started."""
         if not self.is_doomed:
             self.is_doomed = True
             kill_group(self.pid, signal.SIGTERM)
@@ -124,7 +124,7 @@ class ChildProcess(asyncio.Protocol):
                 return f"was ended by {signal.Signals(-code).name}"
         return f"ended with exit code {code}"
 
-    # What comes from it
+    # Messages from the child
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.WriteTransport)
@@ -140,7 +140,7 @@ class ChildProcess(asyncio.Protocol):
                         self.call.level, self.call.trace = level, trace
                     self._on_done(self, ended)
                 case Said(notes):
-                    self._read_all()  # what it printed before
+                    self._read_all()  # output printed before the notes
                     for note in notes:
                         self._hear(note.text, note.progress)
                 case Ready():
@@ -151,7 +151,7 @@ class ChildProcess(asyncio.Protocol):
         self._ending = self._loop.create_task(self._end())
 
     async def _end(self) -> None:
-        """Reap it. A child that has closed its socket and lives on is of no use, and is killed."""
+        """Reap the child. A child that has closed its socket but still runs is useless, and is killed."""
         deadline = monotonic() + EXIT_SECONDS
         while self._process.poll() is None:
             if monotonic() > deadline:
@@ -159,7 +159,7 @@ class ChildProcess(asyncio.Protocol):
             await asyncio.sleep(0.005)
         if self._killer is not None:
             self._killer.cancel()
-        kill_group(self.pid)  # what it has left behind
+        kill_group(self.pid)  # processes that the child has left behind
         self._reaper.forget(self.pid)
         self._read_all()
         for _, end, _ in self._pipes:
@@ -186,7 +186,7 @@ class ChildProcess(asyncio.Protocol):
                 continue
 
     def _read(self, place: int) -> bool:
-        """Some of what it printed; True if there may be more."""
+        """Reads some of the child's output. Returns True if there may be more."""
         stream, end, decoder = self._pipes[place]
         try:
             data = os.read(end, READ)
@@ -204,7 +204,7 @@ class ChildProcess(asyncio.Protocol):
 
 
 class ProcessPool:
-    """As many children as the worker has slots."""
+    """Has as many children as the worker has slots."""
 
     def __init__(self, spec: str, size: int, take: Take, events: PoolEvents, now: Now) -> None:
         self._spec = spec
@@ -215,8 +215,8 @@ class ProcessPool:
         self._children: set[ChildProcess] = set()
         self._idle: list[ChildProcess] = []
         self._starts: set[asyncio.Task[None]] = set()
-        self._failures = 0  # of children that did not become ready, since one did
-        self._owed = 0  # slots that come back when a successor is ready: until then nothing could begin in them
+        self._failures = 0  # children that failed to become ready since the last one that did
+        self._owed = 0  # slots of dead children, returned when the replacement is ready: no call can begin before
         self._is_stopping = False
         self._is_ready = asyncio.Event()
         self._reaper: Reaper
@@ -226,7 +226,7 @@ class ProcessPool:
         return [child.pid for child in self._children]
 
     async def start(self) -> None:
-        """Until the first can take calls; none may be asked for before."""
+        """Returns when the first child can take calls. The worker must not poll before."""
         self._reaper = Reaper()
         await asyncio.gather(*(self._start_child() for _ in range(self._size)))
         await self._is_ready.wait()
@@ -260,7 +260,7 @@ class ProcessPool:
         self._events.on_ready()
 
     def open(self, most: int, waiting: int) -> int:
-        """An open slot is a child that has a call. It takes the next itself; a child that has none is idle."""
+        """An open slot is a child that has a call. The child takes its next call itself; without one, it is idle."""
         opened = 0
         while opened < most and self._idle and self._begin(self._idle[-1]):
             self._idle.pop()
@@ -279,7 +279,7 @@ class ProcessPool:
         if call is not None:
             self._events.on_ends([(call, ended)])
         if child.is_doomed:
-            return  # its slot comes back with its successor
+            return  # its slot comes back with its replacement
         if not self._begin(child):
             self._idle.append(child)
             self._events.on_closed(1)

@@ -1,4 +1,4 @@
-"""What a running function knows of its call, and says through it."""
+"""The context of a running function: facts about its call, its log and its progress."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Stream = Literal["stdout", "stderr", "log"]
 
 
 def checked_delay(after_seconds: Any) -> float:
-    """Raises ValueError for what is no wait: text, nan, less than nothing, more than a week."""
+    """Returns the delay as a float. Raises ValueError for text, nan, a negative delay, or more than a week."""
     try:
         seconds = float("nan") if isinstance(after_seconds, str) else float(after_seconds)
     except (TypeError, ValueError, OverflowError):
@@ -34,8 +34,8 @@ def checked_delay(after_seconds: Any) -> float:
 
 
 class Retry(Exception):
-    """Raise it to be tried again: after just so many seconds, or as the job's retry policy says. How often is the
-    policy's business either way."""
+    """Raise it to retry: after exactly this many seconds, or as the job's retry policy says. The policy limits the
+    number of attempts in both cases."""
 
     def __init__(self, after_seconds: float | None = None, message: str = "") -> None:
         super().__init__(message)
@@ -44,7 +44,7 @@ class Retry(Exception):
 
 
 class Reject(Exception):
-    """Raise it when another attempt is of no use: the execution fails, and is not tried again."""
+    """Raise it when another attempt is useless: the execution fails and is not retried."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message)
@@ -52,11 +52,11 @@ class Reject(Exception):
 
 
 class Context:
-    """One attempt, as its function sees it. A function gets it as the parameter named `context`, or from `current()`.
+    """One attempt, as its function sees it. A function gets it as the parameter `context`, or from `current()`.
 
-    `cancelled` turns True when the attempt was asked to stop, or its time is over: a function in a thread can't be
-    stopped from outside, and should look now and then. (An async function gets CancelledError; a function in a
-    process of its own gets SIGTERM.)
+    `cancelled` becomes True when the attempt was cancelled or has timed out. A function in a thread can't be stopped
+    from outside, and should check it now and then. (An async function gets CancelledError; a function in a child
+    process gets SIGTERM.)
     """
 
     __slots__ = ("_assignment", "_note", "_progress", "_save", "cancelled")
@@ -80,7 +80,7 @@ class Context:
 
     @property
     def execution_id(self) -> str:
-        """The same for all attempts: a key for what must happen once."""
+        """The same for all attempts: use it as an idempotency key."""
         return self._assignment.execution_id
 
     @property
@@ -89,7 +89,7 @@ class Context:
 
     @property
     def token(self) -> int:
-        """Grows with each attempt: a fence for what an attempt that was given up might still write."""
+        """Grows with each attempt: use it as a fencing token against writes of an abandoned attempt."""
         return self._assignment.token
 
     @property
@@ -102,11 +102,11 @@ class Context:
 
     @property
     def progress(self) -> Any:
-        """What was saved last; when an attempt begins, by the one before. None if nothing was."""
+        """The last saved value; when an attempt begins, that of the previous attempt. None if there is none."""
         return self._progress
 
     def save_progress(self, value: Any) -> None:
-        """Keep a JSON value that people see while this runs, and that the next attempt begins with."""
+        """Stores a JSON value that people see while the function runs, and that the next attempt begins with."""
         try:
             raw = msgspec.json.encode(value)
         except (TypeError, ValueError, RecursionError) as error:
@@ -120,7 +120,7 @@ class Context:
         self._save(raw)
 
     def log(self, *values: object) -> None:
-        """A line for the execution's log; several values as `print` would write them."""
+        """Writes a line to the execution's log, with several values joined as `print` does."""
         self._note("log", " ".join(map(str, values)) + "\n")
 
 
@@ -128,7 +128,7 @@ running_context: ContextVar[Context | None] = ContextVar("duetime_context", defa
 
 
 def current() -> Context:
-    """The context of the call that this code runs in. Raises LookupError outside of one."""
+    """Returns the context of the call that this code runs in. Raises LookupError outside of a call."""
     context = running_context.get()
     if context is None:
         raise LookupError("no function of a Duetime worker runs here")
@@ -136,7 +136,7 @@ def current() -> Context:
 
 
 class CallLogHandler(logging.Handler):
-    """Brings what is logged inside a call to its execution's log. Levels are left as the user's program has them."""
+    """Copies log records made inside a call to the execution's log. It does not change the program's log levels."""
 
     def emit(self, record: logging.LogRecord) -> None:
         context = running_context.get()
@@ -157,10 +157,10 @@ _has_raised_level = False
 
 @contextmanager
 def logging_routed() -> Iterator[None]:
-    """While a worker runs. Several in one process share the handler: the contextvar tells whose record it is.
+    """Installs the log handler while a worker runs. Workers in one process share it: the contextvar finds the call.
 
-    A program that has not configured logging gets the level INFO meanwhile, so that what its functions log reaches
-    their executions' logs; elsewhere it prints warnings and errors, as Python does for such a program.
+    A program that has not configured logging gets the level INFO meanwhile, so that its functions' records reach the
+    execution logs. Outside of calls it still prints warnings and errors only, as Python does for such a program.
     """
     global _routes, _has_raised_level
     _routes += 1

@@ -1,7 +1,7 @@
-"""Failures of functions, told where a developer looks: through the standard `logging`, as the logger duetime.functions.
+"""Logs failures of functions through the standard `logging`, with the logger `duetime.functions`.
 
-The server stores them, too, but the author of a function watches the program that runs it. Secret arguments are hidden
-in both: more people read a program's log than may see its secrets.
+The server stores them, too, but the author of a function watches the program that runs it. Secret arguments are
+redacted in both: more people read a program's log than may see its secrets.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ log = logging.getLogger("duetime.functions")
 
 
 def log_failure(call: Call, ended: Ended) -> None:
-    """At ERROR; at INFO if somebody wanted it so: the function asked to be tried again, or it was cancelled."""
+    """Logs at ERROR, or at INFO if the failure was intended: the function raised Retry, or was cancelled."""
     if ended.error_type is None:
         return
     level = logging.INFO if ended.error_type == "cancelled" else call.level
@@ -27,7 +27,7 @@ def log_failure(call: Call, ended: Ended) -> None:
     assignment = call.assignment
     trace = f"\n{call.trace.rstrip()}" if call.trace and call.verdict is None else ""
     message, trace = _hidden(assignment, str(ended.error_message), trace)
-    # In a context of its own: in that of an async function's call, this would go to the execution's log.
+    # In an empty context: in the context of an async function's call, the record would go to the execution's log.
     contextvars.Context().run(
         log.log, level, "%s: attempt %d of execution %s ended with %s: %s%s", call.function.name, assignment.attempt,
         assignment.execution_id, ended.error_type, message, trace,

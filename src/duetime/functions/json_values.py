@@ -1,4 +1,4 @@
-"""What JSON can't say, and msgspec writes as null in silence."""
+"""Finds numbers that JSON can't represent, and that msgspec silently writes as null."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ NOT_FINITE = "nan or an infinite number, which JSON can't say; use None, or text
 
 
 def is_finite(plain: Any) -> bool:
-    """Whether JSON can say all numbers in a value of lists, dicts and the like."""
+    """Returns whether JSON can represent all numbers in a value made of lists, dicts and the like."""
     left = [plain]
     while left:
         item = left.pop()

@@ -1,4 +1,4 @@
-"""Finding a user's app: "module:app", or "path/to/file.py:app"."""
+"""Finds a user's app by "module:app" or "path/to/file.py:app"."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class App(Protocol):
 
 
 class AppNotFound(Exception):
-    """Says what was looked for and what is there instead."""
+    """The app was not found. The message says what was looked for, and what is there instead."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -27,9 +27,9 @@ class AppNotFound(Exception):
 
 
 def load_app(spec: str) -> App:
-    """Import the module, with the working directory on the path, and get the app out of it. Raises AppNotFound.
+    """Imports the module, with the working directory on the path, and returns its app. Raises AppNotFound.
 
-    An error that the module itself raises while it is imported is not touched: its traceback says where.
+    An error that the module raises during import passes unchanged: its traceback shows the place.
     """
     place, colon, name = spec.rpartition(":")
     if not colon or not place or not name:
@@ -52,12 +52,12 @@ def _load_module(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise  # the module is there; it is an import of its own that failed
+            raise  # the module exists; an import inside it failed
         raise AppNotFound(f"there is no module '{name}' in {os.getcwd()} or among the installed packages") from None
 
 
 def _load_file(path: Path) -> ModuleType:
-    """A file is a module by the name of its stem, as it would be if its folder were the working directory."""
+    """Imports a file under the name of its stem, as if its folder were the working directory."""
     path = path.resolve()
     if not path.is_file():
         raise AppNotFound(f"there is no file {path}")

@@ -1,4 +1,4 @@
-"""What a worker has to say, gathered into reports.
+"""Gathers a worker's ends, notes and returned claims into reports.
 
 Ends are gathered for a few milliseconds, and while a report is under way, so that a burst costs few reports; notes for
 a tenth of a second. A note is never sent after the end of its attempt.
@@ -15,7 +15,7 @@ from duetime.functions.calls import Call
 
 LINGER_SECONDS = 0.003
 NOTES_SECONDS = 0.1
-MOST_TEXT = 1_048_576  # characters of notes in one report, and of results: with all else well below MOST_BYTES
+MOST_TEXT = 1_048_576  # characters of notes in one report, and of results; the whole report stays well below MOST_BYTES
 
 
 class Batch(NamedTuple):
@@ -30,14 +30,14 @@ class Outbox:
         self._ended: deque[Ended] = deque()
         self._notes: deque[Note] = deque()
         self._unbegun: list[WorkClaim] = []
-        self._noisy: deque[Call] = deque()  # have said something since they were looked at last
+        self._noisy: deque[Call] = deque()  # calls with new notes since they were last read
         self._is_noise_told = False
         self._due = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._note_timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
-        """Ends that are not said yet."""
+        """The number of unreported ends."""
         return len(self._ended)
 
     def is_empty(self) -> bool:
@@ -47,7 +47,7 @@ class Outbox:
         return [ended.claim for ended in self._ended]
 
     def give_back(self, claim: WorkClaim) -> None:
-        """It was never begun, and others may have it, at once."""
+        """Returns a claim whose call never began: other workers may have it at once."""
         self._unbegun.append(claim)
         self._due.set()
 
@@ -56,7 +56,7 @@ class Outbox:
         self._ended.append(ended)
 
     def note(self, call: Call) -> None:
-        """A call has said something; from any thread."""
+        """A call has new notes or progress. Any thread may call it."""
         if not call.is_noisy:
             call.is_noisy = True
             self._noisy.append(call)
@@ -64,7 +64,7 @@ class Outbox:
             self._is_noise_told = True
             try:
                 self._loop.call_soon_threadsafe(self._wait_for_notes)
-            except RuntimeError:  # the loop was closed while this call ran on: there is nobody to tell
+            except RuntimeError:  # the loop was closed while this call still ran
                 return
 
     def _wait_for_notes(self) -> None:
@@ -77,14 +77,14 @@ class Outbox:
         self._due.set()
 
     def send_soon(self, *, at_once: bool) -> None:
-        """There are ends: send them when a few more may have come, or at once if none will."""
+        """Schedules a report of the ends: a little later, to gather more of them, or at once if no more will come."""
         if at_once or len(self._ended) >= MOST_REPORTED:
             self._due.set()
         elif self._timer is None:
             self._timer = self._loop.call_later(LINGER_SECONDS, self._due.set)
 
     async def wait(self, seconds: float) -> None:
-        """Until something is due, or for so long."""
+        """Waits until a report is due, at most this many seconds."""
         timer = self._loop.call_later(seconds, self._due.set)
         try:
             await self._due.wait()
@@ -92,14 +92,14 @@ class Outbox:
             timer.cancel()
 
     def take(self) -> Batch:
-        """The next report's content. Ends wait while there are notes that must go before them."""
+        """Returns the next report's content. Ends wait while there are notes that must be sent before them."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self._due.clear()
         while self._noisy:
             call = self._noisy.popleft()
-            call.is_noisy = False  # first: what it says from here on is looked at again
+            call.is_noisy = False  # first: a note that comes from now on adds the call again
             self._notes.extend(call.take_notes())
         notes = self._take_notes()
         ended = [] if self._notes else self._take_ended()
@@ -127,7 +127,7 @@ class Outbox:
         return notes
 
     def clear(self) -> int:
-        """Forget all of it; answers how many ends went."""
+        """Drops everything. Returns how many ends were dropped."""
         dropped = len(self._ended)
         self._ended.clear()
         self._unbegun.clear()

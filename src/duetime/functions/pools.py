@@ -1,7 +1,7 @@
-"""Where calls of sync functions run: in threads of the worker, or in processes of their own (`children.py`).
+"""Pools that run sync functions: in threads of the worker, or in child processes (`children.py`).
 
 The worker opens slots of a pool. An open slot runs one call after another, and closes when there is no call to take.
-So a burst of short calls costs one hand-over and not one for each.
+So a burst of short calls costs one hand-over, not one for each call.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ Take = Callable[[], Call | None]  # the next call to begin; called from any thre
 
 
 class Pool(Protocol):
-    """`take` gives a slot its next call. `on_ends` and `on_closed` are called on the loop, `on_closed` with how many
-    slots that have closed. A call that was stopped ends here, too, with whatever end."""
+    """`take` gives a slot its next call. The pool calls `on_ends` and `on_closed` on the loop; `on_closed` gets the
+    number of slots that have closed. The end of a stopped call is passed to `on_ends`, too."""
 
     async def start(self) -> None:
-        """May take calls from here on."""
+        """The pool may take calls from now on."""
 
     def open(self, most: int, waiting: int) -> int:
-        """There are calls to take: open slots, `most` at most. Returns how many. It may ask again, a little later,
+        """Opens up to `most` slots, because calls are waiting. Returns how many. It may ask for more a little later,
         through `on_ready`."""
 
     def stop_call(self, call: Call) -> bool:
-        """Stop a running call by force. False if there is no force here: it ends when it ends."""
+        """Stops a running call by force. Returns False if this pool can't: the call ends when its function returns."""
 
     async def stop(self) -> None:
-        """What still runs is nobody's any more."""
+        """Stops the pool. Calls that still run are abandoned."""
 
 
 class PoolEvents(Protocol):
-    """What a pool tells its worker, on the worker's loop."""
+    """Callbacks from a pool to its worker, on the worker's event loop."""
 
     def on_ends(self, ends: list[tuple[Call, Ended]]) -> None: ...
 
@@ -54,13 +54,11 @@ class PoolEvents(Protocol):
 class ThreadPool:
     """Threads of the worker, started as they are needed, one for each slot that is open at a time.
 
-    A thread can't be stopped from outside. A call that exceeds its timeout is reported as that, and its `context`
-    says `cancelled`; but its slot is taken until its function returns. Functions that may hang belong into
-    pool="process".
+    A thread can't be stopped from outside. A call that exceeds its timeout is reported as timed out, and its `context`
+    says `cancelled`; but it keeps its slot until its function returns. Functions that may hang need pool="process".
 
-    Slots open one at first and twice as many each millisecond while calls wait: a burst of calls that end at once
-    is done by one thread before another would have woken, and threads that fight for the interpreter's lock only slow
-    each other down.
+    One slot opens at first, and twice as many each millisecond while calls wait. One thread completes a burst of very
+    short calls before another would have woken, and threads that compete for the GIL only slow each other down.
     """
 
     def __init__(self, take: Take, events: PoolEvents, now: Now) -> None:
@@ -118,7 +116,7 @@ class ThreadPool:
         while self._opened.get():
             while (call := self._take()) is not None:
                 call.began_at = monotonic()
-                # Its own copy: what a function sets is not there for the next one.
+                # A copy for each call: context variables that a function sets do not reach the next call.
                 self._tell((call, clean_context.copy().run(perform, call, self._now)))
             self._tell(None)
 
@@ -128,11 +126,11 @@ class ThreadPool:
             self._is_told = True
             try:
                 self._loop.call_soon_threadsafe(self._gather)
-            except RuntimeError:  # the loop was closed while this call ran on: there is nobody to tell
+            except RuntimeError:  # the loop was closed while this call still ran
                 return
 
     def _gather(self) -> None:
-        self._is_told = False  # first: an end that comes from here on tells anew
+        self._is_told = False  # first: an end that comes from now on schedules `_gather` again
         ends: list[tuple[Call, Ended]] = []
         closed = 0
         while self._ends:

@@ -1,9 +1,9 @@
-"""The reaper: a small process beside a worker that has child processes. It outlives the worker by a moment, and kills
-those children and all that they have started.
+"""The reaper: a small process next to a worker that has child processes. It outlives the worker by a moment, and kills
+those children and all processes they have started.
 
 The kernel can kill a child when its parent dies, but not the child's own children; and a thread in the child that
-watches for it may not get the interpreter's lock. Run as a program, it reads "+pid" and "-pid" lines, and acts when
-its input ends: however the worker ended. It imports nothing of Duetime, so that it is there in milliseconds.
+watches the parent may not get the GIL. Run as a program, the reaper reads "+pid" and "-pid" lines, and kills when its
+input ends, however the worker ended. It imports nothing of Duetime, so that it starts in milliseconds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 
 
 class Reaper:
-    """The worker's side. The pipe's end is this process's alone: closed, it is the signal."""
+    """The worker's side. Only this process holds the pipe's write end: its closing is the signal to kill."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -30,14 +30,14 @@ class Reaper:
         self._say(f"+{pid}\n")
 
     def forget(self, pid: int) -> None:
-        """It was reaped: its number may be another's soon."""
+        """The child was reaped: another process may get its pid soon."""
         self._say(f"-{pid}\n")
 
     def _say(self, line: str) -> None:
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(line.encode())
-        except BrokenPipeError:  # killed by somebody: the children have the kernel's promise still
+        except BrokenPipeError:  # the reaper was killed; on Linux the kernel still kills the children
             return
 
     def close(self) -> None:
@@ -45,16 +45,16 @@ class Reaper:
 
 
 def kill_group(pid: int, number: int = signal.SIGKILL) -> None:
-    """All that a child of its own session has started, as far as it has stayed in its group."""
+    """Signals a child with its own session, and the processes it has started that are still in its process group."""
     try:
         os.killpg(pid, number)
-    except (ProcessLookupError, PermissionError):  # gone; on some systems, a zombie
+    except (ProcessLookupError, PermissionError):  # already dead; on some systems, a zombie
         return
 
 
 def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # it ends when its input does
+        signal.signal(number, signal.SIG_IGN)  # it ends when its input ends
     pids: set[int] = set()
     for line in sys.stdin:
         (pids.add if line[0] == "+" else pids.discard)(int(line[1:]))

@@ -15,8 +15,8 @@ LONGEST_NAME = 255
 
 
 class Function:
-    """A function under its name. Its parameters are looked at when they are needed first: by then all types that its
-    annotations name are defined."""
+    """A function under its name. Its parameters are inspected at first use: by then all types in its annotations are
+    defined."""
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self.name = name
@@ -42,7 +42,7 @@ class Registry:
         self._functions: dict[str, Function] = {}
 
     def register(self, function: Callable[..., Any], name: str | None = None) -> Function:
-        """Raises ValueError for a name that is taken, or none at all."""
+        """Adds a function. Raises ValueError if the name is taken, empty or too long."""
         name = name if name is not None else name_of(function)
         if not 0 < len(name) <= LONGEST_NAME:
             raise ValueError(f"a function's name has 1 to {LONGEST_NAME} characters; '{name[:64]}' has {len(name)}")
@@ -67,7 +67,7 @@ class Registry:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """`reports.daily`; of a module that is run as a program, the name of its file stands for `__main__`."""
+    """Returns a name such as `reports.daily`. For a module run as a program, the file's name replaces `__main__`."""
     while isinstance(function, functools.partial):
         function = function.func
     module = getattr(function, "__module__", "") or ""

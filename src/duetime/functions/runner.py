@@ -1,7 +1,7 @@
-"""The runner: the calls that a worker holds. It begins them as slots come free, and stops those that must stop.
+"""The runner holds a worker's calls. It begins them as slots come free, and stops those that must stop.
 
-It asks nobody for work and sends nothing: ends go to the outbox. All of it is on the worker's loop, but `_take`, which
-slots call from their threads.
+It does not poll for work and sends nothing: ends go to the outbox. Everything runs on the worker's event loop, except
+`_take`, which slots call from their threads.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from duetime.functions.pools import Pool, PoolEvents, Take
 from duetime.functions.registry import Function, Registry
 
 SWEEP_SECONDS = 0.05
-GRACE_SECONDS = 2.0  # for a function that was told to stop, before it is reported without having ended
-LONG_SECONDS = 0.5  # while a call runs for longer than this, nothing is fetched ahead: it might wait behind it
-RETURN_SECONDS = 1.0  # what was fetched ahead, and waits for so long, is given back
+GRACE_SECONDS = 2.0  # how long a function that must stop may take before it is reported as if it had ended
+LONG_SECONDS = 0.5  # no prefetch while a call runs longer than this: prefetched calls might wait behind it
+RETURN_SECONDS = 1.0  # a prefetched call that waits this long is given back
 
 MakePool = Callable[[Take, PoolEvents, Now], Pool]
 
@@ -38,7 +38,7 @@ class Runner:
         self._now = now
         self._free = slots
         self._pool = make_pool(self._take, self, now)
-        self._calls: dict[str, Call] = {}  # by execution: waiting or running, and wanted
+        self._calls: dict[str, Call] = {}  # by execution: waiting or running, and not abandoned
         self._waiting: deque[Call] = deque()  # for the pool
         self._waiting_async: deque[Call] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -46,10 +46,10 @@ class Runner:
         self._is_settling = False
         self._busy_seconds = 0.0
         self._busy_since = 0.0
-        self.trusted_until = 0.0  # of the lease, on the monotonic clock: nothing begins after it
+        self.trusted_until = 0.0  # end of the lease on the monotonic clock: no call begins after it
         self.has_long = False
-        self.ended = 0  # calls, ever
-        self.changed = asyncio.Event()  # something has ended, since it was cleared
+        self.ended = 0  # how many calls have ended so far
+        self.changed = asyncio.Event()  # set when a call has ended since the last clear
 
     async def start(self) -> None:
         await self._pool.start()
@@ -58,19 +58,19 @@ class Runner:
         return len(self._calls)
 
     def busy_seconds(self) -> float:
-        """For how long, of all its time, it has held a call."""
+        """Returns the total time in which the runner has held at least one call."""
         return self._busy_seconds + (monotonic() - self._busy_since if self._calls else 0.0)
 
     def running(self) -> list[WorkClaim]:
-        """The claims it holds. What it held and is not among them any more goes to other workers."""
+        """Returns the claims it holds. A claim that is missing from the next report goes to other workers."""
         return [call.assignment.claim for call in self._calls.values()]
 
     def room(self) -> int:
-        """Slots that nothing is held for. A function that was given up but goes on has its slot still."""
+        """Returns how many slots are free. A function that was given up but still runs keeps its slot."""
         return self._free - len(self._waiting) - len(self._waiting_async)
 
     def trust(self, until: float) -> None:
-        """The lease was renewed."""
+        """The lease was renewed until this time."""
         self.trusted_until = until
         if self._waiting or self._waiting_async:
             self._begin()
@@ -83,7 +83,7 @@ class Runner:
             known = self._calls.get(assignment.execution_id)
             if known is not None:
                 if known.assignment.token == assignment.token:
-                    continue  # given out twice, because an answer was lost
+                    continue  # assigned twice, because a response was lost
                 self._abandon(known)
             function = self._registry.get(assignment.function)
             call = Call(assignment, function or Function(assignment.function, _nothing), self._outbox.note)
@@ -107,7 +107,7 @@ class Runner:
         return self._next(self._waiting)
 
     def _next(self, waiting: deque[Call]) -> Call | None:
-        """The next that is still wanted. None while the lease is in doubt: it may be another worker's by now."""
+        """Returns the next call that is not over. None while the lease is in doubt: another worker may have it."""
         if monotonic() > self.trusted_until:
             return None
         try:
@@ -169,7 +169,7 @@ class Runner:
             asyncio.get_running_loop().call_soon(self._settle)
 
     def _settle(self) -> None:
-        """Once for all that has ended in a turn of the loop."""
+        """Runs once for all calls that ended in one iteration of the event loop."""
         self._is_settling = False
         if self._free and (self._waiting or self._waiting_async):
             self._begin()
@@ -208,17 +208,17 @@ class Runner:
         call.context.cancelled = True
         call.give_up_at = monotonic() + GRACE_SECONDS
         if not call.began_at and (call.task is not None or self._withdraw(call)):
-            self._finish(call, end_of(call, verdict, "", self._now()))  # a task's first turn sees that it is over
+            self._finish(call, end_of(call, verdict, "", self._now()))  # the task checks `is_over` first
             self._settle_soon()
         elif call.task is not None:
             call.task.cancel()
         elif self._pool.stop_call(call):
-            call.give_up_at += GRACE_SECONDS  # by then it was killed
+            call.give_up_at += GRACE_SECONDS  # by then the process was killed
         elif verdict == "timeout":
             self._give_up(call)
 
     def _give_up(self, call: Call) -> None:
-        """Report it without its end. It keeps its slot as long as it runs."""
+        """Report the call although its function still runs. It keeps its slot until the function returns."""
         log.warning(
             "a function goes on after it was told to stop, and keeps its slot until it returns",
             function=call.function.name, execution=call.assignment.execution_id, reported=call.verdict,
@@ -227,7 +227,7 @@ class Runner:
         self._settle_soon()
 
     def _withdraw(self, call: Call) -> bool:
-        """Whether it was still waiting, and will not begin now. A thread may just have taken it."""
+        """Returns True if the call was still waiting, and will not begin now. False if a thread has just taken it."""
         waiting = self._waiting_async if call.function.is_async else self._waiting
         try:
             waiting.remove(call)
@@ -236,7 +236,7 @@ class Runner:
         return True
 
     def forget_waiting(self) -> int:
-        """Begin nothing more; answers how many never began."""
+        """Give back all calls that have not begun. Returns how many."""
         waiting = [call for call in self._calls.values() if not call.began_at and self._withdraw(call)]
         for call in waiting:
             self._abandon(call)
@@ -244,7 +244,7 @@ class Runner:
         return len(waiting)
 
     def abandon(self) -> int:
-        """Stop everything, and report nothing of it; answers how many calls that were."""
+        """Stop all calls without reporting them. Returns how many calls had begun."""
         self.forget_waiting()
         calls = list(self._calls.values())
         for call in calls:
@@ -261,7 +261,7 @@ class Runner:
             self._pool.stop_call(call)
 
     async def stop(self) -> None:
-        """Whatever still runs is abandoned, and ended as far as it can be."""
+        """Abandon all running calls, and end them as far as possible."""
         self.abandon()
         if self._sweeper is not None:
             self._sweeper.cancel()

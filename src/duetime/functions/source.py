@@ -1,10 +1,10 @@
-"""Where a worker's work comes from and its reports go: a node, over HTTP or in the same process.
+"""The source that gives a worker its calls and takes its reports: a node, over HTTP or in the same process.
 
 Errors:
     SourceError
-    ├── UnknownWorker   the lease is lost: what this worker runs is another's by now; it joins anew
-    ├── SourceAway      can't be reached now, or has no room; the same is tried again, no sooner than it says
-    └── SourceRefused   will never be accepted: a wrong key, a bad request; the worker gives up with this sentence
+    ├── UnknownWorker   the lease is lost: its executions go to other workers; the worker joins again
+    ├── SourceAway      unreachable, or has no room; the worker retries, no sooner than the source says
+    └── SourceRefused   will never be accepted: a wrong key, a bad request; the worker gives up with this message
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class UnknownWorker(SourceError):
 
 
 class SourceAway(SourceError):
-    """`retry_after_seconds`: it said so itself."""
+    """`retry_after_seconds`: the pause that the source asked for."""
 
     def __init__(self, message: str = "", retry_after_seconds: float | None = None) -> None:
         super().__init__(message)
@@ -37,22 +37,22 @@ class SourceRefused(SourceError):
 
 
 class Source(Protocol):
-    """Each may raise the errors above. A poll and a report may be under way at once; never two of a kind."""
+    """Each method may raise the errors above. One poll and one report may run at the same time, never two of a kind."""
 
     async def join(self, joining: Joining) -> Joined:
-        """Be known, and hold a lease from here on."""
+        """Registers the worker, which holds a lease from then on."""
 
     async def poll(self, polling: Polling) -> Polled:
-        """Wait for assignments, up to `wait_seconds`, and answer with `free` of them at most; none if none came.
+        """Waits up to `wait_seconds` for assignments. Returns at most `free` of them, or none.
 
-        May be cancelled while it waits. What was given out just then comes back with the lease's end, or with `leave`.
+        May be cancelled while it waits. Assignments made at that moment return when the lease ends, or with `leave`.
         """
 
     async def report(self, reporting: Reporting) -> Reported:
-        """Renews the lease. When it answers, what was reported is durable.
+        """Renews the lease. When it returns, the report is durable.
 
-        An end may come twice, if the first answer was lost: the token tells.
+        An end may be reported twice, if the first response was lost: the token identifies it.
         """
 
     async def leave(self, leaving: Leaving) -> None:
-        """Give up the lease; whatever is still assigned goes to others at once."""
+        """Gives up the lease. Executions that are still assigned go to other workers at once."""

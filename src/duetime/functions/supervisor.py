@@ -1,4 +1,4 @@
-"""Workers as processes: one here, or several under a parent that forwards signals and replaces those that died."""
+"""Runs workers: one in this process, or several under a parent that forwards signals and replaces dead ones."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from duetime.functions.worker import Worker
 MakeWorker = Callable[[Registry], Worker]
 
 STOPS = (signal.SIGTERM, signal.SIGINT)
-HEALTHY_SECONDS = 10.0  # a process that lived for so long is replaced at once when it dies
+HEALTHY_SECONDS = 10.0  # a process that lived this long is replaced at once when it dies
 LONGEST_PAUSE_SECONDS = 10.0
-LAST_SECONDS = 45.0  # more than a worker takes to stop
-REFUSED = 78  # a child's exit code: it gave up, and so would another
+LAST_SECONDS = 45.0  # longer than a worker takes to stop
+REFUSED = 78  # a child's exit code: it gave up, and a replacement would, too
 
 log = structlog.get_logger()
 
 
 async def run_worker(worker: Worker) -> None:
-    """In the main thread, until SIGTERM or SIGINT; a second one ends the wait for what still runs."""
+    """Runs in the main thread until SIGTERM or SIGINT. A second signal ends the wait for running calls."""
     loop = asyncio.get_running_loop()
     for number in STOPS:
         loop.add_signal_handler(number, worker.stop)
@@ -41,8 +41,8 @@ async def run_worker(worker: Worker) -> None:
 
 
 def run_processes(app: str, count: int, make_worker: MakeWorker) -> int:
-    """Run `count` workers of this app, each in a process of its own, until they are told to stop. Answers the exit
-    code. With one, that is this process. Call it from a program with a single thread: processes are forked."""
+    """Runs `count` workers of this app, each in its own process, until they are stopped. Returns the exit code. A
+    single worker runs in this process. Call it from a program with a single thread, because it forks."""
     if count == 1:
         asyncio.run(run_worker(make_worker(load_app(app).registry)))
         return 0
@@ -50,17 +50,17 @@ def run_processes(app: str, count: int, make_worker: MakeWorker) -> int:
 
 
 class WorkerSupervisor:
-    """The parent. It imports no app and holds no lease; it waits for children and signals."""
+    """The parent process. It imports no app and holds no lease; it waits for children and signals."""
 
     def __init__(self, app: str, count: int, make_worker: MakeWorker) -> None:
         self._app = app
         self._count = count
         self._make_worker = make_worker
-        self._children: dict[int, float] = {}  # by pid, when it was started
+        self._children: dict[int, float] = {}  # start time by pid
         self._is_stopping = False
         self._code = 0
         self._pause = 0.0
-        self._alive, self._hold = os.pipe()  # the children read; when the parent is gone, they read the end
+        self._alive, self._hold = os.pipe()  # children read from it, and see the end of file when the parent dies
 
     def run(self) -> int:
         before = {number: signal.signal(number, self._forward) for number in STOPS}
@@ -85,7 +85,7 @@ class WorkerSupervisor:
                 continue
 
     def _start(self) -> None:
-        # Held back until the child has its own handlers, and the parent knows it: no signal falls in between.
+        # Blocked until the child has its own handlers and the parent knows its pid, so that no signal is lost.
         signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
         pid = 0
         try:
@@ -120,7 +120,7 @@ class WorkerSupervisor:
     # In the child
 
     def _be_child(self) -> None:
-        """Never returns into the parent's code."""
+        """Runs the worker and exits. Never returns into the parent's code."""
         code = 1
         try:
             os.close(self._hold)
@@ -142,12 +142,12 @@ class WorkerSupervisor:
     async def _serve(self) -> None:
         worker = self._make_worker(load_app(self._app).registry)
         running = asyncio.ensure_future(run_worker(worker))
-        await asyncio.sleep(0)  # its handlers stand
+        await asyncio.sleep(0)  # its signal handlers are installed now
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
         await running
 
     def _watch_parent(self) -> None:
-        """Stop with the parent, as if told to; and for certain, should the loop not listen any more."""
+        """Waits for the parent's death, then sends this process SIGTERM, and SIGKILL later in case the loop hangs."""
         os.read(self._alive, 1)
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(LAST_SECONDS)

@@ -1,7 +1,7 @@
-"""The worker: joins a source, keeps a poll open while it has room, and reports what came of it.
+"""The worker: joins a source, keeps a poll open while it has free slots, and reports the results.
 
-Its lease is renewed by its reports. While the lease is in doubt nothing begins; when it is lost, all that runs is
-abandoned, for it is another worker's by now, and the worker joins anew. Nothing that a function does ends a worker.
+Each report renews the worker's lease. While the lease is in doubt, no call begins. When the lease is lost, other
+workers get the executions: the worker abandons all running calls and joins again. No function can end a worker.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from duetime.functions.runner import Runner
 from duetime.functions.source import Source, SourceAway, SourceError, UnknownWorker
 
 BEATS_A_LEASE = 3
-BUSY_BEAT_SECONDS = 2.0  # while something runs: so long may a cancel take to be heard of
-AHEAD_SECONDS = 0.05  # as many calls are fetched ahead of their slots as end in so long
-MOST_UNSAID = 4 * MOST_REPORTED  # ends that wait to be reported, before no more is asked for
+BUSY_BEAT_SECONDS = 2.0  # while something runs: the longest time until the worker learns of a cancel
+AHEAD_SECONDS = 0.05  # prefetch as many calls as end in this time
+MOST_UNSAID = 4 * MOST_REPORTED  # unreported ends at which the worker stops polling
 POLL_LINGER_SECONDS = 0.002
-EARLY_SECONDS = 0.5  # a poll that is answered with nothing sooner than this did not wait
+EARLY_SECONDS = 0.5  # an empty response to a poll sooner than this means that the source did not wait
 LONGEST_EARLY_PAUSE_SECONDS = 1.0
-SHORTEST_PACE_SECONDS = 0.0005  # a pace is measured over no less
+SHORTEST_PACE_SECONDS = 0.0005  # the shortest time over which throughput is measured
 FLUSH_SECONDS = 5.0  # for the last reports of a worker that stops
 SHORTEST_BACKOFF_SECONDS = 0.1
 LONGEST_BACKOFF_SECONDS = 10.0
@@ -54,9 +54,9 @@ def wall_clock() -> int:
 
 
 class Worker:
-    """`slots`: calls at a time. `pool`: where sync functions run, in threads or in processes; the latter import the
-    app anew, so `app` must tell where it is ("module:app"). `prefetch`: the most that is fetched ahead of free slots,
-    and only as far as calls end quickly."""
+    """`slots`: how many calls run at a time. `pool`: whether sync functions run in threads or in processes. Processes
+    import the app again, so they need `app` ("module:app"). `prefetch`: the most calls fetched ahead of free slots, and
+    only while calls end quickly."""
 
     def __init__(
         self,
@@ -90,9 +90,9 @@ class Worker:
         self._now = now
         self._stop = asyncio.Event()
         self._abandon = asyncio.Event()
-        self._is_last = False  # the reports that are sent now are the last ones
+        self._is_last = False  # the reports sent now are the last ones
         self._is_reporting = True  # False: the last report did not get through
-        # One for each that may fail while the others get through: a node that stops takes reports, and gives no work.
+        # Separate, because one may fail while the others succeed: a stopping node takes reports, and gives no work.
         self._backoff, self._poll_backoff, self._report_backoff = Backoff(), Backoff(), Backoff()
         self._throughput = Throughput()
         self._outbox: Outbox
@@ -100,13 +100,13 @@ class Worker:
         self.joined: Joined | None = None
 
     def stop(self) -> None:
-        """Take no more, let what runs come to its end, report it, and leave. Called again: wait no longer."""
+        """Stop polling, wait for running calls, report them, and leave. A second call ends the wait."""
         if self._stop.is_set():
             self._abandon.set()
         self._stop.set()
 
     async def run(self) -> None:
-        """Until it is told to stop. Raises SourceRefused when the source will not have it."""
+        """Run until `stop` is called. Raises SourceRefused if the source refuses this worker."""
         self._outbox = Outbox()
         self._runner = Runner(self._registry, self._slots, self._make_pool, self._outbox, self._now)
         with logging_routed():
@@ -121,7 +121,7 @@ class Worker:
                 await self._runner.stop()
 
     async def _start(self) -> None:
-        """The pool is ready, or the worker was stopped before."""
+        """Returns when the pool is ready, or when `stop` was called before that."""
         starting = asyncio.create_task(self._runner.start())
         stopping = asyncio.create_task(self._stop.wait())
         try:
@@ -154,7 +154,7 @@ class Worker:
         return None
 
     async def _lose(self) -> None:
-        """The lease is gone, and with it all that was held."""
+        """The lease is lost: drop all calls and unsent reports, and pause before joining again."""
         running, unsaid = self._runner.abandon(), self._outbox.clear()
         log.error("the lease is lost: what ran is abandoned, and the worker joins anew", running=running, unsaid=unsaid)
         self._is_reporting = True
@@ -194,12 +194,12 @@ class Worker:
             self._runner.offer(polled.assignments)
             if polled.assignments or monotonic() - sent_at >= min(EARLY_SECONDS, self._poll_seconds / 2):
                 self._poll_backoff.reset()
-            else:  # a source that does not wait is asked less and less often
+            else:  # poll less and less often if the source does not wait
                 seconds = self._poll_backoff.next(LONGEST_EARLY_PAUSE_SECONDS)
                 await self._poll_backoff.sleep(seconds, self._stop)
 
     async def _wait_for_room(self) -> int:
-        """How many to ask for. With little room, a moment more: slots that come free together are filled together."""
+        """Returns how many calls to ask for. With few free slots it waits a moment, to fill more with one poll."""
         has_lingered = False
         while True:
             self._runner.changed.clear()
@@ -226,15 +226,15 @@ class Worker:
             self._act_on(await self._send(joined, batch))
 
     async def _send(self, joined: Joined, batch: Batch) -> Reported:
-        """Until it got through: no end is lost because the source was away for a while."""
+        """Retries until the report succeeds: no end is lost while the source is unreachable."""
         while True:
             sent_at = monotonic()
-            running = self._runner.running() + self._outbox.unsaid()  # anew each time: more may have come meanwhile
+            running = self._runner.running() + self._outbox.unsaid()  # on each try: more calls may have come
             reporting = Reporting(joined.worker_id, running, batch.ended, batch.notes, batch.unbegun)
             try:
                 reported = await self._source.report(reporting)
             except SourceAway as error:
-                self._is_reporting = False  # what can't be reported had better not begin
+                self._is_reporting = False  # begin no calls that could not be reported
                 at_most = joined.lease_seconds / BEATS_A_LEASE
                 await self._wait_for_source("could not report", error, self._report_backoff, at_most)
                 continue
@@ -260,15 +260,15 @@ class Worker:
     async def _wait_for_source(
         self, what: str, error: SourceAway, backoff: Backoff, at_most: float = LONGEST_BACKOFF_SECONDS
     ) -> None:
-        """As long as the source says, within bounds, and a little more: not all workers come back at once."""
+        """Sleeps as long as the source asks, within bounds, plus a jittered backoff, to spread the workers' retries."""
         seconds = backoff.next(at_most) + min(error.retry_after_seconds or 0.0, at_most)
         if backoff.failures == 1:
             log.warning(f"{what}; trying again until it works", error=error.message)
         await backoff.sleep(seconds, self._abandon if self._stop.is_set() else self._stop)
 
     async def _drain(self, reporter: asyncio.Task[None]) -> None:
-        """Let what runs come to its end and be reported; what is left then is abandoned."""
-        never_began = self._runner.forget_waiting()  # the next report gives it back
+        """Wait until running calls have ended and are reported, then abandon the rest."""
+        never_began = self._runner.forget_waiting()  # the next report gives them back
         log.info("stopping", running=self._runner.held(), never_began=never_began, seconds=self._drain_seconds)
         ended = asyncio.create_task(self._wait_until_ended())
         abandoned = asyncio.create_task(self._abandon.wait())
@@ -295,7 +295,7 @@ class Worker:
             await self._runner.changed.wait()
 
     async def _leave(self, joined: Joined) -> None:
-        await self._runner.stop()  # first: others begin what is given back at once
+        await self._runner.stop()  # first: other workers begin the returned executions at once
         try:
             await self._source.leave(Leaving(joined.worker_id))
         except SourceError as error:
@@ -303,11 +303,11 @@ class Worker:
 
 
 class Throughput:
-    """How fast calls end, and so how many may be fetched ahead without waiting for long.
+    """Measures how fast calls end, and so how many may be fetched ahead without waiting for long.
 
-    Time in which none was held does not count: it was the source that was slow, and a worker that asked for less
-    because of it would wait all the more often. But what came last bounds what is asked for next: a few quick calls
-    promise nothing about many.
+    Time without any held call does not count: the source was slow then, and a worker that asked for less because of it
+    would wait even more often. The size of the last poll bounds the next one: a few quick calls promise nothing about
+    many.
     """
 
     def __init__(self) -> None:
@@ -327,7 +327,7 @@ class Throughput:
 
 
 class Backoff:
-    """Longer after each failure, and never the same for two workers that failed together."""
+    """Exponential backoff with jitter, so that workers that failed together do not retry together."""
 
     def __init__(self) -> None:
         self.failures = 0

@@ -1,4 +1,4 @@
-"""Logs of executions: `FolderLogs` on a disk of ours, `ObjectLogs` in an object store; `open_logs` takes either."""
+"""Logs of executions: `FolderLogs` on a local disk, `ObjectLogs` in an object store. `open_logs` picks one."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["open_logs"]
 
 
 def open_logs(url: str, folder: Path, limit_bytes: int, clock: Clock) -> LogStore:
-    """Not yet started. `url` is where an object store is; if it is empty, logs are kept in `folder`."""
+    """Returns a log store that is not started yet: the object store at `url`, or `folder` if `url` is empty."""
     if not url:
         return FolderLogs(folder, limit_bytes, clock)
-    from duetime.logs.objects import ObjectLogs  # 20 ms that nobody needs who keeps logs in a folder
+    from duetime.logs.objects import ObjectLogs  # takes 20 ms, and is not needed for a folder
 
     return ObjectLogs(url, limit_bytes, clock)

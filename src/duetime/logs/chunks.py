@@ -1,7 +1,7 @@
-"""A piece of a log as an object: what its name says, so that a listing answers what would else be many reads.
+"""A chunk of a log as an object. Its name holds the line numbers and the size, so that a listing replaces many reads.
 
-`<day>/<execution id>/<attempt>-<first>-<last>-<bytes>.jsonl`: the lines `first` to `last` of that attempt, whose texts
-take so many bytes. Names sort as their lines do.
+`<day>/<execution id>/<attempt>-<first>-<last>-<bytes>.jsonl`: the lines `first` to `last` of that attempt, and the
+bytes of their texts. Names sort as their lines do.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _decoder = msgspec.json.Decoder(Line)
 
 
 class Chunk(NamedTuple):
-    first: int  # numbers of lines, with their attempt
+    first: int  # line numbers, with the attempt in the upper 32 bits
     last: int
     bytes: int
     path: str
@@ -39,7 +39,7 @@ def folder_of(execution_id: str) -> str:
 
 
 def before_attempt(execution_id: str, attempt: int) -> str:
-    """A path that sorts before the chunks of this attempt, and after those of earlier ones."""
+    """Returns a path that sorts before the chunks of this attempt, and after those of earlier attempts."""
     return f"{folder_of(execution_id)}/{attempt:05}-"
 
 
@@ -51,7 +51,7 @@ def chunk_of(execution_id: str, lines: Sequence[Line]) -> Chunk:
 
 
 def parse_chunk(path: str) -> Chunk | None:
-    """None for what is not ours."""
+    """Returns None for an object that is not a chunk."""
     match = _NAME.fullmatch(path.rpartition("/")[2])
     if match is None:
         return None
@@ -64,7 +64,7 @@ def encode_lines(lines: Sequence[Line]) -> bytes:
 
 
 def decode_lines(data: bytes) -> list[Line]:
-    """What can't be read is passed over: somebody changed it."""
+    """Returns no lines if the data can't be decoded: the object was changed from outside."""
     try:
         return _decoder.decode_lines(data)
     except (msgspec.MsgspecError, UnicodeDecodeError):

@@ -1,11 +1,11 @@
-"""Logs by the day that their executions were scheduled for: too old ones go by the day, what is too much by tenant.
+"""Prunes logs, grouped by the day their executions were scheduled for: old logs by day, logs over the limit by tenant.
 
 Over the limit the tenants with the most lose their oldest logs, until all fit (`domain.history.excess`). Logs whose
-execution the ledger no longer has go before that: nobody can read them.
+execution is no longer in the ledger are removed first: they can't be read.
 
-What a day holds is known without looking at each of its logs every time: our own writes are added as they happen, those
-of other nodes are found by looking again now and then. A log's name does not say whose it is; the ledger is asked, and
-only while there is too much.
+The size of a day is cached: this node's own writes are added as they happen, and a new measurement now and then finds
+the writes of other nodes. A log's name does not contain its tenant. The ledger is asked for it, and only while the logs
+exceed the limit.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from duetime.domain.instants import DAY, format_instant
 from duetime.ports.clock import Clock
 from duetime.ports.logs import TenantsOf
 
-LOOK_SECONDS = 600.0  # at days that are still written to
-LOOK_SELDOM_SECONDS = 6 * 3600.0  # at days that are over
-ASKED_AT_ONCE = 1000  # executions, whose tenants the ledger is asked for
+LOOK_SECONDS = 600.0  # between measurements of days that are still written to
+LOOK_SELDOM_SECONDS = 6 * 3600.0  # between measurements of past days
+ASKED_AT_ONCE = 1000  # executions in one query for their tenants
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
@@ -40,26 +40,26 @@ def is_day(name: str) -> bool:
 
 
 class LogDays(Protocol):
-    """Where the days lie."""
+    """The storage of the days."""
 
     async def list_days(self) -> list[str]:
-        """Of all that is there; what is not named like a day is not ours."""
+        """Returns all days that are stored. Entries not named like a day are not Duetime's, and are left out."""
 
     async def measure(self, day: str) -> int:
-        """The bytes that it takes there."""
+        """Returns the bytes that a day takes in the storage."""
 
     async def list_logs(self, day: str) -> list[tuple[str, int]]:
-        """(execution id, bytes) of its logs, oldest first."""
+        """Returns (execution id, bytes) of the day's logs, oldest first."""
 
     async def remove_logs(self, day: str, execution_ids: Sequence[str]) -> None:
-        """These logs of this day."""
+        """Removes these logs of this day."""
 
     async def remove_day(self, day: str) -> int:
-        """All logs of this day. Returns how many there were."""
+        """Removes all logs of this day. Returns how many there were."""
 
 
 class Totals:
-    """Bytes by day, as far as they are known, and by tenant where that was asked for."""
+    """Bytes by day, as far as they were measured, and by tenant where that was needed."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -103,9 +103,9 @@ class Totals:
 async def prune_days(
     shelf: LogDays, totals: Totals, before: int, most_bytes: int, tenants_of: TenantsOf | None = None
 ) -> int:
-    """Remove what lies before the day of that instant, then what is too much. Returns how many logs went.
+    """Removes logs of days before the instant `before`, then logs over the limit. Returns how many were removed.
 
-    `tenants_of` tells whose executions are whose; without it, the oldest logs go first.
+    `tenants_of` returns the tenants of executions. Without it, the oldest logs are removed first.
     """
     days = sorted(await shelf.list_days())
     first_kept = day_at(max(0, before))

@@ -1,7 +1,7 @@
-"""One log as a file: a line of JSON for each line, appended, never changed. Blocking: for threads only.
+"""One log as a file of JSON lines, which are appended and never changed. Blocking: call it from threads only.
 
-A line that was torn (the machine died, the disk was full) has no end, or none that can be read. Nobody reads it, and
-whoever appends begins on a fresh line.
+A torn line (the machine died, the disk was full) has no end, or can't be decoded. Readers skip it, and the next append
+begins on a new line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from duetime.private_files import make_folder
 
 OWNER_ONLY = 0o600
 BLOCK_BYTES = 64 * 1024
-# Holds a whole line behind a torn one: JSON doubles a text at most, as no control characters are in it.
+# Holds a whole line before a torn one: JSON at most doubles the text, which has no control characters.
 TAIL_BYTES = 4 * (LONGEST_LINE_BYTES + 64)
 
 _encoder = msgspec.json.Encoder()
@@ -27,14 +27,14 @@ _decoder = msgspec.json.Decoder(Line)
 
 
 class Appended(NamedTuple):
-    numbered: int | None  # lines of the attempt that were there before; None if that can't be known yet
-    lines: int  # how many of those given are in the file now
+    numbered: int | None  # lines of the attempt that were in the file before; None if unknown
+    lines: int  # how many of the given lines are in the file now
     bytes: int
     error: OSError | None = None
 
 
 def append(path: str, attempt: int, lines: Sequence[Line], settled: bool) -> Appended:
-    """Add these lines; they are numbered from 1 if nobody has looked yet how many there are (`settled`)."""
+    """Appends these lines. Unless `settled`, they are numbered from 1, and the count of earlier lines is added here."""
     try:
         file = _open(path)
     except OSError as error:
@@ -50,7 +50,7 @@ def append(path: str, attempt: int, lines: Sequence[Line], settled: bool) -> App
     written, trouble = _write(file, b"".join(encoded) if fresh else b"\n" + b"".join(encoded))
     try:
         os.close(file)
-    except OSError as error:  # a network's file system may say only now that it kept nothing
+    except OSError as error:  # a network file system may report a lost write only now
         return Appended(numbered, 0, 0, error)
     return Appended(numbered, _whole(encoded, written if fresh else written - 1), written, trouble)
 
@@ -81,7 +81,7 @@ def _write(file: int, data: bytes) -> tuple[int, OSError | None]:
 
 
 def _whole(encoded: Sequence[bytes], written: int) -> int:
-    """How many lines so many bytes hold to their end."""
+    """Returns how many complete lines this many written bytes hold."""
     for count, line in enumerate(encoded):
         written -= len(line)
         if written < 0:
@@ -90,7 +90,7 @@ def _whole(encoded: Sequence[bytes], written: int) -> int:
 
 
 def _numbered(file: int, size: int, attempt: int) -> int:
-    """How many lines of this attempt there are. The end says it, if there are any, and nobody else went on long."""
+    """Returns how many lines this attempt has. It reads the end of the file, and all of it only if no line is there."""
     tail = os.pread(file, TAIL_BYTES, max(0, size - TAIL_BYTES))
     for raw in reversed(tail.split(b"\n")):
         line = _decode(raw)
@@ -102,12 +102,12 @@ def _numbered(file: int, size: int, attempt: int) -> int:
 
 class Scanned(NamedTuple):
     lines: list[Line]
-    place: tuple[int, int]  # a number, and where the file goes on after it
-    size: int | None  # of the file, if this went to its end
+    place: tuple[int, int]  # a line's number, and the offset after it
+    size: int | None  # of the file, if the scan reached its end
 
 
 def scan(path: str, place: tuple[int, int], after: int, limit: int) -> Scanned:
-    """A page of lines beyond `after`, in order, from a place on that lies before them."""
+    """Returns a page of lines beyond `after`, in order. The scan starts at `place`, which must lie before them."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -120,11 +120,11 @@ def scan(path: str, place: tuple[int, int], after: int, limit: int) -> Scanned:
 
 def _scan(file: int, place: tuple[int, int], after: int, limit: int) -> Scanned:
     size = os.fstat(file).st_size
-    last, offset = place if place[1] <= size else (0, 0)  # it was removed, and began again
+    last, offset = place if place[1] <= size else (0, 0)  # the file was removed and created again
     found: list[Line] = []
     left = PAGE_BYTES
     for line, end in _lines(file, offset):
-        # A number twice, or one that goes back, is of somebody whose lease was over: the first holds.
+        # A repeated or smaller number comes from a node whose lease had expired: the first line counts.
         if line is not None and line.number > last:
             if line.number > after:
                 left -= size_of(line.text) + 1
@@ -145,7 +145,7 @@ class Measured(NamedTuple):
 
 
 def measure(path: str, known: Measured) -> Measured:
-    """The bytes of its lines' texts, from what is known of it on."""
+    """Returns the bytes of all lines' texts. It continues from an earlier measurement."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -162,7 +162,7 @@ def measure(path: str, known: Measured) -> Measured:
 
 
 def _lines(file: int, offset: int) -> Iterator[tuple[Line | None, int]]:
-    """Each line that has an end (None: it can't be read), with where the next one begins."""
+    """Yields each complete line (None: it can't be decoded), with the offset of the next one."""
     rest, at = b"", offset
     while block := os.pread(file, BLOCK_BYTES, at):
         at += len(block)

@@ -1,9 +1,9 @@
-"""Logs in a folder of this machine, or of one that several nodes share: a folder a day, a file an execution.
+"""Logs in a local folder, or in one that several nodes share: one folder per day, one file per execution.
 
-Lines wait in memory until one thread has appended them, those of all logs in one go; it begins at once and then lets
-what comes gather for a moment. In one go each tenant has a bounded number of bytes appended, and each of its logs a
-bounded part of them: a flood waits for its next turn, and not the others for its end. A file is open only while it is
-appended to or read. A disk that takes nothing costs lines, which are counted, and never a run.
+Lines wait in memory until one thread appends them, those of all logs in one flush. The first flush starts at once; then
+lines gather for a moment. One flush appends a bounded number of bytes per tenant, and a bounded part of them per log: a
+flood of lines waits for the next flush, and does not delay other tenants. A file is open only while it is appended to
+or read. A disk that stores nothing costs lines, which are counted, and never an attempt.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from duetime.private_files import make_folder
 
 FLUSH_SECONDS = 0.05
 TURN_BYTES = 1024 * 1024  # of one tenant in one flush
-PIECE_BYTES = 256 * 1024  # of one log in it
-CLOSE_SECONDS = 3.0  # the most that a run waits for its log
-TROUBLE_SECONDS = 1.0  # between two tries while the disk takes nothing
-LOOK_SECONDS = 0.2  # at a file that another process may write to
+PIECE_BYTES = 256 * 1024  # of one log in one flush
+CLOSE_SECONDS = 3.0  # the most that an attempt waits for its log
+TROUBLE_SECONDS = 1.0  # between two tries while writes fail
+LOOK_SECONDS = 0.2  # between looks at a file that another process may write to
 READERS = 4
-MOST_REMEMBERED = 1024  # executions whose readers go on where they were
+MOST_REMEMBERED = 1024  # executions for which read positions are cached
 PLACES_A_LOG = 8
 SUFFIX = ".log"
 
@@ -61,10 +61,10 @@ class FolderLogs:
         self._memory = Memory()
         self._totals = Totals(clock)
         self._dirty: dict[Writer, None] = {}
-        self._failed: set[Writer] = set()  # those that are closing, and that the disk took nothing of
+        self._failed: set[Writer] = set()  # closing writers whose append failed
         self._wake = asyncio.Event()
         self._hurry = asyncio.Event()
-        self._under_way = self._next = asyncio.Event()  # set at the end of this flush, and of the one after it
+        self._under_way = self._next = asyncio.Event()  # set at the end of the current flush, and of the next one
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
         self._outage = OutageLog(self._path)
@@ -108,16 +108,16 @@ class FolderLogs:
         self._dirty[writer] = None
         self._wake.set()
         if not writer.settled:
-            self._hurry.set()  # nobody sees its first line before the file was looked at
+            self._hurry.set()  # its first line is visible only after the file was read
 
     async def finish(self, writer: Writer) -> None:
-        """As many turns as it takes; one that fails is the last. A disk that hangs is not waited for."""
+        """Waits for as many flushes as it takes, until one fails. It does not wait for a disk that hangs."""
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
                 while writer.waiting() and self._task is not None and writer not in self._failed:
                     flushed = self._next if writer in self._dirty else self._under_way
                     if flushed.is_set():
-                        break  # its flush broke down: nobody tries again
+                        break  # its flush failed: there is no retry
                     self._hurry.set()
                     await flushed.wait()
         except TimeoutError as error:
@@ -194,7 +194,7 @@ class FolderLogs:
             self._hurry.clear()
             try:
                 await self._flush()
-            except Exception as error:  # whatever it is: the next lines get their try
+            except Exception as error:  # of any kind: the next lines are still tried
                 log.error("lines of executions' logs were lost", error=repr(error), exc_info=True)
             if self._stopping and not self._dirty:
                 return
@@ -223,11 +223,11 @@ class FolderLogs:
             self._outage.end()
         if not is_all:
             self._wake.set()
-            if trouble is None:  # else the disk gets its pause
+            if trouble is None:  # otherwise the disk gets a pause
                 self._hurry.set()
 
     def _take_turns(self) -> tuple[list[Batch], bool]:
-        """The next lines of each log, as far as its tenant's turn goes, and whether they are all that wait."""
+        """Returns the next lines of each log, within its tenant's budget, and whether they are all waiting lines."""
         left: dict[str, int] = {}
         batches: list[Batch] = []
         is_all = True
@@ -251,7 +251,7 @@ class FolderLogs:
         self._totals.add(day_of(writer.execution_id), result.bytes, writer.tenant)
         self._failed.discard(writer)
         if writer.kept < len(writer.lines):
-            self._dirty[writer] = None  # behind those that had no turn
+            self._dirty[writer] = None  # behind the logs that were not flushed
             self._wake.set()
             if result.error is not None and writer.closed:
                 self._failed.add(writer)
@@ -269,14 +269,14 @@ class FolderLogs:
         return joined(found.lines, held, limit)
 
     async def _changed(self, execution_id: str, after: int) -> bool:
-        """Whether the file has lines beyond `after`. A look at its size, if that is what it was."""
+        """Returns whether the file has lines beyond `after`. If its size is unchanged, the file is not read."""
         path = self._path_of(execution_id)
         try:
             size = await self._in_thread(execution_id, lambda: _size(path))
             if size == self._seen.get((execution_id, after), 0):
                 return False
             return bool(await self._scan(execution_id, after, 1, []))
-        except Overloaded:  # whoever reads next is told
+        except Overloaded:  # the next read raises it
             return False
 
     def _place(self, execution_id: str, after: int) -> tuple[int, int]:
@@ -338,7 +338,7 @@ def _size(path: str) -> int:
 
 
 def _unlink(path: str) -> int:
-    """The bytes that were in it."""
+    """Removes a file. Returns its size."""
     size = _size(path)
     with suppress(FileNotFoundError):
         os.unlink(path)
@@ -346,7 +346,7 @@ def _unlink(path: str) -> int:
 
 
 def _list_files(folder: str) -> list[tuple[str, int]]:
-    """The oldest first, as ids begin with their instant."""
+    """Returns the files, oldest first, because ids begin with their instant."""
     found: list[tuple[str, int]] = []
     with suppress(FileNotFoundError), os.scandir(folder) as entries:
         for entry in entries:
@@ -356,9 +356,9 @@ def _list_files(folder: str) -> list[tuple[str, int]]:
 
 
 def _remove_files(folder: str, names: Sequence[str]) -> int:
-    """Returns how many. The folder goes with its last file."""
+    """Removes files, and the folder with its last file. Returns how many."""
     for name in names:
         _unlink(os.path.join(folder, name))
-    with suppress(OSError):  # there are others in it
+    with suppress(OSError):  # the folder is not empty
         os.rmdir(folder)
     return len(names)

@@ -1,7 +1,7 @@
-"""Text as it comes from a pipe, cut into lines that can be kept: whole, clean, and not more than an attempt may hold.
+"""Cuts text from a pipe into lines that can be stored: whole, clean, and within the limit of an attempt.
 
 Pure: no clock, no disk. Once a log is full, text is only counted, at no cost per line: a program that prints for hours
-must not make its node slow.
+must not slow its node down.
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ from io import IncrementalNewlineDecoder
 from duetime.ports.logs import Stream
 
 LONGEST_LINE_BYTES = 16 * 1024
-# What a line takes of the cap at least: a flood of empty lines would else be kept at forty times its size.
+# The least that a line counts towards the limit: otherwise a flood of empty lines would take forty times its size.
 LEAST_BYTES_A_LINE = 16
 
-# Colours and cursor moves of a terminal, whole; other control characters, alone. A tab stays.
+# Whole terminal escape sequences (colours, cursor moves), and single other control characters. Tabs stay.
 _CONTROLS = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0a-\x1f\x7f]")
 _KIB, _MIB = 1024, 1024 * 1024
 
 
 def size_of(text: str) -> int:
-    """Bytes of its UTF-8. (Of plain ASCII this looks at nothing but the length.)"""
+    """Returns the size in UTF-8 bytes. (For plain ASCII that is the length.)"""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 class Cutter:
-    """The lines of one attempt, out of the streams that they come in."""
+    """Cuts the streams of one attempt into lines."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit = limit_bytes
         self._used = 0
         self._full = False
-        self._begun: dict[Stream, str] = {}  # lines whose end has not come yet
+        self._begun: dict[Stream, str] = {}  # incomplete lines
         self._line_ends: dict[Stream, IncrementalNewlineDecoder] = {}
         self.left_out_bytes = 0
 
     def cut(self, stream: Stream, text: str) -> list[str]:
-        """The lines that end in this text. A line ends in \\n, \\r\\n or \\r: a progress bar is many lines."""
+        """Returns the lines that end in this text. A line ends in \\n, \\r\\n or \\r: a progress bar is many lines."""
         if self._full:
             self.left_out_bytes += size_of(text)
             return []
@@ -66,7 +66,7 @@ class Cutter:
         return lines
 
     def finish(self) -> list[tuple[Stream, str]]:
-        """The lines that nobody ended; then, if something was left out, a line that says how much."""
+        """Returns the incomplete lines, then, if text was left out, a line that says how much."""
         lines: list[tuple[Stream, str]] = []
         for stream, text in self._begun.items():
             taken: list[str] = []
@@ -81,7 +81,7 @@ class Cutter:
         return lines
 
     def _take(self, text: str, lines: list[str]) -> bool:
-        """False if the log is full now, with what this line has too much of counted."""
+        """Takes a line. Returns False if the log is full now; the part that does not fit is counted as left out."""
         text = clean(text)
         while True:
             piece = text if size_of(text) <= LONGEST_LINE_BYTES else _first_piece(text)
@@ -101,11 +101,11 @@ class Cutter:
 
 
 def clean(line: str) -> str:
-    """Without control characters, and with nothing that UTF-8 can't say."""
+    """Returns the line without control characters, and without text that UTF-8 can't encode."""
     if not line.isascii():
         try:
             line.encode()
-        except UnicodeEncodeError:  # halves of pairs: those that stand together are one sign, the others none
+        except UnicodeEncodeError:  # surrogates: a pair becomes one character, a lone one is replaced
             line = line.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return line if line.isprintable() else _CONTROLS.sub("", line)
 
@@ -117,11 +117,11 @@ def in_words(size: int) -> str:
 
 
 def _first_piece(text: str) -> str:
-    """As much of the beginning as one line may hold."""
+    """Returns as much of the beginning as one line may hold."""
     if text.isascii():
         return text[:LONGEST_LINE_BYTES]
     head = text[:LONGEST_LINE_BYTES].encode("utf-8", "surrogatepass")[:LONGEST_LINE_BYTES]
-    for cut in range(3):  # bytes of a sign that did not fit as a whole
+    for cut in range(3):  # drop the bytes of a character that was cut
         try:
             return head[: len(head) - cut].decode("utf-8", "surrogatepass")
         except UnicodeDecodeError:

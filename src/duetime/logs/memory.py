@@ -1,9 +1,8 @@
-"""The lines that this process holds of the logs it writes: those that wait to be kept, and the newest that were.
+"""The log lines that this process holds in memory: those that wait to be stored, and the newest stored ones.
 
-Readers here see a line as soon as it is written, and followers read from memory, whatever the backend is and does.
-Everything happens on the event loop's thread: there are no locks. What is held is bounded: a backend that takes nothing
-costs a fixed amount of memory for each log, and then lines, which are counted. What logs may hold beyond that amount is
-shared by tenant.
+Readers on this node see a line as soon as it is written, and followers read from memory, independent of the backend.
+Everything happens on the event loop's thread: there are no locks. Memory is bounded: if a backend stores nothing, each
+log holds a fixed number of bytes, and further lines are dropped and counted. Memory beyond that is shared by tenant.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from duetime.logs.lines import Cutter, size_of
 from duetime.ports.clock import Clock
 from duetime.ports.logs import Line, Stream
 
-WAITING_BYTES = 256 * 1024  # of one log: always granted
-SHARED_BYTES = 32 * 1024 * 1024  # of all logs: who needs more than his own, for a burst, takes it from here, by tenant
-NEWEST_BYTES = 64 * 1024  # of one log: lines that were kept, and that followers need not fetch again
-OBJECT_BYTES = 128  # what a line takes in memory beside its text
+WAITING_BYTES = 256 * 1024  # guaranteed to each log
+SHARED_BYTES = 32 * 1024 * 1024  # for bursts of all logs beyond their guaranteed bytes, shared by tenant
+NEWEST_BYTES = 64 * 1024  # of one log: stored lines that followers need not fetch again
+OBJECT_BYTES = 128  # memory that a line takes in addition to its text
 PAGE_BYTES = 1024 * 1024
 FIRST_OF_ALL = (1 << 32) + 1  # the first line of the first attempt
 
@@ -32,17 +31,17 @@ class LogFlusher(Protocol):
     """The backend, as a writer sees it."""
 
     def note(self, writer: Writer) -> None:
-        """It has lines that wait."""
+        """The writer has lines to store."""
 
     async def finish(self, writer: Writer) -> None:
-        """It has its last line. Returns when its lines are kept, or after a bounded time; drops it from memory then."""
+        """The writer is closed. Waits a bounded time until its lines are stored, then drops it from memory."""
 
 
 class Writer:
-    """A log of one attempt: numbered lines, of which the first `kept` are kept and the others wait.
+    """The log of one attempt: numbered lines, of which the first `kept` are stored and the others wait.
 
-    Until the backend has said where the numbers go on (`settle`), nobody but the backend sees the lines: an attempt
-    that is opened again may have lines already.
+    Until the backend has set the first number (`settle`), only the backend sees the lines: an attempt that is opened
+    again may have stored lines already.
     """
 
     def __init__(
@@ -92,7 +91,7 @@ class Writer:
         return self.lines[self.kept :]
 
     def first_waiting(self, most_bytes: int) -> tuple[list[Line], int]:
-        """Of those that wait as many as take so much memory, one at least; and how much that is."""
+        """Returns the first waiting lines, at least one, up to this much memory; and how much they take."""
         if self.waiting_bytes <= most_bytes:
             return self.waiting(), self.waiting_bytes
         size = 0
@@ -103,7 +102,7 @@ class Writer:
         return self.waiting(), size
 
     def settle(self, numbered: int) -> None:
-        """So many lines of this attempt are there already: those that are held come after them."""
+        """The backend has `numbered` lines of this attempt already: the held lines are numbered after them."""
         if numbered and not self.settled:
             self.lines = [msgspec.structs.replace(line, number=line.number + numbered) for line in self.lines]
             self._next += numbered
@@ -111,7 +110,7 @@ class Writer:
         self._memory.wake(self.execution_id)
 
     def keep(self, count: int) -> None:
-        """The first `count` lines that waited are kept now (or were given up meanwhile)."""
+        """The first `count` waiting lines are stored now (or were given up meanwhile)."""
         count = min(count, len(self.lines) - self.kept)
         cost = sum(map(_cost, self.lines[self.kept : self.kept + count]))
         self.waiting_bytes -= cost
@@ -126,7 +125,7 @@ class Writer:
         self.kept -= stale
 
     def give_up(self) -> int:
-        """Nothing more of it will be kept. Answers how many lines that is."""
+        """Gives up the lines that are not stored. Returns how many."""
         lost = len(self.lines) - self.kept
         self.keep(lost)
         self.lost_lines += lost
@@ -147,7 +146,7 @@ class Writer:
         self._memory.hold(self.tenant, cost)
 
     def _say_what_was_lost(self, at: int) -> None:
-        """Whatever else waits: this is the one line that the others were dropped for."""
+        """Adds a line about the lost lines, even without room: it is the one line that readers must see."""
         text = f"{self.lost_lines:,} lines ({self._lost_bytes:,} bytes) were left out: they could not be kept in time"
         self._append(at, "log", text, len(text) + OBJECT_BYTES)
 
@@ -159,16 +158,16 @@ class Writer:
 
 
 class Memory:
-    """All logs that are open here, and whoever waits for lines of an execution."""
+    """All logs that are open on this node, and the followers that wait for lines of an execution."""
 
     def __init__(self) -> None:
         self.waiting_bytes = 0
-        self._held: dict[str, int] = {}  # of them, by tenant
+        self._held: dict[str, int] = {}  # bytes of them, by tenant
         self._writers: dict[str, list[Writer]] = {}
         self._watches: dict[str, set[asyncio.Event]] = {}
 
     def hold(self, tenant: str, count: int) -> None:
-        """So many bytes more that wait, or less."""
+        """Adds `count` waiting bytes; negative: removes them."""
         self.waiting_bytes += count
         held = self._held.get(tenant, 0) + count
         if held:
@@ -177,14 +176,14 @@ class Memory:
             self._held.pop(tenant, None)
 
     def has_room(self, tenant: str) -> bool:
-        """For more of this tenant than each log is granted."""
+        """Returns whether this tenant may hold more than the bytes guaranteed to each log."""
         return may_have_more(self._held.get(tenant, 0), self.waiting_bytes, SHARED_BYTES, len(self._held))
 
     def add(self, writer: Writer) -> None:
         self._writers.setdefault(writer.execution_id, []).append(writer)
 
     def drop(self, writer: Writer) -> None:
-        """Its lines are kept, or never will be."""
+        """Removes a writer whose lines are stored or given up."""
         writers = self._writers.get(writer.execution_id, [])
         if writer in writers:
             writers.remove(writer)
@@ -195,7 +194,7 @@ class Memory:
         return [writer for writers in self._writers.values() for writer in writers]
 
     def list_lines(self, execution_id: str, after: int) -> list[Line]:
-        """The lines beyond `after` that are held: without gaps, but for those that were kept longest ago."""
+        """Returns the held lines beyond `after`. The oldest stored lines may be missing, others are not."""
         writers = [writer for writer in self._writers.get(execution_id, ()) if writer.settled and writer.lines]
         found: list[Line] = []
         for writer in sorted(writers, key=lambda writer: writer.lines[0].number):
@@ -203,7 +202,7 @@ class Memory:
         return found
 
     def follows(self, execution_id: str, after: int) -> bool:
-        """Whether what comes after this line will be seen here first: it is of a log that is written here."""
+        """Returns whether this node writes the log, so that the next line appears here first."""
         return any(
             writer.settled and writer.attempt == after >> 32 and writer.lines and writer.lines[0].number <= after + 1
             for writer in self._writers.get(execution_id, ())
@@ -215,7 +214,7 @@ class Memory:
 
     @contextmanager
     def watch(self, execution_id: str) -> Iterator[asyncio.Event]:
-        """An event that is set whenever lines of the execution become visible here."""
+        """Yields an event that is set whenever lines of the execution become visible on this node."""
         watch = asyncio.Event()
         watches = self._watches.setdefault(execution_id, set())
         watches.add(watch)
@@ -228,12 +227,12 @@ class Memory:
 
 
 def follows_on(line: Line, after: int) -> bool:
-    """Whether no line can be between them: so that memory alone has the answer, whatever the backend does."""
+    """Returns whether no line can be between them, so that memory alone is enough and the backend is not needed."""
     return line.number == after + 1 or (line.number == FIRST_OF_ALL and after < FIRST_OF_ALL)
 
 
 def first_page(lines: Sequence[Line], limit: int) -> list[Line]:
-    """As many as a page holds: one at least."""
+    """Returns as many lines as a page holds, at least one."""
     page: list[Line] = []
     left = PAGE_BYTES
     for line in lines[:limit]:
@@ -245,7 +244,7 @@ def first_page(lines: Sequence[Line], limit: int) -> list[Line]:
 
 
 def joined(kept: list[Line], held: list[Line], limit: int) -> list[Line]:
-    """A page out of what the backend has and what memory had before that was asked: the same line is in it once."""
+    """Returns a page of the backend's lines and of the lines held before the backend was read, without duplicates."""
     last = kept[-1].number if kept else 0
     return first_page(kept + [line for line in held if line.number > last], limit)
 

@@ -1,8 +1,8 @@
 """Logs in an object store: S3, Google Cloud Storage, Azure, or a folder that looks like one.
 
-Nothing can be appended there, so a log is a folder of chunks. What this process writes is read from its memory; what
-other nodes write is seen when they have put it. How to reach the store, and as whom, is in the environment, under the
-names that its own tools use (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, …).
+Objects can't be appended to, so a log is a folder of chunks. Lines of this process are read from its memory; lines of
+other nodes are visible once they are uploaded. Address and credentials come from the environment, under the names that
+the store's own tools use (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, …).
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
     from obstore import ObjectMeta
     from obstore.store import ObjectStore
 
-PROBE = ".duetime-probe"  # a listing would not tell a bucket that is not there from one that is away
+PROBE = ".duetime-probe"  # a listing can't distinguish a missing bucket from an unreachable one
 CALL_SECONDS = 10.0
 START_SECONDS = 5.0
-CLOSE_SECONDS = 3.0  # the most that a run waits for its log
+CLOSE_SECONDS = 3.0  # the most that an attempt waits for its log
 LET_GO_SECONDS = 0.25
-LOOK_SECONDS = 1.0  # at chunks that other nodes may have put
+LOOK_SECONDS = 1.0  # between listings for chunks of other nodes
 CALLS_AT_ONCE = 16
-MOST_CALLS = 64  # with those of tenants that would else wait behind the calls of others
-READING = ""  # whoever reads, lists or removes: one holder beside the tenants that write
+MOST_CALLS = 64  # including tenants that would otherwise wait behind the calls of others
+READING = ""  # one holder for all reads, listings and removals, next to the tenants that write
 CHUNKS_A_PAGE = 64
 DELETES_A_CALL = 1000
 MOST_REMEMBERED = 1024
@@ -64,7 +64,7 @@ T = TypeVar("T")
 
 class ObjectLogs:
     def __init__(self, url: str, limit_bytes: int, clock: Clock, options: Mapping[str, Any] | None = None) -> None:
-        """`options`: what else obstore's store of that kind takes, beside the environment."""
+        """`options`: further options of obstore for this kind of store, in addition to the environment."""
         self._url = url
         self._limit_bytes = limit_bytes
         self._clock = clock
@@ -74,7 +74,7 @@ class ObjectLogs:
         self._outage = OutageLog(url)
         self._calls = Places(CALLS_AT_ONCE, MOST_CALLS)
         self._uploads: dict[Writer, tuple[Upload, asyncio.Task[None]]] = {}
-        self._ends: OrderedDict[str, Chunk] = OrderedDict()  # the last chunk that readers have behind them
+        self._ends: OrderedDict[str, Chunk] = OrderedDict()  # the last chunk that readers have finished
         self._looked: OrderedDict[tuple[str, int], float] = OrderedDict()
         self._started = False
 
@@ -102,8 +102,8 @@ class ObjectLogs:
         if tasks:
             await asyncio.wait(tasks)
         self._outage.stop()
-        # obstore's threads still let go of the last answer when we have it. A process that ends in this very moment is
-        # aborted (PyO3/pyo3-async-runtimes#40), with everything kept and an exit code that says otherwise.
+        # obstore's threads still release the last response when we have it. A process that exits in this moment is
+        # aborted (PyO3/pyo3-async-runtimes#40): all logs are stored, but the exit code says otherwise.
         await asyncio.sleep(LET_GO_SECONDS)
 
     def open(self, execution_id: str, attempt: int, tenant: str = "") -> LogWriter:
@@ -119,7 +119,7 @@ class ObjectLogs:
             self._uploads[writer][0].note()
 
     async def finish(self, writer: Writer) -> None:
-        """What the store does not take in time is tried for a while longer, if there is room to hold it."""
+        """Waits for the upload for a bounded time. Then it is retried for a while, if there is memory for the lines."""
         if writer not in self._uploads:
             self._drop(writer)
             return
@@ -179,7 +179,7 @@ class ObjectLogs:
     async def prune(self, before: int, most_bytes: int, tenants_of: TenantsOf | None = None) -> int:
         return await prune_days(self, self._totals, before, most_bytes, tenants_of)
 
-    # What prune_days asks
+    # For prune_days
 
     async def list_days(self) -> list[str]:
         found = await self._call(obstore.list_with_delimiter_async(self._store))
@@ -193,7 +193,7 @@ class ObjectLogs:
         return count
 
     async def list_logs(self, day: str) -> list[tuple[str, int]]:
-        sizes: dict[str, int] = {}  # by execution: names of chunks would be too many for memory
+        sizes: dict[str, int] = {}  # by execution: the names of all chunks would take too much memory
         async for objects in self._list(day):
             for found in objects:
                 execution_id = found["path"].split("/")[1]
@@ -209,7 +209,7 @@ class ObjectLogs:
         await self.remove_logs(day, logs)
         return len(logs)
 
-    # What an upload asks
+    # For uploads
 
     async def count_numbered(self, tenant: str, execution_id: str, attempt: int) -> int | None:
         try:
@@ -247,7 +247,7 @@ class ObjectLogs:
     async def _list_chunks(
         self, execution_id: str, after: int, offset: str | None = None, tenant: str = READING
     ) -> list[Chunk]:
-        """Those that hold lines beyond `after`, in order."""
+        """Returns the chunks that hold lines beyond `after`, in order."""
         end = self._ends.get(execution_id)
         if offset is None and end is not None and end.last <= after:
             offset = end.path
@@ -260,7 +260,7 @@ class ObjectLogs:
     async def _has_chunks(self, execution_id: str, after: int) -> bool:
         try:
             found = bool(await self._list_chunks(execution_id, after))
-        except Overloaded:  # whoever reads next is told
+        except Overloaded:  # the next read raises it
             found = False
         if not found:
             _remember(self._looked, (execution_id, after), asyncio.get_running_loop().time())
@@ -278,7 +278,7 @@ class ObjectLogs:
         self._totals.add(day_of(execution_id), -await self._delete_below(folder_of(execution_id)))
 
     async def _delete_below(self, folder: str) -> int:
-        """The bytes that went."""
+        """Deletes all objects in a folder. Returns their bytes."""
         count = 0
         async for objects in self._list(folder):
             await self._delete([found["path"] for found in objects])
@@ -288,7 +288,7 @@ class ObjectLogs:
     async def _delete(self, paths: list[str]) -> None:
         try:
             await self._call(obstore.delete_async(self._store, paths))
-        except GONE:  # another node was faster with one of them; a folder stops there
+        except GONE:  # another node has deleted one of them; a `file:` store stops there
             for path in paths:
                 with suppress(*GONE):
                     await self._call(obstore.delete_async(self._store, path))
@@ -335,7 +335,7 @@ def _open_store(url: str, options: Mapping[str, Any]) -> ObjectStore:
             return LocalStore.from_url(url, mkdir=True, automatic_cleanup=True)
         if scheme == "memory":
             return from_url(url)
-        # No client_options here: if there are any, obstore passes over those in the environment.
+        # No client_options here: with any, obstore ignores those in the environment.
         retries = {"max_retries": 2, "retry_timeout": timedelta(seconds=5)}
         return from_url(url, **{"retry_config": retries, **options})
     except (BaseError, OSError, ValueError) as error:
@@ -346,7 +346,7 @@ def _open_store(url: str, options: Mapping[str, Any]) -> ObjectStore:
 
 
 def _chunks_of_page(chunks: list[Chunk], after: int, limit: int) -> list[Chunk]:
-    """The first that a page needs, by what their names say."""
+    """Returns the first chunks, as many as a page needs. Their names say how many lines and bytes they hold."""
     lines, size = 0, 0
     for count, chunk in enumerate(chunks[:CHUNKS_A_PAGE], 1):
         lines += chunk.last - max(chunk.first - 1, after)

@@ -1,5 +1,5 @@
-"""What our own log hears when logs of executions can't be kept: one warning an outage, and one at its end, or
-at the stop of the node."""
+"""Logs outages of the log store to the node's own log: one warning when an outage begins, and one when it ends or the
+node stops."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class OutageLog:
             self._lost_lines = 0
 
     def stop(self) -> None:
-        """The node stops, and with it whatever it still held."""
+        """The node stops: lines that it still held are lost."""
         if self._lost_lines:
             log.warning("logs of executions were lost with the stop", place=self._place, lost_lines=self._lost_lines)
             self._lost_lines = 0
 
     def lose(self, lines: int) -> None:
-        """Lines that nobody will see, of a log that can't say so itself."""
+        """Counts lost lines that the execution's log itself can't mention."""
         self._lost_lines += lines
 
 
 def why(error: BaseException) -> str:
-    """The first line: some libraries go on for pages."""
+    """Returns the first line of the error: messages of some libraries fill pages."""
     return (str(error) or type(error).__name__).splitlines()[0]

@@ -1,8 +1,8 @@
-"""The lines of one open log on their way into an object store, as chunks: one a second while lines come, or one as soon
-as there is enough for it, and the last at the close.
+"""Uploads the lines of one open log to an object store, as chunks: one a second while lines come, one as soon as there
+are enough bytes for it, and the last one at the close.
 
-A chunk that fails is put again under the same name until it is there, with longer and longer pauses: twice is once.
-Meanwhile new lines wait in memory, as many as that has room for.
+A failed chunk is retried under the same name with growing pauses until it succeeds: a second put changes nothing.
+Meanwhile new lines wait in memory, as far as there is room.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from duetime.ports.logs import Line
 
 CHUNK_BYTES = 256 * 1024
 CHUNK_SECONDS = 1.0
-# A program that prints a line a second for days makes a chunk of ten of them, once it has made so many.
+# After this many chunks, only one every ten seconds: a program may print a line a second for days.
 MANY_CHUNKS = 300
 SELDOM_SECONDS = 10.0
-LINGER_SECONDS = 120.0  # that a log is still tried to be kept after its close
+LINGER_SECONDS = 120.0  # how long the upload is retried after the log's close
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 5.0
 
 
 class Shelf(Protocol):
     async def count_numbered(self, tenant: str, execution_id: str, attempt: int) -> int | None:
-        """How many lines of the attempt there are already; None if the store does not answer."""
+        """Returns how many lines of the attempt are stored already; None if the store does not respond."""
 
     async def put_chunk(self, tenant: str, execution_id: str, lines: Sequence[Line]) -> bool:
-        """False if the store did not take it."""
+        """Stores a chunk. Returns False if the store did not take it."""
 
 
 class Upload:
@@ -41,7 +41,7 @@ class Upload:
         self._written = asyncio.Event()
         self._due = asyncio.Event()
         self._closing = asyncio.Event()
-        self._give_up_at = 0.0  # by the loop's clock, once it is closing
+        self._give_up_at = 0.0  # on the loop's clock, once the log is closing
         self._chunks = 0
 
     def note(self) -> None:
@@ -53,7 +53,7 @@ class Upload:
             self._due.set()
 
     async def run(self) -> None:
-        """Until the log is closed and kept, or has been closed for too long."""
+        """Runs until the log is closed and stored, or until the retries after its close have taken too long."""
         if not await self._settle():
             return
         while True:
@@ -81,7 +81,7 @@ class Upload:
             pause *= 2
 
     async def _gather(self) -> list[Line]:
-        """The lines of the next chunk, when that is due; none if there is nothing left, nor will be."""
+        """Waits until the next chunk is due, and returns its lines; none if the log is closed and all is stored."""
         writer = self._writer
         while not writer.waiting():
             if writer.closed:
@@ -96,7 +96,7 @@ class Upload:
         return _first_chunk(writer.waiting())
 
     async def _pause(self, seconds: float) -> bool:
-        """False if it has been enough. A close ends a pause, once: whoever closes waits for a last try."""
+        """Returns False if it is time to give up. A close ends one pause early, for a last try: the caller waits."""
         loop = asyncio.get_running_loop()
         seconds = min(seconds, LONGEST_PAUSE_SECONDS) * random.uniform(0.5, 1.0)
         if self._closing.is_set():

@@ -1,4 +1,4 @@
-"""What an operator runs beside a node, and without one: doctor, migrate, promote, rotate, verify.
+"""Commands that an operator runs next to running nodes, or without any: doctor, migrate, promote, rotate, verify.
 
-`offline.py` opens the database of nodes that may be running. Nothing here starts a node.
+`offline.py` opens a database whose nodes may be running. No command here starts a node.
 """

@@ -99,7 +99,7 @@ def _in_threads(looks: Mapping[str, Callable[[], Check]]) -> list[Look]:
 
 
 async def _all(first: Sequence[Look], tables: Sequence[Look]) -> list[Check]:
-    """One after the other: they must not be a load. Tables are looked at only if the schema is one that we know."""
+    """Runs the checks one by one, to keep the load low. Tables are checked only if this version knows the schema."""
     checks = [await _look(name, look) for name, look in first]
     if any(check.check == "schema" and check.status is Status.PROBLEM for check in checks):
         why, advice = "the schema is none that this Duetime can read", "See `schema`."
@@ -116,7 +116,7 @@ async def _look(name: str, look: Callable[[], Awaitable[Check]]) -> Check:
 
 
 class _Cluster:
-    """What the registry says, read once; or why it can't be read."""
+    """The registry's view of the cluster, read once; or the reason why it can't be read."""
 
     def __init__(self, view: View | None, trouble: str = "") -> None:
         self._view = view

@@ -1,7 +1,7 @@
-"""`duetime migrate`: the schema, and the registry's tables, as this version of Duetime has them.
+"""`duetime migrate`: brings the schema and the registry's tables to this version of Duetime.
 
-It does what a start does, under the same locks, and starts nothing. Several at once converge; one that was killed is
-carried on by the next.
+It does the same as a node's start, under the same locks, and starts no node. Concurrent runs converge; the next run
+continues one that was killed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ REGISTRY_SECONDS = 10.0
 
 
 class Migrated(msgspec.Struct, frozen=True):
-    """`database` is for people's eyes: host and database, or the file; no password. `before` 0: there was no schema."""
+    """`database` is for display: host and database, or the file; no password. `before` 0: there was no schema."""
 
     database: str
     before: int
@@ -37,7 +37,7 @@ class Migrated(msgspec.Struct, frozen=True):
 
 
 async def migrate(settings: Mapping[str, Setting]) -> Migrated:
-    """Raises StoreUnusable with a sentence."""
+    """Migrates the configured database. Raises StoreUnusable, with the reason."""
     if url := settings["DATABASE_URL"].value:
         return await _migrate_postgres(url)
     return await asyncio.to_thread(_migrate_sqlite, Path(settings["DATA"].value))

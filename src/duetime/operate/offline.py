@@ -1,4 +1,4 @@
-"""The database of nodes that may be running, for a command beside them: it starts no node, and migrates nothing."""
+"""Opens a database whose nodes may be running, for a command next to them. It must not start a node or migrate."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONNECT_SECONDS = 10
 
 @asynccontextmanager
 async def open_offline(settings: Mapping[str, Setting]) -> AsyncIterator[PostgresStore | OfflineSqlite]:
-    """Raises StoreUnusable."""
+    """Yields the configured store. Raises StoreUnusable."""
     value: Callable[[str], Any] = lambda name: settings[name].value  # noqa: E731
     store: PostgresStore | OfflineSqlite
     if url := value("DATABASE_URL"):
@@ -37,7 +37,7 @@ async def open_offline(settings: Mapping[str, Setting]) -> AsyncIterator[Postgre
 
 
 async def _check_schema(address: Address) -> None:
-    """A store migrates when it starts. Nodes of an older version may be running: that is not for this to do."""
+    """Raises StoreUnusable if the schema is not current: a starting store migrates, and older nodes may be running."""
     try:
         connection = await Servers(address.url).connect(CONNECT_SECONDS, statement_cache_size=0)
         try:

@@ -1,19 +1,19 @@
-"""Promotion: moves all of a SQLite node into a PostgreSQL database, so that nothing runs twice and nothing is missed.
+"""Promotion: moves all data of a SQLite node into a PostgreSQL database. No job runs twice, and none is missed.
 
-Two nodes must never run the same jobs, whatever breaks off where. Three facts see to that:
+Two nodes must never run the same jobs, wherever a promotion breaks off. Three facts ensure that:
 
-1. The source is marked before anything is copied. From then on no node starts on it (`refuse_promoted`).
-2. The target is filled in one transaction: until its commit it is empty, for everyone, and a copy that broke off has
-   left nothing. With it is committed that this promotion is complete.
-3. What was verified is what is committed: both sides are counted and summed before the commit.
+1. The source is marked before any row is copied. From then on no node starts on it (`refuse_promoted`).
+2. The target is filled in one transaction: until the commit everyone sees it empty, and a copy that broke off leaves no
+   rows. The same commit records that this promotion is complete.
+3. Only verified data is committed: both sides are counted and summed before the commit.
 
     killed while …            source               target       the next run
-    stopping, copying         marked, unfinished   empty        copies anew
-    after the commit          marked, unfinished   complete     finds that it is, and finishes the mark
+    stopping, copying         marked, unfinished   empty        copies again
+    after the commit          marked, unfinished   complete     sees that, and finishes the mark
     after the mark            marked, finished     complete     says so
 
-Where it ends by itself before the commit (refused, Ctrl-C, the database went away), it takes its mark back: the old
-node may simply be started again.
+A promotion that ends by itself before the commit (refused, Ctrl-C, the database became unreachable) removes its mark:
+the old node can simply be started again.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ from duetime.store.sqlite.handover import (
 from duetime.telemetry.crash import crash_point
 
 LOCK_PAUSE_SECONDS = 0.05
-TELL_SECONDS = 5.0  # between two signs of life while a node drains
+TELL_SECONDS = 5.0  # between two progress messages while a node drains
 
 T = TypeVar("T")
 
 
 class PromotionFailed(Exception):
-    """It was refused, or could not be done. The message says why, what holds now, and what to do."""
+    """The promotion was refused, or failed. The message gives the reason, the state now, and what to do."""
 
 
 class Person(Protocol):
-    """Whoever is told how it goes, and asked."""
+    """The operator: sees the progress and answers questions."""
 
     def say(self, sentence: str) -> None: ...
     def confirm(self, question: str) -> bool: ...
@@ -67,7 +67,7 @@ class Person(Protocol):
 
 
 class Check(NamedTuple):
-    """One fact, as both sides have it."""
+    """One fact, with its value on both sides."""
 
     what: str
     source: int | str
@@ -77,13 +77,13 @@ class Check(NamedTuple):
 class Outcome(NamedTuple):
     promotion_id: str
     target: str  # host and database
-    was_complete: bool  # an earlier run had done it
+    was_complete: bool  # an earlier run had completed it
     checks: list[Check]
     seconds: float
 
 
 class Promotion:
-    """`stop_seconds`: how long a running node may take to end its runs."""
+    """`stop_seconds`: how long a running node may take to finish its executions."""
 
     def __init__(self, folder: Path, url: str | None, person: Person, stop_seconds: float) -> None:
         self._folder = folder
@@ -91,9 +91,9 @@ class Promotion:
         self._stop_seconds = stop_seconds
         self._load = None if url is None else Load(url)
         self._lock: IO[str] | None = None
-        # All of SQLite in one thread: while a page is copied, the next one is read.
+        # One thread does all SQLite reads: while a page is copied, the next one is read.
         self._thread = ThreadPoolExecutor(1, "duetime-export")
-        self._may_unmark = False  # it is certain that the target has nothing of this
+        self._may_unmark = False  # it is certain that the target has no data of this promotion
 
     async def run(self) -> Outcome:
         began_at = time.monotonic()
@@ -109,7 +109,7 @@ class Promotion:
             finally:
                 if self._may_unmark:
                     self._load.cut()
-                    self._thread.shutdown()  # it may be reading ahead
+                    self._thread.shutdown()  # it may still read ahead
                     remove_mark(source)
                 await self._load.close()
         return outcome._replace(seconds=time.monotonic() - began_at)
@@ -117,7 +117,7 @@ class Promotion:
     async def _run(self, source: apsw.Connection, load: Load) -> Outcome:
         promoted = await self._look(get_mark(source), load)
         if promoted is None:
-            await load.check_empty()  # before a node is stopped for it
+            await load.check_empty()  # before a node is stopped
         self._lock = await self._take_lock(source, load)
         mark = get_mark(source)
         if promoted is None and mark is not None:
@@ -133,7 +133,7 @@ class Promotion:
         return await self._copy(mark, export, load)
 
     async def _look(self, mark: Mark | None, load: Load) -> Promoted | None:
-        """What the target has of this source. Raises PromotionFailed if the source went, or was to go, elsewhere."""
+        """Returns the target's record of this promotion. Raises PromotionFailed if the mark names another target."""
         if mark is None:
             return None
         promoted = await load.get_promotion(mark.id)
@@ -175,7 +175,7 @@ class Promotion:
         checks = compare(facts, await load.list_facts())
         if wrong := [check for check in checks if check.source != check.target]:
             raise PromotionFailed("the copy differs from the source, and was dropped: " + "; ".join(map(_told, wrong)))
-        self._may_unmark = False  # whether a commit came through, only the target knows
+        self._may_unmark = False  # only the target knows whether the commit succeeded
         now = _now()
         await load.commit(mark.id, f"{socket.gethostname()}:{self._folder.resolve()}", now, facts)
         crash_point("promote_committed")
@@ -196,7 +196,7 @@ class Promotion:
             self._person.advance(rows)
 
     async def _take_lock(self, source: apsw.Connection, load: Load) -> IO[str]:
-        """The folder's lock; a node that has it is asked to stop, if the person says yes."""
+        """Takes the folder's lock. If a node holds it and the operator agrees, the node is stopped."""
         if (lock := try_lock(self._folder)) is not None:
             return lock
         pid = self._find_node()
@@ -206,8 +206,8 @@ class Promotion:
         ):
             raise PromotionFailed(f"the node (process {pid}) goes on, and nothing was moved")
         found, newest = get_versions(source)
-        if found == newest:  # else there is no place for it yet
-            # Before it stops: whoever starts it again (a supervisor, say) is refused from here on.
+        if found == newest:  # an older schema can't store the mark
+            # Before it stops: a restart, by a supervisor for example, is refused from now on.
             had_none = get_mark(source) is None
             set_mark(source, load.shown, _now())
             self._may_unmark = had_none
@@ -216,7 +216,7 @@ class Promotion:
         return await self._wait_for_lock(pid)
 
     def _find_node(self) -> int:
-        """The process that serves the folder. Raises PromotionFailed if it is not a node that has the lock."""
+        """Returns the pid of the node on the folder. Raises PromotionFailed if another process holds the lock."""
         holder = find_holder(self._folder)
         if holder is not None and not holder.purpose:
             return holder.pid
@@ -242,14 +242,14 @@ class Promotion:
         return lock
 
     async def undo(self) -> str:
-        """Takes the mark away, so that nodes start on the folder again. Answers where it had gone."""
+        """Removes the mark, so that nodes start on the folder again. Returns the target of the promotion."""
         with self._source() as source:
             mark = get_mark(source)
             if mark is None:
                 raise PromotionFailed(f"{self._folder} was not promoted: there is nothing to undo")
             self._lock = try_lock(self._folder)
             if self._lock is None:
-                self._find_node()  # it was marked and then not stopped; it goes on
+                self._find_node()  # the node was marked but not stopped, and still runs
             if self._load is not None:
                 await self._empty(mark, self._load)
             elif not self._person.confirm(

@@ -1,10 +1,10 @@
-"""`duetime keys rotate`: all secrets encrypted with the newest key, while nodes may be running.
+"""`duetime keys rotate`: encrypts all secrets with the newest key, while nodes may be running.
 
-Definitions are read page by page, and each is replaced only if it is still of the version that was read: whoever
-changes a job meanwhile wins, and the next pass looks at it again. It is over when a pass finds nothing left to do.
+Definitions are read page by page. A definition is replaced only if it still has the version that was read: a concurrent
+change of a job wins, and the next pass handles the job again. The rotation ends when a pass finds nothing to do.
 
-With a file of keys, a new key is added in front first, and running nodes encrypt with it from then on. The key before
-it stays in the file until the next rotation: a node may be storing a change that was encrypted with it. Older keys are
+With a key file, a new key is first added in front, and running nodes encrypt with it from then on. The previous key
+stays in the file until the next rotation: a node may be storing a change that was encrypted with it. Older keys are
 removed once no secret needs them. A rotation that was killed can be run again.
 """
 
@@ -35,7 +35,7 @@ __all__ = ["KeysUnusable", "Rotated", "StoreUnusable", "reencrypt_all", "rotate"
 PAGE = 200
 MOST_PASSES = 10
 MOST_CONNECTIONS = 100_000
-MOST_TOLD = 20  # jobs that can't be decrypted
+MOST_TOLD = 20  # jobs that can't be decrypted, in the result
 FIRST_ID = "00000000-0000-0000-0000-000000000000"
 
 
@@ -46,12 +46,12 @@ class Rotated(msgspec.Struct, frozen=True):
     encrypted: int
     left: int = 0
     broken: dict[str, str] = {}
-    removed: tuple[str, ...] = ()  # ids of keys that nothing needs any more
-    kept: tuple[str, ...] = ()  # ids of keys that stay in the file, beside the newest
+    removed: tuple[str, ...] = ()  # ids of keys that no secret needs any more
+    kept: tuple[str, ...] = ()  # ids of keys that stay in the file, without the newest
 
 
 class Definitions(Protocol):
-    """What is asked here of a store."""
+    """The methods of a store that a rotation needs."""
 
     async def list_specs(self, after: str, limit: int) -> list[tuple[str, str, int, JobSpec]]: ...
     async def list_connections(self, tenant: str | None, limit: int) -> list[ConnectionRecord]: ...
@@ -59,7 +59,7 @@ class Definitions(Protocol):
 
 
 async def rotate(settings: Mapping[str, Setting], tell: Callable[[int], None]) -> Rotated:
-    """`tell` hears how many jobs were looked at so far. Raises StoreUnusable, KeysUnusable or DuetimeError."""
+    """`tell` is called with the number of jobs read so far. Raises StoreUnusable, KeysUnusable or DuetimeError."""
     value: Callable[[str], Any] = lambda name: settings[name].value  # noqa: E731
     keys, folder = value("ENCRYPTION_KEYS"), Path(value("DATA"))
     on_postgres = bool(value("DATABASE_URL"))
@@ -86,7 +86,7 @@ async def rotate_file(store: Definitions, file: KeyFile, tell: Callable[[int], N
 
 
 async def reencrypt_all(store: Definitions, vault: Vault, tell: Callable[[int], None]) -> Rotated:
-    """Pass after pass, until all is encrypted with the newest key, or what is not can't be decrypted."""
+    """Repeats passes until all secrets that can be decrypted are encrypted with the newest key."""
     key_id, encrypted = vault.key_id, 0
     for _ in range(MOST_PASSES):
         wanted, done, broken = await _pass(store, vault, key_id, tell)
@@ -102,7 +102,7 @@ async def reencrypt_all(store: Definitions, vault: Vault, tell: Callable[[int], 
 async def _pass(
     store: Definitions, vault: Vault, key_id: str, tell: Callable[[int], None]
 ) -> tuple[int, int, dict[str, str]]:
-    """(how many jobs were to be encrypted again, how many of them were, those that can't be)."""
+    """Returns (how many jobs had to be encrypted again, how many of them were, the errors by job)."""
     wanted = done = seen = 0
     broken: dict[str, str] = {}
     after = FIRST_ID
@@ -130,7 +130,7 @@ async def _pass(
 
 
 async def _pass_connections(store: Definitions, vault: Vault, key_id: str, broken: dict[str, str]) -> tuple[int, int]:
-    """The same for the URLs of connections."""
+    """Does the same for the URLs of connections."""
     wanted = done = 0
     for record in await store.list_connections(None, MOST_CONNECTIONS):
         if key_id_of(record.url) == key_id:

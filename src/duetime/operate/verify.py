@@ -1,7 +1,7 @@
-"""`duetime audit verify` and `export`: every link of the audit's chains worked out anew, while nodes may be running.
+"""`duetime audit verify` and `export`: compute every link of the audit's chains again, while nodes may be running.
 
-What they write meanwhile comes at the end of a chain, and is verified with it or next time. What they prune meanwhile
-is not missing: then it is done again, from the new checkpoints on.
+Entries that nodes write meanwhile are at the end of a chain, and are verified in this run or the next. Entries that
+nodes prune meanwhile are not missing: the verification starts again from the new checkpoints.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Hear = Callable[[AuditPage, str], None]  # a page, and the hash of the link befo
 async def verify(
     settings: Mapping[str, Setting], earlier: Mapping[int, Head] | None, tell: Callable[[int], None]
 ) -> Verifier:
-    """`tell` hears how many entries were looked at so far. Raises StoreUnusable."""
+    """Verifies all chains. `tell` is called with the number of entries checked so far. Raises StoreUnusable."""
     async with open_offline(settings) as store:
         for _ in range(MOST_TRIES):
             verifier, is_certain = await _walk(store, earlier, tell, lambda page, before: None)
@@ -40,7 +40,7 @@ async def verify(
 
 
 async def export(settings: Mapping[str, Setting], path: Path, tell: Callable[[int], None]) -> Verifier:
-    """All that the database has of the audit, to one file. Raises StoreUnusable if it is not whole, and OSError."""
+    """Writes the database's whole audit to one file. Raises StoreUnusable if the audit is not whole, and OSError."""
     async with open_offline(settings) as store:
         with writing(path) as write:
 
@@ -58,7 +58,7 @@ async def export(settings: Mapping[str, Setting], path: Path, tell: Callable[[in
 async def _walk(
     store: PostgresStore | OfflineSqlite, earlier: Mapping[int, Head] | None, tell: Callable[[int], None], hear: Hear
 ) -> tuple[Verifier, bool]:
-    """All pages. False: something is missing that may have been pruned meanwhile."""
+    """Verifies all pages. The second value is False if entries are missing that may have been pruned meanwhile."""
     checkpoints = await store.list_audit_checkpoints()
     verifier = Verifier(earlier, {it.chain: (it.link, it.hash) for it in checkpoints})
     after = BEFORE_ALL

@@ -1,4 +1,4 @@
-"""The archive port: where links of the audit go before they are removed from the store."""
+"""The archive port: stores links of the audit before they are removed from the store."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 class AuditArchive(Protocol):
     async def save(self, chain: int, first: int, last: int, lines: Sequence[bytes]) -> None:
-        """Keep the lines (`domain.audit_export`) of these links of a chain. What it has answered is durable.
+        """Stores the lines (`domain.audit_export`) of these links of a chain. When it returns, they are durable.
 
-        Saving the same links again replaces what was saved. Raises OSError if it can't be done.
+        Saving the same links again replaces them. Raises OSError if the lines can't be saved.
         """

@@ -1,4 +1,4 @@
-"""The bus port: how nodes tell each other hints. A hint may be lost, late or doubled; nothing may depend on one."""
+"""The bus port: nodes send each other hints. A hint may be lost, late or duplicated; nothing may depend on one."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["Bus", "Hint"]
 
 class Bus(Protocol):
     async def start(self, receive: Callable[[Hint], None]) -> None:
-        """Begin to listen. `receive` gets what other nodes send; it must neither wait nor raise.
+        """Starts to listen. `receive` gets the hints of other nodes; it must neither wait nor raise.
 
-        A bus that can't be reached is no reason not to start: it is tried again in the background.
+        Starting succeeds even if the bus can't be reached: it is retried in the background.
         """
 
     async def stop(self) -> None:
-        """Send what is waiting, if that is quick, and close."""
+        """Sends the waiting hint if that is quick, and closes the bus."""
 
     def send(self, hint: Hint) -> None:
-        """Tell all other nodes, soon. Cheap enough to be called for each job: hints that follow closely are merged."""
+        """Sends a hint to all other nodes, soon. Cheap enough to call for each job: hints in quick succession merge."""

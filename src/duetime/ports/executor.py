@@ -1,9 +1,9 @@
-"""The executor port: how one attempt of an execution is carried out.
+"""The executor port: it runs one attempt of an execution.
 
-An executor gets everything it needs in a `Task` and answers with an `Outcome`. It never raises for what a target
-does: a hang, a refusal or garbage is an outcome. It raises `asyncio.CancelledError` only when it is cancelled, and by
-then has let go of the connection; `NotSent` only when `task.may_send` says no. It does not retry, does not write to the
-store and knows no policy.
+An executor gets everything it needs in a `Task` and returns an `Outcome`. It never raises for the behaviour of a
+target: a hang, a refusal or garbage is an outcome. It raises `asyncio.CancelledError` only when it is cancelled, after
+it has released the connection, and `NotSent` only when `task.may_send` returns False. It does not retry, does not write
+to the store and knows no policy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Executor", "NotSent", "Outcome", "Task", "always"]
 
 
 class NotSent(Exception):
-    """The lease came into doubt before the first byte left: the run is as it was, and may be another node's by now."""
+    """The lease was in doubt before the first byte was sent. The run is unchanged; another node may have it by now."""
 
 
 def always() -> bool:
@@ -43,19 +43,19 @@ class Task(msgspec.Struct, Generic[PayloadT], frozen=True, gc=False):
     trigger: Trigger
     timeout_seconds: float  # the whole attempt: resolve, connect, send, wait, read
     payload: PayloadT
-    # Asked right before the first byte of a request, and again for a request that is sent anew: a process may have been
-    # stopped since the last look, also while it connected.
+    # Called right before the first byte of a request, and again before a request is resent: the process may have been
+    # suspended since the last check, also while it connected.
     may_send: Callable[[], bool] = always
-    log: LogWriter = NO_LOG  # what it prints, as it comes
-    repeatable: bool = True  # False: at most once, so that even what may have been lost on the way is not sent again
+    log: LogWriter = NO_LOG  # gets the attempt's output as it is printed
+    repeatable: bool = True  # False: at most once, so a request that may have been lost is not sent again
 
 
 class Executor(Protocol[PayloadT]):
     async def start(self) -> None:
-        """Open pools. Called once, inside the running event loop."""
+        """Opens connection pools. Called once, inside the running event loop."""
 
     async def stop(self) -> None:
-        """Close them. No task is running by then."""
+        """Closes the pools. No task is running by then."""
 
     async def execute(self, task: Task[PayloadT]) -> Outcome:
-        """Carry out one attempt within `task.timeout_seconds`, measured from the call. May raise NotSent."""
+        """Runs one attempt within `task.timeout_seconds`, measured from the call. May raise NotSent."""

@@ -1,8 +1,9 @@
-"""The logs port: what executions print, kept line by line as it comes. A backend is what passes tests/contract/logs.
+"""The logs port: stores the output of executions, line by line as it is printed. A backend must pass
+tests/contract/logs.
 
-A log belongs to one execution; its lines are numbered by (attempt << 32) + their place in the attempt, so that the
-number grows over all attempts and nodes without anybody being asked. Logs are for people: failing to keep one never
-stops a run, and says so in the log itself, or in ours.
+A log belongs to one execution. A line's number is (attempt << 32) + its position in the attempt, so that numbers grow
+over all attempts and nodes without coordination. Logs are for people: a failure to store one never stops a run, and is
+reported in the log itself or in the node's own log.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from typing import Literal, Protocol
 
 import msgspec
 
-Stream = Literal["stdout", "stderr", "log"]  # log: said through Duetime, by a function or by Duetime itself
+Stream = Literal["stdout", "stderr", "log"]  # log: lines logged through Duetime, by a function or by Duetime itself
 
 
-# The tenants of executions, by id; one that the ledger does not have is left out.
+# Returns the tenants of executions, by execution id; executions that are not in the ledger are left out.
 TenantsOf = Callable[[Sequence[str]], Awaitable[Mapping[str, str]]]
 
 
@@ -31,64 +32,65 @@ class Line(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class LogsUnusable(Exception):
-    """Logs can't be kept where they are to be. The sentence says why, and what to do."""
+    """Logs can't be stored at the configured place. The message says why, and what to do."""
 
 
 class LogWriter(Protocol):
-    """The log of one attempt, while that runs. Neither waits nor raises. For the event loop's thread only."""
+    """Writes the log of one running attempt. `write` neither waits nor raises. For the event loop's thread only."""
 
     def write(self, stream: Stream, text: str) -> None:
-        """Text as it came: it may hold several lines, or a part of one, which is kept until its end comes.
+        """Writes text as it was printed: several lines, or a part of one, which is buffered until the line ends.
 
-        Lines end in \\n, \\r\\n or \\r; one of more than 16 kB is cut into pieces. Beyond the size cap, what comes is
-        counted and not kept; a last line says how much was left out. What comes after close is nobody's.
+        Lines end in \\n, \\r\\n or \\r; a line of more than 16 kB is cut into pieces. Beyond the size cap, text is
+        counted and not stored; a last line says how much was left out. Text written after close is discarded.
         """
 
     async def close(self) -> None:
-        """No more comes. What was written is kept by now, as far as it ever will be."""
+        """Ends the log. When it returns, all text that can be stored is stored."""
 
 
 class LogStore(Protocol):
     async def start(self) -> None:
-        """Open. Raises LogsUnusable when that can't be; a place that is only away for now is no reason."""
+        """Opens the store. Raises LogsUnusable if that fails for good, but not if the place is only unreachable now."""
 
     async def stop(self) -> None:
-        """Keep what is still in memory, then close."""
+        """Stores the lines that are still in memory, then closes the store."""
 
     def open(self, execution_id: str, attempt: int, tenant: str = "") -> LogWriter:
-        """Of a new attempt. (One that is opened again, after a claim was given back, goes on where it was.)
+        """Returns a writer for an attempt. Opened again, after a claim was released, it continues where it stopped.
 
-        Memory, the disk's time and calls to a store are shared by tenant: one that prints without end costs no other
+        Memory, disk time and calls to a store are shared by tenant: a tenant that prints endlessly costs no other
         tenant a line.
         """
 
     async def read(self, execution_id: str, after: int, limit: int) -> list[Line]:
-        """Up to `limit` lines with numbers beyond `after`, in order; also those that were written a moment ago.
+        """Returns up to `limit` lines with numbers above `after`, in order, including lines written a moment ago.
 
-        A page is bounded in bytes, too: one that is shorter than `limit` is not the last, an empty one is.
+        A page is also bounded in bytes: only an empty page is the last, not one that is shorter than `limit`.
         Raises Overloaded if the log can't be read now.
         """
 
     async def wait(self, execution_id: str, after: int, seconds: float) -> bool:
-        """Until there may be lines beyond `after`: True; or for so long: False. At once for those written here."""
+        """Waits for lines above `after`. Returns True once there may be some, at once for lines written on this node;
+        False after `seconds`."""
 
     async def size(self, execution_id: str) -> int:
-        """Bytes of its lines' texts, line ends counted."""
+        """Returns the size of the log's text in bytes, including line ends."""
 
     async def remove(self, execution_ids: Collection[str]) -> None:
-        """Forget these logs, of executions that have ended. One that is not there is no error."""
+        """Removes the logs of these executions, which have ended. A missing log is no error."""
 
     async def prune(self, before: int, most_bytes: int, tenants_of: TenantsOf | None = None) -> int:
-        """Remove logs of executions scheduled before this instant, and some more while all hold more than that.
+        """Removes logs of executions scheduled before `before`, and more while all logs exceed `most_bytes`.
 
-        The tenants with the most lose their oldest logs, and keep as much as each of the others at least. Without
-        `tenants_of` the oldest logs go, whoever they belong to.
-        A store that keeps days apart may leave the day that the instant lies in. Answers how many went.
+        For the size, the tenants with the most bytes lose their oldest logs, but keep at least as much as each of the
+        others. Without `tenants_of`, the oldest logs of any tenant are removed.
+        A store that keeps one unit per day may keep the day that contains `before`. Returns the number of removed logs.
         """
 
 
 class NoLog:
-    """For an attempt that nobody keeps a log of."""
+    """A LogWriter that discards everything."""
 
     def write(self, stream: Stream, text: str) -> None:
         return

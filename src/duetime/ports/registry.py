@@ -1,16 +1,16 @@
-"""The registry port: which nodes live, and which of them owns which shard. A backend is what passes
-tests/contract/registry; the protocol is told in `duetime.registry`.
+"""The registry port: which nodes are alive, and which node owns which shard. A backend must pass
+tests/contract/registry. The docstring of `duetime.registry` describes the protocol.
 
-Three promises that everything rests on:
+Everything rests on three guarantees:
 
-1. While a node's lease is alive, nobody but itself takes a shard from it.
-2. A shard's epoch grows with every take, and never otherwise; no two takes of a shard have the same epoch.
-3. A lease that has ended never comes back. "Ended" is: left, voided by a newer node of the same name, or lapsed and
-   then found so by anyone.
+1. While a node's lease is alive, no other node takes a shard from it.
+2. A shard's epoch grows with every take, and only then; no two takes of a shard have the same epoch.
+3. A lease that has ended never comes back. A lease ends when its node leaves, when a newer node of the same name joins,
+   or when it has expired and any node has found that.
 
-Each call is bounded in time, by less than half the ttl. `StaleWrite` says no; any other error says only that it is not
-known what became of the call: it may have done nothing, or all it should, and may even be done later. So a caller
-believes the next view, not its own memory of what it asked.
+Each call takes less than half the ttl. `StaleWrite` means that the call was refused. After any other error the effect
+is unknown: the call may have done nothing or everything, or may still take effect later. So a caller trusts the next
+view, not its own memory of what it requested.
 """
 
 from __future__ import annotations
@@ -29,36 +29,36 @@ class Registry(Protocol):
         """How long a lease lives without a renewal; infinite if it needs none."""
 
     async def start(self) -> None:
-        """Open, and make what is missing. Several at once converge."""
+        """Opens the registry, and creates its tables if they are missing. Several nodes may do this at once."""
 
     async def stop(self) -> None:
-        """Close. Leases stay as they are: see `leave`."""
+        """Closes the registry. Leases stay as they are: see `leave`."""
 
     async def join(self, node: int, name: str, roles: Collection[str]) -> View:
-        """A lease for a node whose id the store gave out. An earlier node of this name ends at once.
+        """Creates a lease for a node whose id came from the store. An earlier node's lease of this name ends at once.
 
-        Joining again while the lease is alive renews it. Refused with StaleWrite if this node's lease has ended, or if
-        a node with a higher id has joined by this name since: whoever is late must not void its successor.
+        Joining again while the lease is alive renews it. Raises StaleWrite if this node's lease has ended, or if a node
+        with a higher id has joined under this name since: a late node must not end the lease of its successor.
         """
 
     async def renew(self, node: int) -> View:
-        """The lease lives for another ttl from now on. The view is of an instant at which it was alive.
+        """Extends the lease to one ttl from now. Returns a view from an instant at which the lease was alive.
 
-        Refused with StaleWrite if it has lapsed or ended.
+        Raises StaleWrite if the lease has expired or ended.
         """
 
     async def take(self, node: int, shards: Collection[int]) -> dict[int, int]:
-        """Own those of the shards that are free: given up, or the owner's lease has lapsed or ended.
+        """Takes those of the shards that are free: given up, or the owner's lease has expired or ended.
 
-        Answers what was got, with each one's new epoch; nothing if the taker's own lease is not alive. What the node
-        owns already is not free, hence not in the answer.
+        Returns the shards taken, with their new epochs; an empty dict if the node's own lease is not alive. Shards that
+        the node owns already are not free, so they are not in the result.
         """
 
     async def release(self, node: int, shards: Mapping[int, int]) -> None:
-        """Give up those (shard: epoch) that are still the node's own at that epoch. They are free at once."""
+        """Gives up those shards that the node still owns at the given epoch (shard: epoch). They are free at once."""
 
     async def leave(self, node: int) -> None:
-        """Give up all, and end the lease. Leaving twice, or without having joined, does nothing."""
+        """Gives up all shards and ends the lease. Leaving twice, or without having joined, does nothing."""
 
     async def view(self) -> View:
-        """The cluster as of now."""
+        """Returns the current view of the cluster."""

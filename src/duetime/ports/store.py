@@ -1,9 +1,9 @@
-"""The store port: one way to write, plain methods to read. A backend is what passes tests/contract/store.
+"""The store port: one method to write, many to read. A backend must pass tests/contract/store.
 
-Writes: `apply(commands)`. What it has answered is durable. Each command is atomic and fails alone, its error standing
-in its place among the results; commands given together share one commit with whatever else is waiting.
+Writes: `apply(commands)`. When it returns, the writes are durable. Each command is atomic and fails alone: its error
+takes its place in the list of results. Commands given together share one commit, also with other waiting commands.
 
-Reads see every write that was answered before. Everything read is bounded by a `limit`, and a `Page` also in bytes.
+Reads see every write that has returned before. Every read is bounded by a `limit`, and a `Page` also in bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from duetime.ports.pages import Page
 
 
 class JobRecord(msgspec.Struct, frozen=True, array_like=True):
-    """A job as it stands: what was asked for, and how it has gone so far."""
+    """A job's current state: its definition, and the counts of its executions so far."""
 
     job_id: str
     tenant: str
@@ -51,11 +51,11 @@ class JobRecord(msgspec.Struct, frozen=True, array_like=True):
     paused_by: str | None
     paused_at: int | None
     pause_reason: str | None
-    spec: StoredSpec  # from `get_job` with a large body, or arguments, as text (`domain.held_specs.whole`)
+    spec: StoredSpec  # `get_job` leaves a large body or large arguments as text (`domain.held_specs.whole`)
 
 
 class ExecutionRecord(msgspec.Struct, frozen=True, array_like=True):
-    """An execution with the facts of its latest attempt, if that has ended."""
+    """An execution, with the result of its latest attempt if that has ended."""
 
     execution_id: str
     job_id: str
@@ -92,7 +92,7 @@ class AttemptRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 class WorkerRecord(msgspec.Struct, frozen=True, array_like=True):
-    """A worker that runs Python functions, as it introduced itself. `beats` grows with each sign of life."""
+    """A worker that runs Python functions, as it described itself when it joined. `beats` grows with each heartbeat."""
 
     worker_id: int
     tenant: str
@@ -106,7 +106,7 @@ class WorkerRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SubscriptionRecord(msgspec.Struct, frozen=True, array_like=True):
-    """Who is told of what happens in a tenant."""
+    """A URL that gets notifications of a tenant's events."""
 
     subscription_id: str
     tenant: str
@@ -128,7 +128,7 @@ class ConnectionRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SkippedRecord(msgspec.Struct, frozen=True, array_like=True):
-    """A span of instants that were decided against: [first_at, until_at)."""
+    """A span of due instants that were skipped: [first_at, until_at)."""
 
     first_at: int
     until_at: int
@@ -138,11 +138,11 @@ class SkippedRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LinkRecord(msgspec.Struct, frozen=True, array_like=True):
-    """That a job comes after another."""
+    """One dependency of a job: another job that it runs after."""
 
-    key: str  # of the other, or its id
-    is_done: bool  # that one has ended, since this job last started, in the way that it waits for
-    owner: str | None  # of the other; None: there is none
+    key: str  # of the other job, or its id
+    is_done: bool  # since this job last started, the other has ended in the way that this job waits for
+    owner: str | None  # of the other job; None: that job does not exist
 
     @property
     def is_there(self) -> bool:
@@ -150,7 +150,7 @@ class LinkRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 class KeyRecord(msgspec.Struct, frozen=True, array_like=True):
-    """An API key as it stands."""
+    """An API key, without its secret."""
 
     key_id: str
     tenant: str
@@ -168,21 +168,21 @@ class KeyRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 class AuditRecord(msgspec.Struct, frozen=True, array_like=True):
-    number: int  # grows in the order in which they were written
+    number: int  # grows in the order of writing
     entry: Entry
 
 
 class AuditPage(msgspec.Struct, frozen=True, array_like=True):
-    """The entries of one commit as they are stored, and the link that they should give."""
+    """The entries of one commit as they are stored, and the hash of the link that covers them."""
 
     chain: int
     link: int
-    hash: str  # hex; empty: there are entries, but no link over them
+    hash: str  # hex; empty: there are entries, but no link covers them
     rows: list[tuple[str, str, str]]  # tenant, resource, entry
 
 
 class AuditCheckpoint(msgspec.Struct, frozen=True, array_like=True):
-    """Up to which link a chain was pruned, with that link's hash (hex), and when."""
+    """The last link of a chain that was pruned, with its hash (hex), and when that was."""
 
     chain: int
     link: int
@@ -200,7 +200,7 @@ class AuditQuery(msgspec.Struct, frozen=True):
     since: int | None = None
     until: int | None = None
     limit: int = 20
-    before: int | None = None  # the number of the last row of the page before
+    before: int | None = None  # the number of the last row of the previous page
 
 
 class JobQuery(msgspec.Struct, frozen=True):
@@ -214,7 +214,7 @@ class JobQuery(msgspec.Struct, frozen=True):
     order: Literal["asc", "desc"] = "desc"
     limit: int = 20
     offset: int = 0
-    after: tuple[Any, str] | None = None  # (sort value, job id) of the last row of the page before
+    after: tuple[Any, str] | None = None  # (sort value, job id) of the last row of the previous page
 
 
 class ExecutionQuery(msgspec.Struct, frozen=True):
@@ -230,111 +230,115 @@ class ExecutionQuery(msgspec.Struct, frozen=True):
     runnable: bool = False  # not of a CANCELLED job
     limit: int = 20
     offset: int = 0
-    after: str | None = None  # execution id of the last row of the page before
+    after: str | None = None  # execution id of the last row of the previous page
 
 
-Result = Any  # what the command's docstring says, or the DuetimeError that refuses it
+Result = Any  # the result that the command's docstring describes, or the DuetimeError that refuses it
 
 
 class Store(Protocol):
     async def start(self) -> None:
-        """Open, check and migrate. Raises a sentence that says what to do when that can't be."""
+        """Opens, checks and migrates the store. If that fails, raises an error whose message says what to do."""
 
     async def stop(self) -> None:
-        """Write what is waiting, then close."""
+        """Writes the waiting commands, then closes the store."""
 
     async def apply(self, commands: Sequence[Command]) -> list[Result]:
-        """The one way to write; see the module's docstring and each command's."""
+        """Writes the commands, and returns their results in order. See the module's docstring and each command's."""
 
-    # What the engine asks.
+    # Reads for the engine.
     async def list_due_timers(
         self, until: int, limit: int, after: Place | None = None, shards: Sequence[int] | None = None,
         without: Sequence[str] = (),
     ) -> list[DueTimer]:  # fmt: skip
-        """Timers due at or before `until`, in order of their `place`, with their jobs; only those `after`.
+        """Returns timers due at or before `until`, with their jobs, in order of their `place`; only those `after`.
 
-        Only of `shards`, or of all; those of the tenants `without` are passed over, however many there are. A page may
-        be shorter than `limit`; it is empty only when nothing is left.
-        A job whose definition this version can't read is left out and paused, saying so: the others go on.
+        `shards`: only timers of these shards; None: of all. Timers of the tenants `without` are skipped, however many
+        there are. A page may be shorter than `limit`; it is empty only when nothing is left.
+        A job whose definition this version can't read is left out and paused with that reason: the others go on.
         """
 
     async def next_due_at(self, shards: Sequence[int] | None = None) -> int | None:
-        """The earliest due instant of all timers, or of those of `shards`."""
+        """Returns the earliest due instant of all timers, or of those of `shards`."""
 
     async def next_waiting_at(self, tenant: str | None = None, only: Sequence[int] = ()) -> int | None:
-        """The earliest instant at which a QUEUED or RETRYING execution may run on a node, of all tenants. With `only`:
-        in a worker of that tenant, which can run these endpoints."""
+        """Returns the earliest instant at which a QUEUED or RETRYING execution of any tenant may run on a node. With
+        `only`: at which one may run in a worker of that tenant that can run these endpoints."""
 
     async def list_waiting_tenants(self, now: int, after: str, limit: int) -> list[str]:
-        """Tenants that have QUEUED or RETRYING executions that a node may run by now, in their order; those `after`."""
+        """Returns tenants with QUEUED or RETRYING executions that a node may run by `now`; in order, those `after`."""
 
     async def next_waiting_of(self, job_id: str, tenant: str = "") -> int | None:
-        """The same, of one job; what waits for an earlier execution to end is left out."""
+        """As `next_waiting_at`, for one job. Executions that wait for an earlier one to end are left out."""
 
     async def list_lapsed_runs(self, node: int, limit: int) -> list[Run]:
-        """RUNNING executions whose node is void, or is neither `node` nor alive. Large ones come a few at a time. One
-        whose job's definition can't be read is left out and FAILED, as in Claim."""
+        """Returns RUNNING executions whose node is void, or is neither `node` nor alive. Large ones come a few at a
+        time. If a job's definition can't be read, its execution is left out and FAILED, as in Claim."""
 
     async def list_to_stop(self, node: int, limit: int) -> list[str]:
-        """Executions that `node` runs and that were asked to stop."""
+        """Returns executions that `node` runs and that were asked to stop."""
 
     async def list_workers(
         self, tenant: str | None, limit: int, before: int | None = None, function: str | None = None
     ) -> list[WorkerRecord]:
-        """Those that have not ended (and have a `function`), latest first, `before` an id; PAGE_BYTES or so at once."""
+        """Returns workers that have not ended (and have `function`), latest first, with ids below `before`. A page
+        holds about PAGE_BYTES."""
 
     async def list_beats(self, after: int, limit: int) -> list[tuple[int, int]]:
-        """(worker id, beats) of those that have not ended, of all tenants, in the order of their ids, `after` one."""
+        """Returns (worker id, beats) of all tenants' workers that have not ended, in order of ids, only ids `after`."""
 
     async def get_worker(self, worker_id: int) -> WorkerRecord | None:
-        """None if it has ended."""
+        """Returns the worker; None if it has ended."""
 
     async def list_runs_of(self, node: int, execution_ids: Sequence[str], tenant: str | None = None) -> list[Run]:
-        """Those of the executions that a node runs now; or of one tenant only, for a worker of that tenant."""
+        """Returns those of the executions that a node runs now. `tenant`: for a worker, only those of its tenant."""
 
     async def list_claims(self, worker_id: int, tenant: str, limit: int) -> list[tuple[str, int, int, bool]]:
-        """What a worker of that tenant runs: execution id, attempt, token, and whether it was asked to stop."""
+        """Returns a worker's claims: execution id, attempt, token, and whether the execution was asked to stop."""
 
     async def list_node_claims(self, node: int, limit: int) -> list[tuple[str, int]]:
-        """What a node runs: execution ids and tokens. It may take a while: it is for a look now and then."""
+        """Returns a node's claims: execution ids and tokens. The query may be slow: call it only now and then."""
 
     async def get_progress(self, execution_ids: Sequence[str], tenant: str | None = None) -> dict[str, str]:
-        """What attempts saved last, as JSON, of those that saved anything. `tenant`: for people of that tenant."""
+        """Returns the progress that attempts saved last, as JSON, by execution id. Executions without progress are left
+        out. `tenant`: for requests from people of that tenant."""
 
     async def list_circuits(self, tenant: str | None, limit: int) -> list[Circuit]:
-        """Targets that failed since they last succeeded, of one tenant or of all: open ones first, then the latest."""
+        """Returns targets that failed since they last succeeded, of one tenant or of all: open circuits first, then the
+        latest."""
 
     async def list_changed_circuits(self, since: int | None, limit: int) -> CircuitChanges:
-        """What has changed since the mark of an earlier answer, up to `limit`; some may have been read before.
+        """Returns up to `limit` circuits changed since the mark of an earlier call; some may have been read before.
 
-        Without a mark: what `list_circuits` has of all tenants. One that was forgotten or pruned is not named, one that
-        was closed is, for a day.
+        Without a mark: the circuits that `list_circuits` returns for all tenants. Closed circuits are included for a
+        day; forgotten or pruned ones are not.
         """
 
     async def get_circuit(self, circuit: int, tenant: str = "") -> Circuit | None:
-        """None: it is closed, and has not failed lately."""
+        """Returns the circuit; None if it is closed and has not failed lately."""
 
     async def count_history(self) -> int:
-        """All executions there are, of all tenants."""
+        """Returns the number of executions of all tenants."""
 
     async def list_history(self) -> list[Held]:
-        """How many executions each tenant has, of tenants that have any."""
+        """Returns the number of executions of each tenant that has any."""
 
     async def list_tenants(self, execution_ids: Sequence[str]) -> dict[str, str]:
-        """The tenants of these executions, by id. One that is not in the ledger is left out."""
+        """Returns the tenants of these executions, by execution id. Executions not in the ledger are left out."""
 
     async def newest_at(self) -> int | None:
-        """The newest instant that the ledger has seen: of a node's start, or of an execution. None if there is none."""
+        """Returns the newest instant in the ledger: of a node's start or of an execution. None if there is none."""
 
-    # What people ask, in turns by tenant (Overloaded if many of one wait); beside an id, `tenant` only says whose turn.
+    # Reads for people, round-robin by tenant. They raise Overloaded if too many of one tenant wait. A `tenant` with the
+    # default "" does not filter: it only says whose turn the read takes.
     async def get_job(self, tenant: str, job_id: str) -> JobRecord | None:
-        """Raises Conflict if its definition can't be read by this version."""
+        """Raises Conflict if this version can't read the job's definition."""
 
     async def get_job_by_key(self, tenant: str, key: str) -> JobRecord | None:
         """As `get_job`."""
 
     async def list_jobs(self, query: JobQuery) -> Page[JobRecord]:
-        """One whose definition can't be read has its name, and what is wrong as its description."""
+        """A job whose definition can't be read is listed with its name, and the problem as its description."""
 
     async def count_jobs(self, query: JobQuery) -> int: ...
 
@@ -348,53 +352,53 @@ class Store(Protocol):
     async def list_attempts(self, execution_id: str, tenant: str = "") -> list[AttemptRecord]: ...
 
     async def list_skipped(self, job_id: str, limit: int, tenant: str = "") -> list[SkippedRecord]:
-        """The ledger's spans of a job, latest first."""
+        """Returns the skipped spans of a job, latest first."""
 
     async def list_links(self, job_id: str, tenant: str = "") -> list[LinkRecord]:
-        """What a job comes after, in the order of the keys."""
+        """Returns the jobs that a job runs after, in order of their keys."""
 
     async def list_lateness(self, job_id: str, limit: int, tenant: str = "") -> list[int]:
-        """started_at − scheduled_at in ms of the job's last runs; 0 where a clock that was set back makes it less.
+        """Returns started_at − scheduled_at in ms of the job's last runs; 0 where a clock set back makes it negative.
 
-        Not of dead letters that were driven again: those may have waited for their turn.
+        Redriven dead letters are left out: they may have waited for their turn.
         """
 
     async def get_response(self, tenant: str, idempotency_key: str) -> tuple[str, str] | None:
-        """(fingerprint, response) of an idempotent create that was answered."""
+        """Returns (fingerprint, response) of an idempotent create that has succeeded before."""
 
     async def get_load(self) -> Load:
-        """How much it holds, of all tenants."""
+        """Returns how much the store holds, over all tenants."""
 
     async def get_key(self, key_id: str) -> KeyRecord | None:
-        """Of any tenant: who has its secret is who it says."""
+        """Returns a key of any tenant: the key itself says which tenant and user its holder is."""
 
     async def list_keys(self, tenant: str, limit: int) -> list[KeyRecord]:
         """Latest first."""
 
     async def list_signing_states(self, tenant: str | None, since: int, after: str, limit: int) -> list[SigningState]:
-        """Of a tenant, or of all, that rotated their signing key at `since` or later; by tenant, from `after` on."""
+        """Returns states of one tenant or of all with a rotation at `since` or later; by tenant, only those `after`."""
 
     async def list_subscriptions(self, tenant: str | None, limit: int) -> list[SubscriptionRecord]:
-        """Of a tenant, or of all; oldest first."""
+        """Returns subscriptions of one tenant or of all, oldest first."""
 
     async def get_connection(self, tenant: str, name: str) -> ConnectionRecord | None: ...
 
     async def list_connections(self, tenant: str | None, limit: int) -> list[ConnectionRecord]:
-        """Of a tenant, or of all, by their names."""
+        """Returns connections of one tenant or of all, in order of their names."""
 
     async def list_audit(self, query: AuditQuery) -> Page[AuditRecord]: ...
 
     async def list_audit_pages(self, after: tuple[int, int], limit: int) -> list[AuditPage]:
-        """Of all chains, in order of (chain, link), `after` one; to verify them."""
+        """Returns pages of all chains after `after`, in order of (chain, link), so that they can be verified."""
 
     async def list_audit_checkpoints(self) -> list[AuditCheckpoint]:
-        """Of the chains that were pruned: what is left of one begins with the link after."""
+        """Returns the checkpoints of pruned chains. The rest of a chain begins with the link after its checkpoint."""
 
     async def list_specs(self, after: str, limit: int) -> list[tuple[str, str, int, JobSpec]]:
-        """(job id, tenant, version, definition) of all jobs after one, by their ids, but for what can't be read."""
+        """Returns (job id, tenant, version, definition) of jobs with ids after `after`, except unreadable ones."""
 
     async def check(self) -> str | None:
-        """None if a read and the last write went well; else what is wrong, in a sentence."""
+        """Returns None if a read and the last write succeeded; otherwise a sentence that says what is wrong."""
 
     def writes(self) -> Writes:
-        """How the last writes went, from memory: a node that can't write gives up its shards."""
+        """Returns the results of the last writes, from memory: a node that can't write gives up its shards."""

@@ -16,7 +16,7 @@ class DecryptionFailed(Exception):
 
 
 class KeysUnusable(Exception):
-    """There are keys, but they can't be used. The sentence says why, and what to do."""
+    """The keys can't be used, or there are none. The message says why, and what to do."""
 
 
 class Vault(Protocol):
@@ -26,20 +26,20 @@ class Vault(Protocol):
 
     @property
     def key_id(self) -> str:
-        """Of the newest key, which all is encrypted with from here on. Empty if there is none."""
+        """The id of the newest key, which encrypts from now on. Empty if there is none."""
 
     def start(self) -> None:
-        """Have the keys ready; where this vault makes its own, the first time. Raises KeysUnusable."""
+        """Loads the keys. A vault that makes its own keys creates them at the first start. Raises KeysUnusable."""
 
     def encrypt(self, tenant: str, job_id: str, text: str) -> str:
-        """With the newest key. Raises KeysUnusable if there is none."""
+        """Encrypts with the newest key. Raises KeysUnusable if there is none."""
 
     def decrypt(self, tenant: str, job_id: str, encrypted: str) -> str:
-        """With the key that it was encrypted with. Raises DecryptionFailed."""
+        """Decrypts with the key that the text names. Raises DecryptionFailed."""
 
 
 class NoVault:
-    """Has no keys."""
+    """A vault without keys."""
 
     can_encrypt = False
     key_id = ""

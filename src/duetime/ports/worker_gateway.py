@@ -9,18 +9,19 @@ from duetime.domain.work import Joined, Joining, Polled, Polling, Reported, Repo
 
 
 class WorkerGateway(Protocol):
-    """Each raises NotFound if that worker's lease is lost, it never joined, or it is another tenant's."""
+    """`poll`, `report` and `leave` raise NotFound if the worker's lease is lost, it never joined, or it belongs to
+    another tenant."""
 
     async def join(self, tenant: str, user_id: str, joining: Joining) -> Joined: ...
 
     async def poll(self, tenant: str, polling: Polling) -> Polled:
-        """Waits until there is something for this worker, up to the time it asks for.
+        """Waits until there is an execution for this worker, for at most the time that the worker asks for.
 
         Raises Overloaded while the node stops, and RateLimited if too many workers of the tenant poll there already.
         """
 
     async def report(self, tenant: str, reporting: Reporting) -> Reported:
-        """What it answers is durable."""
+        """Records what the worker reports. When it returns, that is durable."""
 
     async def leave(self, tenant: str, worker_id: int) -> None:
-        """What it still runs goes to others at once."""
+        """Ends the worker. Executions that it still runs are returned to other workers at once."""

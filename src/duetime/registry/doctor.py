@@ -1,4 +1,4 @@
-"""What `duetime doctor` and `duetime migrate` ask of the registry's tables, without joining and without making them."""
+"""Reads the registry's tables for `duetime doctor` and `duetime migrate`. It neither joins nor creates the tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from duetime.registry.postgres import PostgresRegistry
 
 
 async def read_view(url: str, seconds: float) -> View | None:
-    """The cluster as of now; None if the registry has no tables yet. Bounded in time."""
+    """Returns the current view of the cluster, within `seconds`; None if the registry has no tables yet."""
     registry = PostgresRegistry(url, call_seconds=seconds)
     try:
         return await registry.view()

@@ -1,7 +1,7 @@
-"""The registry of a node that is alone: one process a data folder, by the store's own lock (docs/decisions/0007).
+"""The registry of a single node. The store's lock allows one process per data folder (docs/decisions/0007).
 
-Nothing lapses, so there is no clock and no ttl. Nothing is kept either: the epoch is the node's id, which the store
-gives out ever higher, so a later process has a higher epoch than any before it.
+No lease expires, so there is no clock and no ttl. Nothing is stored either: the epoch is the node's id. The store hands
+out growing ids, so a later process has a higher epoch than any before it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class EmbeddedRegistry:
         return self._view
 
     async def take(self, node: int, shards: Collection[int]) -> dict[int, int]:
-        # A node has one epoch. What it gave up has that epoch already, and stays free until another one comes.
+        # A node has one epoch. Shards that it gave up have that epoch already, and stay free until a newer node joins.
         taken = [shard for shard in shards if self._is_alive(node) and self._view.shards[shard].epoch < node]
         self._set(taken, Holding(node, node))
         return dict.fromkeys(taken, node)

@@ -1,6 +1,7 @@
-"""A registry in memory that many nodes of one process share, on a clock that a test turns by hand.
+"""A registry in memory, shared by many nodes of one process, on a clock that a test sets by hand.
 
-For simulations: it passes the same suite as the real ones. It keeps nothing and is of no use across processes.
+For simulations. It passes the same contract suite as the other registries. It stores nothing on disk and does not work
+across processes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class MemoryRegistry:
         self.ttl_seconds = ttl_seconds
         self._clock = clock
         self._began_at = clock.now() - round(clock.monotonic() * SECOND)
-        self._leases: dict[str, Member] = {}  # the latest of each name; it may have ended
+        self._leases: dict[str, Member] = {}  # the latest lease of each node name; it may have ended
         self._ended: set[int] = set()
         self._shards = [Holding(None, 0)] * SHARDS
 

@@ -1,8 +1,8 @@
-"""The registry on PostgreSQL, on a connection of its own: a heartbeat waits behind no query of anybody else's.
+"""The registry on PostgreSQL. It has its own connection, so that a heartbeat never waits behind another query.
 
-The rules are in postgres.sql, with why they hold. This file owns the connection: it opens it when it is needed, drops
-it at any failure, and bounds every call. It repeats no call: what became of one whose answer was lost, only the next
-view can tell.
+postgres.sql holds the rules, and why they are correct. This file owns the connection: it opens it when needed, drops it
+at any failure, and limits the time of every call. It never repeats a call: if a response was lost, only the next view
+shows what the call did.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["PostgresRegistry"]
 CALL_SHARE = 0.3  # of the ttl: a call that hangs leaves time for another before the lease lapses
 FIRST_PAUSE_SECONDS = 0.05  # between attempts to connect
 LONGEST_PAUSE_SECONDS = 0.5
-START_SECONDS = 30.0  # the schema is made under a lock that others may hold
+START_SECONDS = 30.0  # the schema is created under a lock that another node may hold
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _, *_parts = _NAME.split(files(__package__).joinpath("postgres.sql").read_text(encoding="utf-8"))
@@ -81,11 +81,11 @@ class PostgresRegistry:
         return _decode(await self._ask("view"))
 
     async def _ask(self, statement: str, *arguments: object) -> list[Any]:
-        """One statement, in a transaction of its own."""
+        """Runs one statement in its own transaction."""
         return list(await self._use(lambda connection: connection.fetch(SQL[statement], *arguments)))
 
     async def _use(self, deed: Callable[[Any], Awaitable[Any]], seconds: float | None = None) -> Any:
-        """Done within its time, or not known to be done."""
+        """Calls `deed` with the connection, within `seconds`. After an error, its effect is unknown."""
         seconds = self._call_seconds if seconds is None else seconds
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
@@ -97,8 +97,8 @@ class PostgresRegistry:
         expiry: asyncio.TimerHandle | None = None
         try:
             connection = await self._connected(deadline, seconds)
-            # Not a cancellation: asyncpg would open another connection to ask the server for it, and the server that
-            # does not answer this one may not answer that one either.
+            # Terminate instead of cancel: asyncpg cancels through a second connection, and a server that does not
+            # respond on this connection may not respond on that one either.
             expiry = loop.call_at(deadline, connection.terminate)
             return await deed(connection)
         except BaseException as error:
@@ -124,15 +124,15 @@ class PostgresRegistry:
         return self._connection
 
     async def _connect(self, seconds: float) -> Any:
-        """Tries until it works, or whoever waits has had enough."""
+        """Connects, with retries until it succeeds or the caller's timeout cancels it."""
         pause = FIRST_PAUSE_SECONDS
         while True:
             try:
-                # No statement is kept: behind PgBouncer the next call may meet another server connection.
+                # No prepared statements: behind PgBouncer the next call may use another server connection.
                 return await self._servers.connect(seconds, statement_cache_size=0)
             except TROUBLE as error:
                 self._trouble = error
-            await asyncio.sleep(random.uniform(pause / 2, pause))  # all nodes come back at once
+            await asyncio.sleep(random.uniform(pause / 2, pause))  # jitter: all nodes reconnect at once
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     def _drop(self) -> None:

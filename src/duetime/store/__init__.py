@@ -1,4 +1,4 @@
-"""Stores: each folder is one backend of `ports.store`. They share a contract suite, and how rows are read; not SQL."""
+"""Stores: each folder is one backend of `ports.store`. They share a contract suite and row decoding, but no SQL."""
 
 
 class StoreUnusable(Exception):

@@ -1,7 +1,7 @@
-"""Rows as JSON text to typed structs: a page at once, and what can't be read apart from the rest.
+"""Decodes rows from JSON text to typed structs: a page at once, with unreadable rows separated from the others.
 
-A job's definition may have been written by a newer version, or before a bound became tighter. It must not keep a page's
-other rows from anyone.
+A job's definition may have been written by a newer version, or before a limit became stricter. Such a definition must
+not make the other rows of its page unreadable.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Target(msgspec.Struct):
 
 
 class _Runnable(msgspec.Struct):
-    """What a run takes from its job's definition, even if the rest of it can't be read."""
+    """The fields of a job's definition that an execution needs, even if the others can't be read."""
 
     payload: _Target
     type: str = JobType.HTTP_REQUEST
@@ -42,7 +42,7 @@ _decode_target = msgspec.json.Decoder(_Runnable).decode
 
 
 def read_target(spec: str, tenant: str) -> tuple[int, int]:
-    """The priority and the endpoint of a job's runs."""
+    """Returns the priority and the endpoint of a job's executions."""
     target = _decode_target(spec)
     match target.type:
         case JobType.HTTP_REQUEST:
@@ -60,7 +60,7 @@ NOT_READ = "its definition can't be read by this version"
 
 
 class Unreadable(NamedTuple):
-    fields: list[Any]  # in the order of the struct's; the last one is the definition
+    fields: list[Any]  # in the order of the struct's fields; the definition is the last
     error: str
 
 
@@ -70,13 +70,13 @@ def _decoder(row: Any) -> msgspec.json.Decoder[Any]:
 
 
 def decode(row: Any, text: str | None) -> list[Any]:
-    """Raises msgspec.ValidationError if one can't be read."""
+    """Returns the rows. Raises msgspec.ValidationError if one of them can't be read."""
     found: list[Any] = [] if text is None else _decoder(row).decode(text)
     return found
 
 
 def decode_apart(row: Any, text: str | None) -> tuple[list[Any], list[Unreadable]]:
-    """What can be read, and what can't."""
+    """Returns the rows that can be read, and those that can't."""
     try:
         return decode(row, text), []
     except msgspec.ValidationError:
@@ -91,7 +91,7 @@ def decode_apart(row: Any, text: str | None) -> tuple[list[Any], list[Unreadable
 
 
 def decode_held(row: Any, text: str | None) -> tuple[list[Any], list[Unreadable]]:
-    """The same of rows in which large definitions come as such: they are held as `domain.held_specs` says."""
+    """Like `decode_apart`, for rows with large definitions: these are held as `domain.held_specs` says."""
     found, apart = decode_apart(row, text)
     if LargeDefinition not in set(map(type, map(_spec, found))):
         return found, apart
@@ -115,7 +115,7 @@ Rows = tuple[str | None, bool]  # as one JSON text, and whether there are more
 
 
 def bounded(rows: Iterable[str]) -> Rows:
-    """The rows of a page. No more are asked for than it may have, and the one after."""
+    """Returns the rows that fit into a page. Reads at most one row more than fits."""
     taken: list[str] = []
     size = weight = 0
     for row in rows:
@@ -129,7 +129,7 @@ def bounded(rows: Iterable[str]) -> Rows:
 
 
 def decode_page(kind: Any, rows: Rows) -> Page[Any]:
-    """A job that can't be read has its name, and what is wrong as its description."""
+    """Returns a page of records. An unreadable job keeps its name, and has the error as its description."""
     text, is_cut = rows
     try:
         page = Page(decode(kind, text))
@@ -146,24 +146,24 @@ SpecRow = tuple[str, str, int, JobSpec]  # job id, tenant, version, definition
 
 
 async def read_specs(fetch: Callable[[str], Awaitable[str | None]], after: str) -> list[SpecRow]:
-    """A page of definitions after a job's id, without what can't be read; empty only at the end."""
+    """Returns a page of readable definitions after a job's id; empty only at the end."""
     found: list[SpecRow] = []
     while not found:
         found, apart = decode_apart(SpecRow, await fetch(after))
         if not apart:
             break
-        after = apart[-1].fields[0]  # a page of which nothing can be read is not the end
+        after = apart[-1].fields[0]  # a page with only unreadable rows is not the end
     return found
 
 
 def given_up(row: Unreadable, now: int) -> Attempted:
-    """The end of a run that can't be read."""
+    """Returns the end of an execution that can't be read."""
     execution_id, job_id, tenant, _, _, _, _, attempt, token, *_ = row.fields
     return unreadable(execution_id, job_id, tenant, attempt, token, row.error, now)
 
 
 def stand_in(row: Unreadable) -> JobRecord:
-    """A job that can't be read, as a list shows it: all there is to know but its definition."""
+    """Returns the record that lists show for an unreadable job: everything but its definition."""
     *fields, definition = row.fields
     spec = HttpJob(
         name=str(definition.get("name"))[:255], schedule="unreadable", payload=HttpRequest("unreadable:"),

@@ -1,4 +1,4 @@
-"""What the commit that is under way has ended: what is to follow from an end is carried out with it, or not at all."""
+"""Executions that the current commit has ended. On-finish commands are applied in the same commit, or not at all."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ from duetime.domain.execution import Attempted
 
 
 class Ended:
-    """Cheap for the many pages that nothing follows from: a page is looked into when it is asked for."""
+    """Builds its index by id only when `find` is called: most pages have no on-finish commands."""
 
     def __init__(self, pages: Sequence[tuple[Sequence[Attempted], Sequence[str]]] = ()) -> None:
         self._pages = list(pages)
         self._by_id: dict[str, Attempted] | None = None
 
     def add(self, written: Sequence[Attempted], refused: Sequence[str]) -> None:
-        """A Finish, as far as it was written. What it was refused for has ended before, if at all."""
+        """Adds the attempts of a Finish that were written, and the ids of those that were refused.
+
+        A refused execution has ended before, if at all.
+        """
         self._pages.append((written, refused))
         self._by_id = None
 
     def find(self, on_finish: OnFinish) -> Attempted | None:
-        """The end that this is to follow from."""
+        """Returns the end that the command belongs to; None if this commit has not written it."""
         if self._by_id is None:
             self._by_id = {}
             for written, refused in self._pages:
@@ -45,12 +48,15 @@ def ownerless(command: object) -> bool:
 
 
 def owned(command: CreateJobs, owner: str) -> CreateJobs:
-    """With that owner for the jobs that have none."""
+    """Returns the command with `owner` set on the jobs that have no owner."""
     return replace(command, jobs=tuple(job if job.owner else replace(job, owner=owner) for job in command.jobs))
 
 
 def uncounted(attempts: Iterable[Attempted]) -> list[tuple[str, int, int | None]]:
-    """(job, how many of these were counted as its runs and were none, when it goes on), a row a job; mostly none."""
+    """Returns a row a job: (job, number of executions to subtract, when it is due next if it had ended).
+
+    These were counted when they fired, but were not sent. Mostly there are none.
+    """
     rows: dict[str, tuple[str, int, int | None]] = {}
     for a in attempts:
         if a.uncounted:

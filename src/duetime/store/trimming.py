@@ -1,4 +1,4 @@
-"""Which executions a TrimHistory removes, of those that a store has looked at."""
+"""Chooses which of the executions that a store has read a TrimHistory removes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 from duetime.domain.commands import TrimHistory
 
-UNINDEXED = "default"  # the tenant that the index by tenant leaves out
+UNINDEXED = "default"  # the tenant that is not in the index by tenant
 
 
 def choose_to_trim(seen: Sequence[Any], command: TrimHistory) -> tuple[list[str], str, bool]:
-    """Returns the ids to remove, the id that was looked at last, and whether there are no more behind it.
+    """Returns the ids to remove, the last id that was looked at, and whether it was the last of all.
 
     `seen`: (id, whether it may be removed), oldest first, up to `look` of them.
     """

@@ -1,4 +1,4 @@
-"""The machine's clock. (The one that tests turn by hand is in `duetime.testing`.)"""
+"""The machine's clock. (The clock that tests set by hand is in `duetime.testing`.)"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class SystemClock:
         return time.monotonic()
 
     async def wait(self, event: asyncio.Event, until: int) -> bool:
-        # Measured by both clocks: one that is set back must not make a sleep of a second one of an hour.
+        # Measured by both clocks: setting the wall clock back must not turn a wait of a second into one of an hour.
         deadline = time.monotonic() + (until / 1000 - time.time())
         while not event.is_set():
             left = min(until / 1000 - time.time(), deadline - time.monotonic())

@@ -1,4 +1,4 @@
-"""Crash points: named places where a test lets the process die as if by kill -9.
+"""Crash points: named places where a test makes the process die as if by kill -9.
 
 Set DUETIME_CRASH_AT=name or name:n (the n-th time). Free when unset: one comparison with None.
 """

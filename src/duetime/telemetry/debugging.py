@@ -1,7 +1,7 @@
-"""Lines for LOG_LEVEL=debug: what the engine's loops do, a line for each page of work and none for each execution.
+"""Debug lines of the engine's loops, for LOG_LEVEL=debug: one line per page of work, none per execution.
 
-Off unless `configure_logs` turns it on, so that an embedded program is told nothing that it did not ask for. While it
-is off, a call costs a look at one variable.
+Off unless `configure_logs` turns it on, so that a program that embeds Duetime gets no lines that it did not ask for.
+While it is off, a call costs one check of a variable.
 """
 
 from __future__ import annotations

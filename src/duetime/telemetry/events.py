@@ -1,8 +1,8 @@
-"""What happens, as events: published by the engine and the API, followed by whoever subscribes (SSE, tests).
+"""Events: published by the engine and the API, read by followers (SSE, tests).
 
-The latest are kept, so that a follower who lost the connection resumes where it was. The tenants share the room: one
-that makes many events costs the others none. Publishing an event looks only at those who follow its tenant. An event is
-a hint for people and pages; the store is the truth.
+The latest events are kept, so that a follower that lost its connection resumes where it was. Tenants share the space
+fairly: a tenant with many events costs the others none. Publishing an event touches only the followers of its tenant.
+An event is a hint for people and pages; the store is authoritative.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from duetime.domain.shares import Holdings
 
 KEPT = 10_000
-LONGEST_QUEUE = 1000  # a follower slower than this is told to start over: memory stays bounded
+LONGEST_QUEUE = 1000  # events; a follower further behind gets a gap (None) instead: this bounds memory
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -25,7 +25,7 @@ class Event(msgspec.Struct, frozen=True):
     kind: str  # job.created, job.paused, execution.completed, …
     tenant: str
     data: dict[str, object]
-    owner: str | None = None  # of the job; None: whoever publishes does not know
+    owner: str | None = None  # of the job; None: the publisher does not know it
 
 
 class _Kept:
@@ -35,14 +35,14 @@ class _Kept:
 
     def __init__(self, lost: int) -> None:
         self.events: deque[Event] = deque()
-        self.lost = lost  # the number of the latest one that is no longer kept
+        self.lost = lost  # the number of the latest event that is no longer kept
 
 
 class EventHub:
     def __init__(self, kept: int = KEPT) -> None:
         self._kept: dict[str, _Kept] = {}  # by tenant
         self._holdings = Holdings(kept)
-        self._forgotten = 0  # the latest one of all tenants of which nothing is kept
+        self._forgotten = 0  # the latest event number of the tenants of which no events are kept
         self._number = 0
         self._followers: dict[str, set[asyncio.Queue[Event | None]]] = {}  # by tenant
         self._closed = False
@@ -52,16 +52,16 @@ class EventHub:
         return sum(map(len, self._followers.values()))
 
     def list_kept(self) -> list[Event]:
-        """Of all tenants, in the order in which they happened."""
+        """Returns the kept events of all tenants, in order."""
         kept = [event for kept in self._kept.values() for event in kept.events]
         return sorted(kept, key=lambda event: event.number)
 
     def close(self) -> None:
-        """End all who follow, now: what they have not read yet they read elsewhere."""
+        """Ends all followers now: they read the remaining events elsewhere."""
         self._closed = True
         for queues in self._followers.values():
             for queue in queues:
-                queue.put_nowait(None)  # wakes who waits
+                queue.put_nowait(None)  # wakes a waiting follower
 
     def publish(self, kind: str, at: int, tenant: str, data: dict[str, object], owner: str | None = None) -> None:
         self._number += 1
@@ -92,14 +92,14 @@ class EventHub:
                 self._forgotten = max(self._forgotten, self._kept.pop(tenant).lost)
 
     async def follow(self, tenant: str, after: int | None) -> AsyncGenerator[Event | None, None]:
-        """Events later than `after` (None: from now on) until the hub closes. None stands for a hole: some are lost."""
+        """Yields events later than `after` (None: from now on) until the hub closes, and None where some were lost."""
         queue: asyncio.Queue[Event | None] = asyncio.Queue()
         self._followers.setdefault(tenant, set()).add(queue)
         try:
             last = self._number if after is None else after
             of_tenant = self._kept.get(tenant)
             kept = [] if of_tenant is None else [event for event in of_tenant.events if event.number > last]
-            # A number beyond ours is from before a restart: there, too, some may have been lost.
+            # A number above ours is from before a restart: some events may have been lost then, too.
             if last > self._number or last < (self._forgotten if of_tenant is None else of_tenant.lost):
                 yield None
             for event in kept:

@@ -1,4 +1,4 @@
-"""Logs: one line an event on stderr; for people on a terminal, JSON elsewhere."""
+"""The node's own log: one line per event on stderr, readable text on a terminal, JSON elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from duetime.telemetry.debugging import turn_debugging
 
 
 class _BestEffort:
-    """A log that can't be written (its disk is full, its pipe was closed) stops nobody's work."""
+    """Ignores write errors: a log that can't be written (disk full, pipe closed) must not stop any work."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -32,8 +32,8 @@ class _BestEffort:
 
 
 def log_as_programs_do() -> None:
-    """Of a node inside a program: through the standard `logging`, by the names of its modules, at the levels that the
-    program has chosen. A program that has configured structlog has chosen already."""
+    """Logs through the standard `logging`, for a node embedded in a program: under the names of Duetime's modules, at
+    the levels that the program has set. Does nothing if the program has configured structlog."""
     if structlog.is_configured():
         return
     structlog.configure(
@@ -66,7 +66,7 @@ def configure_logs(level: str) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             *([] if for_people else [structlog.processors.format_exc_info]),
-            # Not rich's: that shows the local variables of each frame, and with them secrets.
+            # Not rich's traceback: it shows the local variables of each frame, and so secrets.
             structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
             if for_people
             else structlog.processors.JSONRenderer(),

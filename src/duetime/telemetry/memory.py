@@ -1,7 +1,7 @@
-"""How much memory this process may use: the machine's, or what its control group leaves of that.
+"""How much memory this process may use: the machine's memory, or less if its control group has a limit.
 
-In a container the machine's figure is not ours: beyond the group's limit the kernel kills. Groups nest, and the
-smallest limit on the way up holds.
+In a container the machine's memory does not apply: beyond the group's limit the kernel kills the process. Groups nest,
+and the smallest limit on the path to the root applies.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ GROUPS = Path("/sys/fs/cgroup")
 
 
 def memory_limit(proc: Path = PROC, groups: Path = GROUPS, machine: int | None = None) -> int:
-    """In bytes. `machine` is what the machine has; asked of it if None."""
+    """Returns the limit in bytes. `machine`: the machine's memory; read from the system if None."""
     limits = [machine if machine is not None else _machine(), *_limits_of_groups(proc, groups)]
     return min(limits)
 
@@ -35,11 +35,12 @@ def _limits_of_groups(proc: Path, groups: Path) -> Iterator[int]:
 
 
 def _limits_upwards(root: Path, path: str, name: str) -> Iterator[int]:
-    """Of the group and those it is in. Inside a container the path may be the host's, and not exist: its root does."""
+    """Yields the limits of a group and its parents. In a container the path may be the host's and not exist here, but
+    the root exists."""
     parts = [part for part in PurePosixPath(path).parts if part not in ("/", "..")]
     for depth in range(len(parts), -1, -1):
         text = _text(root.joinpath(*parts[:depth], name)).strip()
-        if text.isdecimal() and int(text) > 0:  # or `max`: none
+        if text.isdecimal() and int(text) > 0:  # `max` means no limit
             yield int(text)
 
 

@@ -1,4 +1,4 @@
-"""Figures for Prometheus. What is a state is asked for when somebody looks; what happens is counted when it does."""
+"""Metrics for Prometheus. Gauges are set when they are scraped; counters count events when they happen."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from duetime.domain.instants import SECOND
 
 
 class Metrics:
-    """Of one node, in a registry of its own."""
+    """The metrics of one node, in their own registry."""
 
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
@@ -44,7 +44,7 @@ class Metrics:
         self._refused_notifications.labels(error.kind if isinstance(error, InsufficientStorage) else other).inc()
 
     def render(self, load: Load, capacity: Capacity, clock_offset: int | None = None) -> bytes:
-        """`clock_offset` in ms."""
+        """Returns the metrics as text for Prometheus. `clock_offset` is in ms."""
         self._clock_offset.set(float("nan") if clock_offset is None else clock_offset / SECOND)
         most_bytes, most_jobs = capacity.most_bytes, capacity.most_jobs
         self._bytes.set(load.bytes)

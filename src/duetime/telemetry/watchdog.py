@@ -1,7 +1,7 @@
-"""The watchdog of a stop: ends the process when its time is over, whatever hangs.
+"""The watchdog of a stop: ends the process when the time for the stop is over, whatever hangs.
 
-What it is for: a thread that waits for a disk or a name server, and that Python would wait for as it exits; a step that
-can't be cancelled. What was acknowledged is on disk by then, and the rest is taken over as after a crash.
+It covers a thread that waits for a disk or a name server, which Python would wait for at exit, and a step that can't be
+cancelled. Acknowledged writes are on disk by then, and the rest is recovered as after a crash.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import threading
 
 import structlog
 
-GRACE_SECONDS = 2.0  # beyond the limit of a stop, for what follows its last step
+GRACE_SECONDS = 2.0  # beyond the limit of a stop, for the work after its last step
 EXIT_CODE = 1
 
 log = structlog.get_logger()
@@ -22,11 +22,11 @@ class Watchdog:
         self._timer: threading.Timer | None = None
 
     def end_in(self, seconds: float) -> None:
-        """A later call replaces an earlier one."""
+        """Ends the process after `seconds`. A later call replaces an earlier one."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = threading.Timer(seconds, self._end)
-        self._timer.daemon = True  # a process that ends in time does not wait for it
+        self._timer.daemon = True  # a process that exits in time does not wait for the timer
         self._timer.start()
 
     def _end(self) -> None:

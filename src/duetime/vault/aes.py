@@ -1,6 +1,6 @@
-"""AesVault: AES-256-GCM, a random nonce of 96 bits for each text, and whose it is as associated data.
+"""AesVault: AES-256-GCM with a random 96-bit nonce per text, and tenant, job and key id as associated data.
 
-Random nonces are safe for some four thousand million texts a key; rotate before.
+Random nonces are safe for about four billion texts per key; rotate before that.
 """
 
 from __future__ import annotations
@@ -24,14 +24,17 @@ _DOMAIN = b"duetime-encrypted-1"
 
 
 def open_vault(keys: tuple[Key, ...], folder: Path | None) -> Vault:
-    """`keys` of ENCRYPTION_KEYS; `folder`: of SQLite's data, None on PostgreSQL. Reads nothing before `start`."""
+    """Returns a vault. `keys`: from ENCRYPTION_KEYS. `folder`: SQLite's data folder, None on PostgreSQL.
+
+    Reads nothing before `start`.
+    """
     if folder is None:
         return AesVault(keys) if keys else NoVault()
     return AesVault(keys, KeyFile(folder))
 
 
 class AesVault:
-    """Encrypts with the first of `keys`, or if there are none with the newest of `file`. Decrypts with all of both."""
+    """Encrypts with the first of `keys`, or without `keys` with the newest key of `file`. Decrypts with all of both."""
 
     def __init__(self, keys: tuple[Key, ...] = (), file: KeyFile | None = None) -> None:
         self._keys = keys
@@ -94,7 +97,7 @@ class AesVault:
 
 
 def _decoded(encrypted: str) -> bytes:
-    """Empty if it is not base64: that opens with no key."""
+    """Returns the decoded bytes; empty if the text is not base64, which no key can decrypt."""
     text = encrypted.rpartition(":")[2]
     try:
         return b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
@@ -103,5 +106,5 @@ def _decoded(encrypted: str) -> bytes:
 
 
 def _belonging(tenant: str, job_id: str, key_id: str) -> bytes:
-    """Whose it is. Each part has its length before it: no two wholes are made of different parts."""
+    """Returns the associated data. Each part has a length prefix, so different parts never give the same data."""
     return b"".join(pack(">I", len(part)) + part for part in (_DOMAIN, *map(str.encode, (tenant, job_id, key_id))))

@@ -1,8 +1,8 @@
-"""The keys of a data folder: the file `encryption.keys`, one a line, the newest first, for its owner's eyes only.
+"""The keys of a data folder: the file `encryption.keys`, one key per line, newest first, readable by its owner only.
 
-A node makes it at its first start. It is only ever replaced as a whole, and read again when it has changed, so that a
-running node encrypts with a new key from the moment that there is one. Without this file, encrypted secrets are lost:
-it belongs into a backup, but not into the same one as the database.
+A node creates it at its first start. The file is only replaced as a whole, and read again when it has changed, so that
+a running node encrypts with a new key as soon as there is one. Without this file, encrypted secrets are lost: back it
+up, but not in the same backup as the database.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from duetime.vault.keys import Key, make_key, parse_keys
 FILE_NAME = "encryption.keys"
 LOCK_NAME = "encryption.lock"
 OWNER_ONLY = 0o600
-KEPT = 2  # the newest, and the one before: something may be under way that was encrypted with that
+KEPT = 2  # the newest and the previous key: writes in flight may have been encrypted with the previous one
 
 log = structlog.get_logger()
 
@@ -32,14 +32,14 @@ _Seen = tuple[int, int, int]
 class KeyFile:
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE_NAME
-        self._name = str(self.path)  # a look at each encrypt: half of it would be making this
+        self._name = str(self.path)  # cached: `_look` runs at each encrypt, and this would be half its time
         self._keys: tuple[Key, ...] = ()
         self._known: dict[str, Key] = {}
         self._seen: _Seen | None = None
         self._trouble = ""
 
     def start(self) -> None:
-        """Makes the file if there is none. Raises KeysUnusable."""
+        """Creates the file if there is none. Raises KeysUnusable."""
         self._look()
         if self._seen is None and not self._trouble:
             self._create()
@@ -48,18 +48,18 @@ class KeyFile:
             raise KeysUnusable(self._trouble)
 
     def list_keys(self) -> tuple[Key, ...]:
-        """The newest first; none if there is no file, or none that can be read."""
+        """Returns the keys, newest first; none if the file is missing or can't be read."""
         self._look()
         return () if self._trouble else self._keys
 
     def find(self, key_id: str) -> Key | None:
-        """Also one that is no longer in the file, if it was: something may still be in memory that needs it."""
+        """Returns a key, even one that was removed from the file since: secrets in memory may still need it."""
         if key_id not in self._known:
             self._look()
         return self._known.get(key_id)
 
     def _look(self) -> None:
-        """Read the file again if it is another than last time."""
+        """Reads the file again if it has changed."""
         try:
             found = os.stat(self._name)
         except FileNotFoundError:
@@ -114,7 +114,7 @@ class KeyFile:
             raise KeysUnusable(f"{self.path} can't be made: {error.strerror}. May this user write there?") from None
 
     def _draft(self, keys: Sequence[Key]) -> Path:
-        """A file of these keys that is on the disk, but under another name."""
+        """Writes and syncs a file of these keys under a temporary name, and returns its path."""
         draft = self.path.with_name(f".{FILE_NAME}.{os.getpid()}.{os.urandom(4).hex()}")
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY)
         with open(descriptor, "w", encoding="ascii") as file:
@@ -124,7 +124,7 @@ class KeyFile:
         return draft
 
     def replace(self, keys: Sequence[Key]) -> None:
-        """These keys from here on, all at once. Only under `locked`. Raises KeysUnusable."""
+        """Replaces all keys atomically. Only under `locked`. Raises KeysUnusable."""
         try:
             os.replace(self._draft(keys), self.path)
             _sync(self.path.parent)
@@ -134,7 +134,7 @@ class KeyFile:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Nobody else rotates meanwhile: of two new keys, one would be lost. Raises KeysUnusable."""
+        """Locks out other rotations: of two new keys, one would be lost. Raises KeysUnusable if one is running."""
         make_file(self.path.with_name(LOCK_NAME))
         with open(self.path.with_name(LOCK_NAME), "a") as lock:
             try:
@@ -145,7 +145,7 @@ class KeyFile:
 
 
 def _link(draft: Path, path: Path) -> None:
-    """Two that start at once agree on one file: whoever was first has made it."""
+    """Publishes the draft unless the file exists: of two processes that start at once, the first creates the file."""
     try:
         os.link(draft, path)
     except FileExistsError:

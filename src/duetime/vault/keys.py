@@ -1,4 +1,4 @@
-"""Keys as text: `id:base64 of 32 bytes`. No message here holds a key, nor any part of what was meant to be one."""
+"""Keys as text: `id:base64 of 32 bytes`. No error message contains a key, or any part of an invalid one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Key:
 
     @property
     def text(self) -> str:
-        """As it stands in a setting or a file: the secret itself."""
+        """The key as written in a setting or a file. It contains the secret."""
         return f"{self.id}:{b64encode(self.secret).decode()}"
 
 
@@ -43,7 +43,7 @@ def make_key(random_bytes: Callable[[int], bytes] = os.urandom) -> Key:
 
 
 def parse_keys(parts: Sequence[str]) -> tuple[Key, ...]:
-    """Raises ValueError, which says which one is wrong by its number."""
+    """Returns the keys. Raises ValueError, which names a wrong key by its number and a duplicate one by its id."""
     keys = tuple(_parse(part.strip(), number) for number, part in enumerate(parts, 1) if part.strip())
     ids = [key.id for key in keys]
     for id in ids:

@@ -1,7 +1,7 @@
 """Keys that sign requests to targets: derived for each tenant and version, so that no tenant can sign as another.
 
-HKDF (RFC 5869) makes them of the operator's secrets: whoever has one of them learns neither the secret nor another
-tenant's key. Nothing is stored, and every node derives the same.
+HKDF (RFC 5869) derives them from the operator's secrets: a derived key reveals neither the secret nor another tenant's
+key. Nothing is stored, and every node derives the same keys.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 KEY_BYTES = 32
 MOST_CACHED = 16_384  # tenants and versions; one costs some 10 µs to derive and 300 bytes to keep
-LEAST_SECRET_BYTES = 24  # as Standard Webhooks has it
+LEAST_SECRET_BYTES = 24  # as in Standard Webhooks
 _PURPOSE = b"duetime webhook signature 1"
 
 log = structlog.get_logger()
 
 
 class TenantKeys:
-    """`secrets`: the operator's, the newest first; none: requests are not signed.
+    """`secrets`: the operator's, newest first; without any, requests are not signed.
 
-    `shared`: each request is also signed with the secrets themselves, as before there were keys of tenants.
+    `shared`: each request is also signed with the secrets themselves, as it was before tenants had keys.
     """
 
     def __init__(self, secrets: Sequence[bytes], *, shared: bool = False) -> None:
@@ -45,11 +45,11 @@ class TenantKeys:
         self._cached = lru_cache(maxsize=MOST_CACHED)(self._signing)
 
     def sign_with(self, tenant: str, versions: tuple[int, ...]) -> tuple[bytes, ...]:
-        """All keys that a request of this tenant is signed with. Asked for every attempt."""
+        """Returns all keys that sign a request of this tenant. Called for every attempt, so it is cached."""
         return self._cached(tenant, versions)
 
     def derive(self, tenant: str, version: int) -> tuple[bytes, ...]:
-        """The tenant's own keys of this version: one for each secret, that of the newest first."""
+        """Returns the tenant's own keys of this version: one per secret, the newest secret's first."""
         return tuple(_derive(secret, tenant, version) for secret in self._secrets)
 
     def _signing(self, tenant: str, versions: tuple[int, ...]) -> tuple[bytes, ...]:
@@ -58,7 +58,8 @@ class TenantKeys:
 
 
 def _derive(secret: bytes, tenant: str, version: int) -> bytes:
-    """Each part of the info has its length before it, or a fixed one: no two tenants and versions have the same."""
+    """Derives a key. Each part of the info has a length prefix or a fixed length, so no two tenants or versions share
+    it."""
     name = tenant.encode()
     info = _PURPOSE + pack(">I", len(name)) + name + pack(">Q", version)
     return HKDF(SHA256(), KEY_BYTES, salt=None, info=info).derive(secret)

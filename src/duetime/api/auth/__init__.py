@@ -1,1 +1,1 @@
-"""Who asks, and what they may do: tokens, API keys, rights."""
+"""Authentication and authorization: tokens, API keys, rights."""

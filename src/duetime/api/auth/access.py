@@ -1,6 +1,6 @@
-"""What a caller may see and touch: their right for the route, and the job or execution that it is about.
+"""Access checks: the caller's right for the route, and for the job or execution of the request.
 
-Deny by default: a route that does not say which right it needs is refused to everyone.
+Deny by default: a route that does not declare the right it needs is refused to every caller.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from duetime.domain.errors import Forbidden, NotFound
 from duetime.domain.identity import Caller, check_owner, check_right
 from duetime.ports.store import ExecutionRecord, JobRecord
 
-RIGHT = "right"  # of a route's options: what it needs
-ANYONE = "anyone"  # also without identity: the gate lets through what is public
+RIGHT = "right"  # the key of a route's options that names the right it needs
+ANYONE = "anyone"  # also without identity: the gate lets public paths through
 
 
 def get_caller(request: Request[Any, Any, Any]) -> Caller:
@@ -27,11 +27,11 @@ def get_caller(request: Request[Any, Any, Any]) -> Caller:
 
 
 def check_route(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
-    """A guard of every route."""
+    """The guard of every route. Raises Forbidden if the caller lacks the route's right."""
     right = handler.opt.get(RIGHT)
     if right == ANYONE:
         return
-    if right is None and connection.scope.get("method") == "OPTIONS":  # the framework's own, and it knows not all
+    if right is None and connection.scope.get("method") == "OPTIONS":  # the framework's own, incomplete route
         raise MethodNotAllowedException
     if right is None:
         raise Forbidden(f"nobody may do this yet: {connection.url.path} does not say who")
@@ -39,7 +39,7 @@ def check_route(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRou
 
 
 async def find_job(context: ApiContext, caller: Caller, job_id: str) -> JobRecord:
-    """Raises NotFound, also for another tenant's, and Forbidden for another user's."""
+    """Returns a job. Raises NotFound, also for another tenant's job, and Forbidden for another user's."""
     record = await context.store.get_job(caller.tenant, paging.check_id(job_id, "job"))
     if record is None:
         raise NotFound(f"there is no job {job_id}")
@@ -48,7 +48,7 @@ async def find_job(context: ApiContext, caller: Caller, job_id: str) -> JobRecor
 
 
 async def find_execution(context: ApiContext, caller: Caller, execution_id: str) -> ExecutionRecord:
-    """As `find_job`: an execution is its job's owner's."""
+    """Like `find_job`: an execution belongs to the owner of its job."""
     record = await context.store.get_execution(caller.tenant, paging.check_id(execution_id, "execution"))
     if record is None:
         raise NotFound(f"there is no execution {execution_id}")

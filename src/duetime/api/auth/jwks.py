@@ -1,6 +1,6 @@
-"""Public keys from a JWKS file (RFC 7517): who else may sign tokens. A file with anything doubtful in it is refused.
+"""Loads the public keys that verify tokens from a JWKS file (RFC 7517). A file with any doubtful entry is refused.
 
-Each key has one algorithm, which follows from what the key is (RSA: RS256, Ed25519: EdDSA), never from a token.
+Each key has one algorithm, which follows from its type (RSA: RS256, Ed25519: EdDSA), never from a token.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey, RSAPublicNumbers
 
 LEAST_RSA_BITS = 2048
-MOST_RSA_BITS = 8192  # a check costs more with each bit, and anybody can ask for one
+MOST_RSA_BITS = 8192  # a verification costs more with each bit, and any stranger can cause one
 MOST_BYTES = 1_048_576
 _PRIVATE = ("d", "p", "q", "dp", "dq", "qi", "oth")
 _BASE64 = re.compile(r"[A-Za-z0-9_-]+={0,2}")
 
 
 class BadKeys(ValueError):
-    """Keys can't be used. The message names the file and the key, and never what is in it."""
+    """Keys can't be used. The message names the file and the key, and never shows their content."""
 
 
 class VerifyingKey(msgspec.Struct, frozen=True):
@@ -37,7 +37,7 @@ class VerifyingKey(msgspec.Struct, frozen=True):
 
 
 def load_jwks(file: Path) -> tuple[VerifyingKey, ...]:
-    """The keys of a file, at least one. Raises BadKeys."""
+    """Returns the keys of a file, at least one. Raises BadKeys."""
     keys = tuple(_read_key(f"{file}: {_name(entry, number)}", entry) for number, entry in enumerate(_entries(file), 1))
     if not keys:
         raise BadKeys(f"{file}: 'keys' is empty; put the public keys of the issuer there")
@@ -73,7 +73,7 @@ def _name(entry: Any, number: int) -> str:
 
 
 def _read_key(name: str, entry: Any) -> VerifyingKey:
-    """`name` is for errors: the file and which key of it."""
+    """Returns one key. `name` is for error messages: the file and the key."""
     if not isinstance(entry, dict):
         raise BadKeys(f"{name}: is not an object")
     kind = entry.get("kty")
@@ -92,7 +92,7 @@ def _read_key(name: str, entry: Any) -> VerifyingKey:
         return VerifyingKey(kid, algorithm, read(name, entry))
     except BadKeys:
         raise
-    except (KeyError, TypeError, ValueError):  # a field is missing, is no base64, or no point or number of that kind
+    except (KeyError, TypeError, ValueError):  # a field is missing, not base64, or not a valid point or number
         raise BadKeys(f"{name}: is not a whole {kind} public key") from None
 
 

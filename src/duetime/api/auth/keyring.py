@@ -1,10 +1,10 @@
-"""API keys: who the bearer of one is. Records are kept for two seconds, so that a request seldom waits for the store.
+"""Finds the callers of API keys. Records are cached for two seconds, so that a request seldom waits for the store.
 
-A key that another node revokes is thus refused here two seconds later at most; one that this node revokes, at once
-(`forget`). Whatever is wrong with a key, the answer is the same: nobody learns which keys there are.
+So this node refuses a key that another node revokes two seconds later at most, and a key that it revokes itself at once
+(`forget`). Every bad key gets the same error, so that callers can't find out which keys exist.
 
-A key that is not known here costs a read, whether it is real or made up. Such reads are few at a time, and clients'
-addresses share them: made-up keys delay neither the keys that are known nor the first use of a key from elsewhere.
+A key that is not cached costs a read, whether it is real or made up. Few such reads run at a time, and they are shared
+by client address: made-up keys delay neither cached keys nor the first use of a key from another address.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from duetime.ports.store import KeyRecord
 
 FRESH_SECONDS = 2.0
 MOST_CACHED = 4096  # of each kind
-UNKNOWN_AT_ONCE = 2  # reads of keys that are not known here; an address below its share begins beside them
+UNKNOWN_AT_ONCE = 2  # reads of keys that are not cached; an address below its share may start one in addition
 MOST_UNKNOWN_AT_ONCE = 8
 MOST_UNKNOWN_WAITING = 128  # of one address
 TOUCH_EVERY = MINUTE
-_NOBODYS = hash_secret("")  # compared with where there is no record, so that it takes as long
+_NOBODYS = hash_secret("")  # compared with if there is no record, so that the check takes as long
 
 _Value = TypeVar("_Value")
 
@@ -40,7 +40,7 @@ log = structlog.get_logger()
 
 
 class KeyStore(Protocol):
-    """What of the store is needed here."""
+    """The methods of the store that the keyring needs."""
 
     async def get_key(self, key_id: str) -> KeyRecord | None: ...
 
@@ -52,7 +52,7 @@ class Keyring:
         self._store = store
         self._clock = clock
         self._found: _Recent[tuple[KeyRecord, float]] = _Recent(MOST_CACHED)
-        # Apart, so that made-up keys push no real one out.
+        # Separate, so that made-up keys evict no real one.
         self._missing: _Recent[float] = _Recent(MOST_CACHED)
         self._unknown = Places(UNKNOWN_AT_ONCE, MOST_UNKNOWN_AT_ONCE, MOST_UNKNOWN_WAITING, "unknown API keys")
         self._reading: dict[str, asyncio.Task[KeyRecord | None]] = {}
@@ -61,9 +61,9 @@ class Keyring:
         self._touching: asyncio.Task[None] | None = None
 
     async def find(self, token: str, address: str = "") -> Caller:
-        """Who the bearer of this key is. `address`: the client's.
+        """Returns the caller of this key. `address`: the client's.
 
-        Raises Unauthorized, or Overloaded if too many keys wait to be looked up; what the store raises comes through.
+        Raises Unauthorized, or Overloaded if too many keys wait to be read. Errors of the store pass through.
         """
         parsed = parse_key(token)
         if parsed is None:
@@ -80,13 +80,13 @@ class Keyring:
         return caller
 
     def forget(self, key_id: str) -> None:
-        """It has just been changed here: read it anew. What is being read now may be of before."""
+        """Drops a key that this node has just changed. A read that is under way is not cached: it may be old."""
         self._found.pop(key_id)
         self._missing.pop(key_id)
         self._reading.pop(key_id, None)
 
     async def stop(self) -> None:
-        """Wait for what is being written."""
+        """Waits for pending writes."""
         while self._touching is not None:
             await asyncio.wait({self._touching})
 
@@ -101,10 +101,10 @@ class Keyring:
         reading = self._reading.get(key_id)
         if reading is None:
             reading = self._reading[key_id] = asyncio.create_task(self._read(key_id, address), name="read-key")
-        return await asyncio.shield(reading)  # others may wait for it, too: one who goes away takes nothing from them
+        return await asyncio.shield(reading)  # cancelling one request must not cancel the read for others
 
     async def _read(self, key_id: str, address: str) -> KeyRecord | None:
-        """Once for all who ask meanwhile."""
+        """Reads a record once for all requests that wait for it."""
         own = asyncio.current_task()
         try:
             async with nullcontext() if self._found.get(key_id) else self._unknown.of(address):
@@ -126,7 +126,7 @@ class Keyring:
             self._found.put(key_id, (record, read_at))
 
     def _note_use(self, record: KeyRecord, now: int) -> None:
-        """At most once a minute a key, whether by us or by another node."""
+        """Records the use of a key, at most once a minute per key over all nodes."""
         at = self._clock.monotonic()
         touched_at = self._touched.get(record.key_id)
         if touched_at is not None and at - touched_at < TOUCH_EVERY / 1000:
@@ -139,7 +139,7 @@ class Keyring:
             self._touching = asyncio.create_task(self._touch(), name="touch-keys")
 
     async def _touch(self) -> None:
-        """Beside the request, which neither waits for this nor fails with it."""
+        """Writes the last uses in the background: no request waits for this or fails with it."""
         try:
             while self._to_touch:
                 key_ids = tuple(sorted(self._to_touch))
@@ -152,7 +152,7 @@ class Keyring:
 
 
 class _Recent(Generic[_Value]):
-    """The `most` entries that were last put or asked for."""
+    """An LRU cache of `most` entries."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -180,7 +180,7 @@ class _Recent(Generic[_Value]):
 def _caller(record: KeyRecord) -> Caller:
     try:
         rights = rights_of(record.role, record.scopes or None)
-    except ValueError:  # a newer version wrote it, and knows what it gives; we don't
+    except ValueError:  # written by a newer version: this one does not know what the scope grants
         log.warning("an API key has a scope that this version does not know: refused", key_id=record.key_id)
         raise _refusal() from None
     return Caller(

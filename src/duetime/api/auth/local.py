@@ -1,7 +1,7 @@
-"""Where there is no identity, only this machine's own people may ask: not the web pages they happen to look at.
+"""Without identity, only users of this machine may send requests, and not the web pages that they visit.
 
-A page in a browser can send requests to 127.0.0.1, and a host name that resolves to it makes it look like its own. So a
-request must name a local host, and one that a page sends must come from a page of this same server.
+A page in a browser can send requests to 127.0.0.1, and with a host name that resolves to it they look same-origin. So a
+request must name a local host, and a request from a page must come from a page of this server.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _HOST = re.compile(r"(?:\[(?P<address>[0-9a-f:.]{1,45})\]|(?P<name>[a-z0-9.-]{1,
 
 
 def check_local(host: bytes, origin: bytes) -> None:
-    """`Host` and `Origin` of a request. Raises Forbidden."""
+    """Checks `Host` and `Origin` of a request. Raises Forbidden if it is not local."""
     if not _is_local(host) or (origin and not _is_of(origin, host)):
         raise Forbidden(
             "without a JWT secret this server answers local requests only: use http://127.0.0.1 or http://localhost"
@@ -26,7 +26,7 @@ def check_local(host: bytes, origin: bytes) -> None:
 
 @lru_cache(maxsize=64)
 def _is_local(host: bytes) -> bool:
-    """Localhost or a loopback address. A name that resolves to one can be anybody's; an address can't."""
+    """Returns whether it is localhost or a loopback address. Any other name may resolve to one, and is not trusted."""
     match = _HOST.fullmatch(host.decode("latin-1").lower())
     if match is None:
         return False
@@ -38,7 +38,7 @@ def _is_local(host: bytes) -> bool:
 
 
 def _is_of(origin: bytes, host: bytes) -> bool:
-    """Whether a page of that origin is one of ours. `Origin` is whatever the sender wrote: it may be no URL at all."""
+    """Returns whether the origin is this server. The client chooses `Origin`: it may not even be a URL."""
     try:
         return urlsplit(origin.decode("latin-1")).netloc == host.decode("latin-1")
     except ValueError:

@@ -1,9 +1,10 @@
-"""Tokens (JWT): who the bearer is, as far as a signature proves it. It knows no request and no route.
+"""Verifies tokens (JWT) and returns their callers. It must not know requests or routes.
 
-The key decides the algorithm, never the token: JWT_SECRET verifies HS256 and nothing else, a key of the JWKS file what
-it is made for. A token without `kid` is the secret's, or, where there is none, of the only key in the file; one with
-`kid` is of the key in the file that it names. Nothing else in a header (jku, x5u, jwk, x5c) is looked at, and `crit`
-is refused. Claims are read only after the signature holds, so a refusal tells a stranger nothing.
+The key decides the algorithm, never the token: JWT_SECRET verifies HS256 only, and a key of the JWKS file verifies the
+algorithm it is made for. A token without `kid` is verified with the secret, or, without a secret, with the only key in
+the file. A token with `kid` is verified with the key of that name in the file. All other ways to name a key in a header
+(jku, x5u, jwk, x5c) are ignored, and `crit` is refused. Claims are read only after the signature is verified, so a
+refusal tells a stranger nothing.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from duetime.domain.instants import SECOND
 LEAST_SECRET_BYTES = 32
 MOST_CHARACTERS = 8192
 MOST_CACHED = 4096
-LEEWAY = 30 * SECOND  # how far an issuer's clock may be ahead of ours; how long a token lives is exact
-RECHECK = SECOND  # how often the file is looked at
+LEEWAY = 30 * SECOND  # how far an issuer's clock may be ahead of ours; the expiry has no leeway
+RECHECK = SECOND  # the shortest time between two checks of the file
 LATEST = 253_402_300_799  # the last second of the year 9999
 _FORM = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 TENANT = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
@@ -43,9 +44,9 @@ log = structlog.get_logger()
 
 
 class Tokens:
-    """Raises BadKeys if the secret or the file can't be used. Without either, no token is taken.
+    """Raises BadKeys if the secret or the file can't be used. Without either, no token is accepted.
 
-    `issuer` and `audience` are what a token must name as iss and aud; empty: not checked.
+    A token must name `issuer` as iss and `audience` as aud; empty: not checked.
     """
 
     def __init__(self, *, secret: str, jwks_file: Path | None, issuer: str, audience: str) -> None:
@@ -64,7 +65,7 @@ class Tokens:
                 raise BadKeys(f"JWKS_FILE: {error}") from None
 
     def verify(self, token: str, now: int) -> Caller:
-        """Who the bearer of the token is at `now` (ms). Raises Unauthorized."""
+        """Returns the caller of a token that is valid at `now` (ms). Raises Unauthorized."""
         self._look_at_the_file(now)
         known = self._cache.get(token)
         caller, expires_at = known or self._read(token, now)
@@ -76,20 +77,20 @@ class Tokens:
         return caller
 
     def _remember(self, token: str, caller: Caller, expires_at: int) -> None:
-        """Only what was verified: nobody fills this with what they made up."""
+        """Caches verified tokens only: made-up tokens must not fill the cache."""
         if len(self._cache) >= MOST_CACHED:
             del self._cache[next(iter(self._cache))]
         self._cache[token] = (caller, expires_at)
 
     def _look_at_the_file(self, now: int) -> None:
-        """Keys are rotated without a restart. A file that can't be used changes nothing but the log."""
+        """Loads the file again if it has changed: keys rotate without a restart. An unusable file is only logged."""
         if self._file is None or 0 <= now - self._looked_at < RECHECK:
             return
         self._looked_at = now
         stamp = _stamp(self._file)
         if stamp == self._stamp:
             return
-        self._stamp = stamp  # said once, not once a second
+        self._stamp = stamp  # first, so that an unusable file is logged once, not once a second
         try:
             keys = load_jwks(self._file)
         except BadKeys as error:
@@ -107,7 +108,7 @@ class Tokens:
         return _caller(claims), expires_at
 
     def _claims(self, token: str) -> dict[str, Any]:
-        """What the token says, once its signature holds."""
+        """Returns the token's claims after verifying its signature."""
         if not _FORM.fullmatch(token):
             raise Unauthorized(f"the token is no JWT; {_ADVICE}")
         try:
@@ -143,7 +144,7 @@ class Tokens:
         return next(iter(self._public.values())) if len(self._public) == 1 else None
 
     def _check_claims(self, claims: dict[str, Any], now: int) -> int:
-        """When the token expires, if its other claims about itself hold."""
+        """Checks iat, nbf, iss and aud. Returns when the token expires."""
         expires_at, issued_at = _instant(claims, "exp"), _instant(claims, "iat")
         if issued_at > now + LEEWAY:
             raise Unauthorized("the token's iat lies in the future; set the issuer's clock, and get a new one")
@@ -162,8 +163,8 @@ def _is_for(audience: str, named: object) -> bool:
 
 
 def sign(secret: str, issuer: str, audience: str, claims: dict[str, Any], now: int, seconds: int) -> str:
-    """A token with these claims that is valid from `now` (ms) on for so many seconds. For the command line."""
-    _secret_key(secret)  # what would not verify is not signed either
+    """Returns a token with these claims that is valid for `seconds` from `now` (ms). For the command line."""
+    _secret_key(secret)  # raises BadKeys for a secret that could not verify
     about_itself: dict[str, Any] = {"iat": now // SECOND, "exp": now // SECOND + seconds}
     about_itself |= {name: value for name, value in (("iss", issuer), ("aud", audience)) if value}
     return _JWS.encode(json.dumps({**claims, **about_itself}).encode(), secret, "HS256")
@@ -194,7 +195,7 @@ def _stamp(file: Path) -> tuple[int, ...] | None:
 
 
 def _object(text: bytes) -> dict[str, Any]:
-    """A JSON object in which no name comes twice: which one counts would depend on the reader. Raises ValueError."""
+    """Decodes a JSON object. Raises ValueError, also for a repeated name: parsers disagree on which one counts."""
     value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse)
     if not isinstance(value, dict):
         raise ValueError("not an object")
@@ -213,7 +214,7 @@ def _refuse(constant: str) -> Any:
 
 
 def _instant(claims: dict[str, Any], name: str) -> int:
-    """A time claim, in ms."""
+    """Returns a time claim, in ms."""
     value = claims.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LATEST:
         raise Unauthorized(f"the token needs '{name}', in seconds since 1970; {_ADVICE}")
@@ -257,7 +258,7 @@ def _tenant(claims: dict[str, Any]) -> str:
 
 
 def _scopes(claims: dict[str, Any]) -> list[str] | None:
-    """None: not narrowed. An empty list leaves no right at all."""
+    """Returns the token's scopes. None: all rights of the role. An empty list: no rights at all."""
     if "scopes" not in claims:
         return None
     value = claims["scopes"]

@@ -1,8 +1,8 @@
-"""Large bodies of requests that are under way: how much of them this node holds at once, shared fairly by tenant.
+"""Bounds the large request bodies that this node holds at once, and shares the memory fairly by tenant.
 
 A body is held until its request is answered. Small ones are bounded by the number of connections, so only bodies of
-some size, or of unknown size, are counted. Of a batch as NDJSON only a part is held at a time: it counts that part
-itself, and waits for room.
+some size, or of unknown size, are counted. Only a part of an NDJSON batch is held at a time: its handler
+counts that part itself, and waits for room.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from duetime.domain.errors import Overloaded
 from duetime.domain.shares import may_have_more
 
 MOST_HELD_BYTES = 64 * 1024 * 1024
-MOST_WAITING = 32  # for room: who waits holds a piece of a body, too
-SMALL_DIGITS = 5  # a Content-Length of so many digits is small
+MOST_WAITING = 32  # requests that wait for room: each holds a piece of a body, too
+SMALL_DIGITS = 5  # a Content-Length with at most this many digits is small
 
 _BATCH = "/api/v1/jobs:batch"
 _WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -34,13 +34,13 @@ def is_counted(scope: HTTPScope, content_length: bytes | None) -> bool:
 
 
 def _is_lines(scope: HTTPScope) -> bool:
-    """Whichever of several content types the handler goes by, it is NDJSON."""
+    """Returns whether all content types are NDJSON, so that it does not matter which one the handler uses."""
     types = [value for name, value in scope["headers"] if name == b"content-type"]
     return bool(types) and all(b"ndjson" in value for value in types)
 
 
 class HeldBytes:
-    """Bytes of `capacity` that each tenant holds. `refusal`: what to tell one that may hold no more."""
+    """The bytes of `capacity` that each tenant holds. `refusal`: the message for a tenant that may hold no more."""
 
     def __init__(self, capacity: int, refusal: str) -> None:
         self._capacity = capacity
@@ -70,7 +70,7 @@ class HeldBytes:
             self._waiting.clear()
 
     async def add_patiently(self, tenant: str, size: int, seconds: float) -> None:
-        """As `add`, but waits for others to give some back, up to `seconds`, unless many wait already."""
+        """Like `add`, but waits up to `seconds` for bytes to be released, unless many requests wait already."""
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
         while True:
@@ -94,7 +94,7 @@ class HeldBodies(HeldBytes):
         super().__init__(capacity, _FULL)
 
     async def call(self, app: ASGIApp, scope: HTTPScope, receive: Receive, send: Send, tenant: str) -> None:
-        """Call the application. Its `receive` raises Overloaded when this tenant may hold no more."""
+        """Calls the application. Its `receive` raises Overloaded when this tenant may hold no more."""
         own = 0
 
         async def counted() -> HTTPReceiveMessage:
@@ -104,7 +104,7 @@ class HeldBodies(HeldBytes):
             if size:
                 self.add(tenant, size)
                 own += size
-            return message  # type: ignore[return-value]  # of a request: there are no other scopes here
+            return message  # type: ignore[return-value]  # always a request: there are no other scopes here
 
         try:
             await app(scope, counted, send)

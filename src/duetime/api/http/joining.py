@@ -9,7 +9,7 @@ JOINED_BYTES = 64 * 1024  # of a response that are held until the event loop's n
 
 
 class JoiningTransport:
-    """Holds what is written until the event loop's next turn, then sends it with one system call.
+    """Holds written data until the event loop's next turn, then sends it with one system call.
 
     uvicorn writes the head and the body of a response one after the other. Each write would be a system call, and the
     client would need two to read them.
@@ -27,7 +27,7 @@ class JoiningTransport:
             self._loop.call_soon(self._flush)
         self._held.append(data)
         self._held_bytes += len(data)
-        if self._held_bytes > JOINED_BYTES:  # now, so that the transport says when it is full
+        if self._held_bytes > JOINED_BYTES:  # now, so that the transport reports when it is full
             self._flush()
 
     def _flush(self) -> None:

@@ -1,14 +1,15 @@
-"""HTTP as uvicorn speaks it (httptools), with bounds on what a client may do to a connection.
+"""uvicorn's HTTP protocol (httptools), with bounds on what a client may do with a connection.
 
-uvicorn closes a connection that is idle between requests (`timeout_keep_alive`). It waits without end for a request's
-head and for the rest of its body, and takes a head, chunk extensions and trailers of any size. So here a head must come
-whole within some seconds, everything that is not body is bounded (`domain.wire`), trailers are refused, a body must not
-fall silent or come byte by byte, and an answer must be read. A body that comes slowly may: a batch is read as it comes.
+uvicorn closes a connection that is idle between requests (`timeout_keep_alive`). It waits forever for a request's
+head and for the rest of its body, and accepts a head, chunk extensions and trailers of any size. Here a whole head must
+arrive within some seconds, all bytes that are not body are bounded (`domain.wire`), trailers are refused, a body must
+not fall silent or come byte by byte, and the client must read the response. A slow body is allowed: a batch is read as
+it comes.
 
-An answer that precedes the end of its request's body ends the connection: the rest of that body is not parsed, and is
-read only for as long as the client needs to see the answer (`_linger`).
+A response that is sent before its request's body has ended closes the connection: the rest of that body is not parsed,
+and is read only as long as the client needs to receive the response (`linger`).
 
-Which connections there may be, and which is closed when there are too many, `domain.sockets` decides.
+`domain.sockets` decides which connections are accepted, and which one is closed when there are too many.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ from duetime.domain.wire import (
 )
 
 HEAD_SECONDS = 10.0  # from the connection, or from a request's first byte
-BODY_SECONDS = 60.0  # between two pieces of a body, or of an answer as it is read
-BODY_BYTES = 256  # what counts as a piece: a line of a batch or two, not a byte a second
-LOOK_SECONDS = 2.0  # how often a connection is looked at
-LINGER_SECONDS = 5.0  # how long a client may go on sending after the answer that ends its connection ...
+BODY_SECONDS = 60.0  # between two pieces of a body, or of a response as the client reads it
+BODY_BYTES = 256  # the least that counts as a piece: a line or two of a batch, not a byte a second
+LOOK_SECONDS = 2.0  # between two checks of a connection
+LINGER_SECONDS = 5.0  # how long a client may go on sending after the response that closes its connection ...
 LINGER_BYTES = 16 * 1024 * 1024  # ... and how much; it is not parsed
-MAX_PIPELINED = 8  # requests that wait for the answer to an earlier one on the same connection
+MAX_PIPELINED = 8  # requests that wait for the response to an earlier one on the same connection
 
 log = structlog.get_logger()
 
@@ -65,14 +66,14 @@ class _Refused(Exception):
 
 
 class _NoTrailers(list[tuple[bytes, bytes]]):
-    """In place of a request's list of headers once its head is complete: a header that comes later is a trailer."""
+    """Replaces a request's list of headers once its head is complete: a later header is a trailer."""
 
     def append(self, header: tuple[bytes, bytes]) -> NoReturn:
         raise _Refused(TRAILERS)
 
 
 class _LingeringTransport:
-    """The transport as a cycle sees it while its request's body is still coming: closing it lingers."""
+    """The transport that a cycle uses while its request's body is still coming: `close` lingers."""
 
     def __init__(self, protocol: BoundedProtocol) -> None:
         self._protocol = protocol
@@ -91,18 +92,18 @@ class BoundedProtocol(HttpToolsProtocol):
 
     _since = 0.0  # the last sign of progress
     _looked_at = 0.0
-    _piece_body = 0  # body bytes in what is being parsed
-    _message_ended = False  # in it
-    _framing = 0  # of the request under way: bytes that are not body, less those that its body pays for
+    _piece_body = 0  # body bytes in the data that is being parsed
+    _message_ended = False  # in that data
+    _framing = 0  # of the current request: bytes that are not body, minus the allowance for its body
     _progress = 0  # body bytes since the last sign of progress
-    _unread = 0  # of our answer, when last looked at
+    _unread = 0  # bytes of our response that the client had not read at the last check
     _in_head = True  # or before one
     _lingering = False
     _discarded = 0  # bytes, while lingering
-    _awaiting = False  # the rest of a body, which did not come with its head
-    _keep_alive = True  # as the client wishes: what to go back to once that body has come
+    _awaiting = False  # waiting for the rest of a body, which did not come with its head
+    _keep_alive = True  # the client's wish, restored once that body has come
     _body_bytes = 0  # of that body
-    _body_seconds = 0.0  # how long it was the client's turn to send it
+    _body_seconds = 0.0  # how long we have waited for the client to send it
     _running: RequestResponseCycle | None = None
     _look: asyncio.TimerHandle | None = None
     _seat: Seat[BoundedProtocol] | None = None
@@ -149,12 +150,12 @@ class BoundedProtocol(HttpToolsProtocol):
         self._disconnect()
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
-        # They refer to this object: without them it is freed now, and not when the collector looks at old objects.
+        # They refer to this object: without them it is freed now, and not only by the garbage collector.
         self._look = self._running = None
         self.cycle = None  # type: ignore[assignment]
 
     def _disconnect(self) -> None:
-        """Tell the application that nobody waits for what it is doing. (uvicorn tells only the request sent last.)"""
+        """Tell the application that the client has disconnected. (uvicorn tells only the request sent last.)"""
         running = self._running
         if running is not None and not running.response_complete:
             running.disconnected = True
@@ -178,9 +179,9 @@ class BoundedProtocol(HttpToolsProtocol):
             cause = error.__context__
             self._refuse(cause.refusal if isinstance(cause, _Refused) else NO_HTTP)
             return
-        except httptools.HttpParserUpgrade:  # to something else than HTTP/1.1, which is not offered: go on as before
+        except httptools.HttpParserUpgrade:  # to another protocol than HTTP/1.1, which is not offered: ignore it
             log.debug("an upgrade was asked for, and is not offered")
-        if self._message_ended:  # what follows in this piece is the next one's, and is not counted
+        if self._message_ended:  # the rest of this piece belongs to the next request, and is not counted
             self._message_ended = False
             self._framing = 0
         else:
@@ -242,7 +243,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         HttpToolsProtocol.on_message_complete(self)
-        self._in_head = True  # the next one's
+        self._in_head = True  # of the next request
         self._message_ended = True
         if self._awaiting:
             self._body_came()
@@ -254,7 +255,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._awaiting = True
             self._body_bytes = self._progress = 0
             self._body_seconds = 0.0
-            # An answer that comes before the body has ended ends the connection.
+            # A response that is sent before the body has ended closes the connection.
             cycle = self.cycle
             self._keep_alive = cycle.keep_alive
             cycle.keep_alive = False
@@ -282,7 +283,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._starts is None or self._starts.may_begin(self.loop, self._address, (self, cycle, app)):
             HttpToolsProtocol._start_asgi_task(self, cycle, app)
 
-    # Answers
+    # Responses
 
     def on_response_complete(self) -> None:
         if self.pipeline:
@@ -292,7 +293,7 @@ class BoundedProtocol(HttpToolsProtocol):
         HttpToolsProtocol.on_response_complete(self)
 
     def _refuse(self, refusal: Refusal) -> None:
-        """Answer in place of the application and end the connection. An answer that has begun is cut off."""
+        """Respond instead of the application and close the connection. A response that has begun is cut off."""
         refusal_log.note(log.info, "a request was refused by its form", client=self.client, reason=refusal.message)
         running = self._running
         under_way = running is not None and not running.response_complete
@@ -305,10 +306,10 @@ class BoundedProtocol(HttpToolsProtocol):
             self.linger()
 
     def linger(self) -> None:
-        """End the connection so that the client can read the last answer.
+        """Close the connection so that the client can still read the last response.
 
-        A socket that is closed with bytes unread sends a reset, and the client may lose the answer to it. So only our
-        direction is closed, and for a while whatever comes is thrown away.
+        A socket that is closed with unread bytes sends a reset, and the client may lose the response. So only our
+        direction is closed, and for a while all incoming bytes are discarded.
         """
         if self._lingering or self.transport.is_closing():
             return
@@ -332,7 +333,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._unread = unread
         if now - self._since > self._patience() or self._drips():
             self._give_up()
-        # also while it closes: it stays open as long as nobody reads what is left
+        # also while it closes: it stays open as long as the client does not read the rest
         self._look = self.loop.call_later(LOOK_SECONDS, self._look_after)
 
     def _drips(self) -> bool:
@@ -347,7 +348,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.abort()
 
     def _patience(self) -> float:
-        """How long the client may be silent as things stand."""
+        """Returns how long the client may be silent in the current state."""
         if self._unread:
             return BODY_SECONDS
         if self._lingering:
@@ -357,7 +358,7 @@ class BoundedProtocol(HttpToolsProtocol):
             return HEAD_SECONDS
         if cycle.more_body and not self.flow.read_paused:
             return BODY_SECONDS
-        self._since = self.loop.time()  # it is our turn, not the client's
+        self._since = self.loop.time()  # we are working; the client has nothing to send
         return HEAD_SECONDS
 
 

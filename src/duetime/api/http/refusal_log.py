@@ -1,4 +1,4 @@
-"""Lines about refused requests and connections: a few a second, however many a stranger sends, and how many more."""
+"""Logs refused requests and connections: at most a few lines a second, then only the number of the others."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ log = structlog.get_logger()
 class RefusalLog:
     def __init__(self, lines_per_second: int = LINES_PER_SECOND) -> None:
         self._rate = LineRateLimiter(lines_per_second)
-        self._sum_at: float | None = None  # when the sum of those without a line is due
+        self._sum_at: float | None = None  # when the count of unlogged refusals is written
 
     def note(self, write: Callable[..., Any], event: str, **fields: Any) -> None:
-        """Write a line with a method of a logger, or count it. Called inside the event loop."""
+        """Writes a line with a logger's method, or only counts it. Call it inside the event loop."""
         loop = asyncio.get_running_loop()
         now = loop.time()
         if self._sum_at is not None and now >= self._sum_at:

@@ -1,4 +1,4 @@
-"""Whole responses, as bytes, to what never gets as far as the application. Each ends its connection."""
+"""Complete responses, as bytes, to requests that never reach the application. Each closes its connection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from duetime.domain.wire import LEAST_BYTES_PER_SECOND, MAX_FRAMING_BYTES, MAX_H
 
 
 class Refusal:
-    """A response, complete but for its request id. `message` is the sentence in it."""
+    """A response, complete except for its request id. `message` is its error message."""
 
     def __init__(self, error: DuetimeError, status: int | None = None) -> None:
         self.message = error.message

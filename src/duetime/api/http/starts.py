@@ -1,4 +1,4 @@
-"""Begins work in rounds of the event loop, as `domain.rounds` decides: requests by address, large bodies by tenant."""
+"""Starts work in rounds of the event loop, as `domain.rounds` decides: requests by address, large bodies by tenant."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Generic, TypeVar
 
 from duetime.domain.rounds import Rounds
 
-REQUESTS_PER_ROUND = 32  # some milliseconds of work
+REQUESTS_PER_ROUND = 32  # a few milliseconds of work
 
 T = TypeVar("T")
 
 
 class Starts(Generic[T]):
-    """Those of one event loop. `begin` is called with whatever had to wait, when its turn has come."""
+    """The starts of one event loop. When the turn of a waiting item comes, `begin` is called with it."""
 
     def __init__(self, most: int, begin: Callable[[T], None]) -> None:
         self._rounds = Rounds[T](most)
         self._begin = begin
-        self._has_round = False  # ahead of it
+        self._has_round = False  # a round is scheduled
 
     def may_begin(self, loop: asyncio.AbstractEventLoop, key: str, item: T) -> bool:
         """Returns whether an item of this address or tenant begins now. If not, `begin` is called with it later."""
@@ -37,13 +37,13 @@ class Starts(Generic[T]):
 
 
 class TenantTurns:
-    """One piece of much work in a round of the event loop, of one tenant after the other."""
+    """Allows one large piece of work per round of the event loop, with tenants taking turns."""
 
     def __init__(self) -> None:
         self._starts = Starts[asyncio.Future[None]](1, _wake)
 
     async def wait(self, tenant: str) -> None:
-        """Returns when it is this tenant's turn to do some milliseconds of work."""
+        """Returns when it is this tenant's turn to do a few milliseconds of work."""
         loop = asyncio.get_running_loop()
         turn = loop.create_future()
         if not self._starts.may_begin(loop, tenant, turn):
@@ -51,5 +51,5 @@ class TenantTurns:
 
 
 def _wake(turn: asyncio.Future[None]) -> None:
-    if not turn.done():  # else whoever waited has gone
+    if not turn.done():  # otherwise the wait was cancelled
         turn.set_result(None)

@@ -1,7 +1,7 @@
-"""Large responses that clients have not read yet: how much of them this node holds, shared fairly by tenant.
+"""Bounds the large responses that this node holds until clients read them, and shares the memory fairly by tenant.
 
-A response goes out in pieces, the next one when the client has read nearly all before it. So a response is held until
-its last piece goes out, and no longer. One that its tenant may not hold is replaced by a 503.
+A response is sent in pieces, the next one when the client has read nearly all before it. So a response is held only
+until its last piece is sent. A response that its tenant may not hold is replaced by a 503.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FULL = (
 
 
 def is_large(headers: list[tuple[bytes, bytes]]) -> bool:
-    """Returns whether a response counts: one of some size. Streams have no length, and hold little."""
+    """Returns whether a response is large enough to count. Streams have no length, and hold little."""
     for name, value in headers:
         if name == b"content-length":
             return len(value) > SMALL_DIGITS
@@ -33,10 +33,10 @@ class UnsentResponses(HeldBytes):
         super().__init__(capacity, _FULL)
 
     async def send(self, send: Send, tenant: str, start: Message, body: Message) -> None:
-        """Send the head of a response and its body. Raises Overloaded, before anything is sent."""
+        """Sends the head of a response and its body. Raises Overloaded before anything is sent."""
         content = cast(bytes, body.get("body", b""))
         size = len(content)
-        if not size:  # to a HEAD
+        if not size:  # a response to HEAD
             await send(start)
             await send(body)
             return

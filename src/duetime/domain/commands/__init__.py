@@ -1,8 +1,8 @@
-"""Every write there is, as data. Applying a command reads no clock and no random source: all it needs is in it.
+"""Every write to the store, as data. A command holds all that it needs: applying it reads no clock or random source.
 
-A command is atomic and fails alone; commands applied together are committed together. What a command answers is in
-its docstring. Where it has an `audit` entry, that is written if, and only if, the command changes something.
-Rows are `array_like` structs: they go to the store's SQL as one JSON page, in their fields' order.
+A command is atomic and fails alone; commands applied together are committed together. A command's docstring says what
+applying it returns, and the errors that it fails with. An `audit` entry is written if, and only if, the command changes
+something. Rows are `array_like` structs: they go to the store's SQL as one JSON page, in the order of their fields.
 """
 
 from duetime.domain.commands.base import Command

@@ -1,4 +1,4 @@
-"""What every command is."""
+"""The base class of all commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is done to circuits."""
+"""Commands on circuits."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from duetime.domain.commands.base import Command
 
 
 class CountEnds(Command, frozen=True):
-    """Count ends of executions for their circuits; given together with the Finish that writes them, and after it.
+    """Count ends of executions for their circuits. It follows the Finish that writes these ends, in the same batch.
 
-    What is not how its execution ended (a Finish refused it) is left out. Beyond the most that a tenant may have,
-    `breaker.beyond` says how many are forgotten. Answers (circuit, Circuit or None) of each as it stands then, and of
-    each that was forgotten; None: it is closed.
+    An end that the Finish refused is not counted. If a tenant has more circuits than it may have, `breaker.beyond` says
+    how many are deleted. Returns (circuit, Circuit or None) for each counted circuit in its new state, and for each
+    deleted one. None means that the circuit is closed.
     """
 
     now: int
@@ -21,9 +21,9 @@ class CountEnds(Command, frozen=True):
 
 
 class TakeProbe(Command, frozen=True):
-    """Make an execution the one that tries an open circuit, if it is time for one. Of many at once, one is it.
+    """Make an execution the probe of an open circuit, if a probe is due. If many ask at once, one becomes the probe.
 
-    Answers the Circuit as it stands then, with its probe; None: it is closed.
+    Returns the Circuit in its new state, with its probe, or None if it is closed.
     """
 
     now: int
@@ -33,7 +33,7 @@ class TakeProbe(Command, frozen=True):
 
 
 class CloseCircuit(Command, frozen=True):
-    """Forget what a circuit's target did: runs are let through again. Answers None. Refused: NotFound."""
+    """Close a circuit and forget its target's failures: executions run again. Returns None. Fails with NotFound."""
 
     now: int
     tenant: str

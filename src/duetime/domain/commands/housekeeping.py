@@ -1,7 +1,7 @@
-"""Housekeeping: what is removed that is not found by its age.
+"""Housekeeping commands for rows that can't be found by their age.
 
-Sweeps walk a whole table, page by page: an index on what changes with each request would cost every request more than
-the walk costs anybody. The audit is cut chain by chain, from its oldest link on.
+Sweeps read a whole table, page by page: an index on a column that changes with each request would cost more than the
+sweep does. The audit is pruned chain by chain, from its oldest link on.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from duetime.domain.commands.base import Command
 
 
 class SweepLimits(Command, frozen=True):
-    """Remove limits whose bucket is full again since before `before`, among the `limit` rows after `after`.
+    """Remove limits whose bucket has been full since before `before`, among the `limit` rows after `after`.
 
-    `after` is (tenant, user, name of the limit). Answers `SweptRows`. A user without a row has a full bucket.
+    `after` is (tenant, user, name of the limit). Returns `SweptRows`. A user without a row has a full bucket.
     """
 
     before: int
@@ -23,9 +23,9 @@ class SweepLimits(Command, frozen=True):
 
 
 class SweepCounters(Command, frozen=True):
-    """Remove totals of nothing, among the `limit` totals after `after`: of tenants that have no jobs and no history.
+    """Remove totals of 0 (of tenants with no jobs and no history), among the `limit` totals after `after`.
 
-    `after` is (tenant, name of the total, day). Answers `SweptRows`. What has no total counts as 0. A store that keeps
+    `after` is (tenant, name of the total, day). Returns `SweptRows`. A missing total counts as 0. A store that keeps
     totals by the day leaves those of the days from `before` on, which are being written.
     """
 
@@ -36,15 +36,14 @@ class SweepCounters(Command, frozen=True):
 
 class SweptRows(msgspec.Struct, frozen=True):
     removed: int
-    last: tuple[str, str, str] | tuple[str, str, int] | None  # of those that were looked at; None: there are no more
+    last: tuple[str, str, str] | tuple[str, str, int] | None  # the last row that was read; None: there are no more
 
 
 class PruneAudit(Command, frozen=True):
-    """Remove a chain of the audit up to `link`, whose hash is `hash`, and keep those two as the chain's checkpoint.
+    """Remove the entries of an audit chain up to `link`, whose hash is `hash`. Both are kept as the chain's checkpoint.
 
-    Whoever asks has verified the pages up to there, has written them elsewhere, and bounds how many they are. Answers
-    how many entries went; a chain that was pruned up to there before is left as it is, and 0 the answer.
-    Refused: Conflict if the chain has no such link.
+    The caller has verified these entries, has written them elsewhere, and limits their number. Returns the number of
+    removed entries: 0 if the chain was pruned up to there before. Fails with Conflict if the chain has no such link.
     """
 
     now: int
@@ -54,10 +53,10 @@ class PruneAudit(Command, frozen=True):
 
 
 class TrimHistory(Command, frozen=True):
-    """Remove up to `number` ended executions of a tenant, oldest first and dead letters last. Answers `Trimmed`.
+    """Remove up to `number` ended executions of a tenant, oldest first and dead letters last. Returns `Trimmed`.
 
-    It looks at the `look` executions behind `after` (an execution's id). Only if these are the tenant's last ones, and
-    too few of them could be removed, the rest is taken from the tenant's dead letters.
+    It reads the `look` executions after `after` (an execution's id). Only if these are the tenant's last ones, and
+    too few of them could be removed, dead letters of the tenant make up the rest.
     """
 
     tenant: str
@@ -68,5 +67,5 @@ class TrimHistory(Command, frozen=True):
 
 class Trimmed(msgspec.Struct, frozen=True):
     removed: int
-    last: str  # what was looked at last: where the next one goes on
-    is_end: bool  # the tenant has no executions behind it
+    last: str  # the last execution that was read: the next command goes on after it
+    is_end: bool  # the tenant has no executions after `last`

@@ -1,4 +1,4 @@
-"""What is done to jobs."""
+"""Commands on jobs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class NewJob(msgspec.Struct, frozen=True, array_like=True):
 
 
 class IdempotencyRecord(msgspec.Struct, frozen=True):
-    """What a create answered, kept so that a repeat with the same key and body gets the same answer."""
+    """The response to a create, stored so that a repeat with the same key and body gets the same response."""
 
     tenant: str
     key: str
@@ -34,11 +34,11 @@ class IdempotencyRecord(msgspec.Struct, frozen=True):
 
 
 class CreateJobs(Command, frozen=True):
-    """Add jobs and their timers. Answers None.
+    """Add jobs and their timers. Returns None.
 
-    Refused with Conflict when a key is taken in the tenant. With `idempotency`: answers the stored response (str) if
-    the key is known with the same fingerprint, and refuses IdempotencyKeyReused if with another.
-    Refused: QuotaExceeded if `quota` has not so many left; InsufficientStorage if the store is full.
+    With `idempotency`: returns the stored response (str) if the key is known with the same fingerprint, and fails with
+    IdempotencyKeyReused if it is known with another. Fails with Conflict if a job's key is taken in the tenant;
+    QuotaExceeded if fewer jobs are left of `quota`; InsufficientStorage if the store is full.
     """
 
     now: int
@@ -49,13 +49,14 @@ class CreateJobs(Command, frozen=True):
 
 
 class ChangeJob(Command, frozen=True):
-    """Replace a job's spec. Answers the new version.
+    """Replace a job's spec. Returns the new version.
 
-    With `replan` it is next due at `due_at`, its runs counted from zero if `restart`; if it has no run left and nothing
-    open, it is COMPLETED, and a COMPLETED one that has is PENDING again. Without, it stays due as it is: a fire since
-    the job was read is not undone. Of `skipped`, what the timer has moved past meanwhile is left out.
-    Refused: NotFound; PreconditionFailed if `version` is another; Conflict if the key is taken or the job is CANCELLED;
-    InsufficientStorage if it grows and the store is full.
+    With `replan` the job is next due at `due_at`, and `restart` sets its count of runs to zero. A job with no due
+    instant left and no open execution becomes COMPLETED; a COMPLETED job that has one becomes PENDING again. Without
+    `replan` the job's timer stays as it is: a Fire since the job was read is not undone. Instants in `skipped` that the
+    timer has already passed are left out. Fails with NotFound; PreconditionFailed if the job has another version than
+    `version`; Conflict if the key is taken or the job is CANCELLED; InsufficientStorage if the spec grows and the store
+    is full.
     """
 
     now: int
@@ -75,9 +76,9 @@ class ChangeJob(Command, frozen=True):
 
 
 class PauseJob(Command, frozen=True):
-    """Stop planning runs; `due_at` is kept as the instant from which skipped ones are counted. Answers the status.
+    """Stop planning executions. `due_at` is kept: skipped instants are counted from there. Returns the job's status.
 
-    Pausing a paused job changes nothing. Refused: NotFound; Conflict if it is COMPLETED or CANCELLED.
+    Pausing a paused job changes nothing. Fails with NotFound; Conflict if the job is COMPLETED or CANCELLED.
     """
 
     now: int
@@ -89,9 +90,9 @@ class PauseJob(Command, frozen=True):
 
 
 class ResumeJob(Command, frozen=True):
-    """Plan runs again from `due_at`, and write what passed meanwhile to the ledger. Answers the status.
+    """Plan executions again from `due_at`, and write the instants skipped meanwhile to the ledger. Returns the status.
 
-    Refused: NotFound; Conflict if it is not PAUSED, or changed since it was read (`version`).
+    Fails with NotFound; Conflict if the job is not PAUSED, or changed since it was read (`version`).
     """
 
     now: int
@@ -104,10 +105,10 @@ class ResumeJob(Command, frozen=True):
 
 
 class CancelJob(Command, frozen=True):
-    """End a job: no further run; executions that wait are CANCELLED. Answers ids of those running, to be stopped.
+    """Cancel a job and its waiting executions. Returns the ids of its running executions, which have to be stopped.
 
-    Of `skipped`, the overdue instants that now never run, what the timer has moved past meanwhile is left out.
-    Cancelling a cancelled job changes nothing. Refused: NotFound.
+    `skipped` are the overdue instants that will never run; those that the timer has already passed are left out.
+    Cancelling a cancelled job changes nothing. Fails with NotFound.
     """
 
     now: int
@@ -118,10 +119,10 @@ class CancelJob(Command, frozen=True):
 
 
 class PurgeJob(Command, frozen=True):
-    """Remove a job with its history, up to `limit` executions of it. Answers whether more is left.
+    """Remove a job with its history, up to `limit` executions at a time. Returns whether more are left.
 
-    As long as more is left, the job is CANCELLED and what waited of it too: repeat until it is gone.
-    Refused: NotFound; Conflict while one of its executions is running.
+    While more are left, the job and its waiting executions are CANCELLED: repeat the command until the job is removed.
+    Fails with NotFound; Conflict while one of its executions is running.
     """
 
     tenant: str
@@ -131,23 +132,23 @@ class PurgeJob(Command, frozen=True):
 
 
 class Reencrypt(Command, frozen=True):
-    """Put definitions whose secrets were encrypted again in place of those that were read. Answers how many were.
+    """Replace stored definitions by the same ones with secrets encrypted anew. Returns how many were replaced.
 
-    `changes` names (job id, version, definition): a job that has another version meanwhile is left alone. It stays the
-    same job, of the same version.
+    `changes` lists (job id, version, definition). A job that has another version by now is left alone. The job's
+    version does not change.
     """
 
     changes: tuple[tuple[str, int, JobSpec], ...]
 
 
 class SweepJobs(Command, frozen=True):
-    """Remove jobs that are long over, among the `limit` jobs after `after_job_id`. Answers `Swept`.
+    """Remove jobs that ended long ago, among the `limit` jobs after `after_job_id`. Returns `Swept`.
 
-    One is removed if it has no key, is CANCELLED, or COMPLETED and does not recur, if its last run ended and it was
-    last changed before `before`, and if nothing is left of its history.
-    A notification that was delivered with its only run, before `delivered_before`, goes sooner and with its history:
-    one that was not is a dead letter, and stays as long as others. The audit says which jobs went, but not of
-    notifications: it does not say that they came.
+    A job is removed if it has no key, is CANCELLED, or COMPLETED and does not recur, if its last execution ended and it
+    was last changed before `before`, and if none of its history is left.
+    A notification whose only execution delivered it before `delivered_before` is removed sooner, with its history. One
+    that was not delivered is a dead letter, and stays as long as other jobs. The audit records the removal of jobs, but
+    not of notifications, as it does not record their creation.
     """
 
     now: int
@@ -159,4 +160,4 @@ class SweepJobs(Command, frozen=True):
 
 class Swept(msgspec.Struct, frozen=True):
     removed: int
-    last_job_id: str | None  # of those that were looked at; None: there are no more
+    last_job_id: str | None  # the last job that was read; None: there are no more

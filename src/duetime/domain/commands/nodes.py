@@ -1,4 +1,4 @@
-"""Nodes and workers come and go, own shards, and keep house."""
+"""Commands of nodes and workers: join, renew, end, fence shards, prune."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from duetime.domain.worker_limits import WorkerLimits
 
 
 class JoinWorker(Command, frozen=True):
-    """A worker joins: to the ledger it is a node, with a row that says what it can run. Answers its id.
+    """Add a worker. The ledger treats it as a node, with a row that lists the functions it can run. Returns its id.
 
-    Refused beyond `limits`: RateLimited for too many workers or names, QuotaExceeded for too many joins.
+    Beyond `limits`, fails with RateLimited for too many workers or names, and QuotaExceeded for too many joins.
     """
 
     now: int
@@ -22,14 +22,14 @@ class JoinWorker(Command, frozen=True):
 
 
 class BeatWorkers(Command, frozen=True):
-    """Signs of life. Answers the ids of those that have ended."""
+    """Record heartbeats of workers. Returns the ids of the workers that have ended."""
 
     now: int
     workers: tuple[int, ...]
 
 
 class StartNode(Command, frozen=True):
-    """Join as `name`; an earlier node of the same name is void from here on. Answers the new node's id."""
+    """Join as `name`. From then on an earlier node of the same name is fenced. Returns the new node's id."""
 
     now: int
     name: str
@@ -41,7 +41,7 @@ class StopNode(Command, frozen=True):
 
 
 class EndNodes(Command, frozen=True):
-    """These nodes (or workers) are dead: void from here on, and what they run has lapsed. Answers None.
+    """Fence expired nodes (or workers): their claims have lapsed. Returns None.
 
     No Fire, Claim or FenceShards of these nodes is committed after this. A result is still accepted as long as its
     execution is RUNNING with that attempt and token.
@@ -52,9 +52,9 @@ class EndNodes(Command, frozen=True):
 
 
 class EndWorkers(Command, frozen=True):
-    """End those of these (worker, beats) whose beats are still that many, as EndNodes does. Answers their ids.
+    """End, as EndNodes does, each (worker, beats) whose number of heartbeats is still `beats`. Returns their ids.
 
-    Whoever found a worker silent judged by a reading that is old by now: a worker that has beaten since lives on.
+    The caller found the worker silent in an earlier read: a worker that has sent a heartbeat since is not ended.
     """
 
     now: int
@@ -62,10 +62,10 @@ class EndWorkers(Command, frozen=True):
 
 
 class FenceShards(Command, frozen=True):
-    """`node` owns these (shard, epoch) from here on: no Fire of an earlier epoch is committed after this. Answers None.
+    """Make `node` the owner of these (shard, epoch). No Fire of an earlier epoch is committed after this. Returns None.
 
-    Repeating it changes nothing. Refused, all of it: StaleWrite if `node` is void; StaleEpoch if a shard is at a later
-    epoch, or at this one for another node.
+    Repeating it changes nothing. Fails as a whole: with StaleWrite if `node` is fenced; with StaleEpoch if a shard is
+    at a later epoch, or at this one for another node.
     """
 
     node: int
@@ -75,12 +75,12 @@ class FenceShards(Command, frozen=True):
 class Prune(Command, frozen=True):
     """Remove up to `limit` terminal executions (and their attempts) scheduled before `before`.
 
-    Also drops, up to `limit` of each: ledger entries that ended before `skips_before`, idempotency keys of before
-    `keys_before`, circuits of which nothing was heard since `circuits_before`, nodes that ended before `nodes_before`
-    (once history is pruned: until then it may name them), and API keys that were revoked or expired before
-    `revoked_before`. Answers how many rows went, of the kind that most went of: at `limit`, there may be more.
-    `skips_before` is where the age that history may reach ends. A store that keeps each day apart may remove a whole
-    day that lies before it at once, whatever the limit, and may leave the day that it lies in until that has passed.
+    Also removes, up to `limit` of each: ledger entries that ended before `skips_before`, idempotency keys from before
+    `keys_before`, circuits without an event since `circuits_before`, nodes that ended before `nodes_before` (once
+    history is pruned: until then it may name them), and API keys that were revoked or expired before `revoked_before`.
+    Returns the largest number of rows removed of one kind: if it is `limit`, there may be more.
+    History older than `skips_before` is past its retention. A store that keeps each day apart may remove a whole
+    day before it at once, whatever the limit, and may keep the day of `skips_before` until that day has passed.
     """
 
     before: int

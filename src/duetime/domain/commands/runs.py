@@ -1,4 +1,4 @@
-"""What is done to executions: they are fired, claimed, ended, given back, run again."""
+"""Commands on executions: fire, claim, finish, release, cancel, redrive."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from duetime.domain.plan import PlannedRun, Skipped, TimerMove
 from duetime.domain.states import Trigger
 
 CLAIM_BYTES = 4 * 1024 * 1024  # of definitions
-MOST_ENDPOINTS = 1_000  # of a tenant, that a claim beside full ones looks at
+MOST_ENDPOINTS = 1_000  # of a tenant, that a claim reads if some of the tenant's endpoints are full
 
 
 class Fire(Command, frozen=True):
-    """Write a page of decisions: executions in, timers moved, in one transaction. Answers `Fired`.
+    """Write a page of decisions in one transaction: add executions, move timers. Returns `Fired`.
 
-    A timer that is no longer due at `due_at`, or whose job has another version, was decided or changed by someone
-    else: its runs are not written. Executions are born claimed by `node` if `claim`, else QUEUED.
-    A run that turns out SKIPPED, or whose instant has an execution already, does not count towards `fired`.
-    `epochs` names (shard, epoch) of every shard in the page; none: there are no other owners to fear.
-    Refused: StaleWrite if `node` is void; StaleEpoch if a shard is at another epoch. Until it is committed, no
+    If a timer is no longer due at `due_at`, or its job has another version, another process fired or changed it: its
+    executions are not written. New executions are claimed by `node` if `claim`, else QUEUED.
+    An execution that becomes SKIPPED, or whose instant has an execution already, does not count towards `fired`.
+    `epochs` lists (shard, epoch) of every shard in the page. It is empty if shards can have no other owner.
+    Fails with StaleWrite if `node` is fenced; StaleEpoch if a shard is at another epoch. Until it is committed, no
     FenceShards of these shards and no EndNodes of this node is applied.
     """
 
@@ -36,17 +36,17 @@ class Fire(Command, frozen=True):
 
 
 class Fired(msgspec.Struct, frozen=True):
-    """What of a page came out otherwise than planned; mostly nothing."""
+    """The differences between a page's plan and the rows written; mostly none."""
 
     stale_jobs: frozenset[str] = frozenset()
-    not_claimed: frozenset[str] = frozenset()  # executions that were skipped or held, by id
-    to_cancel: tuple[str, ...] = ()  # running executions that a newer run replaces
+    not_claimed: frozenset[str] = frozenset()  # ids of executions that were skipped or held
+    to_cancel: tuple[str, ...] = ()  # running executions that a newer execution replaces
 
 
 class AddRun(Command, frozen=True):
-    """A run outside the timetable (manual, retry), QUEUED. Answers its execution id, which must begin with `now`.
+    """Add a QUEUED execution outside the timetable (manual, retry). Returns its id, which must begin with `now`.
 
-    Refused: NotFound; Conflict if the job is CANCELLED.
+    Fails with NotFound; Conflict if the job is CANCELLED.
     """
 
     now: int
@@ -58,16 +58,17 @@ class AddRun(Command, frozen=True):
 
 
 class Claim(Command, frozen=True):
-    """Claim up to `limit` waiting executions of `tenants` for `node`. Answers a list of Run.
+    """Claim up to `limit` waiting executions of `tenants` for `node`. Returns a list of Run.
 
-    Each tenant gives the same number at most, so that one that has many waiting leaves the others theirs. The jobs'
-    definitions have up to `bytes` together; each tenant gives the same part of that at most, but one execution at
-    least. Of a tenant the highest priority comes first, and within a priority what has waited longest.
-    `only` names what a worker can run, by endpoint; without, it is what every node can (`domain.endpoints`). An
+    `limit` is divided equally among the tenants, so that a tenant with many waiting executions leaves room for others.
+    The jobs' definitions have at most `bytes` together, also divided equally, but each tenant gets at least one
+    execution. Within a tenant the highest priority comes first, and within a priority the longest wait.
+    `only` lists the endpoints that a worker can run; if empty, those that every node can (`domain.endpoints`). An
     endpoint is a hash, which two tenants may share: a worker of another tenant claims nothing, and is refused.
-    `full_endpoints` names (tenant, endpoint) that have no room and are left out. Of such a tenant, and with `only`, an
-    endpoint gives all it can before the next one of that priority does. One whose job's definition can't be
-    read is FAILED, a dead letter until it can be. Refused: StaleWrite if `node` is void, or another tenant's worker.
+    `full_endpoints` lists (tenant, endpoint) that have no room and are left out. For such a tenant, and with `only`,
+    all executions of one endpoint in a priority are claimed before those of the next endpoint. An execution whose job's
+    definition can't be read becomes FAILED, a dead letter until the definition can be read. Fails with StaleWrite if
+    `node` is fenced, or a worker of another tenant.
     """
 
     node: int
@@ -80,24 +81,24 @@ class Claim(Command, frozen=True):
 
     @property
     def each(self) -> int:
-        """How many a tenant gives at most."""
+        """Returns the most executions claimed of one tenant."""
         return max(1, self.limit // max(1, len(self.tenants)))
 
     @property
     def bytes_each(self) -> int:
-        """How many bytes a tenant gives at most, if it is more than one execution."""
+        """Returns the most bytes of definitions claimed of one tenant, if it is more than one execution."""
         return self.bytes // max(1, len(self.tenants))
 
     def full_of(self, tenant: str) -> tuple[int, ...]:
-        """The endpoints of a tenant that have no room."""
+        """Returns the endpoints of a tenant that have no room."""
         return tuple(endpoint for owner, endpoint in self.full_endpoints if owner == tenant)
 
 
 class Finish(Command, frozen=True):
-    """Write the ends of attempts. Answers the ids that were refused: their token is old or they are not RUNNING.
+    """Write the ends of attempts. Returns the ids that were refused: their token is old or they are not RUNNING.
 
-    One that was asked to stop is not tried again: where its attempt says QUEUED or RETRYING, it is CANCELLED.
-    A job that comes `after` others, the last of which has ended now in the way that it waits for, is due at `now`.
+    An execution whose cancellation was requested is not retried: instead of QUEUED or RETRYING, it becomes CANCELLED.
+    A job that runs `after` others is due at `now` once the last of them has ended in the state that it waits for.
     """
 
     node: int
@@ -106,7 +107,7 @@ class Finish(Command, frozen=True):
 
 
 class Release(Command, frozen=True):
-    """Give claimed executions that were never started back: QUEUED again, no attempt counted. Answers None."""
+    """Return claimed executions that never started to QUEUED. No attempt is counted. Returns None."""
 
     node: int
     now: int
@@ -114,9 +115,9 @@ class Release(Command, frozen=True):
 
 
 class CancelExecution(Command, frozen=True):
-    """Answers the state: CANCELLED if it waited, RUNNING if its node must now be told.
+    """Cancel an execution. Returns its state: CANCELLED if it waited, RUNNING if its node has to stop it.
 
-    Refused: NotFound; Conflict if it is terminal.
+    Fails with NotFound; Conflict if the execution is terminal.
     """
 
     now: int
@@ -126,11 +127,11 @@ class CancelExecution(Command, frozen=True):
 
 
 class Redrive(Command, frozen=True):
-    """Run dead letters again, each as a new execution (trigger retry). Answers a list of those pairs that were driven.
+    """Run dead letters again, each as a new execution (trigger retry). Returns a list of the redriven pairs.
 
-    `pairs` names (dead execution, new execution, whose id begins with `now`). One that is no longer dead, or whose job
-    is CANCELLED, is left alone. Those that are driven are due in the order of `pairs`, `per_second` of them at most; or
-    all at once. `driven` were driven before by the same request, with the same `now`: at that pace they come first.
+    `pairs` lists (dead execution, new execution, whose id begins with `now`). One that is no longer dead, or whose job
+    is CANCELLED, is left alone. New executions are due in the order of `pairs`, at most `per_second`, or all at once if
+    that is None. The same request redrove `driven` before, with the same `now`: at that rate they come first.
     """
 
     now: int
@@ -141,16 +142,16 @@ class Redrive(Command, frozen=True):
     driven: int = 0
 
     def due_at(self, number: int) -> int:
-        """When the one before which `number` others of this command are driven may run."""
+        """Returns when a redriven execution is due that `number` others of this command precede."""
         if self.per_second is None:
             return self.now
         return self.now + int((self.driven + number) * SECOND / self.per_second)
 
 
 class SaveProgress(Command, frozen=True):
-    """Keep what a running attempt says of how far it is. Answers whether that claim still holds.
+    """Store the progress that a running attempt reports. Returns whether its claim is still valid.
 
-    `value` is JSON; None forgets it. An execution of another tenant is none of the claim.
+    `value` is JSON; None deletes the progress. For an execution of another tenant the claim is not valid.
     """
 
     tenant: str

@@ -1,4 +1,4 @@
-"""What a tenant has beside jobs: requests that are counted, keys, subscriptions, connections."""
+"""Commands on what a tenant has besides jobs: its request limits, keys, subscriptions and connections."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from duetime.domain.limits import Quota
 
 
 class TakeRequests(Command, frozen=True):
-    """Take `wanted` of a user's requests, or as many as are left; `given_back` were taken before and not used.
+    """Reserve `wanted` requests of a user's limit, or as many as are left. `given_back` were reserved and not used.
 
-    Answers (how many were taken, when the bucket is full again in µs).
+    Returns (how many were reserved, when the bucket is full again in µs).
     """
 
     now: int
@@ -24,7 +24,7 @@ class TakeRequests(Command, frozen=True):
 
 
 class NewKey(msgspec.Struct, frozen=True):
-    """An API key, without its secret: only a hash of that is kept."""
+    """An API key without its secret: only a hash of the secret is stored."""
 
     key_id: str
     tenant: str
@@ -39,9 +39,9 @@ class NewKey(msgspec.Struct, frozen=True):
 
 
 class AddKey(Command, frozen=True):
-    """Answers None. Refused: Conflict if the tenant has as many as `limits` say.
+    """Add an API key. Returns None. Fails with Conflict if the tenant has as many keys as `limits` allow.
 
-    With `limits`, it also removes the oldest keys that are revoked or expired beyond `grants.ENDED_KEPT`.
+    With `limits`, it also removes the oldest revoked or expired keys beyond `grants.ENDED_KEPT`.
     """
 
     now: int
@@ -51,9 +51,9 @@ class AddKey(Command, frozen=True):
 
 
 class RevokeKey(Command, frozen=True):
-    """No request with this key is taken from here on. Answers None; revoking again changes nothing.
+    """Revoke an API key: later requests with it are refused. Returns None; revoking again changes nothing.
 
-    Refused: NotFound.
+    Fails with NotFound.
     """
 
     now: int
@@ -63,16 +63,16 @@ class RevokeKey(Command, frozen=True):
 
 
 class TouchKeys(Command, frozen=True):
-    """These keys were used at `now`. Answers None."""
+    """Record that these keys were used at `now`. Returns None."""
 
     now: int
     key_ids: tuple[str, ...]
 
 
 class RotateSigningKey(Command, frozen=True):
-    """The next version of a tenant's signing key; the present one signs, too, for `overlap` ms.
+    """Start the next version of a tenant's signing key. The current key also signs for `overlap` ms.
 
-    Answers the new `SigningState`. Refused: Conflict while an earlier rotation is under way, unless `overlap` is 0.
+    Returns the new `SigningState`. Fails with Conflict while an earlier rotation is under way, unless `overlap` is 0.
     """
 
     now: int
@@ -83,7 +83,7 @@ class RotateSigningKey(Command, frozen=True):
 
 
 class AddSubscription(Command, frozen=True):
-    """From here on this URL is told of these events of the tenant. Answers None. Refused: Conflict if it has many."""
+    """Send notifications of these events to a tenant's URL. Returns None. Fails with Conflict if it has too many."""
 
     now: int
     tenant: str
@@ -95,7 +95,7 @@ class AddSubscription(Command, frozen=True):
 
 
 class RemoveSubscription(Command, frozen=True):
-    """Answers None. Refused: NotFound."""
+    """Remove a subscription. Returns None. Fails with NotFound."""
 
     tenant: str
     subscription_id: str
@@ -103,23 +103,23 @@ class RemoveSubscription(Command, frozen=True):
 
 
 class PutConnection(Command, frozen=True):
-    """A database that SQL jobs may use: a new one, or another URL for one that is there. Answers None.
+    """Add a database connection for SQL jobs, or replace the URL of an existing one. Returns None.
 
-    `limit`: how many a tenant may have; None: any number. Refused: Conflict.
+    `limit`: how many a tenant may have; None: any number. Fails with Conflict.
     """
 
     now: int
     tenant: str
     name: str
     url: str  # encrypted
-    shown: str  # the same, as people may see it
+    shown: str  # the URL as users may see it
     created_by: str
     audit: Entry | None = None
     limit: int | None = None
 
 
 class RemoveConnection(Command, frozen=True):
-    """Answers None. Refused: NotFound."""
+    """Remove a connection. Returns None. Fails with NotFound."""
 
     tenant: str
     name: str
@@ -127,7 +127,7 @@ class RemoveConnection(Command, frozen=True):
 
 
 class ReencryptConnection(Command, frozen=True):
-    """Put a URL that was encrypted again in place of the one that was read. Answers whether that was still there."""
+    """Replace the encrypted URL `old` by `new`, the same URL encrypted anew. Returns whether `old` was still stored."""
 
     tenant: str
     name: str

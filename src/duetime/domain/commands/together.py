@@ -1,4 +1,4 @@
-"""Commands that hang on others: carried out with them, or not at all."""
+"""Commands that depend on other commands: applied in the same commit, or not at all."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from duetime.domain.states import State
 
 
 class OnFinish(Command, frozen=True):
-    """Carry out `command` if this very commit ends that execution with that attempt, token and state.
+    """Apply `command` if this same commit ends the execution with this attempt, token and state.
 
-    Answers what the command answers, or None if it does not. It comes after the Finish, in the same batch: so it is
-    carried out once, however often the batch has to be sent. A new job in it that has no owner ('') gets the owner of
-    the job whose execution has ended. If a job can't be created, that is the reason of the execution (`UNSENT`).
+    Returns the command's result, or None if it was not applied. It follows the Finish in the same batch: so it is
+    applied once, however often the batch has to be sent. A new job in it that has no owner ('') gets the owner of
+    the job whose execution has ended. If a job can't be created, the execution's reason says so (`UNSENT`).
     """
 
     execution_id: str
@@ -27,9 +27,9 @@ class OnFinish(Command, frozen=True):
 
 
 class WithNotifications(Command, frozen=True):
-    """Carry out `first`, and if it is not refused `then` with it, in one commit. Answers `Carried`.
+    """Apply `first` and, if it does not fail, the commands in `then`, in one commit. Returns `Carried`.
 
-    One of `then` that is refused is left out, and spoils nothing.
+    A command in `then` that fails is left out, and does not affect the others.
     """
 
     first: Command
@@ -37,5 +37,5 @@ class WithNotifications(Command, frozen=True):
 
 
 class Carried(msgspec.Struct, frozen=True):
-    answer: Any  # to the first
-    refused: tuple[DuetimeError, ...]  # of the others
+    answer: Any  # the result of `first`
+    refused: tuple[DuetimeError, ...]  # errors of commands in `then`

@@ -1,7 +1,8 @@
-"""The script executor: one attempt is one program and all that it starts, and nothing of it outlives the attempt.
+"""The script executor: one attempt runs one program and its child processes, and none of them outlives the attempt.
 
-A script job is code execution: whoever may write one has a shell on the nodes that run it, as the user that scripts
-run as. It is held to limits and can't linger; it is not locked in. That is why an operator has to allow it.
+A script job is code execution: a user who may create one has a shell on the nodes that run it, as the user that scripts
+run as. Scripts have resource limits and can't outlive their attempt, but they are not sandboxed. That is why an
+operator has to allow them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _T = TypeVar("_T")
 
 
 class ScriptExecutor:
-    """Carries out `script` jobs, if they are `allowed` here. The fork server is started with the first of them."""
+    """Runs `script` jobs if they are `allowed` on this node. The first attempt starts the fork server."""
 
     def __init__(self, limits: ScriptLimits, *, allowed: bool) -> None:
         self._limits = limits
@@ -39,7 +40,7 @@ class ScriptExecutor:
         return self._link.pid
 
     async def start(self) -> None:
-        """Nothing to open: a node that runs no scripts has no fork server."""
+        """Does nothing: a node that runs no scripts has no fork server."""
 
     async def stop(self) -> None:
         await self._link.stop()
@@ -78,7 +79,7 @@ class ScriptExecutor:
         request = request_of(task, self._limits)
         with suppress(ForkServerLost):
             return await run.prepare(self._link, request)
-        return await run.prepare(self._link, request)  # by a new fork server; nothing has been started yet
+        return await run.prepare(self._link, request)  # with a new fork server; no script has been started yet
 
     async def _see_through(self, run: ScriptRun, task: Task[Script], deadline: float) -> Outcome:
         is_late = False
@@ -100,7 +101,7 @@ class ScriptExecutor:
 
 
 async def _whatever_comes(work: Coroutine[Any, Any, _T]) -> _T:
-    """Done to the end, however often we are cancelled meanwhile: the last one of these is raised afterwards."""
+    """Completes `work` even if the caller is cancelled meanwhile, then raises the last of these CancelledErrors."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():

@@ -1,8 +1,8 @@
-"""A script's private folder: made for one run, removed with whatever is in it then.
+"""A script's private folder: created for one attempt, and removed with everything in it.
 
-The script owns the folder, and may put a link to another place where the folder, or one inside it, was. So nothing here
-is found by its path again: every step goes from a folder that is open to a name in it, and no link is followed. What a
-script left may also be nested deeper than any path is long, or closed to its own owner.
+The script owns the folder, and may replace it, or a folder inside it, with a link to another place. So nothing here is
+looked up by its path a second time: each step goes from an open folder to a name in it, and no link is followed. The
+script may also leave folders that are nested deeper than the longest path, or that even their owner may not enter.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from contextlib import suppress
 
 _MODE = 0o700
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-_PLACE = getattr(os, "O_PATH", os.O_RDONLY)  # a folder to start from, also one that may not be listed
-_MOST_TRIES = 3  # at a name that something else stands at each time
+_PLACE = getattr(os, "O_PATH", os.O_RDONLY)  # opens the parent folder, even one that may not be listed
+_MOST_TRIES = 3  # to remove a name that may get a new entry each time
 
 
 class PrivateFolder:
-    """Makes the folder. `path` is for the script and what starts it; `remove` never uses it."""
+    """Creates the folder. `path` is for the script and the code that starts it; `remove` never uses it."""
 
     def __init__(self, parent: str) -> None:
         self._name = f"duetime-script-{os.urandom(8).hex()}"
@@ -35,7 +35,7 @@ class PrivateFolder:
         os.fchown(self._folder, user, user)
 
     def write_script(self, text: str, user: int | None) -> str:
-        """Returns the path of a file that holds the text and may be run."""
+        """Writes the text to an executable file and returns its path."""
         descriptor = os.open("script", os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE, dir_fd=self._folder)
         with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
             file.write(text)
@@ -44,7 +44,7 @@ class PrivateFolder:
         return os.path.join(self.path, "script")
 
     def remove(self) -> None:
-        """Removes what is in it, wherever the script has moved it, and what stands at its name. Raises OSError."""
+        """Empties the folder, wherever the script has moved it, and removes the entry at its name. Raises OSError."""
         try:
             _empty(self._folder)
             self._remove_name()
@@ -53,7 +53,7 @@ class PrivateFolder:
             os.close(self._parent)
 
     def _remove_name(self) -> None:
-        """The folder itself; or what the script has put there in its place, such as a link, which is not followed."""
+        """Removes the folder, or whatever the script has put in its place. Does not follow a link."""
         for _ in range(_MOST_TRIES):
             try:
                 os.rmdir(self._name, dir_fd=self._parent)
@@ -75,7 +75,7 @@ class PrivateFolder:
 
 
 def _empty(top: int) -> None:
-    """Folders inside are brought to the top before they are emptied: no path gets long, and nothing recurses."""
+    """Empties a folder. Moves inner folders to the top before it empties them: no long paths and no recursion."""
     number = 0
     os.fchmod(top, _MODE)
     while names := _remove_files(top):
@@ -87,7 +87,7 @@ def _empty(top: int) -> None:
                 continue
             try:
                 for deeper in _remove_files(folder):
-                    _make_usable(deeper, folder)  # a folder that changes its parent is written to
+                    _make_usable(deeper, folder)  # moving a folder to another parent needs write permission on it
                     number = _rename(deeper, folder, top, number)
             finally:
                 os.close(folder)
@@ -95,7 +95,7 @@ def _empty(top: int) -> None:
 
 
 def _open(name: str, parent: int) -> int | None:
-    """Opens a folder, and makes it usable for its owner; None if it is not a folder, or not any more."""
+    """Opens a folder and gives its owner full access. Returns None if it is not a folder, or no longer one."""
     try:
         _make_usable(name, parent)
         return os.open(name, _OPEN, dir_fd=parent)
@@ -106,11 +106,11 @@ def _open(name: str, parent: int) -> int | None:
 
 
 def _make_usable(name: str, parent: int) -> None:
-    """Like chmod 700, of a folder only, and never of what a link points at. Raises OSError."""
+    """Does chmod 700 on a folder, never on the target of a link. Raises OSError."""
     if not hasattr(os, "O_PATH"):
         os.chmod(name, _MODE, dir_fd=parent, follow_symlinks=False)
         return
-    # Linux has no chmod that does not follow links. This opens the folder itself, for which no right to it is needed.
+    # Linux has no chmod that does not follow links. O_PATH opens the folder itself and needs no permission on it.
     folder = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
     try:
         os.chmod(f"/proc/self/fd/{folder}", _MODE)
@@ -119,7 +119,7 @@ def _make_usable(name: str, parent: int) -> None:
 
 
 def _remove_files(folder: int) -> list[str]:
-    """Returns the names of the folders in it, which stay."""
+    """Removes all entries except folders. Returns the names of the folders."""
     inner = []
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -131,7 +131,7 @@ def _remove_files(folder: int) -> list[str]:
 
 
 def _rename(name: str, parent: int, top: int, number: int) -> int:
-    """Moves a folder to the first free number in `top`; returns that."""
+    """Moves a folder into `top`, under the first free number after `number`. Returns that number."""
     while True:
         number += 1
         try:

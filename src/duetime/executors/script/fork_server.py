@@ -1,7 +1,8 @@
-"""The fork server: one process a node, which forks a supervisor for each script. It says nothing and decides nothing.
+"""The fork server: one process per node, which forks a supervisor for each script.
 
-What the node sends is one byte and three descriptors: a supervisor's socket and the pipes for its script's output. The
-fork server is a sub-reaper, too: it inherits what a killed supervisor leaves behind, and ends it.
+A request from the node is one byte and three descriptors: the supervisor's socket, and the pipes for the script's
+output. The fork server does not reply. It is a sub-reaper too: it inherits the processes that a killed supervisor
+leaves behind, and kills them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from duetime.executors.script.system import LINUX, become_subreaper, descendants
 from duetime.executors.script.users import Users, end_all_of, may_switch
 from duetime.executors.script.wire import Refused, to_line
 
-_LAST_SECONDS = 10.0  # to see the supervisors off when the node is gone
+_LAST_SECONDS = 10.0  # to wait for the supervisors to end after the node has ended
 _DESCRIPTORS = 3
 
 
@@ -30,11 +31,11 @@ class ForkServer:
     def __init__(self, node: socket.socket) -> None:
         self._node = node
         self._users = Users() if may_switch() else None
-        self._supervisors: dict[int, int | None] = {}  # the users of their scripts, by process id
+        self._supervisors: dict[int, int | None] = {}  # the user ids of their scripts, by process id
         self._wakes, self._wake = _wake_up_pipe()
 
     def run(self) -> None:
-        """Until the node is gone, and the supervisors after it."""
+        """Serves until the node has ended, then waits for the supervisors to end."""
         poll = select.poll()
         poll.register(self._node, select.POLLIN)
         poll.register(self._wakes, select.POLLIN)
@@ -51,14 +52,14 @@ class ForkServer:
             time.sleep(0.005)
 
     def _accept(self) -> bool:
-        """False: the node is gone."""
+        """Handles one request. Returns False if the node has ended."""
         descriptors = receive_descriptors(self._node, _DESCRIPTORS)
         if descriptors is None:
             return False
         if not descriptors:
             return True
         for descriptor in descriptors:
-            os.set_inheritable(descriptor, False)  # unlike all others, these come open to the script
+            os.set_inheritable(descriptor, False)  # received descriptors are inheritable: the script would get them
         control, outputs = socket.socket(fileno=descriptors[0]), (descriptors[1], descriptors[2])
         user = self._users.take() if self._users is not None else None
         if self._users is not None and user is None:
@@ -98,7 +99,7 @@ class ForkServer:
             if pid == 0:
                 return
             if pid not in self._supervisors:
-                continue  # what a lost supervisor left behind
+                continue  # a process that a killed supervisor left behind
             user = self._supervisors.pop(pid)
             if status != 0:
                 self._clear_up(user)
@@ -106,7 +107,7 @@ class ForkServer:
                 self._users.give_back(user)
 
     def _clear_up(self, user: int | None) -> None:
-        """End what a lost supervisor had: all of our children that are no supervisors."""
+        """Kills the processes of a lost supervisor: all our descendants except the supervisors and their processes."""
         while LINUX and descendants(os.getpid(), self._supervisors):
             if user is None or not end_all_of(user):
                 end_descendants(frozenset(self._supervisors))
@@ -119,11 +120,11 @@ def _collect(pid: int) -> None:
     try:
         os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
-        return  # not ours yet: its own parent is still dying
+        return  # not our child yet: its parent has not ended yet
 
 
 def _wake_up_pipe() -> tuple[int, int]:
-    """A descriptor that is readable after a child has ended, and the one that the signal writes to."""
+    """Returns a descriptor that is readable after a child has ended, and the descriptor that SIGCHLD writes to."""
     reads, writes = os.pipe()
     os.set_blocking(reads, False)
     os.set_blocking(writes, False)
@@ -134,7 +135,7 @@ def _wake_up_pipe() -> tuple[int, int]:
 
 def main(descriptor: int) -> None:
     for number in IGNORED_BY_FORK_SERVER:
-        signal.signal(number, signal.SIG_IGN)  # it ends when the node does, and not before
+        signal.signal(number, signal.SIG_IGN)  # the fork server ends when the node ends, and not before
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     node = socket.socket(fileno=descriptor)

@@ -1,4 +1,4 @@
-"""From fork to exec: how the process of a script comes to be. Runs in a supervisor, which has one thread."""
+"""Starts the process of a script, from fork to exec. Runs in a supervisor, which has one thread."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from duetime.executors.script.wire import Refused, Request
 
 NOT_FOUND = 127
 NOT_RUNNABLE = 126
-_FIRST_TO_GO = b"1000"  # when the machine runs out of memory, the kernel ends a script before anything else
-# By the fork server itself, by Python, and by whoever started the node: nohup, or a shell with it in the background.
+_FIRST_TO_GO = b"1000"  # when the machine runs out of memory, the kernel kills scripts before anything else
+# Signals are ignored by the fork server itself, by Python, and by the node's parent: nohup, or a shell that started the
+# node in the background.
 IGNORED_BY_FORK_SERVER = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _IGNORED = {number for number in signal.valid_signals() if signal.getsignal(number) is signal.SIG_IGN}
 _IGNORED.update(IGNORED_BY_FORK_SERVER)
 
 
 class Launch(Exception):
-    """The script was not started; says why."""
+    """The script was not started; the message says why."""
 
     def __init__(self, exit_code: int, message: str) -> None:
         super().__init__(message)
@@ -30,7 +31,7 @@ class Launch(Exception):
 
 
 def launch(request: Request, folder: str, user: int | None, outputs: tuple[int, int], process_ceiling: int) -> int:
-    """Start the program in a session of its own and answer its process id, or raise Launch."""
+    """Starts the program in its own session and returns its process id. Raises Launch if that fails."""
     told, tell = os.pipe()
     supervisor = os.getpid()
     child = os.fork()
@@ -67,20 +68,21 @@ def _become(
     if process_ceiling:
         _limit(resource.RLIMIT_NPROC, process_ceiling)
     if request.cpu_seconds:
-        _limit(resource.RLIMIT_CPU, request.cpu_seconds, request.cpu_seconds + 1)  # a signal, and then the end
+        _limit(resource.RLIMIT_CPU, request.cpu_seconds, request.cpu_seconds + 1)  # SIGXCPU, a second later SIGKILL
     if user is not None:
         switch(user)
     die_with_parent(supervisor, signal.SIGKILL)
     forgo_privileges()
     _enter(request.cwd or folder, user)
-    if LINUX:  # macOS refuses this one
-        # What is reserved and never written (as runtimes do by the gigabyte) does not count here, unlike for RLIMIT_AS.
+    if LINUX:  # macOS refuses this limit
+        # Unlike RLIMIT_AS, this limit does not count memory that is reserved but never written. Some runtimes reserve
+        # gigabytes.
         _limit(resource.RLIMIT_DATA, request.memory_bytes)
     _execute(request.argv, request.env, user)
 
 
 def _reset_signals() -> None:
-    """What is ignored stays so over exec, unlike what is handled."""
+    """Resets ignored signals to their defaults: unlike handlers, they stay in effect after exec."""
     for number in _IGNORED:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
@@ -90,7 +92,7 @@ def _be_first_to_go() -> None:
     try:
         descriptor = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
     except OSError:
-        return  # a sandbox that has no such file
+        return  # a sandbox without this file
     os.write(descriptor, _FIRST_TO_GO)
     os.close(descriptor)
 
@@ -98,11 +100,11 @@ def _be_first_to_go() -> None:
 def _plug(outputs: tuple[int, int]) -> None:
     nothing = os.open(os.devnull, os.O_RDONLY)
     for target, source in enumerate((nothing, *outputs)):
-        os.dup2(source, target)  # all others close at exec
+        os.dup2(source, target)  # all other descriptors close at exec
 
 
 def _limit(which: int, soft: int, hard: int | None = None) -> None:
-    """Not above what this process itself has been given."""
+    """Sets a resource limit, but not above the hard limit of this process."""
     most = resource.getrlimit(which)[1]
     hard = soft if hard is None else hard
     if most != resource.RLIM_INFINITY:
@@ -155,13 +157,13 @@ def _who(user: int | None) -> str:
 def process_ceiling(user: int | None, processes: int) -> int:
     """Returns the kernel's limit on processes: twice the limit that the supervisor enforces itself. 0: no limit.
 
-    The kernel counts threads, and all of a user together. A user of its own has none yet. Ours has, and some may be out
-    of sight in other containers; a ceiling below them would keep the script from starting anything at all.
+    The kernel counts all threads of a user. A script's own user has none yet. Our user has some, and some of them may
+    be invisible in other containers; with a ceiling below their number the script could not start any process.
     """
     if user is not None:
         return 2 * processes
     if not LINUX or os.geteuid() == 0:
-        return 0  # nothing binds root
+        return 0  # the limit does not apply to root
     ceiling = tasks_of(os.getuid()) + 2 * processes
     return ceiling if _can_fork_under(ceiling) else 0
 
@@ -171,7 +173,7 @@ def _can_fork_under(ceiling: int) -> bool:
     if child == 0:
         try:
             _limit(resource.RLIMIT_NPROC, ceiling)
-            os.fork()  # both go on to the next line
+            os.fork()  # both processes continue with the next line
             os._exit(0)
         finally:
             os._exit(1)

@@ -1,4 +1,4 @@
-"""What one script may use. Each is the operator's to set."""
+"""Limits on the resources of one script. The operator can set each of them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import msgspec
 
 
 class ScriptLimits(msgspec.Struct, frozen=True):
-    cpu_seconds: int = 0  # of each process; 0: none
-    memory_bytes: int = 512 * 1024 * 1024  # data of each process, resident memory of all together
-    file_bytes: int = 100 * 1024 * 1024  # the largest file it may write
+    cpu_seconds: int = 0  # of each process; 0: no limit
+    memory_bytes: int = 512 * 1024 * 1024  # data of each process, and resident memory of all processes together
+    file_bytes: int = 100 * 1024 * 1024  # size of the largest file that it may write
     open_files: int = 256
     processes: int = 64
-    folder: Path | None = None  # where private folders are made; None: the system's folder for temporary files
+    folder: Path | None = None  # private folders are created in it; None: the system's folder for temporary files

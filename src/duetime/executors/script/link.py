@@ -1,4 +1,4 @@
-"""The node's end of its fork server: starts it when it is first needed, and anew when it is gone."""
+"""The node's connection to its fork server. Starts the fork server on first use, and again after it has died."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _PROGRAM = (
     "from duetime.executors.script.fork_server import main; main(int(sys.argv[2]))"
 )
 _STOP_SECONDS = 15.0
-_AT_ONCE = 32  # requests that wait for their supervisor; more would not fit the socket
+_AT_ONCE = 32  # requests that wait for their supervisor; more would not fit the socket's buffer
 
 
 class ForkServerLost(Exception):
-    """The fork server did not take a request; the script was not started."""
+    """The fork server did not accept a request; the script was not started."""
 
 
 class ForkServerLink:
-    """`spawn` starts the process with its end of the socket: by default the fork server of scripts."""
+    """`spawn` starts the process and passes it its end of the socket. Default: the fork server for scripts."""
 
     def __init__(self, spawn: Callable[[int], subprocess.Popen[bytes]] | None = None) -> None:
         self._spawn = spawn or _spawn
@@ -48,7 +48,7 @@ class ForkServerLink:
         self._socket = ours
 
     def ask(self, *descriptors: int) -> None:
-        """Have a supervisor forked that gets these: its socket, and its script's stdout and stderr."""
+        """Requests a child process that gets these descriptors: for a script, its socket, stdout and stderr."""
         try:
             self._send(descriptors)
         except ConnectionError:
@@ -61,14 +61,14 @@ class ForkServerLink:
         socket.send_fds(self._socket, [b"w"], descriptors)
 
     def give_up(self) -> None:
-        """It does not answer: the next one to ask gets a new one. Supervisors that it has forked go on."""
+        """Kills a fork server that does not reply. The next request starts a new one. Supervisors keep running."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
         self._forget()
 
     async def stop(self) -> None:
-        """It ends by itself once the socket is closed and its supervisors are gone."""
+        """Closes the socket and waits for the fork server to end, which it does after its supervisors have ended."""
         process = self._process
         self._forget()
         if process is None:
@@ -86,7 +86,7 @@ class ForkServerLink:
 
 
 def _spawn(descriptor: int) -> subprocess.Popen[bytes]:
-    """In a session of its own, so that Ctrl-C reaches the node alone, and without anything of our environment."""
+    """Starts the fork server in its own session, so that Ctrl-C reaches only the node, and without our environment."""
     root = str(Path(duetime.__file__).parents[1])
     kept = {name: value for name, value in os.environ.items() if name == "LD_LIBRARY_PATH"}  # some Pythons need it
     return subprocess.Popen(

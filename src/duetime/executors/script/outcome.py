@@ -1,4 +1,4 @@
-"""What became of a script, in words. Pure."""
+"""Turns the end of a script into an outcome with a message. Does no I/O."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from duetime.domain.execution import ErrorType, Outcome
 from duetime.executors.script.limits import ScriptLimits
 from duetime.executors.script.wire import Ended, Refused
 
-_SHELL_SIGNAL = 128  # a shell whose last command was ended by signal n exits with this + n
+_SHELL_SIGNAL = 128  # a shell whose last command was killed by signal n exits with this + n
 
 
 def outcome_of(end: Ended | Refused, limits: ScriptLimits, response: str | None) -> Outcome:
@@ -24,7 +24,7 @@ def outcome_of(end: Ended | Refused, limits: ScriptLimits, response: str | None)
 
 
 def timeout_of(end: Ended | Refused | None, seconds: float, response: str | None) -> Outcome:
-    """None: it was not even started."""
+    """Returns the outcome of a script that reached its timeout. `end` is None if the script was not started."""
     if end is None:
         return Outcome(ErrorType.TIMEOUT, f"The script could not be started within {seconds:g} s; nothing ran.")
     code = os.waitstatus_to_exitcode(end.status) if isinstance(end, Ended) else end.exit_code
@@ -35,13 +35,13 @@ def timeout_of(end: Ended | Refused | None, seconds: float, response: str | None
 
 
 def _limit(end: Ended, code: int, limits: ScriptLimits) -> str:
-    """The limit that it was ended for, in a sentence; empty: none, as far as one can tell."""
+    """Returns a sentence about the limit that ended the script; empty if no limit is known to have ended it."""
     if end.limit == "memory":
         return f"The script was ended: its processes held more than {_megabytes(limits.memory_bytes)} of memory."
     if end.limit == "processes":
         return f"The script was ended: it had more than {limits.processes} processes."
     by_signal = -code if code < 0 else code - _SHELL_SIGNAL
-    # Who ignores SIGXCPU is killed a second later.
+    # A process that ignores SIGXCPU is killed one second later.
     overdue = code == -signal.SIGKILL and 0 < limits.cpu_seconds <= end.cpu_seconds
     if limits.cpu_seconds and (by_signal == signal.SIGXCPU or overdue):
         return f"The script was ended: it used more than {limits.cpu_seconds} s of processor time."

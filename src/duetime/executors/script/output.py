@@ -1,5 +1,7 @@
-"""What a script prints, from its pipe to the log as it comes. Reading keeps next to nothing, and waits for nobody until
-more has come than anybody keeps."""
+"""Copies a script's output from its pipe to the log as it arrives. Keeps only the last characters in memory.
+
+Reading is not limited until a stream has printed more than a log keeps; after that `Bandwidth` limits it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ _LARGEST_PIPE = 1_048_576
 
 
 class Output:
-    """One of the two streams. Makes the pipe; `descriptor` is the end that the script writes to."""
+    """Stdout or stderr of a script. Creates the pipe; `descriptor` is the end that the script writes to."""
 
     def __init__(self, stream: Stream, log: LogWriter, bandwidth: Bandwidth, tenant: str) -> None:
         self._stream = stream
@@ -32,13 +34,16 @@ class Output:
         self._loop.add_reader(self._reads, self._read_on)
 
     def close_writer(self) -> None:
-        """The script has it by now."""
+        """Closes the node's copy of the write end, once the script's side has it."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
 
     def close(self) -> None:
-        """Read what is left. Nobody of the script writes any more, so that is at most what a pipe holds."""
+        """Reads the rest and closes the pipe.
+
+        No process of the script writes any more, so the rest is at most what a pipe can hold.
+        """
         self._bandwidth.forget(self._tenant, self._resume)
         left = _LARGEST_PIPE
         while left > 0 and (size := self._read()):
@@ -49,7 +54,7 @@ class Output:
             self._end()
 
     def tail(self) -> str | None:
-        """The last of it, as text that a store, a log and a page can hold; None: it printed nothing."""
+        """Returns the end of the output as text that is safe to store, to log and to show; None if it is empty."""
         return kept_text(self._last.encode()) or None
 
     def _read_on(self) -> None:

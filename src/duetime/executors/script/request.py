@@ -1,4 +1,4 @@
-"""What a script is started with: its arguments, and an environment that holds nothing of the node's own."""
+"""Builds the request that starts a script: its arguments, and an environment that inherits nothing from the node."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ def request_of(task: Task[Script], limits: ScriptLimits) -> Request:
 
 
 def _environment(task: Task[Script]) -> dict[str, str]:
-    """The job's own may replace the defaults, but not what Duetime says of the run: a receiver trusts the token.
+    """Returns the script's environment variables.
 
-    HOME and TMPDIR come with the private folder, unless the job sets them.
+    The job's variables may replace the defaults, but not the DUETIME_* variables: a receiver trusts the fencing token.
+    The supervisor sets HOME and TMPDIR to the private folder, unless the job sets them.
     """
     return {
         "PATH": _PATH,

@@ -1,4 +1,4 @@
-"""One script from the node's side: its supervisor's socket and its two pipes. Letting go of it ends the script."""
+"""One script as the node sees it: its supervisor's socket and its two pipes. Closing the socket ends the script."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from duetime.executors.script.wire import (
 from duetime.ports.logs import LogWriter
 
 _READY_SECONDS = 10.0  # a fork server that takes longer is stuck
-_END_SECONDS = 15.0  # the supervisor's own grace, and time for the kernel to take apart what was large
-_FOLDER_SECONDS = 5.0  # a million files are removed without us
+_END_SECONDS = 15.0  # the supervisor's grace period, and time for the kernel to free large processes
+_FOLDER_SECONDS = 5.0  # to remove the folder; a million files are removed without waiting for the end
 
 
 class SupervisorLost(Exception):
-    """Somebody killed it, or it can't end the script. What it had is ended by the fork server."""
+    """The supervisor was killed, or it can't end the script. The fork server kills the script's processes."""
 
 
 class ScriptRun:
     """Use with `async with`: on leaving, all descriptors are closed."""
 
     def __init__(self, log: LogWriter, bandwidth: Bandwidth, tenant: str) -> None:
-        self._supervisor = 0  # its process id
+        self._supervisor = 0  # the supervisor's process id
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self.stdout = Output("stdout", log, bandwidth, tenant)
@@ -62,7 +62,10 @@ class ScriptRun:
                 await self._writer.wait_closed()
 
     async def prepare(self, link: ForkServerLink, request: Request) -> Refused | None:
-        """Everything but the start; None: it may start. Raises ForkServerLost, and may be called once more then."""
+        """Prepares everything except the start. Returns None if the script may start.
+
+        Raises ForkServerLost; the caller may then call this once more.
+        """
         async with link.turns:
             try:
                 async with asyncio.timeout(_READY_SECONDS):
@@ -99,7 +102,7 @@ class ScriptRun:
         raise SupervisorLost
 
     async def end(self) -> Ended | Refused:
-        """SIGTERM, and SIGKILL a little later; back when no process of it is left."""
+        """Has the supervisor send SIGTERM, and SIGKILL after the grace period. Returns when no process is left."""
         self._order(TERMINATE)
         try:
             async with asyncio.timeout(_END_SECONDS):
@@ -108,7 +111,7 @@ class ScriptRun:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(
                     self._supervisor, signal.SIGKILL
-                )  # stopped by its script, perhaps; the fork server inherits that
+                )  # its script may have stopped it; the fork server inherits the script
             raise SupervisorLost from None
 
     async def folder_removed(self) -> None:
@@ -118,7 +121,7 @@ class ScriptRun:
                 await self._reader.read()
 
     async def _answer(self) -> Answer | None:
-        """None: the other side is gone."""
+        """Returns the supervisor's next answer; None if the supervisor has closed the socket."""
         assert self._reader is not None
         try:
             line = await self._reader.readline()

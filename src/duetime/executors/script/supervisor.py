@@ -1,7 +1,7 @@
-"""A supervisor: starts one script, watches it, and ends all of it. A process of its own, forked by the fork server.
+"""A supervisor: starts one script, watches it, and kills all of its processes. A process forked by the fork server.
 
-It goes on without fork server, and ends without node: when its socket closes, so does the script. Nobody else waits for
-these processes, and none of them can leave: this is their sub-reaper.
+It keeps running if the fork server dies. If the node dies, its socket closes, and it ends the script. It is the
+sub-reaper of the script's processes: none of them can leave it, and no other process waits for them.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from duetime.executors.script.wire import GO, LENGTH, TERMINATE, Answer, Ended, 
 
 GRACE_SECONDS = 2.0  # from SIGTERM to SIGKILL
 _WATCH_SECONDS = 0.1
-_WATCH_SHARE = 20  # a look that takes long is taken more seldom: at most this part of the time goes into looking
+_WATCH_SHARE = 20  # slow checks are made less often: checking takes at most 1/20 of the time
 
 
 class ScriptSupervisor:
-    """`user`: who the script runs as; None: who we are."""
+    """`user`: the user id that the script runs as; None: the supervisor's own."""
 
     def __init__(self, control: socket.socket, outputs: tuple[int, int], user: int | None, wakes: int) -> None:
         self._control = control
         self._outputs = outputs
         self._user = user
         self._wakes = wakes  # readable when a child has ended
-        self._script = 0  # its process id
+        self._script = 0  # the script's process id
         self._status: int | None = None
         self._cpu_seconds = 0.0
         self._limit = ""
-        self._deadline: float | None = None  # of what is left, since the order to end
+        self._deadline: float | None = None  # for the script's processes to end, once TERMINATE was received
 
     def run(self) -> None:
         request = self._receive()
@@ -80,7 +80,7 @@ class ScriptSupervisor:
         except Launch as problem:
             self._tell(problem.refused)
             return
-        except OSError as problem:  # no process or no descriptor to be had
+        except OSError as problem:  # no more processes or descriptors available
             self._tell(Refused(NOT_RUNNABLE, f"The script can't be started: {problem}."))
             return
         for output in self._outputs:
@@ -97,11 +97,14 @@ class ScriptSupervisor:
         if self._user is not None:
             folder.give_to(self._user)
             for output in self._outputs:
-                os.fchown(output, self._user, self._user)  # or it could not open /dev/stderr
+                os.fchown(output, self._user, self._user)  # otherwise the script could not open /dev/stderr
         return request._replace(argv=argv, env=env)
 
     def _watch(self, request: Request) -> None:
-        """Until the script has ended; after the order to end, until all of it has, or its grace is over."""
+        """Waits until the script has ended, exceeds a limit, or the node has ended.
+
+        After TERMINATE, waits until all of the script's processes have ended or the grace period is over.
+        """
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         poll.register(self._wakes, select.POLLIN)
@@ -126,7 +129,7 @@ class ScriptSupervisor:
         return nothing_left or time.monotonic() >= self._deadline
 
     def _obey(self) -> bool:
-        """False: end it all now, for the node is gone."""
+        """Handles an order. Returns False if the node has ended: the script must be killed now."""
         order = self._order()
         if order == TERMINATE and self._deadline is None:
             self._deadline = time.monotonic() + GRACE_SECONDS
@@ -134,22 +137,22 @@ class ScriptSupervisor:
         return order != b""
 
     def _ask_to_end(self) -> None:
-        """The group at once, and whoever has left it."""
+        """Sends SIGTERM to the script's process group at once, and to each descendant that has left the group."""
         elsewhere = [pid for pid in descendants(os.getpid()) if _group(pid) != self._script]
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._script, signal.SIGTERM)
         _signal(elsewhere, signal.SIGTERM)
 
     def _order(self) -> bytes:
-        """Empty: the node is gone."""
+        """Receives an order. Returns empty bytes if the node has ended."""
         try:
             return self._control.recv(1)
         except ConnectionError:
             return b""
 
     def _look(self, request: Request) -> float:
-        """Hold the whole of it to its limits; answers when to look again."""
-        began = time.process_time()  # not what others made us wait
+        """Checks the limits on all of the script's processes together. Returns the time of the next check."""
+        began = time.process_time()  # without the time that we waited for the processor
         pids = descendants(os.getpid())
         if len(pids) > request.processes:
             self._limit = "processes"
@@ -159,7 +162,7 @@ class ScriptSupervisor:
         return time.monotonic() + max(_WATCH_SECONDS, took * _WATCH_SHARE)
 
     def _reap(self) -> bool:
-        """Wait for all children that have ended. True: there are no others."""
+        """Reaps all children that have ended. Returns True if no child is left."""
         while True:
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
@@ -173,7 +176,7 @@ class ScriptSupervisor:
 
     def _end_all(self) -> None:
         if not LINUX:
-            with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS says the latter of zombies
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS raises the latter for zombies
                 os.killpg(self._script, signal.SIGKILL)
         pause = 0.0005
         while not self._reap():
@@ -183,7 +186,7 @@ class ScriptSupervisor:
             pause = min(0.05, 2 * pause)
 
     def _receive(self) -> Request | None:
-        """None: the node has thought better of it."""
+        """Receives the request. Returns None if the node closed the socket before it was complete."""
         head = self._receive_exactly(LENGTH.size)
         body = self._receive_exactly(LENGTH.unpack(head)[0]) if head else b""
         return unpack(body) if body else None
@@ -198,14 +201,14 @@ class ScriptSupervisor:
         return bytes(data)
 
     def _tell(self, answer: Answer) -> None:
-        with contextlib.suppress(OSError):  # the node is gone, and there is nobody to tell
+        with contextlib.suppress(OSError):  # the node has ended, so no process reads the reply
             self._control.sendall(to_line(answer))
 
 
 def end_descendants(spared: frozenset[int] = frozenset()) -> None:
-    """Stop all that descend from this process until no new one shows up, then kill them: a fork bomb can't outrun it.
+    """Stops all descendants of this process until no new one appears, then kills them, so a fork bomb can't outrun it.
 
-    Some may still slip through; the caller repeats this until there is nobody left to wait for.
+    Some may still be missed; the caller repeats this until there is no child left to wait for.
     """
     stopped: set[int] = set()
     while fresh := set(descendants(os.getpid(), spared)) - stopped:

@@ -1,6 +1,6 @@
-"""What the system offers beyond Python's os: prctl, /proc, and descriptors over a socket.
+"""System calls that Python's os module lacks: prctl, reading /proc, and passing descriptors over a socket.
 
-Outside Linux, prctl does nothing, and /proc is empty.
+Outside Linux, the prctl functions do nothing, and /proc counts as empty.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
-# Looked up once, before any fork: a child between fork and exec only calls it.
+# Looked up once, before any fork: between fork and exec, a child only calls it.
 _prctl = ctypes.CDLL(None, use_errno=True).prctl if LINUX else None
 
 
 def receive_descriptors(node: socket.socket, count: int) -> list[int] | None:
-    """Returns the descriptors that a node has sent to its fork server, with one request for a child.
+    """Receives one request of a node to its fork server. Returns its descriptors.
 
-    None: the node is gone. An empty list: too many are open here; the node sees its end close, and says so.
+    Returns None if the node has ended. Returns an empty list if too many descriptors are open here: the node then sees
+    its end of the socket close, and reports that.
     """
     try:
         data, descriptors, _, _ = socket.recv_fds(node, 1, count)
@@ -41,19 +42,19 @@ def receive_descriptors(node: socket.socket, count: int) -> list[int] | None:
 
 
 def become_subreaper() -> None:
-    """From now on, orphans among our descendants become our children instead of init's."""
+    """Makes orphans among our descendants our children instead of init's, from now on."""
     _set(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent(parent: int, signal_number: int) -> None:
-    """Get this signal when the parent dies. Forgotten by the kernel at a change of user, so call it after that."""
+    """Has the kernel send this signal to us when the parent dies. A change of user resets that: call this after it."""
     _set(_PR_SET_PDEATHSIG, signal_number)
     if LINUX and os.getppid() != parent:
         os.kill(os.getpid(), signal_number)
 
 
 def forgo_privileges() -> None:
-    """No program that is run from here on gains any: set-user-id means nothing to it."""
+    """Keeps all programs that this process runs from gaining privileges: set-user-id has no effect on them."""
     _set(_PR_SET_NO_NEW_PRIVS, 1)
 
 
@@ -64,9 +65,9 @@ def _set(option: int, value: int) -> None:
 
 
 def descendants(root: int, spared: Iterable[int] = ()) -> list[int]:
-    """Processes that descend from this one, parents first; those of `spared` and theirs left out.
+    """Returns the descendants of a process, parents first, without the processes of `spared` and their descendants.
 
-    Processes come and go meanwhile, so one look may miss some: whoever needs all of them looks until there are none.
+    Processes start and end meanwhile, so one call may miss some. A caller that needs all repeats it until none is left.
     """
     left_out = frozenset(spared)
     children = _children if os.path.exists(f"/proc/self/task/{os.getpid()}/children") else _scan()
@@ -86,7 +87,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _scan() -> Callable[[int], list[int]]:
-    """The same from the list of all processes, for kernels that keep no list of children."""
+    """Returns a replacement for `_children` that scans all processes, for kernels that keep no list of children."""
     by_parent: dict[int, list[int]] = {}
     for pid in processes():
         fields = _stat(pid)
@@ -100,7 +101,7 @@ def processes() -> list[int]:
 
 
 def tasks_of(user: int) -> int:
-    """Threads of all processes of this user that we can see: what the limit on processes counts."""
+    """Returns the number of threads of this user's visible processes: the limit on processes counts threads."""
     count = 0
     for pid in processes_of(user):
         fields = _stat(pid)
@@ -115,12 +116,12 @@ def processes_of(user: int) -> list[int]:
             if os.stat(f"/proc/{pid}").st_uid == user:
                 found.append(pid)
         except OSError:
-            continue  # it is gone
+            continue  # the process has ended
     return found
 
 
 def resident_bytes(pids: Iterable[int]) -> int:
-    """Memory that these hold, pages that they share counted for each of them: quick, and never too little."""
+    """Returns the resident memory of these processes. Counts shared pages once per process: fast, and never too low."""
     total = 0
     for pid in pids:
         fields = _read(f"/proc/{pid}/statm").split()
@@ -129,7 +130,7 @@ def resident_bytes(pids: Iterable[int]) -> int:
 
 
 def proportional_bytes(pids: Iterable[int]) -> int:
-    """The same with shared pages counted once; where the kernel does not tell, as resident_bytes."""
+    """Like `resident_bytes`, but splits shared pages between their processes, if the kernel reports that (Pss)."""
     total = 0
     for pid in pids:
         for line in _read(f"/proc/{pid}/smaps_rollup").splitlines():
@@ -142,7 +143,7 @@ def proportional_bytes(pids: Iterable[int]) -> int:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/<pid>/stat behind the name, which may hold spaces and brackets; empty when it is gone."""
+    """Returns the fields of /proc/<pid>/stat after the name, which may hold spaces and brackets; empty if it ended."""
     return _read(f"/proc/{pid}/stat").rpartition(") ")[2].split()
 
 

@@ -1,8 +1,8 @@
-"""Users for scripts, one for each that runs, where the fork server is root.
+"""User ids for scripts: if the fork server is root, each running script has its own.
 
-They are bare numbers without a name, a password or a group. A user of its own keeps a script from the files and
-processes of the node and of other scripts, gives the kernel's limit on processes something to count, and makes one
-kill of all that it runs possible, in one step. A number that anybody else uses is left alone.
+They are plain numbers without a name, a password or a group. A separate user id protects the files and processes of the
+node and of other scripts, lets the kernel count the script's processes for their limit, and allows killing all of its
+processes in one step. A number that is in use otherwise is not taken.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ COUNT = 1000
 
 
 def may_switch() -> bool:
-    """Whether this process can become one of them: it is root, and not in a namespace that lacks these numbers."""
+    """Returns whether this process can switch to these users: it is root, in a namespace that has these numbers."""
     if not LINUX or os.geteuid() != 0:
         return False
     child = os.fork()
@@ -39,9 +39,9 @@ def switch(user: int) -> None:
 
 
 def end_all_of(user: int) -> bool:
-    """SIGKILL to every process of this user, which none of them outruns: the kernel lets nobody fork meanwhile.
+    """Sends SIGKILL to every process of this user. None can escape: the kernel allows no fork meanwhile.
 
-    False: it did not work; a script may kill whoever becomes its user, and so the one who is about to do this.
+    Returns False if that failed. The killing process runs as the script's user, so the script may kill it first.
     """
     child = os.fork()
     if child == 0:
@@ -49,7 +49,7 @@ def end_all_of(user: int) -> bool:
             switch(user)
             os.kill(-1, signal.SIGKILL)
         except ProcessLookupError:
-            os._exit(0)  # there is none
+            os._exit(0)  # the user has no processes
         except OSError:
             os._exit(1)
         os._exit(0)
@@ -57,17 +57,17 @@ def end_all_of(user: int) -> bool:
 
 
 class Users:
-    """The numbers that this fork server has taken; each is free or with one supervisor."""
+    """The user ids that this fork server has locked. Each is free or used by one supervisor."""
 
     def __init__(self) -> None:
         self._free: list[int] = []
         self._next = FIRST
-        # Another fork server on this machine sees by the name that a number is taken. The kernel frees the name when
-        # the last process with the socket is gone: the fork server, and the supervisor that has the number.
+        # A socket name tells other fork servers on this machine that a number is taken. The kernel frees the name when
+        # the last process that holds the socket has ended: the fork server, and the supervisor that uses the number.
         self._locks: dict[int, socket.socket] = {}
 
     def take(self) -> int | None:
-        """None: there is no free one left on this machine."""
+        """Returns a free user id; None if there is none left on this machine."""
         if self._free:
             return self._free.pop()
         while self._next < FIRST + COUNT:
@@ -81,7 +81,7 @@ class Users:
         self._free.append(user)
 
     def close_others(self, user: int | None) -> None:
-        """In a supervisor: hold no lock but that of its own number."""
+        """Closes all locks except that of `user`. A supervisor calls it, to hold only the lock of its own user id."""
         for other, lock in self._locks.items():
             if other != user:
                 lock.close()

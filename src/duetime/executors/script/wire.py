@@ -1,8 +1,8 @@
-"""What node and supervisor say to each other. Both sides import this, so it knows only the standard library.
+"""The protocol between a node and a supervisor. Both sides import this module, so it uses only the standard library.
 
-The node sends one request, its length in four bytes before it, and then single bytes. The supervisor answers with
-lines: ready, then ended; or refused, until the script's program runs. It closes the socket when its private folder is
-removed.
+The node sends one request, prefixed with its length in four bytes, and then orders of one byte each. The supervisor
+replies with lines: Ready and then Ended, or Refused at any point before the script's program runs. It closes the socket
+after it has removed the private folder.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ LENGTH = struct.Struct("!I")
 
 
 class Request(NamedTuple):
-    argv: list[str]  # the path of the script is added, if there is one
+    argv: list[str]  # the supervisor appends the path of the script, if there is one
     script: str | None
     env: dict[str, str]
     cwd: str  # empty: the private folder
-    folder: str  # where to make the private one
+    folder: str  # the private folder is created in it
     cpu_seconds: int
     memory_bytes: int
     file_bytes: int
@@ -30,24 +30,24 @@ class Request(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """All is prepared; the script starts at the word."""
+    """Everything is prepared; the script starts when the node sends GO."""
 
-    supervisor: int  # its process id
+    supervisor: int  # the supervisor's process id
 
 
 class Refused(NamedTuple):
     """The script was not started."""
 
-    exit_code: int  # as a shell says it: 127 no such program, 126 can't be run
+    exit_code: int  # as in a shell: 127 no such program, 126 can't be run
     message: str
 
 
 class Ended(NamedTuple):
-    """The script is over and no process of it is left."""
+    """The script has ended and none of its processes is left."""
 
-    status: int  # as wait() says it
+    status: int  # as returned by wait()
     cpu_seconds: float
-    limit: str  # the watched limit that it was ended for: memory, processes, or empty
+    limit: str  # the limit for which the supervisor killed the script: memory, processes, or empty for none
 
 
 Answer = Ready | Refused | Ended

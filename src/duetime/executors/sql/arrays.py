@@ -1,4 +1,4 @@
-"""Arrays of PostgreSQL as text, `{1,2,NULL}`: read into lists, and written from them. Pure."""
+"""Converts PostgreSQL arrays as text, such as `{1,2,NULL}`, to lists and back. Does no I/O."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BOUNDS = re.compile(r"(?:\[[+-]?\d+:[+-]?\d+\])+=")
 
 
 def read_array(text: str, name: str) -> Any:
-    """Returns the lists that an array's text stands for; the text itself if it can't be read. `name`: of an item."""
+    """Returns the array as lists, or the text itself if it can't be parsed. `name`: the type of an item."""
     convert, bounds = _CONVERTERS.get(name, str), _BOUNDS.match(text)
     open_lists: list[list[Any]] = []
     found: list[Any] | None = None

@@ -1,9 +1,9 @@
-"""Opening a connection to a tenant's PostgreSQL server, with nothing in it that is the node's own.
+"""Opens a connection to a tenant's PostgreSQL server without using any of the node's own credentials.
 
-The driver takes what it is not given from the environment and from files of the node's user: a password (PGPASSWORD,
-~/.pgpass), a TLS client certificate (PGSSLCERT, ~/.postgresql), roots, a Kerberos ticket. Those are for the node's own
-database. So each of them is given here, and TLS contexts are made here instead of by the driver. A context is made once
-for each `sslmode`, beside the event loop: to read the system's roots takes tens of milliseconds.
+The driver reads missing options from the environment and from files of the node's user: a password (PGPASSWORD,
+~/.pgpass), a TLS client certificate (PGSSLCERT, ~/.postgresql), root certificates, a Kerberos ticket. Those are for the
+node's own database. So each of these options is set here, and TLS contexts are created here instead of by the driver. A
+context is created once per `sslmode`, in a thread: reading the system's root certificates takes tens of milliseconds.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from duetime.executors.sql.problems import Failed
 from duetime.executors.sql.received import Meter
 
 _PROTOCOLS = ["postgresql"]
-# Of a library that exists on Windows alone: a server that asks for a Kerberos ticket gets none of the node's.
+# A library that exists only on Windows: a server that requests a Kerberos ticket does not get the node's.
 _NO_TICKETS = "sspi"
 _contexts: dict[str, ssl.SSLContext] = {}  # by sslmode
 
 
 async def connect(url: PostgresUrl, addresses: Sequence[str], meter: Meter) -> asyncpg.Connection:
-    """Returns a connection to one of these addresses, with or without TLS as `sslmode` says."""
+    """Returns a connection to one of these addresses, with or without TLS according to `sslmode`."""
     match url.sslmode:
         case "disable":
             return await _connect(url, addresses, meter, None)
@@ -36,7 +36,7 @@ async def connect(url: PostgresUrl, addresses: Sequence[str], meter: Meter) -> a
                 return await _connect(url, addresses, meter, None)
             except asyncpg.InvalidPasswordError:
                 raise
-            except asyncpg.InvalidAuthorizationSpecificationError:  # it wants TLS
+            except asyncpg.InvalidAuthorizationSpecificationError:  # the server requires TLS
                 return await _connect(url, addresses, meter, await _context(url.sslmode))
         case "prefer":
             try:
@@ -46,7 +46,7 @@ async def connect(url: PostgresUrl, addresses: Sequence[str], meter: Meter) -> a
             except (ssl.SSLError, asyncpg.InvalidAuthorizationSpecificationError):
                 return await _connect(url, addresses, meter, None)
             except ConnectionError as problem:
-                if type(problem) is not ConnectionError:  # as the driver says that the server has no TLS
+                if type(problem) is not ConnectionError:  # the driver raises plain ConnectionError if there is no TLS
                     raise
                 return await _connect(url, addresses, meter, None)
         case _:
@@ -60,7 +60,7 @@ async def _context(sslmode: str) -> ssl.SSLContext:
 
 
 def context_of(sslmode: str) -> ssl.SSLContext:
-    """Returns a TLS context without a client certificate. It trusts the system's roots where it verifies at all."""
+    """Returns a TLS context without a client certificate. With `verify-*`, it trusts the system's root certificates."""
     if sslmode.startswith("verify"):
         context = ssl.create_default_context()
         context.check_hostname = sslmode == "verify-full"
@@ -90,7 +90,7 @@ async def _connect(
             gsslib=_NO_TICKETS,
             timeout=None,
             loop=loop_to(addresses, meter),
-            statement_cache_size=0,  # DISCARD ALL forgets them
+            statement_cache_size=0,  # DISCARD ALL drops prepared statements
             server_settings={"application_name": "duetime job"},
         )
     except asyncpg.InterfaceError as problem:

@@ -1,10 +1,11 @@
-"""The SQL executor: one attempt is one statement, sent once, and one outcome whatever the server does.
+"""The SQL executor: one attempt is one statement, sent once, and has one outcome whatever the server does.
 
-A SQL job runs with the rights of the connection's user at its server, and those are what bounds it. Here it is bounded
-where it may connect to, how long it runs and how much comes back. That is why an operator has to allow it.
+A SQL job runs with the rights of the connection's user at the server, and only those rights limit what it does. This
+module limits where it may connect to, how long it runs and how much it returns. That is why an operator has to allow
+SQL jobs.
 
-The time a task has covers everything: finding the connection, waiting for one that is free, connecting and the
-statement. When an attempt ends, so has its statement: one that took too long or was cancelled is stopped first.
+A task's timeout covers everything: looking up the connection's URL, waiting for a free connection, connecting and the
+statement. No statement outlives its attempt: one that took too long or was cancelled is stopped first.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ FindConnection = Callable[[str, str], Awaitable[str | None]]
 
 
 class SqlExecutor:
-    """Carries out `sql_query` jobs.
+    """Runs `sql_query` jobs.
 
-    `find`: the URL of a tenant's connection by name, in plain; None if there is none. `own`: what no job may reach.
-    `rules`: what the operator allows. Raises BadFolder if the folder for SQLite files can't be used.
+    `find`: returns the URL of a tenant's connection by name, in plain text; None if there is none. `own`: Duetime's own
+    database, which no job may use. `rules`: the operator's rules. Raises BadFolder if the folder for SQLite files can't
+    be used.
     """
 
     def __init__(self, find: FindConnection, own: OwnDatabase, limits: SqlLimits, rules: SqlRules) -> None:
@@ -44,11 +46,11 @@ class SqlExecutor:
 
     @property
     def sqlite_server_pid(self) -> int | None:
-        """The process id of the fork server for SQLite statements; None: there is none yet."""
+        """The process id of the fork server for SQLite statements; None if there is none."""
         return self._sqlite.server_pid
 
     async def start(self) -> None:
-        """Nothing to open: connections come with the first attempts."""
+        """Does nothing: connections are opened by the first attempts."""
 
     async def stop(self) -> None:
         await self._postgres.stop()
@@ -88,7 +90,7 @@ class SqlExecutor:
                 url = await self._find(task.tenant, name)
         except TimeoutError:
             raise timed_out(task.timeout_seconds, f"The connection {name!r} could not be looked up") from None
-        except Exception as problem:  # a registry of any kind; its words may hold the URL
+        except Exception as problem:  # any registry may raise any error, and its message may hold the URL
             raise Failed(
                 ErrorType.INTERNAL_ERROR, f"The connection {name!r} could not be looked up: {type(problem).__name__}."
             ) from problem

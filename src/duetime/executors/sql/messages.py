@@ -1,10 +1,10 @@
-"""The messages of a PostgreSQL server, before the driver sees them: how many, how costly, and of which types.
+"""Filters the messages of a PostgreSQL server before the driver sees them: by number, cost and value types.
 
-The driver runs on the event loop and trusts its server. A hostile one could ask for a password hash of minutes, send a
-million rows where two were asked for, or claim an array of two thousand million items in twelve bytes. So messages are
-counted here, by kind, and a server that sends more than a statement can need is cut off. The driver gets values of
-simple types only: any other type is announced to it as `unknown`, which it neither looks up nor decodes. The server
-then sends and takes text, and what is in the text is read by `arrays.py`. Does no I/O.
+The driver runs on the event loop and trusts its server. A hostile server could request a password hash that takes
+minutes, send a million rows where two were requested, or announce an array of two billion items in twelve bytes. So
+messages are counted here, by kind, and a server that sends more than a statement can need is disconnected. The driver
+gets values of simple types only. Every other type is changed to `unknown`, which the driver neither looks up nor
+decodes: the server then sends and accepts text. `arrays.py` parses arrays in that text. Does no I/O.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from duetime.executors.sql.types import SIMPLE, UNKNOWN
 
 MOST_ITERATIONS = 32_768  # of SCRAM-SHA-256, in one handshake: eight times PostgreSQL's default, some 20 ms
 MOST_COLUMNS = 1664  # PostgreSQL's own limit
-MOST_NOTICES = 1000  # of a statement, that are written to the log; more are passed over
+MOST_NOTICES = 1000  # notices of a statement that are written to the log; the others are skipped
 MOST_PASSED_OVER = 100_000
-MOST_OTHERS = 1000  # of any other kind, for a statement
-SPARE_ROWS = 8  # beside the rows that are kept: of the node's own questions, and of CALL
+MOST_OTHERS = 1000  # messages of each other kind, per statement
+SPARE_ROWS = 8  # besides the rows that are kept: rows of the node's own queries, and of CALL
 _MOST_INSPECTED = 512 * 1024
 _HEADER = 5
 _NAMES = {"N": "notices", "A": "notifications", "D": "rows"}
@@ -31,11 +31,11 @@ _UTF8 = ("utf8", "utf-8", "unicode")
 
 
 class Unfit(Exception):
-    """Why a server is cut off, and what to do, as the rest of a sentence."""
+    """The server must be disconnected. The message says why and what to do, as the rest of a sentence."""
 
 
 class Tally:
-    """What came for one statement. `columns` and `parameters`: the types of the statement as the server has them."""
+    """Counts the messages of one statement. `columns` and `parameters`: the types that the server announced."""
 
     def __init__(self, rows: int) -> None:
         self._most_rows = rows + SPARE_ROWS
@@ -47,7 +47,7 @@ class Tally:
         self._counts.clear()
 
     def add(self, kind: int) -> bool:
-        """Counts a message. False: the driver may not see it. Raises Unfit if it is one too many."""
+        """Counts a message. Returns False if the driver must not see it. Raises Unfit if there are too many."""
         count = self._counts[kind] = self._counts.get(kind, 0) + 1
         match kind:
             case 0x44:  # D: a row
@@ -66,18 +66,18 @@ class Tally:
 
 
 class Messages:
-    """Of one connection: bytes as they come go in, bytes that the driver may see come out."""
+    """The message filter of one connection: takes received bytes, and returns the bytes that the driver may see."""
 
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
         self._held = bytearray()
-        self._needed = 0  # bytes, before it is worth another look
-        self._left = 0  # bytes of the message that is passing
-        self._is_passed = True  # whether the driver gets it
+        self._needed = 0  # bytes that must be held before the message can be handled
+        self._left = 0  # remaining bytes of the current message
+        self._is_passed = True  # whether the driver gets the current message
         self._iterations = 0
 
     def feed(self, data: bytes) -> bytes:
-        """Returns what the driver may see. Raises Unfit: cut the connection."""
+        """Returns the bytes that the driver may see. Raises Unfit if the connection must be closed."""
         if self._held:
             self._held += data
             if len(self._held) < self._needed:
@@ -110,7 +110,10 @@ class Messages:
                 self._left = whole
 
     def _size(self, data: bytes, at: int) -> int | None:
-        """Returns the bytes of the message that begins here; None if its head is not whole."""
+        """Returns the size of the message that begins at `at`; None if its header is incomplete.
+
+        Raises Unfit if the size is invalid.
+        """
         if len(data) - at < _HEADER:
             return None
         length = int.from_bytes(data[at + 1 : at + _HEADER])
@@ -153,7 +156,7 @@ def _check_encoding(message: bytes) -> None:
 
 
 def _simple_columns(message: bytes) -> tuple[bytes, tuple[int, ...]]:
-    """A description of columns with types that the driver knows, and the types that they have."""
+    """Returns a RowDescription with simple types only, and the original types of the columns."""
     (count,) = struct.unpack_from("!H", message, _HEADER)
     if count > MOST_COLUMNS:
         raise Unfit(f"the result has more than {MOST_COLUMNS} columns. Select fewer")

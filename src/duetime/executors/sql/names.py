@@ -1,8 +1,8 @@
-"""Names of database servers, looked up on threads that tenants share, and not on the few of the event loop.
+"""Resolves the names of database servers on threads that are shared by tenant, not on the event loop's few threads.
 
-A driver that is given a name has the event loop look it up. That has four threads for the whole process, and a name
-whose server does not answer holds one for many seconds: a few of them would stop every other lookup, those of Duetime's
-own database with them. It would also connect to an address that nobody has checked.
+A driver that gets a host name lets the event loop resolve it. The event loop has four threads for the whole process,
+and a name whose name server does not respond blocks one for many seconds. A few such names would block every other
+lookup, including that of Duetime's own database. The driver would also connect to an address that was not checked.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from duetime.executors.sql.servers import check_server
 
 
 class Names:
-    """Of one event loop."""
+    """Resolves and checks the names of database servers. For one event loop."""
 
     def __init__(self, allowed: SqlServers) -> None:
         self._allowed = allowed
         self._lookup = SystemLookup()
-        self._resolver = Resolver(lambda address: None, self._lookup)  # what is allowed depends on the port, too
+        self._resolver = Resolver(lambda address: None, self._lookup)  # `find` checks: the rules depend on the port too
 
     async def find(self, tenant: str, host: str, port: int) -> tuple[str, ...]:
-        """Returns the addresses of a host, each checked, in the order to try. Raises DnsError, BlockedTarget."""
+        """Returns the addresses of a host, all checked, in the order to try. Raises DnsError or BlockedTarget."""
         try:
             parse_address(host)
         except ValueError:
@@ -43,9 +43,10 @@ class Names:
 
 
 class _Addressed:
-    """The event loop as a driver gets it: connections go to checked addresses only, and their bytes are counted.
+    """An event loop for the driver: it connects to checked addresses only, and counts the received bytes.
 
-    TLS still asks for the name. Further connections (the driver opens one to cancel) go to the address that answered.
+    TLS still uses the host's name. Further connections (the driver opens one to cancel) go to the address that accepted
+    the first one.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, addresses: Sequence[str], meter: Meter) -> None:
@@ -65,7 +66,7 @@ class _Addressed:
             made.append(protocol_factory())
             return Counted(made[-1], self._meter)
 
-        if host is None:  # over a socket that is connected already: the driver never asks for that
+        if host is None:  # an already connected socket, which the driver never uses
             raise OSError("a connection must name its host")
         if options.get("ssl"):
             options.setdefault("server_hostname", host)
@@ -89,5 +90,5 @@ class _Addressed:
 
 
 def loop_to(addresses: Sequence[str], meter: Meter) -> asyncio.AbstractEventLoop:
-    """Returns the loop for a driver that takes one."""
+    """Returns an event loop for the driver that connects to these addresses only."""
     return cast(asyncio.AbstractEventLoop, _Addressed(asyncio.get_running_loop(), addresses, meter))

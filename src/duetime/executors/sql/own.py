@@ -1,7 +1,7 @@
-"""Duetime's own database, which no job may reach under any name: a job could grant itself anything there.
+"""Keeps jobs away from Duetime's own database, under any name: a job could grant itself anything there.
 
-And the rights that no job may have at another: a role that can run programs on the machine of the database, or read
-and write its files, can do so from inside any statement. No look at the text of a statement prevents that.
+Also refuses roles with too many rights at other databases. A role that can run programs on the database's machine, or
+read and write its files, can do so from inside any statement. Checking the text of a statement can't prevent that.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from duetime.domain.connection_urls import POSTGRES_PORT, PostgresUrl
 from duetime.executors.sql.problems import blocked
 
 OWN_TABLES = ("open_runs", "shard_epochs")
-# By what it holds, not by its name: a server has many names, and tables may be in any schema. The operators are
-# qualified: a role may have a search_path on which others are found first.
+# Recognises our database by its tables, not by its name: a server has many names, and tables may be in any schema. The
+# operators are schema-qualified, because a role's search_path may find other operators first.
 _HOLDS_OWN = """
 SELECT count(DISTINCT relname) OPERATOR(pg_catalog.=) 2 FROM pg_catalog.pg_class
 WHERE relname OPERATOR(pg_catalog.=) ANY (ARRAY['open_runs', 'shard_epochs']::pg_catalog.name[])
 AND relkind OPERATOR(pg_catalog.=) ANY (ARRAY['r', 'p']::pg_catalog."char"[])
 """
-# Roles that the session's user is, or may become. Before PostgreSQL 16, who may create roles may give itself any of
-# these.
+# Strong roles that the session's user is, or may become. Before PostgreSQL 16, a role with CREATEROLE can grant itself
+# any of them.
 _STRONG_ROLES = """
 SELECT pg_catalog.min(rolname::pg_catalog.text) FROM pg_catalog.pg_roles
 WHERE (rolsuper OR (rolcreaterole AND pg_catalog.current_setting('server_version_num')::pg_catalog.int4
@@ -38,21 +38,21 @@ OURS = "This is Duetime's own database, which jobs can't use: register a connect
 
 
 class OwnDatabase(msgspec.Struct, frozen=True):
-    """`folder`: the data folder, of which no file may be opened. `url`: of the PostgreSQL that holds the store."""
+    """`folder`: the data folder; jobs may open no file in it. `url`: of the PostgreSQL that holds the store."""
 
     folder: Path | None
     url: str | None
 
 
 class BadFolder(OSError):
-    """The folder for SQLite files can't be used: a node does not start with it."""
+    """The folder for SQLite files can't be used. A node with such a folder does not start."""
 
     def __init__(self, folder: str, why: str) -> None:
         super().__init__(f"SQL_SQLITE_FOLDER: '{folder}' can't be used: {why}")
 
 
 def check_folder(own: OwnDatabase, folder: str) -> None:
-    """Raises BadFolder if SQLite files of tenants would lie beside Duetime's own."""
+    """Raises BadFolder if the path is not absolute, or if the folder is inside Duetime's data folder or contains it."""
     if not os.path.isabs(folder):
         raise BadFolder(folder, "must be an absolute path, such as /var/lib/duetime-sqlite")
     if own.folder is None:
@@ -63,13 +63,16 @@ def check_folder(own: OwnDatabase, folder: str) -> None:
 
 
 def check_address(own: OwnDatabase, url: PostgresUrl) -> None:
-    """Before anything is sent there; what it is reached by otherwise is found by `check_tables`."""
+    """Raises Failed if the URL is that of Duetime's own database. Called before anything is sent.
+
+    `check_tables` detects the same database under another name.
+    """
     if is_own(own, url):
         raise blocked(OURS)
 
 
 def is_own(own: OwnDatabase, url: PostgresUrl) -> bool:
-    """Whether it leads to Duetime's own database, as far as its text tells."""
+    """Returns whether the text of the URL names Duetime's own database."""
     if own.url is None:
         return False
     parts = urlsplit(own.url)
@@ -82,7 +85,7 @@ async def check_tables(connection: asyncpg.Connection) -> None:
 
 
 async def check_role(connection: asyncpg.Connection, url: PostgresUrl) -> None:
-    """Raises Failed if the user of the connection has rights beyond the database."""
+    """Raises Failed if the connection's user can run programs or access files on the database's machine."""
     role = await connection.fetchval(_STRONG_ROLES)
     if role is None:
         return

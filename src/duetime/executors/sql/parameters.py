@@ -1,8 +1,8 @@
-"""JSON values as the objects that the PostgreSQL driver wants for a parameter's type.
+"""Converts JSON values to the objects that the PostgreSQL driver needs for a parameter's type.
 
-What JSON has no form for comes as text: numerics if they must be exact, uuids, dates and instants in ISO 8601, bytes in
-base64. For json and jsonb any value is the JSON value that it is. Types that the driver is not told of get text, which
-the server reads: numbers and words as they are, lists as arrays.
+Values that JSON can't express are passed as text: numerics that must be exact, uuids, dates and instants in ISO 8601,
+bytes in base64. For json and jsonb, any value is passed as JSON. For types that are hidden from the driver, values are
+sent as text, which the server parses: numbers and text as they are, lists as arrays.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ _INVALID = "SQLSTATE 22023"
 
 
 def bind(values: list[Any], types: tuple[int, ...]) -> list[Any]:
-    """Raises Failed with the number and type of the one that does not fit; its value is not told: it may be secret."""
+    """Returns the converted parameters. Raises Failed if one does not fit its type.
+
+    The message holds the parameter's number and type, but not its value, which may be secret.
+    """
     if len(values) != len(types):
         raise wrong(f"The statement has {len(types)} parameters, the job gives {len(values)}.", "SQLSTATE 08P01")
     return [_bound(number, value, type_) for number, (value, type_) in enumerate(zip(values, types, strict=True), 1)]
@@ -47,7 +50,7 @@ def _bound(number: int, value: Any, type_: int) -> Any:
 
 
 def _items(value: Any, name: str, depth: int = 1) -> list[Any]:
-    """The items of an array as text: the server reads them."""
+    """Returns the items of an array as text, which the server parses."""
     if not isinstance(value, list) or depth > MOST_DIMENSIONS:
         raise TypeError
     return [
@@ -75,7 +78,7 @@ def misfit(number: int, type_: int) -> Failed:
 
 
 def misfit_of(problem: Exception, types: tuple[int, ...]) -> Failed:
-    """For what the driver could not send."""
+    """Returns the failure for a parameter that the driver could not encode."""
     match = _ARGUMENT.search(str(problem))
     if match is None or int(match[1]) > len(types):
         return wrong("The driver can't send the parameters: pass them as text and cast them.", _INVALID)

@@ -1,8 +1,9 @@
-"""Connections to PostgreSQL servers: few for each tenant and URL, and as new whenever a job gets one.
+"""Pools connections to PostgreSQL servers: a few per tenant and URL, reset before each reuse.
 
-What a job leaves behind (settings, temporary tables, advisory locks, LISTEN) is discarded before another may have the
-connection; one whose state is unknown is closed instead. Kept ones are closed when nobody used them for a while. How
-many URLs have kept ones is bounded, and shared by tenant: many URLs of one do not close the connections of another.
+The session state that a job leaves (settings, temporary tables, advisory locks, LISTEN) is discarded before another job
+gets the connection; a connection whose state is unknown is closed. Idle connections are closed after a while. The
+number of URLs with idle connections is limited and shared by tenant: many URLs of one tenant do not close the
+connections of another.
 """
 
 from __future__ import annotations
@@ -33,18 +34,18 @@ Key = tuple[str, PostgresUrl]
 
 
 class Session:
-    """A connection, and what was found out about its server."""
+    """A connection, with facts about its server."""
 
     def __init__(self, connection: asyncpg.Connection, addresses: Sequence[str], meter: Meter, most_ms: int) -> None:
         self.connection = connection
         self.meter = meter
-        self.addresses = addresses  # of its server
-        self.most_ms = most_ms  # what the server's operator lets a statement of this user take; 0: any time
+        self.addresses = addresses  # of the server
+        self.most_ms = most_ms  # the server's own statement_timeout for this user; 0: no limit
         self.checks_client = connection.get_server_version().major >= _CLIENT_CHECK_SINCE
         self.idle_since = 0.0
 
     async def begin(self, seconds: float) -> None:
-        """Bound what comes, on the server: it keeps to that also when this node hangs or is gone."""
+        """Sets timeouts for the next statement on the server, which enforces them even if this node hangs or dies."""
         self.meter.rewind()
         limit = max(1, int(seconds * 1000))
         settings = [
@@ -58,12 +59,12 @@ class Session:
         except asyncpg.InvalidParameterValueError:
             if not self.checks_client:
                 raise
-            self.checks_client = False  # the server's system can't
+            self.checks_client = False  # the server's operating system does not support it
             await self.begin(seconds)
 
 
 class Pool:
-    """Of one tenant and URL."""
+    """The connections of one tenant and URL."""
 
     def __init__(self, limit: int) -> None:
         self.room = asyncio.Semaphore(limit)
@@ -84,7 +85,10 @@ class Pools:
         self._sweeper: asyncio.TimerHandle | None = None
 
     async def take(self, tenant: str, url: PostgresUrl, deadline: float) -> Session:
-        """One that is bounded and answers. Raises Failed; TimeoutError once it is too late. Give it back."""
+        """Returns a working session with its timeouts set. Raises Failed, or TimeoutError after `deadline`.
+
+        The caller must return the session with `give_back` or `throw_away`.
+        """
         check_address(self._own, url)
         key = (tenant, url)
         pool = self._pools.setdefault(key, Pool(self._limits.connections))
@@ -110,7 +114,7 @@ class Pools:
                 try:
                     await session.begin(deadline - clock())
                 except TROUBLE:
-                    session.connection.terminate()  # the server went meanwhile: nothing was sent, so another will do
+                    session.connection.terminate()  # the server closed it; no statement was sent, so try another one
                 except BaseException:
                     session.connection.terminate()
                     raise
@@ -150,7 +154,7 @@ class Pools:
         return session
 
     def give_back(self, tenant: str, url: PostgresUrl, session: Session) -> None:
-        """Keep it, once what the job left in it is discarded. Does not wait: the job's outcome is known."""
+        """Discards the job's session state and keeps the connection. Does not wait: the job's outcome is known."""
         session.meter.rewind()
         self._spawn(self._reset((tenant, url), session))
 
@@ -188,7 +192,10 @@ class Pools:
         self._forgo(key)
 
     def _forgo(self, key: Key) -> None:
-        """One user less. A pool without any is kept if it has connections, at the cost of the tenant with the most."""
+        """Removes a user of a pool. A pool without users is kept if it has idle connections.
+
+        If there are too many such pools, one of the tenant with the most is closed.
+        """
         pool = self._pools[key]
         pool.users -= 1
         if pool.users:

@@ -1,13 +1,13 @@
-"""One statement on a PostgreSQL server.
+"""Runs one statement on a PostgreSQL server, in its own transaction.
 
-It is a transaction of its own. What returns no rows runs by itself, so that VACUUM and CREATE INDEX CONCURRENTLY can;
-so does CALL, whose procedure may commit, and which returns one row at most. What returns rows is read through a portal
-in a transaction: a few rows at a time as long as they are kept, the rest is passed over on the server. So a statement
-always runs to its end, also a SELECT of a function that does the work, and memory does not depend on its result: what
-a server sends for a statement is counted, and one that sends too much is cut off.
+A statement that returns no rows runs outside a transaction block, which VACUUM and CREATE INDEX CONCURRENTLY need. So
+does CALL: its procedure may commit, and it returns at most one row. The rows of any other statement are read through a
+portal in a transaction block: a few at a time as long as they are kept; the server skips the rest. So a statement
+always runs to its end, even a SELECT of a function that does the work. Memory use does not depend on the size of the
+result: the bytes that a server sends for a statement are counted, and a server that sends too many is disconnected.
 
-What a statement may do is decided by the rights of its role at the server, and by nothing here. COPY is refused as a
-statement of its own because the driver can't take part in it; inside a DO block or a function it is the role's matter.
+Only the rights of its role at the server decide what a statement may do. COPY as a statement is refused because the
+driver can't take part in it; inside a DO block or a function, the role's rights decide.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from duetime.executors.sql.words import first_word
 from duetime.ports.executor import NotSent, Task
 from duetime.postgres import TROUBLE
 
-_STOP_SECONDS = 5.0  # a cancelled statement ends within that, or its backend is ended
-_FIRST_ROWS = 2  # rows may be wide: each look takes twice as many as the one before
+_STOP_SECONDS = 5.0  # if a cancelled statement does not end within this time, its backend is terminated
+_FIRST_ROWS = 2  # rows may be wide: start small, each fetch reads twice as many as the one before
 _ALL_ROWS = 2**31 - 1
 _COUNT = re.compile(r" (\d+)$")
 _DOCUMENTS = ("json", "jsonb")
-_LONGEST_DOCUMENTS = 4  # times what is kept of a result: blanks may be most of it
+_LONGEST_DOCUMENTS = 4  # times the size limit of a stored result: most of a document may be whitespace
 _UNSHOWABLE = "The result holds a value that can't be shown: cast it in the statement, as in column::text."
 
 
@@ -54,7 +54,10 @@ class PostgresStatements:
         await self._pools.stop()
 
     async def run(self, task: Task[SqlQuery], query: SqlQuery, url: PostgresUrl, deadline: float) -> Table:
-        """Raises Failed, NotSent, CancelledError: by then the statement is over on the server."""
+        """Runs the statement and returns its result. Raises Failed, NotSent or CancelledError.
+
+        When it returns or raises, the statement has ended on the server.
+        """
         try:
             session = await self._pools.take(task.tenant, url, deadline)
         except TimeoutError:
@@ -101,7 +104,7 @@ class PostgresStatements:
         try:
             return await self._prepared(task, query, session)
         finally:
-            # Also of one that is being closed.
+            # The connection may be closing already.
             with suppress(asyncpg.InterfaceError):
                 connection.remove_log_listener(notice)
 
@@ -125,7 +128,7 @@ class PostgresStatements:
                 return await self._rows(task, connection, statement, columns, arguments)
             return await self._plain(task, connection, statement, columns, arguments)
         except asyncpg.DataError as problem:
-            if getattr(problem, "severity", None) is None:  # the driver's own, the server has not seen it
+            if getattr(problem, "severity", None) is None:  # raised by the driver: nothing was sent to the server
                 raise misfit_of(problem, types) from None
             raise
         except (ValueError, OverflowError, asyncpg.UnsupportedClientFeatureError):
@@ -187,9 +190,10 @@ def _ask(task: Task[SqlQuery]) -> None:
 
 
 def _decoded(row: asyncpg.Record, columns: tuple[int, ...], limits: SqlLimits) -> list[Any]:
-    """A document or array that is far too long to be kept stays text: as objects it could take thirty times its size.
+    """Returns the values of a row, with documents and arrays parsed.
 
-    `columns`: the types as the server has them; the driver knows fewer.
+    A document or array that is far too long to be kept stays text: as objects it could take thirty times its size.
+    `columns`: the types that the server announced; the driver knows fewer.
     """
     values, longest = list(row), _LONGEST_DOCUMENTS * limits.bytes
     for place, type_ in enumerate(columns):
@@ -197,7 +201,7 @@ def _decoded(row: asyncpg.Record, columns: tuple[int, ...], limits: SqlLimits) -
         if not isinstance(value, str) or len(value) > longest:
             continue
         if name in _DOCUMENTS:
-            with suppress(msgspec.DecodeError):  # a number beyond what we can hold: it stays text
+            with suppress(msgspec.DecodeError):  # a number that is out of range: the document stays text
                 values[place] = msgspec.json.decode(value)
         elif name.endswith("[]"):
             values[place] = read_array(value, name.removesuffix("[]"))
@@ -205,7 +209,7 @@ def _decoded(row: asyncpg.Record, columns: tuple[int, ...], limits: SqlLimits) -
 
 
 async def _end(work: asyncio.Task[Table], session: Session, url: PostgresUrl) -> None:
-    """The driver asks the server to cancel; the connection answers again when the server has."""
+    """Cancels the statement on the server. Terminates the backend if the connection does not respond after that."""
     work.cancel()
     await asyncio.wait({work})
     if not await _answers(session):
@@ -222,7 +226,7 @@ async def _answers(session: Session) -> bool:
 
 
 async def _end_backend(session: Session, url: PostgresUrl) -> None:
-    """It did not listen, or the way to it is broken: another connection ends it."""
+    """Terminates the backend over another connection: it ignored the cancel request, or its connection is broken."""
     with suppress(*TROUBLE, Failed):
         async with asyncio.timeout(_STOP_SECONDS):
             other = await connect(url, session.addresses, session.meter.sibling())
@@ -234,7 +238,7 @@ async def _end_backend(session: Session, url: PostgresUrl) -> None:
 
 
 async def _undisturbed(work: Any) -> None:
-    """Until it is done, however often whoever waits for it is cancelled."""
+    """Completes `work` even if the caller is cancelled meanwhile, then raises the last of these CancelledErrors."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():

@@ -1,4 +1,4 @@
-"""Why a statement came to nothing, as sentences. None holds a password or a URL: they are kept and shown."""
+"""Builds the failures of SQL attempts. No message holds a password or a URL: messages are stored and shown."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from duetime.domain.execution import ErrorType
 from duetime.executors.sql.received import Meter
 
 LONGEST_MESSAGE = 1000
-# What may pass, by SQLSTATE or its class: rolled back for another's sake, out of resources, locked, shutting down.
+# Temporary errors, by SQLSTATE or its class: transaction rollback, out of resources, locked, shutting down.
 _BUSY_STATES = ("40", "53", "55006", "55P03", "57P01", "57P02", "57P03")
 _BUSY_RESULTS = (apsw.SQLITE_BUSY, apsw.SQLITE_LOCKED)
 _UNFIT = {0: None}
 
 
 class Failed(Exception):
-    """The end of an attempt that did not succeed."""
+    """An attempt has failed."""
 
     def __init__(self, error_type: ErrorType, message: str) -> None:
         super().__init__(message)
@@ -29,17 +29,17 @@ class Failed(Exception):
 
 
 def clean(text: str) -> str:
-    """Text that any store can hold: no NUL, valid UTF-8."""
+    """Returns text that any store can hold: no NUL, valid UTF-8."""
     return text.translate(_UNFIT).encode("utf-8", "replace").decode("utf-8")
 
 
 def blocked(message: str) -> Failed:
-    """Refused by us; another attempt would be, too."""
+    """Returns the failure of an attempt that Duetime refused; it would refuse another attempt too."""
     return Failed(ErrorType.BLOCKED_TARGET, f"{message} Nothing was sent.")
 
 
 def wrong(message: str, code: str) -> Failed:
-    """The statement or its parameters are wrong, which we found before the server did."""
+    """Returns the failure for a wrong statement or wrong parameters that Duetime found itself."""
     return Failed(ErrorType.SQL_ERROR, f"{message} ({code})")
 
 
@@ -48,7 +48,7 @@ def timed_out(seconds: float, what: str) -> Failed:
 
 
 def unreachable(shown: str, problem: Exception) -> Failed:
-    """No connection stands, or the one that stood broke."""
+    """Returns the failure for a connection that could not be opened, or that broke."""
     return Failed(ErrorType.CONNECTION_ERROR, f"No connection to {shown}: {_reason(problem)}.")
 
 
@@ -60,7 +60,7 @@ def lost(shown: str) -> Failed:
 
 
 def flooded(shown: str, meter: Meter) -> Failed:
-    """The connection was cut because of what it brought."""
+    """Returns the failure for a connection that was closed because of the data that the server sent."""
     return Failed(
         _error_type_of(meter),
         f"The connection to {shown} was cut: {meter.problem}. "
@@ -69,7 +69,7 @@ def flooded(shown: str, meter: Meter) -> Failed:
 
 
 def unfit(shown: str, meter: Meter) -> Failed:
-    """The connection was cut before a statement was sent."""
+    """Returns the failure for a connection that was closed before a statement was sent."""
     return Failed(_error_type_of(meter), f"The connection to {shown} was cut: {meter.problem}. No statement was sent.")
 
 

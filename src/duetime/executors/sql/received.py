@@ -1,9 +1,9 @@
-"""How many bytes database servers send: bounded for each statement, and for all statements of a node together.
+"""Limits the bytes that database servers send, for each statement and for all statements of a node together.
 
-The driver holds a message until it is whole, and a message may have a gigabyte. So bytes are counted before the driver
-sees them, and messages too (`messages.py`): a connection that brings too many is cut. When all connections together
-bring too many, the one with the most bytes of the tenant with the most bytes is cut: one tenant's large results do not
-end another's.
+The driver buffers a message until it is complete, and a message may have a gigabyte. So bytes and messages
+(`messages.py`) are counted before the driver sees them, and a connection that receives too many is closed. If all
+connections together receive too many, the connection with the most bytes of the tenant with the most bytes is closed:
+one tenant's large results do not end another tenant's statements.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from asyncpg.protocol import Protocol as DriverProtocol
 
 from duetime.executors.sql.messages import Messages, Tally, Unfit
 
-NODE_SHARE = 4  # statements that may receive as much as is allowed at the same time
+NODE_SHARE = 4  # the limit of a node, in multiples of the limit of one statement
 
 
 class Meter:
-    """Counts the bytes of one connection since the last `rewind`. `problem` says why it was cut."""
+    """Counts the bytes of one connection since the last `rewind`. `problem` says why it was closed."""
 
     def __init__(self, received: Received, tenant: str) -> None:
         self._received = received
@@ -29,7 +29,7 @@ class Meter:
         self.tenant = tenant
         self.bytes = 0
         self.problem: str | None = None
-        self.is_crowded = False  # cut for the sake of others: another attempt may succeed
+        self.is_crowded = False  # closed because of the node's limit: another attempt may succeed
 
     def sibling(self) -> Meter:
         """Returns a meter for another connection of the same tenant."""
@@ -39,13 +39,13 @@ class Meter:
         self._transports.append(transport)
 
     def take(self, size: int) -> bool:
-        """Counts bytes that have come. False: the connection is cut, and nobody may see them."""
+        """Counts received bytes. Returns False if the connection is closed: the driver must not see the bytes."""
         if self.problem is None:
             self._received.add(self, size)
         return self.problem is None
 
     def rewind(self) -> None:
-        """What has come so far is no longer held."""
+        """Resets the counts: the bytes received so far are no longer in memory."""
         self._received.release(self)
         self.tally.rewind()
 
@@ -58,7 +58,7 @@ class Meter:
 
 
 class Received:
-    """Of a node. `limit`: bytes for a statement; `rows`: how many rows a statement asks for at most."""
+    """Counts the received bytes of a node. `limit`: bytes per statement; `rows`: most rows that one requests."""
 
     def __init__(self, limit: int, rows: int = 100) -> None:
         self._limit = limit
@@ -98,12 +98,12 @@ class Received:
 
 
 class Counted(asyncio.Protocol):
-    """Stands between a transport and the driver's protocol."""
+    """Sits between a transport and the driver's protocol, and counts and filters the received data."""
 
     def __init__(self, inner: Any, meter: Meter) -> None:
         self._inner = inner
         self._meter = meter
-        # What comes before TLS, or answers a cancel, is no message.
+        # The data before TLS, and the response to a cancel request, are not messages.
         self._messages = Messages(meter.tally) if isinstance(inner, DriverProtocol) else None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -137,7 +137,7 @@ class Counted(asyncio.Protocol):
 
 
 class CountedTransport:
-    """A TLS transport whose next protocol is counted, too."""
+    """A TLS transport that wraps its next protocol in `Counted`."""
 
     def __init__(self, transport: Any, meter: Meter) -> None:
         self._transport = transport

@@ -1,4 +1,4 @@
-"""Whether a connection may be registered on this node: what can be told from its URL, before anything is resolved."""
+"""Decides whether a connection may be registered on this node, from its URL alone: no name is resolved."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from duetime.executors.sql.sqlite import OFF
 
 
 def refusal_of(url: Url, rules: SqlRules, own: OwnDatabase) -> str | None:
-    """Returns why it may not, as a sentence; None if it may. Each statement is checked again when it runs."""
+    """Returns why the URL may not be registered; None if it may. Each statement is checked again when it runs."""
     if not rules.allowed:
         return "SQL jobs are off here; the operator turns them on: ALLOW_SQL=true."
     if isinstance(url, SqliteUrl):

@@ -1,6 +1,6 @@
-"""Whether a SQL job may connect to a server: the SSRF guard's rules with the operator's list. Does no I/O.
+"""Decides whether a SQL job may connect to a server: the SSRF guard's rules and the operator's list. Does no I/O.
 
-The check is made at connect time with every address of the name, and the connection goes to a checked address.
+Every address of a name is checked at connect time, and the connection goes to a checked address.
 """
 
 from __future__ import annotations
@@ -43,6 +43,6 @@ def _check(allowed: SqlServers, address: Address, port: int) -> None:
     is_listed = any(address in network for network in networks if network.version == address.version)
     if not is_listed and not allowed.public:
         raise BlockedTarget(f"{address} port {port} is not on the operator's list.")
-    check_address(address, networks)  # what is public or listed passes, and so must any IPv4 address inside it
+    check_address(address, networks)  # the address, and any IPv4 address embedded in it, must be public or listed
     if not is_listed and not any(low <= port <= high for low, high in DEFAULT_PORTS):
         raise BlockedTarget(f"Port {port} is not one that jobs may call.")

@@ -1,8 +1,8 @@
-"""SQLite statements as a node sees them: each runs in a child process of the fork server (`sqlite_server`).
+"""Runs SQLite statements from the node's side: each runs in a child process of the fork server (`sqlite_server`).
 
-Processes are bounded in number and shared by tenant: one whose statements hold all of them, as they wait for locks,
-does not delay the others. Each statement has a process and a connection of its own, so there is nothing that could leak
-into the next. When an attempt ends, its process is gone.
+The number of processes is limited and shared by tenant: a tenant whose statements use all processes, for instance while
+they wait for locks, does not delay other tenants. Each statement has its own process and connection, so no state leaks
+into the next statement. When an attempt ends, its process has ended.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from duetime.executors.sql.sqlite_wire import (
 from duetime.places import Places
 from duetime.ports.executor import NotSent, Task
 
-PLACES = 16  # statements at once
-MOST_PROCESSES = 64  # with those of tenants that would else wait behind the statements of others
-_ASK_SECONDS = 0.5  # for a statement to stop by itself and roll back; then its process is killed
-_KILL_SECONDS = 10.0  # for a killed process to be gone; then the fork server, which has to see to it, is killed
-_ENVELOPE = 65_536  # bytes of a reply beside the result that is kept
+PLACES = 16  # concurrent statements
+MOST_PROCESSES = 64  # includes extra ones for tenants that would otherwise wait behind the statements of others
+_ASK_SECONDS = 0.5  # for a statement to stop by itself and roll back; after that its process is killed
+_KILL_SECONDS = 10.0  # for a killed process to end; after that the fork server, which should have killed it, is killed
+_ENVELOPE = 65_536  # bytes of a reply besides the result
 OFF = "SQLite connections are off on this node; the operator turns them on: SQL_SQLITE_FOLDER."
 
 
@@ -64,7 +64,10 @@ class SqliteStatements:
         await self._link.stop()
 
     async def run(self, task: Task[SqlQuery], query: SqlQuery, url: SqliteUrl, deadline: float) -> Result:
-        """Raises Failed, NotSent, CancelledError: by then the process of the statement is gone."""
+        """Runs the statement and returns its result. Raises Failed, NotSent or CancelledError.
+
+        When it returns or raises, the statement's process has ended.
+        """
         if not self._folder:
             raise blocked(OFF)
         parameters = [_bound(number, value) for number, value in enumerate(query.parameters, 1)]
@@ -76,7 +79,7 @@ class SqliteStatements:
                 self._limits.file_bytes, self._limits.memory_bytes,
             )  # fmt: skip
             reply = await self._attempt(task, request, deadline)
-            if reply is None:  # the fork server was killed: nothing has run, and the next one is there at once
+            if reply is None:  # the fork server was killed: nothing has run, and a new one starts at once
                 reply = await self._attempt(task, request, deadline)
         match reply:
             case Result():
@@ -88,7 +91,7 @@ class SqliteStatements:
         raise Failed(ErrorType.INTERNAL_ERROR, "The process for the statement could not be started.")
 
     async def _attempt(self, task: Task[SqlQuery], request: Request, deadline: float) -> Reply | None:
-        """Returns how the statement ended; None if its process was gone before it had begun."""
+        """Returns how the statement ended; None if its process ended before the statement began."""
         process = _Process(self._limits)
         try:
             try:
@@ -144,12 +147,12 @@ class SqliteStatements:
 
 
 class _Process:
-    """The child process of one statement, by its socket and by the pipe that ends it."""
+    """The child process of one statement: its socket, and the pipe through which it is ended."""
 
     def __init__(self, limits: SqlLimits) -> None:
         self._most_bytes = 2 * limits.bytes + _ENVELOPE
         self._orders: int | None = None
-        self._is_over = False  # it has said how it ended, and ends by itself
+        self._is_over = False  # the child has sent its last reply, and ends by itself
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
 
@@ -175,7 +178,7 @@ class _Process:
         self._writer.write(GO)
 
     async def reply(self) -> Reply | None:
-        """Returns the next reply; None if there is none, for the process is gone."""
+        """Returns the next reply; None if the process has ended without one."""
         assert self._reader is not None
         try:
             (size,) = LENGTH.unpack(await self._reader.readexactly(LENGTH.size))
@@ -188,23 +191,23 @@ class _Process:
             return None
 
     async def end(self, link: ForkServerLink) -> None:
-        """Until the process is gone. It is asked first, so that it rolls back what it did, and then killed."""
+        """Waits until the process has ended. First asks it to end, so that it rolls back, and then kills it."""
         if self._orders is None:
             return
         if not self._is_over:
-            with suppress(OSError):  # the fork server is gone
+            with suppress(OSError):  # the fork server has ended
                 os.write(self._orders, ASK_TO_END)
         is_gone = await self._gone(_ASK_SECONDS)
         os.close(self._orders)
         self._orders = None
         if not is_gone and not await self._gone(_KILL_SECONDS):
-            link.give_up()  # it hangs. Its children end with it
+            link.give_up()  # the fork server hangs; its children end with it
             await self._gone(_KILL_SECONDS)
         if self._writer is not None:
             self._writer.close()
 
     async def _gone(self, seconds: float) -> bool:
-        """Whether the process is gone in time: the other end of the socket is closed once it was reaped."""
+        """Returns whether the process ends in time. The other end of the socket closes once the process is reaped."""
         try:
             async with asyncio.timeout(seconds):
                 while self._reader is not None and await self._reader.read(_ENVELOPE):
@@ -234,7 +237,7 @@ def _bound(number: int, value: Any) -> Any:
 
 
 async def _undisturbed(work: Any) -> None:
-    """Until it is done, however often whoever waits for it is cancelled."""
+    """Completes `work` even if the caller is cancelled meanwhile, then raises the last of these CancelledErrors."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():

@@ -1,8 +1,8 @@
-"""One statement on a SQLite file, in a process of its own. It commits by itself, or leaves nothing behind.
+"""Runs one statement on a SQLite file, in its own process. The statement commits by itself, or has no effect.
 
-SQLite looks at whether to stop between two steps of its virtual machine, and one step may take minutes. So the
-statement runs where it can be killed: whatever is killed in the middle is rolled back by whoever opens the file next.
-The process also has limits of its own: memory, processor time, and the size of what it writes.
+SQLite checks whether to stop only between two steps of its virtual machine, and one step may take minutes. So the
+statement runs in a process that can be killed: the next process that opens the file rolls back an unfinished statement.
+The process also has its own limits on memory, processor time and the size of the files that it writes.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from duetime.executors.sql.table import Table
 from duetime.executors.sql.words import first_word
 
 LONGEST_VALUE = 16 * 1024 * 1024
-_STEPS = 5000  # of the virtual machine, between two looks at whether to go on
+_STEPS = 5000  # of the virtual machine, between two checks whether to stop
 _BUSY_SECONDS = 0.005
-_CPU_SECONDS = 5  # beyond the time that the statement has: nobody else may be left to end it
+_CPU_SECONDS = 5  # beyond the statement's deadline: there may be no other process left that could kill it
 _READ_ONLY = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_NOFOLLOW
 _READ_WRITE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW
 
 
 class Ended(Exception):
-    """The node is gone, or wants the statement no longer."""
+    """The node has ended, or no longer wants the statement."""
 
 
 def run(control: socket.socket) -> None:
-    """Carry out the one request that comes, and say what came of it."""
+    """Receives one request, runs it, and replies with the result or the problem."""
     request = request_of(_receive(control))
     statement = _Statement(request, control)
     signal.signal(signal.SIGTERM, lambda *_: statement.stop())
@@ -61,11 +61,11 @@ def run(control: socket.socket) -> None:
 
 
 def limit_process(request: Request) -> None:
-    """Hold this process to limits that the kernel enforces, and SQLite to its part of the memory."""
+    """Sets this process's resource limits, which the kernel enforces, and SQLite's limit on its own memory."""
     os.umask(0o077)
-    os.environ["SQLITE_TMPDIR"] = "."  # in the tenant's folder; SQLite removes the name of a file as it opens it
+    os.environ["SQLITE_TMPDIR"] = "."  # in the tenant's folder; SQLite unlinks a temporary file as it opens it
     _limit(resource.RLIMIT_CORE, 0)
-    _limit(resource.RLIMIT_FSIZE, 2 * request.file_bytes)  # a journal is a little longer than its file
+    _limit(resource.RLIMIT_FSIZE, 2 * request.file_bytes)  # a journal is slightly larger than its file
     _limit(resource.RLIMIT_CPU, math.ceil(request.seconds) + _CPU_SECONDS)
     apsw.hard_heap_limit(request.memory_bytes)
     if held := _data_bytes():
@@ -79,7 +79,7 @@ def _limit(which: int, value: int) -> None:
 
 
 def _data_bytes() -> int:
-    """Returns what counts for RLIMIT_DATA already, or 0 where the kernel does not say."""
+    """Returns the bytes that count for RLIMIT_DATA already, or 0 if the kernel does not report them."""
     with suppress(OSError), open("/proc/self/status", encoding="ascii", errors="replace") as file:
         for line in file:
             if line.startswith("VmData:"):
@@ -96,7 +96,7 @@ class _Statement:
         self._authorizer = Authorizer(is_vacuum=first_word(request.statement) == "VACUUM")
 
     def stop(self) -> None:
-        """The statement ends at its next look."""
+        """Makes the statement end at its next check."""
         self._is_stopped = True
 
     def run(self) -> Result:
@@ -133,7 +133,7 @@ class _Statement:
         return connection
 
     def _roll_back(self, identity: Identity) -> None:
-        """A statement was killed in the middle. To whom may only read the file, it would be closed until it is done."""
+        """Rolls back a statement that was killed. Without that, a read-only connection could not read the file."""
         with suppress(apsw.Error), closing(self._open(identity, _READ_WRITE)) as connection:
             connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
 
@@ -170,7 +170,7 @@ class _Statement:
         return self._is_stopped or time.monotonic() >= self._deadline
 
     def _wait(self, _: int) -> bool:
-        """Another has the file locked: whether to try again."""
+        """Called while another connection has locked the file. Returns whether to try again."""
         if self._must_stop():
             return False
         time.sleep(_BUSY_SECONDS)
@@ -178,7 +178,7 @@ class _Statement:
 
 
 def _check_alone(connection: apsw.Connection, found: Any) -> None:
-    """SQLite itself tells where the first statement ends, and whether what follows is one."""
+    """Raises Failed unless the text is exactly one statement. SQLite itself says where the first statement ends."""
     if not found.has_vdbe:
         raise wrong("The statement is empty.", "SQLITE_MISUSE")
     remaining = found.query_remaining
@@ -186,7 +186,7 @@ def _check_alone(connection: apsw.Connection, found: Any) -> None:
         try:
             after = apsw.ext.query_info(connection, remaining)
         except apsw.Error:
-            after = None  # it can't even be read, so it is no comment
+            after = None  # it can't be parsed, so it is not just a comment
         if after is None or after.has_vdbe:
             raise wrong("A job is one statement, this has several: make a job of each.", "SQLITE_MISUSE")
         remaining = after.query_remaining

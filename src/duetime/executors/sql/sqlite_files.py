@@ -1,9 +1,10 @@
-"""From a tenant's name and a file's name to a file in the tenant's folder, and to no other file.
+"""Opens a file in a tenant's folder by its name, and never a file outside that folder.
 
-Runs in a child process, which enters the folder and has no other. No link is followed, neither for the tenant's folder
-nor for the file: the folder is opened without following links and entered by its descriptor, and after SQLite has
-opened the file by its name, its descriptors must be those of the file that was checked. So a link that somebody puts
-there in between is found out before anything is read. A file with a second name (a hard link) may be anybody's.
+Runs in a child process, which makes the tenant's folder its working folder. No link is followed, neither for the
+tenant's folder nor for the file. The folder is opened without following links and entered by its descriptor. SQLite
+opens the file by its name; after that, the open descriptors must belong to the file that was checked. So a link that
+replaces the file in between is detected before anything is read. A file with a second name (a hard link) is refused: it
+may belong to another user.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ import stat
 from duetime.domain.execution import ErrorType
 from duetime.executors.sql.problems import Failed, blocked
 
-MOST_FILES = 32  # of one tenant
+MOST_FILES = 32  # per tenant
 SIDE_FILES = ("-journal", "-wal", "-shm")
 _TENANT = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _DESCRIPTORS = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
 
 Identity = tuple[int, int]  # device and inode
-OpenFile = tuple[int, int, int]  # and before them the descriptor
+OpenFile = tuple[int, int, int]  # descriptor, device and inode
 
 
 def enter_folder(folder: str, tenant: str, *, make: bool) -> int:
-    """Makes the tenant's folder the working folder, and returns its descriptor. `make`: if it is not there."""
+    """Makes the tenant's folder the working folder, and returns its descriptor. `make`: create it if it is missing."""
     if not _TENANT.fullmatch(tenant):
         raise blocked(f"The tenant {tenant!r} has no name that a folder can have.")
     try:
@@ -60,7 +61,7 @@ def _make(top: int, tenant: str) -> None:
 
 
 def find_file(folder: int, name: str, mode: str) -> Identity:
-    """Returns the identity of a file that SQLite may open. Makes an empty one if `mode` says so and there is none."""
+    """Returns the identity of a file that SQLite may open. With mode `rwc`, creates an empty file if it is missing."""
     try:
         found = _look(folder, name, mode)
     except FileNotFoundError:
@@ -78,7 +79,7 @@ def find_file(folder: int, name: str, mode: str) -> Identity:
 def _look(folder: int, name: str, mode: str) -> os.stat_result:
     access = os.O_RDONLY if mode == "ro" else os.O_RDWR
     try:
-        # Closed before SQLite opens it: closing a descriptor of a file gives up all locks that a process has on it.
+        # Closed before SQLite opens the file: closing a descriptor releases all locks that the process has on the file.
         descriptor = os.open(name, access | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except FileNotFoundError:
         raise
@@ -102,7 +103,7 @@ def _check(name: str, found: os.stat_result) -> None:
 
 
 def _create(folder: int, name: str) -> os.stat_result:
-    fcntl.flock(folder, fcntl.LOCK_EX)  # two that count at the same time would each make one
+    fcntl.flock(folder, fcntl.LOCK_EX)  # without it, two processes that count at the same time would both create a file
     try:
         count = sum(not entry.endswith(SIDE_FILES) for entry in os.listdir(folder))
         if count >= MOST_FILES:
@@ -113,7 +114,7 @@ def _create(folder: int, name: str) -> os.stat_result:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             descriptor = os.open(name, flags, 0o600, dir_fd=folder)
-        except FileExistsError:  # another has made it meanwhile
+        except FileExistsError:  # another process has created it meanwhile
             return _look(folder, name, "rw")
         try:
             return os.fstat(descriptor)
@@ -129,7 +130,7 @@ def open_files() -> set[OpenFile]:
     for entry in os.listdir(_DESCRIPTORS):
         try:
             status = os.fstat(int(entry))
-        except OSError:  # it was that of the list, which is closed by now
+        except OSError:  # the descriptor of os.listdir itself, which is closed by now
             continue
         if stat.S_ISREG(status.st_mode):
             found.add((int(entry), status.st_dev, status.st_ino))
@@ -137,7 +138,7 @@ def open_files() -> set[OpenFile]:
 
 
 def check_opened(before: set[OpenFile], expected: Identity, name: str) -> None:
-    """Raises Failed if a file that was opened since `before` is another than the expected one."""
+    """Raises Failed if any file that was opened since `before` is not the expected one."""
     if any((device, inode) != expected for _, device, inode in open_files() - before):
         raise blocked(f"{name} was replaced while it was opened.")
 

@@ -1,18 +1,18 @@
-"""What a statement may not do to a SQLite file: reach another one, or change what the file is for its other users."""
+"""Refuses statements that access another SQLite file, or that change the file's settings for its other users."""
 
 from __future__ import annotations
 
 import apsw
 
-# Only asked: they tell something, and what they are told is where to look.
+# These pragmas only read. A value, if given, says what to read.
 _ASKING = frozenset({
     "collation_list", "compile_options", "data_version", "database_list", "foreign_key_check", "foreign_key_list",
     "freelist_count", "function_list", "index_info", "index_list", "index_xinfo", "integrity_check", "module_list",
     "page_count", "pragma_list", "quick_check", "table_info", "table_list", "table_xinfo",
 })  # fmt: skip
-# They do something to the file that its users may do anyway.
+# These pragmas change the file in ways that its users are allowed anyway.
 _DOING = frozenset({"application_id", "incremental_vacuum", "optimize", "user_version", "wal_checkpoint"})
-# Told a value, they change the file, this connection or all of the process.
+# With a value, these pragmas change the file, this connection or the whole process. They may only be read.
 _SETTINGS = frozenset({
     "auto_vacuum", "cache_size", "encoding", "foreign_keys", "journal_mode", "page_size", "schema_version",
     "synchronous",
@@ -21,10 +21,10 @@ _UNSAFE_FUNCTIONS = frozenset({"load_extension", "fts3_tokenizer"})
 
 
 class Authorizer:
-    """SQLite asks it while it prepares a statement. `refused` says what was, as the start of a sentence."""
+    """SQLite calls it while it prepares a statement. `refused` says what was refused, as the start of a sentence."""
 
     def __init__(self, *, is_vacuum: bool) -> None:
-        self._is_vacuum = is_vacuum  # it attaches a file without a name, and works in a transaction that it begins
+        self._is_vacuum = is_vacuum  # VACUUM attaches a file without a name, and begins its own transaction
         self.refused: str | None = None
 
     def __call__(self, action: int, first: str | None, second: str | None, _: str | None, __: str | None) -> int:

@@ -1,9 +1,10 @@
-"""The fork server: one process a node, which forks a child for each SQLite statement and ends it when it is told.
+"""The fork server for SQLite: one process per node. It forks a child for each statement, and ends it on request.
 
-A small process with one thread forks fast and safely, and a node is neither. It has loaded all that a child needs. For
-each statement the node sends two descriptors: the child's socket, and the end of a pipe by which the child is ended. A
-byte in the pipe asks the child to end, and closing it kills the child; so a node that dies ends all of its statements.
-The server closes its end of the socket once a child was reaped: the node then knows that nothing of it is left.
+A small process with one thread forks fast and safely; a node is large and has threads. The fork server has already
+imported all modules that a child needs. For each statement the node sends two descriptors: the child's socket, and the
+read end of a pipe that controls the child. A byte in the pipe asks the child to end, and closing the pipe kills the
+child, so all statements of a node end if the node dies. The server closes its copy of the child's socket after it has
+reaped the child: the node then knows that the child is gone.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class ForkServer:
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
     def run(self) -> None:
-        """Until the node is gone; the children go with it."""
+        """Serves until the node has ended, then kills all children."""
         self._poll.register(self._node, select.POLLIN)
         self._poll.register(self._wakes, select.POLLIN)
         while True:
@@ -69,7 +70,7 @@ class ForkServer:
             self._forget(*os.waitpid(-1, 0))
 
     def _accept(self) -> bool:
-        """False: the node is gone."""
+        """Handles one request. Returns False if the node has ended."""
         descriptors = receive_descriptors(self._node, _DESCRIPTORS)
         if descriptors is None:
             return False
@@ -86,7 +87,7 @@ class ForkServer:
         return True
 
     def _become(self, server: int, control: socket.socket, orders: int) -> None:
-        """The child: never returns."""
+        """Runs the child. Never returns."""
         code = 1
         try:
             signal.set_wakeup_fd(-1)
@@ -99,7 +100,7 @@ class ForkServer:
                 os.close(other.orders)
             run(control)
             code = 0
-        except (Ended, OSError):  # there is nobody to tell
+        except (Ended, OSError):  # no process waits for the reply
             code = 0
         except BaseException:  # noqa: BLE001 -- a child must never return into the server's code
             traceback.print_exc()
@@ -113,7 +114,7 @@ class ForkServer:
             return
         self._poll.unregister(child.orders)
         del self._by_orders[child.orders]
-        os.kill(child.pid, signal.SIGKILL)  # it is ours until it is reaped, so the number is nobody else's
+        os.kill(child.pid, signal.SIGKILL)  # safe: until the child is reaped, no other process can have its id
 
     def _reap(self) -> None:
         while self._children:
@@ -134,7 +135,7 @@ class ForkServer:
 
 
 def spawn(descriptor: int) -> subprocess.Popen[bytes]:
-    """In a session of its own, so that Ctrl-C reaches the node alone, and without the node's environment."""
+    """Starts the server in its own session, so that Ctrl-C reaches only the node, and without our environment."""
     return subprocess.Popen(
         [sys.executable, "-I", "-S", "-X", "utf8", "-c", _BOOT, str(descriptor), *sys.path],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, cwd="/",
@@ -145,7 +146,7 @@ def spawn(descriptor: int) -> subprocess.Popen[bytes]:
 
 def main(descriptor: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # it ends when the node does, and not before
+        signal.signal(number, signal.SIG_IGN)  # the fork server ends when the node ends, and not before
     node = socket.socket(fileno=descriptor)
     node.set_inheritable(False)
     gc.disable()

@@ -1,7 +1,7 @@
-"""What a node, the fork server for SQLite statements and its children say to each other.
+"""The protocol between a node, the fork server for SQLite statements and its children.
 
-Frames of JSON with their length before them. The node sends one request and, once the file is open, one byte: go. The
-child replies with Opened and then with how it ended; the fork server adds Died if the child did not end by itself.
+Messages are JSON, prefixed with their length. The node sends one request and, after Opened, one byte: GO. The child
+replies with Opened, then with Result or Problem. The fork server adds Died if the child failed or was killed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LENGTH = struct.Struct("!I")
 
 
 class Request(msgspec.Struct, frozen=True):
-    """One statement on one file. `folder`: of all tenants; the file lies in `folder`/`tenant`."""
+    """One statement on one file. `folder`: the folder of all tenants; the file is in `folder`/`tenant`."""
 
     folder: str
     tenant: str
@@ -27,8 +27,8 @@ class Request(msgspec.Struct, frozen=True):
     mode: Literal["ro", "rw", "rwc"]
     statement: str
     parameters: list[Any]
-    seconds: float  # that are left
-    timeout_seconds: float  # as the job says it
+    seconds: float  # remaining until the deadline
+    timeout_seconds: float  # the job's timeout, for messages
     rows: int
     bytes: int
     file_bytes: int
@@ -36,11 +36,11 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Opened(msgspec.Struct, frozen=True, array_like=True, tag=0):
-    """The statement is prepared and runs at the word."""
+    """The statement is prepared, and runs when the node sends GO."""
 
 
 class Result(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """`text`: what is kept of the result, as JSON."""
+    """`text`: the kept part of the result, as JSON."""
 
     row_count: int
     text: str
@@ -52,7 +52,7 @@ class Problem(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 
 class Died(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    status: int  # as wait() says it
+    status: int  # as returned by wait()
 
 
 Reply = Opened | Result | Problem | Died

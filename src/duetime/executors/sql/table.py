@@ -1,4 +1,4 @@
-"""What is kept of a result: a small table as JSON, within a number of rows and of bytes, whatever is in it."""
+"""Turns a result into a small JSON table, limited in rows and bytes whatever the values are."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import msgspec
 from duetime.executors.sql.limits import SqlLimits
 from duetime.executors.sql.problems import clean
 
-_SHORT_TEXT = 100  # characters: what is left of a text in a first row that does not fit
+_SHORT_TEXT = 100  # characters that are kept of each text in a first row that does not fit
 _LONGEST_INTEGER = 2**63
 
 
 class Table:
-    """Rows are added until one does not fit; those that come after it are only counted."""
+    """Keeps rows until one does not fit; all later rows are only counted."""
 
     def __init__(self, limits: SqlLimits, columns: Iterable[str] = ()) -> None:
         self._most_rows = limits.rows
@@ -36,7 +36,7 @@ class Table:
             column = clean(name)
             size = len(msgspec.json.encode(column)) + 1
             if size > self._room:
-                self._is_cut = self.is_full = True  # a row without its columns says nothing
+                self._is_cut = self.is_full = True  # a row without its column names is useless
                 return
             self._room -= size
             self._columns.append(column)
@@ -49,7 +49,7 @@ class Table:
         values = [friendly(value) for value in row]
         encoded = msgspec.json.encode(values)
         if len(encoded) >= self._room and not self._rows:
-            # The start of a long text says more than no row.
+            # The start of a long text is more useful than no row.
             self._is_cut = self.is_full = True
             encoded = msgspec.json.encode([_shortened(value) for value in values])
         if len(encoded) >= self._room:
@@ -59,7 +59,7 @@ class Table:
         self._rows.append(msgspec.Raw(encoded))
 
     def skip(self, rows: int) -> None:
-        """There were so many more."""
+        """Counts rows that are not kept."""
         self.row_count += rows
         self._is_cut = self._is_cut or rows > 0
 
@@ -72,7 +72,7 @@ def _json(columns: list[str], rows: list[msgspec.Raw], row_count: int, *, is_tru
 
 
 def friendly(value: Any) -> Any:
-    """A value of a database as one of JSON: exact, or as text."""
+    """Converts a database value to a JSON value without loss, or to text."""
     match value:
         case None | bool():
             return value
@@ -92,7 +92,7 @@ def friendly(value: Any) -> Any:
             return value.as_string()
         case asyncpg.Range():
             return _range(value)
-        case asyncpg.Record():  # before Mapping: its fields may share a name
+        case asyncpg.Record():  # before Mapping, because its fields may have the same name
             return [friendly(field) for field in value.values()]
         case Mapping():
             return {clean(str(key)): friendly(field) for key, field in value.items()}

@@ -1,9 +1,10 @@
-"""Types of PostgreSQL by their numbers, which are the same on every server."""
+"""PostgreSQL's built-in types by their numbers (OIDs), which are the same on every server."""
 
 from __future__ import annotations
 
 UNKNOWN = 705
-# The driver decodes each of these in time and memory that their bytes bound. Others come and go as text.
+# For each of these types, the size of a value limits the time and memory that the driver needs to decode it. Values of
+# other types are sent and received as text.
 SIMPLE = frozenset({
     16, 17, 18, 19, 20, 21, 23, 25, 26, 28, 29, 114, 142, 700, 701, UNKNOWN, 1042, 1043, 1082, 1083, 1114, 1184, 1186,
     1266, 2278, 2950, 3802,
@@ -25,7 +26,7 @@ _ARRAYS = {
 
 
 def name_of(number: int) -> str:
-    """Returns a type's name, an array's with [] after that of its items; `unknown` for what people have made."""
+    """Returns a type's name: for an array, its item type and []; for a user-defined or unlisted type, `unknown`."""
     if number in _ARRAYS:
         return f"{_NAMES[_ARRAYS[number]]}[]"
     return _NAMES.get(number, "unknown")

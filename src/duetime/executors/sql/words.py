@@ -1,4 +1,4 @@
-"""The first word of a SQL statement: past blanks and comments, which nest in PostgreSQL."""
+"""Finds the first word of a SQL statement after whitespace and comments, which nest in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _WORD = re.compile(r"[A-Za-z]+")
 
 
 def first_word(statement: str) -> str:
-    """In capitals; empty if there is none."""
+    """Returns the first word in capitals, or the first character if it begins no word; empty if there is none."""
     place = _end_of(_BLANKS, statement, 0)
     while statement.startswith("/*", place):
         place = _end_of(_BLANKS, statement, _past_comment(statement, place))

@@ -2,10 +2,10 @@
 
 store.py        the port's methods: reads, and where writes go
 writer.py       group commit over a few connections
-writer_connection.py  a transaction at a time, and after a lost COMMIT it finds out what was written
-apply.py        who carries out which command; on_*.py each command as SQL
-partitions.py   history by the day: made ahead, dropped whole
-filters.py      the lists that people ask for
+writer_connection.py  one transaction at a time; after a lost COMMIT it finds out what was written
+apply.py        maps each command to its handler; on_*.py the handlers, as SQL
+partitions.py   history by day: partitions are created ahead, and dropped as a whole
+filters.py      the SQL of lists for users
 connections.py  how connections are opened and bounded; faults.py what their errors mean
 schema.py       migrations
 sql/            named blocks; migrations/ the numbered schema

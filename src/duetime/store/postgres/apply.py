@@ -1,4 +1,4 @@
-"""Commands to SQL: who carries out which, each in a savepoint of its own if it is not alone."""
+"""Maps each command to the handler that writes it as SQL. Several commands get a savepoint each."""
 
 from __future__ import annotations
 
@@ -86,10 +86,11 @@ class Applier:
     async def apply(
         self, commands: Sequence[c.Command], *, takes_turns: bool = False, limits_in_turns: bool = False
     ) -> tuple[list[Any], bool]:
-        """Their answers, and whether there is anything to commit. `takes_turns`: those who add jobs, one by one.
+        """Returns the commands' results, and whether there is anything to commit.
 
-        `limits_in_turns`: those who take of one quota, too; else it is tried with the last statement.
-        A command that is refused while alone spoils its transaction: that is to be rolled back, and nothing was lost.
+        `takes_turns`: transactions that add jobs wait for each other at a lock.
+        `limits_in_turns`: so do those that take from the same quota; else the last statement checks the quota.
+        If the only command of a transaction is refused, the transaction must be rolled back; nothing else is lost.
         """
         if takes_turns:
             await self.statements.lock_room({tenant for command in commands for tenant in adding_tenants(command)})
@@ -113,7 +114,7 @@ class Applier:
         return results, True
 
     async def _following_creates(self, group: Sequence[c.Command]) -> list[c.Command]:
-        """The creates that are to follow from what has ended in this transaction."""
+        """Returns the CreateJobs commands whose executions have ended in this transaction."""
         if len(group) == 1:
             return []
         due = await due_commands(self.statements, cast("Sequence[c.OnFinish]", group))
@@ -161,7 +162,7 @@ class Applier:
         return answer
 
     async def _create_together(self, creates: Sequence[c.Command]) -> bool:
-        """Many creates as one page; False, and nothing changed, if one of them can't be written."""
+        """Writes several CreateJobs as one page. Returns False and changes nothing if one can't be written."""
         connection, pending = self.statements.connection, self.statements.pending.copy()
         await connection.execute("SAVEPOINT command")
         try:
@@ -174,7 +175,7 @@ class Applier:
         return True
 
     async def _lock_timers(self, commands: Sequence[c.Command]) -> None:
-        """Several commands would lock their jobs' timers one after the other: two writers could wait for each other."""
+        """Locks the timers of all commands in one order; one command after the other could cause deadlocks."""
         locking = [jobs for command in commands if (jobs := _jobs_of(command))]
         if len(locking) > 1:
             jobs = sorted({job for jobs in locking for job in jobs if is_id(job)})
@@ -182,7 +183,7 @@ class Applier:
 
 
 def adding_tenants(command: c.Command) -> set[str]:
-    """The tenants that may need room for it."""
+    """Returns the tenants whose capacity the command may need."""
     match command:
         case c.OnFinish():
             return adding_tenants(command.command)
@@ -197,7 +198,7 @@ def adding_tenants(command: c.Command) -> set[str]:
 
 
 def _quotas_of(command: c.Command, for_jobs: bool) -> set[Quota]:
-    """The quotas that have to be locked for it."""
+    """Returns the quotas that the command has to lock."""
     match command:
         case c.OnFinish():
             return _quotas_of(command.command, for_jobs)
@@ -230,9 +231,9 @@ def _jobs_of(command: c.Command) -> list[str]:
 
 
 def _groups(commands: Sequence[c.Command]) -> Iterator[list[c.Command]]:
-    """Neighbouring creates together, the way 64 clients at once send them; every other command by itself.
+    """Yields adjacent CreateJobs as one group (64 clients may send them at once), and every other command alone.
 
-    So are creates that follow from ends: a page of a thousand failures may have a thousand to tell of.
+    Adjacent creates of on-finish commands are a group, too: a thousand failures may need a thousand notifications.
     """
     for kind, group in groupby(commands, key=_kind_of):
         if kind:
@@ -248,5 +249,5 @@ def _kind_of(command: c.Command) -> str:
 
 
 def _refusal(error: Exception) -> DuetimeError:
-    # What is wrong is this command, not the database: whoever shares its commit is not to suffer for it.
+    # The command is at fault, not the database: other commands of the same commit must not fail with it.
     return error if isinstance(error, DuetimeError) else Conflict(f"this can't be written as it is: {error}")

@@ -22,7 +22,7 @@ class Statement(NamedTuple):
         return [values[name] for name in self.names]
 
     def nothing(self) -> list[Any]:
-        """Arguments with which a statement of pages does nothing: empty columns."""
+        """Returns arguments with which a statement on pages does nothing: empty columns."""
         numbers = range(1, len(self.names) + 1)
         return [[] if re.search(rf"\${number}::\w+\[\]", self.sql) else None for number in numbers]
 
@@ -51,7 +51,7 @@ def load_blocks(*file_names: str) -> dict[str, Statement]:
 
 
 def load_migrations() -> list[tuple[int, str]]:
-    """(number, SQL) in order; a file's number is the schema version that it makes."""
+    """Returns (number, SQL) in order; a file's number is the schema version that it creates."""
     scripts = sorted(
         (entry.name, entry.read_text(encoding="utf-8")) for entry in MIGRATIONS.iterdir() if entry.name.endswith(".sql")
     )

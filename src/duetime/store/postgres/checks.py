@@ -1,4 +1,4 @@
-"""Checks of `duetime doctor` on a PostgreSQL server. Pure: what was read comes in, a status and sentences go out."""
+"""Checks of `duetime doctor` on a PostgreSQL server. Pure functions: values in, a status and sentences out."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from duetime.domain.instants import DAY, format_instant
 OLDEST_VERSION = 14
 SLOW_CONNECTION = 1000  # ms
 SKEW_WARNING, SKEW_PROBLEM = 200, 2000  # ms
-BESIDE = 2  # connections of a node beside DB_MAX_OPEN_CONNS: the heartbeat's and the hints'
+BESIDE = 2  # connections of a node on top of DB_MAX_OPEN_CONNS: heartbeat and hints
 FEW_STRAYS = 1000
-DEAD_ROWS = 50_000  # fewer are nobody's concern
+DEAD_ROWS = 50_000  # fewer do not matter
 LATE_RETENTION = 2 * DAY
 
 
@@ -38,7 +38,7 @@ def server_version(number: int, text: str) -> Check:
 
 
 def clock_skew(skew: float, round_trip: float) -> Check:
-    """`skew`: how far (ms) the database's clock is ahead of ours; its reading is no surer than half the round trip."""
+    """`skew`: how far (ms) the database's clock is ahead of ours, accurate to half the round trip."""
     unsure = round_trip / 2
     certain = max(0.0, abs(skew) - unsure)
     way = "ahead of" if skew > 0 else "behind"
@@ -50,7 +50,7 @@ def clock_skew(skew: float, round_trip: float) -> Check:
 
 
 def durability(settings: Mapping[str, str]) -> Check:
-    """`fsync`, `synchronous_commit` and `full_page_writes`, as they are for us."""
+    """`settings`: `fsync`, `synchronous_commit` and `full_page_writes`, as they apply to our connection."""
     off = [name for name, value in settings.items() if value == "off"]
     if off:
         return problem(
@@ -62,7 +62,7 @@ def durability(settings: Mapping[str, str]) -> Check:
 
 
 def connections(room: int, in_use: int, each: int, nodes: int, is_pooled: bool) -> Check:
-    """`room`: connections that the server lets us have. `each`: DB_MAX_OPEN_CONNS of a node."""
+    """`room`: connections that the server allows us. `each`: DB_MAX_OPEN_CONNS of a node."""
     if is_pooled:
         return ok("connections", f"PgBouncer shares {room} connections of the server; {in_use} are in use.")
     need = (each + BESIDE) * max(1, nodes)
@@ -97,7 +97,7 @@ def autovacuum(is_on: bool, is_counting: bool) -> Check:
 
 
 def strays(executions: int, attempts: int) -> Check:
-    """Rows in the partition of the rest: of days that had none of their own."""
+    """Rows in the partition `rest`: their days had no partition."""
     count = executions + attempts
     if not count:
         return ok("stray history", "All history lies in the partition of its day.")
@@ -126,7 +126,7 @@ def history(rows: int, size_bytes: int, oldest: int | None, now: int, keep_secon
 
 
 def dead_rows(tables: Sequence[tuple[str, int, int]]) -> Check:
-    """(table, living rows, dead rows) of the tables that change often."""
+    """`tables`: (table, live rows, dead rows) of the tables that change often."""
     swollen = [
         f"{table} ({dead:,} dead rows beside {live:,})" for table, live, dead in tables if dead > max(DEAD_ROWS, live)
     ]

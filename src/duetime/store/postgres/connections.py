@@ -1,8 +1,7 @@
-"""Connections: how they are opened, how many there may be, how long they are kept, and that none whose state is unknown
-is used again.
+"""Opens, limits, reuses and closes connections. A connection whose state is unknown is never used again.
 
-PgBouncer in transaction mode (`?pgbouncer=true` in the URL) may give each transaction another server connection: no
-prepared statement outlives a transaction then, and settings are made in each transaction anew.
+PgBouncer in transaction mode (`?pgbouncer=true` in the URL) may give each transaction another server connection. Then
+no prepared statement outlives a transaction, and each transaction makes its settings again.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ from duetime.domain.upkeep import Idle, Upkeep
 from duetime.places import Places
 from duetime.postgres import TROUBLE, Servers
 
-# One plan a statement, kept, that probes an index for each row of a page. Planning takes longer than writing a small
-# page; and a planner without figures of a new table, or told how long the arrays are, would rather read all of it.
+# One cached plan a statement, which probes an index for each row of a page. Planning takes longer than writing a small
+# page. Without statistics of a new table, or if it knew the arrays' lengths, the planner would scan the whole table.
 PLANS = {
     "plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_mergejoin": "off",
     "enable_hashjoin": "off", "enable_bitmapscan": "off", "jit": "off",
 }  # fmt: skip
 
 MOST_WAITING = 256  # reads of one tenant
-SWEEP_SECONDS = 10.0  # how often connections that nobody uses are looked at
+SWEEP_SECONDS = 10.0  # how often idle connections are checked
 
 
 def describe(url: str) -> str:
-    """host[:port]/database, without user and password."""
+    """Returns host[:port]/database, without user and password."""
     parts = split_url(url)
     options = dict(parse_qsl(parts.query))
     host = parts.hostname or options.get("host", "localhost")
@@ -47,7 +46,7 @@ def describe(url: str) -> str:
 
 
 class Address:
-    """A database's URL, without what is meant for us: `pgbouncer`."""
+    """A database's URL without the option `pgbouncer`, which is Duetime's own."""
 
     def __init__(self, url: str) -> None:
         parts = split_url(url)
@@ -58,7 +57,7 @@ class Address:
 
 
 class Connector:
-    """Opens connections with the same settings, however they are reached, and knows which are too old."""
+    """Opens connections with the same settings, with or without a pooler, and knows which are too old."""
 
     def __init__(self, address: Address, timeout_seconds: float, settings: Mapping[str, str], upkeep: Upkeep) -> None:
         self.upkeep = upkeep
@@ -66,8 +65,8 @@ class Connector:
         self._servers = Servers(address.url)
         self._timeout = timeout_seconds
         limit = f"{max(1, int(timeout_seconds * 1000))}ms"
-        # A server that hears nothing more of a transaction ends it and lets go of its locks, soon enough for whoever
-        # asks what came of it.
+        # If a client falls silent in a transaction, the server ends it and releases its locks, soon enough for the
+        # next connection to find out whether it was committed.
         silence = f"{max(1, int(timeout_seconds * 500))}ms"
         self._settings = {
             "statement_timeout": limit,
@@ -92,7 +91,7 @@ class Connector:
         return connection
 
     def ends_at(self, connection: asyncpg.Connection) -> float:
-        """When a connection that was opened here is too old (monotonic)."""
+        """Returns when (monotonic) a connection that was opened here becomes too old."""
         return self._ends[connection]
 
     def is_old(self, connection: asyncpg.Connection) -> bool:
@@ -100,9 +99,9 @@ class Connector:
 
 
 class Connections:
-    """Up to `limit` connections for reading, opened by need.
+    """Up to `limit` connections for reading, opened on demand.
 
-    `shared`: tenants share them. One alone has half of them; the others are for tenants that have fewer.
+    `shared`: tenants share them. One tenant gets at most half; the others are for tenants that use fewer.
     """
 
     def __init__(self, connector: Connector, limit: int, timeout_seconds: float, *, shared: bool = False) -> None:
@@ -110,13 +109,13 @@ class Connections:
         self.places = Places(max(1, limit // 2), limit, MOST_WAITING) if shared else Places(limit, limit)
         self._limit = limit
         self._timeout = timeout_seconds
-        self._idle: list[tuple[asyncpg.Connection, float]] = []  # and when each was last used
+        self._idle: list[tuple[asyncpg.Connection, float]] = []  # (connection, when it was last used)
         self._sweeping: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
         self._drops = 0
 
     async def fetch(self, sql: str, arguments: list[object], tenant: str = "") -> list[asyncpg.Record]:
-        """The rows of one statement, within the time that an operation may take. `tenant`: whose read it is."""
+        """Returns the rows of one statement, within the operation timeout. `tenant`: the tenant that reads."""
         async with self._use(tenant) as connection:
             if not self._connector.is_pooled:
                 rows: list[asyncpg.Record] = await connection.fetch(sql, *arguments)
@@ -140,7 +139,7 @@ class Connections:
                 try:
                     yield connection
                 except BaseException:
-                    connection.terminate()  # what it still holds or sends is unknown
+                    connection.terminate()  # its state is unknown
                     raise
                 if drops != self._drops:
                     connection.terminate()
@@ -150,7 +149,7 @@ class Connections:
                 self.places.leave(tenant)
 
     def _take(self) -> asyncpg.Connection | None:
-        """The one that was used last, if it may be used again."""
+        """Returns the most recently used idle connection that is still usable."""
         while self._idle:
             connection, _ = self._idle.pop()
             if self._connector.is_old(connection):
@@ -168,7 +167,7 @@ class Connections:
                 self._sweeping = asyncio.create_task(self._sweep())
 
     def _retire(self, connection: asyncpg.Connection) -> None:
-        """Close it, while whoever reads waits for nothing."""
+        """Closes it in the background, so that readers do not wait."""
         task = asyncio.create_task(close(connection, self._timeout))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
@@ -179,7 +178,7 @@ class Connections:
             self.close_unneeded(time.monotonic())
 
     def close_unneeded(self, now: float) -> None:
-        """Of those that nobody uses at `now` (monotonic)."""
+        """Closes the idle connections that are not needed at `now` (monotonic)."""
         idle = [Idle(since, self._connector.ends_at(connection)) for connection, since in self._idle]
         places = set(self._connector.upkeep.unneeded(idle, now))
         unneeded = [connection for place, (connection, _) in enumerate(self._idle) if place in places]
@@ -188,7 +187,7 @@ class Connections:
             self._retire(connection)
 
     def drop_idle(self) -> None:
-        """One was found broken: the others were opened to the same server. Those in use go when they come back."""
+        """Closes all idle connections after one broke: they lead to the same server. Those in use close on return."""
         self._drops += 1
         while self._idle:
             self._idle.pop()[0].terminate()

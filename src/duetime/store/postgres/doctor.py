@@ -1,7 +1,7 @@
-"""What `duetime doctor` looks at in a PostgreSQL database: measures, and leaves the judgement to checks.py.
+"""Measures a PostgreSQL database for `duetime doctor`. checks.py judges the values.
 
-It writes nothing: each look is a read-only transaction with a time limit of its own, on one connection that is opened
-anew when it broke. It starts no store, so it also tells what is wrong with one that no store can start on.
+It writes nothing: each check is a read-only transaction with its own time limit, on one connection that is reopened
+after it broke. It starts no store, so it also works on a database that no store can start on.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from duetime.store.postgres.connections import Address, close
 from duetime.store.postgres.partitions import list_days
 from duetime.store.postgres.schema import get_versions
 
-CONNECT_SHARE = 0.8  # of the time for a look
-SAMPLES = 5  # of the clock: the one with the shortest way counts
+CONNECT_SHARE = 0.8  # of the time for one check
+SAMPLES = 5  # of the clock: the one with the shortest round trip counts
 HOT_TABLES = ("timers", "open_runs", "counters", "commits", "leases", "shards", "shard_epochs", "jobs")
 
 
 class PostgresDoctor:
-    """`seconds`: how long one look may take; the server ends it a little earlier."""
+    """`seconds`: how long one check may take; the server cancels it a little earlier."""
 
     def __init__(self, url: str, seconds: float, wall_clock: Callable[[], float] = time.time) -> None:
         self._address = Address(url)
@@ -46,7 +46,7 @@ class PostgresDoctor:
     async def connection(self) -> Check:
         begun = time.monotonic()
         try:
-            await self._row("read_clock")  # a pooler answers before its server does
+            await self._row("read_clock")  # a pooler responds even if its server does not
         except TROUBLE as error:
             return checks.unreachable(self._address.shown, doctor.reason(error))
         return checks.connection(self._address.shown, (time.monotonic() - begun) * 1000)
@@ -102,12 +102,12 @@ class PostgresDoctor:
         return doctor.waiting_functions(found["count"], found["late"], found["workers"], missing)
 
     async def lost_runs(self, alive: Collection[int] | None, reconcile_seconds: float) -> Check:
-        """`alive`: nodes, by the registry; None if it can't be asked."""
+        """`alive`: the nodes that the registry shows as alive; None if the registry can't be read."""
         found = await self._row("count_lost_runs", alive=None if alive is None else list(alive))
         return doctor.lost_runs(found["count"], found["since"], reconcile_seconds)
 
     async def fenced(self) -> dict[int, tuple[int, int]]:
-        """Shard: (epoch, node)."""
+        """Returns {shard: (epoch, node)}."""
         return {row["shard"]: (row["epoch"], row["node"]) for row in await self._rows("list_fenced")}
 
     async def history(self, keep_seconds: float, most: int) -> Check:
@@ -141,17 +141,17 @@ class PostgresDoctor:
         limit = max(1, int(self._seconds * 900))
         try:
             async with connection.transaction(readonly=True):
-                # By index, as the engine does: a planner without figures would rather read all of a table.
+                # Use indexes, as the engine does: without statistics the planner would scan whole tables.
                 await connection.execute(f"SET LOCAL statement_timeout = '{limit}ms'; SET LOCAL enable_seqscan = off")
                 return await read(connection)
         except asyncpg.PostgresError:
             raise
         except BaseException:
-            connection.terminate()  # what it still sends is unknown
+            connection.terminate()  # its state is unknown
             raise
 
     async def _connected(self) -> Any:
-        if self._is_gone:  # the looks that follow need not each wait for it
+        if self._is_gone:  # the next checks need not wait for a timeout each
             raise ConnectionError("there is no connection to the database")
         if self._connection is None or self._connection.is_closed():
             try:

@@ -1,4 +1,4 @@
-"""What an error of the database means: a refusal of what was asked, bad luck to be tried again, or that it is away."""
+"""Classifies database errors: the command is refused, can be retried, or the database is unavailable."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ REFUSED = (
 
 
 def is_refusal(error: BaseException) -> bool:
-    """What is wrong is this command, not the database. (asyncpg says of a value that it can't send: InterfaceError.)"""
+    """The command is at fault, not the database. (For a value it can't send, asyncpg raises InterfaceError.)"""
     return isinstance(error, REFUSED)
 
 
@@ -42,12 +42,12 @@ def is_away(error: BaseException) -> bool:
 
 
 def is_lost(error: BaseException) -> bool:
-    """The connection is of no use any more; another one may be. (It may lead to a server that was the primary.)"""
+    """The connection is unusable; a new one may work. (Its server may have been demoted from primary.)"""
     return isinstance(error, LOST) and not is_refusal(error) and not isinstance(error, TimeoutError)
 
 
 def unavailable(error: BaseException, what: str) -> DuetimeError:
-    """The error as whoever asked is told it. `what` says what has come of it."""
+    """Returns the error for the caller. `what` says what has happened to the request."""
     if isinstance(error, DuetimeError):
         return error
     if isinstance(error, (TimeoutError, asyncpg.QueryCanceledError, asyncpg.LockNotAvailableError)):

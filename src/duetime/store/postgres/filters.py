@@ -1,4 +1,4 @@
-"""The lists that people ask for: filters and orders put together from fixed pieces. Values are always bound."""
+"""Builds the SQL of lists for users: filters and orders from fixed pieces. Values are always bound."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from duetime.domain.job import JobStatus
 from duetime.domain.states import OPEN, State
 from duetime.ports.store import AuditQuery, ExecutionQuery, JobQuery
 
-# When a job is next due, as people see it: one on demand stands at the end of time, and has no next run.
+# A job's next run as users see it. A job on demand is stored as due at LATEST, and has no next run.
 NEXT = f"nullif(t.due_at, {LATEST})"
 
 JOB_ROW = """
@@ -30,7 +30,7 @@ SELECT json_build_array(e.id, e.job, e.scheduled_at, e.trigger, coalesce(o.state
                         coalesce(o.started_at, e.started_at), e.ended_at, a.error_type, a.error_message, a.http_status,
                         a.exit_code, a.response, e.dead)::text AS row
 """
-# Where an execution is open, its row in open_runs says how it stands.
+# The state of an open execution is in its row in open_runs.
 _EXECUTIONS = """
 FROM executions AS e
 LEFT JOIN open_runs AS o ON o.job = e.job AND o.execution = e.id AND e.state IS NULL
@@ -70,7 +70,7 @@ def jobs_where(query: JobQuery) -> Sql:
 
 
 def _partial(row: str, tenant: str, owner: str | None) -> list[str]:
-    """What a partial index holds for, where one does: then the planner may use it."""
+    """Returns the conditions of the partial indexes that apply here, so that the planner can use them."""
     found = [f"{row}.tenant <> 'default'"] if tenant != "default" else []
     return found + ([f"{row}.owner <> 'local'"] if owner not in (None, "local") else [])
 
@@ -94,7 +94,7 @@ def list_jobs(query: JobQuery) -> Sql:
     elif query.sort == "name":
         order = f"j.name {direction}, j.id {direction}"
         after = f"(j.name, j.id) {later} (:after_value::text, :after_id::uuid)"
-    else:  # jobs without a next run come last, either way round
+    else:  # jobs without a next run come last in both directions
         order = f"{NEXT} {direction} NULLS LAST, j.id {direction}"
         if query.after is not None and query.after[0] is None:
             after = f"{NEXT} IS NULL AND j.id {later} :after_id::uuid"
@@ -155,7 +155,7 @@ def _last_attempt(query: ExecutionQuery, values: dict[str, Any]) -> str:
 
 
 def get_execution(execution_id: str, tenant: str) -> Sql:
-    # Its id says in which partition it is.
+    # The id contains the instant, which selects the partition.
     values = {"id": execution_id, "at": instant_of(execution_id), "tenant": tenant}
     where = "e.scheduled_at = :at::bigint AND e.id = :id::uuid AND e.tenant = :tenant::text"
     return f"{EXECUTION_ROW}{_EXECUTIONS}{_DETAILS} WHERE {where}", values
@@ -164,7 +164,7 @@ def get_execution(execution_id: str, tenant: str) -> Sql:
 def list_executions(query: ExecutionQuery) -> Sql:
     where, values = executions_where(query)
     if query.after is not None:
-        # The id itself says when it is scheduled: its row may have been pruned meanwhile.
+        # The instant comes from the id: the row itself may have been pruned.
         where += " AND (e.scheduled_at, e.id) < (:after_at::bigint, :after::uuid)"
         values |= {"after_at": instant_of(query.after), "after": query.after}
     values |= {"limit": query.limit, "offset": query.offset}
@@ -181,21 +181,21 @@ def count_executions(query: ExecutionQuery) -> Sql:
 
 
 def counter_for(query: ExecutionQuery) -> list[str] | None:
-    """The counters that answer `count_executions` at once, if the filter allows it."""
+    """Returns the counters whose sum is the result of `count_executions`; None if the query has other filters."""
     filters = (query.job_id, query.owner, query.since, query.until, query.error_type, query.http_status)
     if all(value is None for value in filters) and not query.dead and not query.runnable:
         return [query.state] if query.state else [str(state) for state in State]
     return None
 
 
-# As JSON of which PostgreSQL can take any part out: it refuses all of a text that holds a NUL.
+# PostgreSQL can't extract anything from JSON text that contains a NUL, so NULs are replaced.
 _ENTRY = r"replace(a.entry, '\u0000', '\ufffd')::json"
 
 
 def list_audit(query: AuditQuery) -> Sql:
     where, values = ["a.tenant = :tenant::text"], {"tenant": query.tenant, "limit": query.limit}
     if query.resource is not None:
-        # Jobs that were created in a batch stand in one entry, whose instant their ids begin with.
+        # Jobs that were created in a batch share one entry. Their ids begin with the entry's instant.
         batch = f"a.resource = '' AND ({_ENTRY} ->> 0)::bigint = :created_at::bigint"
         where.append(f"(a.resource = :resource::text OR ({batch} AND strpos(a.entry, :resource::text) > 0))")
         values |= {

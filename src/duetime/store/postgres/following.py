@@ -1,4 +1,4 @@
-"""What follows from an end, carried out in its commit: which of it, and for whom."""
+"""Finds the on-finish commands that this commit must apply, and the tenants whose rows commands lock."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from duetime.store.postgres.statements import Statements
 
 
 async def due_commands(db: Statements, on_finish: Sequence[c.OnFinish]) -> list[c.Command | None]:
-    """What each of them carries out; None if its execution has not ended so in this transaction."""
+    """Returns the command to apply for each; None if its execution did not end that way in this transaction."""
     ends = [db.pending.ended.find(on_finish) for on_finish in on_finish]
     jobs = {end.job_id for end, one in zip(ends, on_finish, strict=True) if end and ownerless(one.command)}
     owners = dict(await db.rows("list_owners", jobs=sorted(jobs))) if jobs else {}
@@ -26,7 +26,7 @@ async def due_commands(db: Statements, on_finish: Sequence[c.OnFinish]) -> list[
 
 
 def chained_tenants(commands: Sequence[c.Command]) -> set[str]:
-    """Whose chains these commands add to."""
+    """Returns the tenants whose chains these commands add to."""
     tenants: set[str] = set()
     for command in commands:
         if isinstance(command, c.CreateJobs):
@@ -37,7 +37,10 @@ def chained_tenants(commands: Sequence[c.Command]) -> set[str]:
 
 
 def registering_tenants(commands: Sequence[c.Command]) -> set[str]:
-    """Whose keys, subscriptions, connections, signing keys or workers these count or replace: one at a time may."""
+    """Returns the tenants whose API keys, subscriptions, connections, signing keys or workers these count or replace.
+
+    Only one transaction at a time may do that for a tenant.
+    """
     tenants: set[str] = set()
     for command in commands:
         if isinstance(command, c.AddKey):

@@ -1,8 +1,8 @@
-"""Writes what a promotion reads out of another store, by COPY, all in one transaction.
+"""Writes the rows that a promotion reads from another store, by COPY, all in one transaction.
 
-So there is no half-filled database: until the commit a node that is started here finds nothing, and a copy that broke
-off has left nothing. The row in `promotions` is committed with the rest, and says afterwards what came of it.
-`jobs` is locked against new ones meanwhile; all else hangs on a job.
+So the database is never half filled: until the commit a node that starts here finds nothing, and an interrupted copy
+leaves nothing. The row in `promotions` is committed with the others, and shows later whether the copy is complete.
+Meanwhile `jobs` is locked against new rows; all other rows depend on a job.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from duetime.store.postgres.schema import migrate
 from duetime.store.postgres.statements import ALL, BYTES, JOBS
 
 CONNECT_SECONDS = 10.0
-LOCK_SECONDS = 30  # what a copy that was cut off still holds, the server lets go of
-SILENCE_SECONDS = 600  # between two statements: the source is being read
-MOST_DAYS = 400  # that get a partition each; what is older shares one
-SLOT = -1  # of the counters; writers have theirs from 0 on
+LOCK_SECONDS = 30  # until then the server has released the locks of an interrupted copy
+SILENCE_SECONDS = 600  # allowed between two statements, while the source is read
+MOST_DAYS = 400  # that get a partition each; older rows share one
+SLOT = -1  # of the counters; writers use slots from 0 on
 SUMS = ("jobs", "timers", "executions", "attempts", "audit", "keys")
 OPEN = frozenset({State.QUEUED, State.RUNNING, State.RETRYING})
 
 Row = tuple[Any, ...]
 Facts = dict[str, int | str]
 
-# What each table needs of the source. The column that may be long comes last.
+# The columns that each table needs from the source. The column that may be long comes last.
 WANTED: dict[str, tuple[str, ...]] = {
     "jobs": ("id", "tenant", "key", "name", "type", "owner", "created_at", "updated_at", "paused_by", "paused_at",
              "pause_reason", "size", "spec"),
@@ -92,7 +92,7 @@ class Load:
         self._totals: Counter[tuple[str, str, int]] = Counter()
 
     async def open(self) -> None:
-        """Brings the schema up to date; raises StoreUnusable if it is newer than ours, or nobody answers."""
+        """Brings the schema up to date. Raises StoreUnusable if it is newer than ours, or no server responds."""
         try:
             await migrate(self._address)
             self._connection = await Servers(self._address.url).connect(
@@ -109,7 +109,7 @@ class Load:
         await close(self._connection, CONNECT_SECONDS)
 
     def cut(self) -> None:
-        """At once, whatever is under way: what was not committed is gone."""
+        """Closes the connection at once, even within a statement. Uncommitted rows are lost."""
         self._connection.terminate()
 
     async def get_promotion(self, promotion_id: str) -> Promoted | None:
@@ -119,7 +119,7 @@ class Load:
         return Promoted(rows[0][0], rows[0][1], msgspec.json.decode(rows[0][2])) if rows else None
 
     async def check_empty(self) -> None:
-        """Raises StoreUnusable if there is anything of its own."""
+        """Raises StoreUnusable if the database has jobs or history already."""
         ((jobs, has_history),) = await self._rows("get_own_rows")
         if jobs or has_history:
             what = f"{jobs:,} jobs" if jobs else "history"
@@ -129,12 +129,12 @@ class Load:
             )
 
     async def make_days(self, days: Sequence[int]) -> None:
-        """Partitions for days of history; each in a transaction of its own, for they do no harm when they are empty."""
+        """Creates partitions for days of history, each in its own transaction: empty ones do no harm."""
         for day in sorted(days)[-MOST_DAYS:]:
             await make_day(self._connection, "BEGIN", day)
 
     async def begin(self) -> None:
-        """From here to the commit nobody else adds a job. Waits for a copy that was cut off and is still there."""
+        """Begins the transaction and locks out other writers of jobs. Waits for an interrupted copy to end."""
         try:
             await self._connection.execute(
                 f"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '{LOCK_SECONDS}s';"
@@ -150,7 +150,7 @@ class Load:
         await self._rows("create_promotions")
 
     async def add_nodes(self, rows: Sequence[Row]) -> None:
-        """The source's nodes under ids of this database: they have ended, and their runs are taken over as lapsed."""
+        """Adds the source's nodes under new ids. They have ended; their executions count as lost."""
         ids = await self._rows("list_new_node_ids", count=len(rows))
         self._nodes |= {row[0]: new for row, (new,) in zip(rows, ids, strict=True)}
         await self._copy(
@@ -160,7 +160,7 @@ class Load:
         )  # fmt: skip
 
     def convert(self, table: str, page: Sequence[Row]) -> list[tuple[str, tuple[str, ...], list[Row]]]:
-        """A page of WANTED columns as the rows of this database: (table, columns, rows). Uses no connection."""
+        """Converts a page of WANTED columns to rows of this database: (table, columns, rows). Does no I/O."""
         make: dict[str, Callable[[Sequence[Row]], list[Row]]] = {
             "jobs": self._jobs, "timers": _timers, "attempts": self._attempts, "skips": _skips,
             "progress": _progress, "chains": _chains,
@@ -180,7 +180,7 @@ class Load:
             await self._copy(table, columns, rows)
 
     async def add_totals(self) -> None:
-        """Counted from what was copied: totals can't be wrong about it."""
+        """Writes totals counted from the copied rows, so that they match."""
         rows = [(*key, SLOT, value) for key, value in sorted(self._totals.items())]
         await self._copy("counters", ("tenant", "name", "day", "slot", "value"), rows)
 
@@ -204,7 +204,7 @@ class Load:
         await self._commit()
 
     async def remove(self, promotion_id: str, promoted: Promoted) -> None:
-        """Empties the database of what was promoted; refuses if a node has lived here since."""
+        """Empties the database after a promotion. Raises StoreUnusable if a node has run here since."""
         await self.begin()
         later = await self._value("get_later_node", nodes=promoted.nodes, at=promoted.at)
         if later is not None:
@@ -231,7 +231,7 @@ class Load:
         return [(UUID(row[0]), *row[1:], _tags(row[-1])) for row in page]
 
     def _executions(self, page: Sequence[Row]) -> tuple[list[Row], list[Row]]:
-        """What is open stands in open_runs, and its execution has no state yet."""
+        """Returns rows of `executions` and `open_runs`. An open execution has its state in `open_runs` only."""
         executions: list[Row] = []
         opened: list[Row] = []
         nodes, totals = self._nodes.get, self._totals

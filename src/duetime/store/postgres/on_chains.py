@@ -1,7 +1,7 @@
-"""Chains: the links of jobs that come after others, and what the ends of those do to them.
+"""Chains: the links of jobs that run after other jobs, and how the ends of executions mark links and start jobs.
 
-A job's links are read and marked under the lock of its timer: of two ends that complete a chain together, in two
-transactions, the second sees the mark of the first.
+A job's links are read and marked under the lock of its timer. If two transactions together complete a chain, the second
+one sees the mark of the first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Chains:
         self._db = statements
 
     async def add(self, jobs: Sequence[c.NewJob]) -> None:
-        """New jobs, of which some may come after others. Raises InvalidRequest if one would wait for its own end."""
+        """Adds the links of new jobs that run after others. Raises InvalidRequest if a job would wait for itself."""
         if not (chained := [job for job in jobs if job.spec.after]):
             return
         of_tenant = defaultdict[str, list[c.NewJob]](list)
@@ -34,7 +34,7 @@ class Chains:
         for tenant, new in of_tenant.items():
             await self._check_missing(tenant, None, [name for job in new for name in job.spec.after])
         await self._add_links([link for job in chained for link in _links(job.job_id, job.tenant, job.spec)])
-        for tenant, new in of_tenant.items():  # nobody waits for a new one by its id: nobody knew that
+        for tenant, new in of_tenant.items():  # no job waits for a new job by id: ids were unknown
             await self._check_loops(tenant, [(job.job_id, job.key) for job in new if job.key is not None])
 
     async def change(self, job_id: str, tenant: str, spec: JobSpec) -> None:
@@ -58,19 +58,19 @@ class Chains:
             check_missing([name for (name,) in rows])
 
     async def _check_loops(self, tenant: str, jobs: Sequence[tuple[str, str | None]]) -> None:
-        """`jobs`: their ids and keys."""
+        """Raises if a job would wait for itself. `jobs`: (id, key)."""
         names = [name for job in jobs for name in job if name is not None]
         if not await self._db.value("is_awaited", tenant=tenant, names=names):
-            return  # no chain comes back to what nobody waits for
+            return  # without a job that waits for these, there is no loop
         found = await self._db.rows("list_chain", jobs=[job_id for job_id, _ in jobs], most=MOST_LINKS + 1)
         check_loops([key or job_id for job_id, key in jobs], [(name, awaited, owner) for name, awaited, owner in found])
 
     async def lock(self, attempts: Sequence[Attempted]) -> None:
-        """Lock the timers of these jobs and of the jobs that wait for them, before any other row of the page."""
+        """Locks the timers of these jobs and of the jobs that wait for them, before any other row of the page."""
         await self._db.run("lock_with_followers", jobs=sorted({attempt.job_id for attempt in attempts}))
 
     async def follow(self, ended: Sequence[Attempted], now: int) -> None:
-        """Let jobs start that have waited for these ends."""
+        """Starts the jobs that have waited for these ends."""
         ends = ends_in_order(attempt for attempt in ended if attempt.state not in OPEN)
         followers = await self._lock_followers(sorted({attempt.job_id for attempt in ends}))
         if not followers:
@@ -91,7 +91,7 @@ class Chains:
             await self._db.add_skips(skipped(skips, now), now)
 
     async def _lock_followers(self, jobs: Sequence[str]) -> list[str]:
-        if self._db.on_slow_path:  # they are locked by now, but for one that came meanwhile
+        if self._db.on_slow_path:  # `lock` has locked them, except one that was added since
             locked: list[str] = await self._db.value("lock_with_followers", jobs=jobs) or []
             return locked
         try:

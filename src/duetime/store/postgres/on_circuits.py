@@ -34,7 +34,7 @@ class CircuitCommands:
         return sorted(counted.items())
 
     async def _forget(self, tenants: Sequence[str]) -> list[int]:
-        """What these tenants have too many of, for they have new ones."""
+        """Removes circuits beyond the limit of these tenants, which have new ones. Returns their ids."""
         if not tenants:
             return []
         most = breaker.MOST_OF_TENANT + breaker.MOST_FORGOTTEN
@@ -46,7 +46,7 @@ class CircuitCommands:
         ]
 
     async def _that_hold(self, ends: Sequence[breaker.End]) -> list[breaker.End]:
-        """Without what was refused: the result of a claim that another one had taken the place of."""
+        """Returns the ends that were stored; drops those refused because a newer claim had replaced theirs."""
         ids = [end.execution_id for end in ends]
         rows = await self._db.rows(
             "list_ended", ids=ids, ats=list(map(instant_of, ids)), attempts=[end.attempt for end in ends],

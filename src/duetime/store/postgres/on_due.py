@@ -1,4 +1,4 @@
-"""Commands that bring executions into being: fire, manual runs, redrive."""
+"""Commands that create executions: fire, manual runs, redrive."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class DueCommands:
                 raise StaleEpoch(shard, epoch, stored.get(shard, 0))
 
     async def _move_timers(self, moves: Sequence[TimerMove]) -> frozenset[str]:
-        """Answers the jobs that are not as they were planned from; their timers stay."""
+        """Moves the timers. Returns the jobs that have changed since they were planned; their timers stay."""
         jobs = [move.job_id for move in moves]
         moved = await self._db.value(
             "fire_timers", jobs=jobs, expected=len(moves),
@@ -92,7 +92,7 @@ class DueCommands:
     async def _insert_runs(
         self, command: c.Fire, runs: Sequence[PlannedRun], if_open: str | None = None
     ) -> tuple[frozenset[str], list[PlannedRun]]:
-        """Write the runs that meet no other. Answers ids whose instant was decided before, and the runs that do."""
+        """Writes the executions without overlap. Returns ids with a decision already, and those that overlap."""
         decided: frozenset[str] = frozenset()
         if self._db.on_slow_path:
             decided = await self._find_decided(runs)
@@ -104,7 +104,7 @@ class DueCommands:
         values["if_opens"] = [if_open or _if_open(run) for run in runs]
         state = State.RUNNING if command.claim else State.QUEUED
         try:
-            # (To skip what is there already, row by row, would cost each one that is not a second look.)
+            # (Skipping existing rows one by one would cost a second lookup for each new row.)
             overlapping = await self._db.rows(
                 "fire_runs", ids=ids, jobs=jobs, **columns(**values), state=state, attempt=int(command.claim),
                 node=command.node if command.claim else None,
@@ -123,7 +123,7 @@ class DueCommands:
         return decided, together
 
     async def _find_decided(self, runs: Sequence[PlannedRun]) -> frozenset[str]:
-        """The ids of runs whose instant was decided before, be it by another run of the page."""
+        """Returns the ids whose instant has a decision already, also by another execution of the page."""
         await self._db.run("lock_timers", jobs=sorted({run.job_id for run in runs}))
         rows = await self._db.rows(
             "list_decided", ids=[run.execution_id for run in runs], jobs=[run.job_id for run in runs],
@@ -138,7 +138,7 @@ class DueCommands:
         return overlap.settle(together, {job_id: overlap.Open(is_open, waiting) for job_id, is_open, waiting in rows})
 
     async def _settle(self, command: c.Fire, settled: overlap.Settled) -> tuple[str, ...]:
-        """Write the runs that meet others as their policy says. Answers what runs and is to be stopped."""
+        """Writes overlapping executions as their policy says. Returns the running executions to stop."""
         to_run, held, skipped, replaced = settled
         to_cancel = await self._cancel_open(replaced, command.now) if replaced else ()
         if skipped:
@@ -152,7 +152,7 @@ class DueCommands:
         return to_cancel
 
     async def _cancel_open(self, replaced: Sequence[str], now: int) -> tuple[str, ...]:
-        """Cancel all that these jobs have open. Answers what runs, and is to be stopped."""
+        """Cancels all open executions of these jobs. Returns the running ones, which have to be stopped."""
         opened = await self._db.rows("list_open_of_jobs", jobs=sorted(replaced))
         jobs, ids = [row[0] for row in opened], [row[1] for row in opened]
         await self._db.cancel_waiting(jobs, ids, "replaced by a newer run", now)
@@ -160,7 +160,7 @@ class DueCommands:
         return tuple(execution_id for _, execution_id, state in opened if state == State.RUNNING)
 
     async def _uncount(self, moves: Sequence[TimerMove], runs: Sequence[PlannedRun]) -> None:
-        """Take back what the timers' moves counted for runs that were skipped, or decided and counted before."""
+        """Subtracts executions that the timers' moves counted, but that were skipped or decided before."""
         if numbers := Counter(run.job_id for run in runs):
             or_due_at = {move.job_id: move.or_due_at for move in moves}
             await self._db.run(
@@ -180,7 +180,7 @@ class DueCommands:
         return command.execution_id
 
     async def redrive(self, command: c.Redrive) -> list[tuple[str, str]]:
-        pairs = dict(command.pairs)  # one named twice is driven once
+        pairs = dict(command.pairs)  # an id given twice is redriven once
         rows = await self._db.rows(
             "lock_redrivable", dead_ids=list(pairs), dead_ats=[instant_of(dead_id) for dead_id in pairs],
             new_ids=list(pairs.values()), tenant=command.tenant,
@@ -204,7 +204,7 @@ class DueCommands:
     ) -> None:
         """`runs` are (execution id, job id, spec, due at)."""
         if any(instant_of(run[0]) != now for run in runs):
-            raise ValueError("an execution's id begins with its instant")  # by which it is found
+            raise ValueError("an execution's id begins with its instant")  # by which its row is found
         targets = [read_target(spec, tenant) for _, _, spec, _ in runs]
         await self._db.run(
             "add_runs", now=now, tenant=tenant, trigger=trigger, ids=[run[0] for run in runs],
@@ -215,5 +215,5 @@ class DueCommands:
 
 
 def _if_open(run: PlannedRun) -> str:
-    """As fire_runs takes it: runs that are decided together with others are never written by it."""
+    """Returns the policy as fire_runs expects it: it never writes executions that are decided with siblings."""
     return "settle" if run.has_siblings and run.if_open != "run" else run.if_open

@@ -1,4 +1,4 @@
-"""Commands on jobs: create, change, pause, resume, cancel, purge. Each holds its job's timer until the commit."""
+"""Commands on jobs: create, change, pause, resume, cancel, purge. Each locks its job's timer until the commit."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class JobCommands:
         return None
 
     async def create_together(self, creates: Sequence[c.CreateJobs]) -> None:
-        """In one page. Raises what refuses one of them, and then none is to be kept."""
+        """Writes all jobs as one page. If it raises, the caller must roll back all of them."""
         for create in creates:
             if create.quota is not None:
                 self._db.take_quota(create.quota, len(create.jobs), create.now)
@@ -54,7 +54,7 @@ class JobCommands:
         await self._chains.add(jobs)
 
     async def _answered(self, record: c.IdempotencyRecord, now: int) -> str | None:
-        """What was answered under this key before; if nothing was, the key is taken with this answer."""
+        """Returns the response stored under this key. If there is none, stores this one and returns None."""
         if await self._db.value(
             "add_idempotency_key", tenant=record.tenant, key=record.key, fingerprint=record.fingerprint,
             response=record.response, now=now,
@@ -100,7 +100,7 @@ class JobCommands:
         return int(version) + 1
 
     async def _write_off(self, skipped: Sequence[Skipped], owed_from: int | None, now: int) -> None:
-        """What is skipped goes to the ledger, but for what was fired since it was worked out: that has its decision."""
+        """Adds skipped instants to the ledger, except those that have fired since: these have a decision."""
         if owed_from is None:
             return
         rows = [
@@ -186,7 +186,7 @@ class JobCommands:
         return False
 
     async def reencrypt(self, command: c.Reencrypt) -> int:
-        jobs = sorted(command.changes, key=lambda change: change[:2])  # whoever else locks several has this order
+        jobs = sorted(command.changes, key=lambda change: change[:2])  # all that lock several use this order
         texts = [text_of(spec) for _, _, spec in jobs]
         rows = await self._db.rows(
             "reencrypt", jobs=[job_id for job_id, _, _ in jobs], versions=[version for _, version, _ in jobs],

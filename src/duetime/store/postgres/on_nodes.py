@@ -72,8 +72,8 @@ class NodeCommands:
         return max(count, *removed)
 
     async def _row_by_row_before(self, before: int, by_age: int) -> int:
-        """What to remove row by row, oldest first: all but a day that is soon dropped whole for its age."""
-        if before > by_age:  # by size: just so many, and the oldest
+        """Returns the instant before which rows are removed one by one; spares a day that is soon dropped whole."""
+        if before > by_age:  # by size: only the oldest rows go
             return before
         today = by_age // DAY
         return today * DAY if today in await list_days(self._db.connection) else before

@@ -80,7 +80,7 @@ class RunCommands:
         return []
 
     async def _finish_page(self, command: c.Finish, ended: Sequence[Attempted], again: Sequence[Attempted]) -> None:
-        """As nearly every page goes: each row is the result of a claim that holds. Or raises SlowPathNeeded."""
+        """Writes a page whose claims all hold, as in nearly every page. Otherwise raises SlowPathNeeded."""
         timers = _timers(ended, again)
         row = await self._db.row("finish_timers", **timers)
         assert row is not None
@@ -122,7 +122,7 @@ class RunCommands:
         return refused
 
     async def _uncount(self, ended: Sequence[Attempted]) -> None:
-        """Take back what their fires counted for runs that were not sent. The timers are locked by now."""
+        """Subtracts the executions that were counted at their fire but not sent. The timers are locked already."""
         if rows := uncounted(ended):
             jobs, runs, or_due_ats = (list(column) for column in zip(*rows, strict=True))
             await self._db.run("uncount_runs", jobs=jobs, runs=runs, or_due_ats=or_due_ats)
@@ -139,7 +139,7 @@ class RunCommands:
             self._db.moved[tenant, State.RUNNING, day] -= number
 
     async def _finish_runs(self, command: c.Finish) -> tuple[Sequence[Attempted], list[str]]:
-        """Answers the attempts that were written, each once and as they were written, and the ids of the others."""
+        """Returns the attempts that were written, each once and as written, and the ids of the refused ones."""
         attempts = command.attempts
         row = await self._db.row(
             "finish_runs_on_slow_path", expected=len(attempts), **_columns(attempts),
@@ -149,7 +149,7 @@ class RunCommands:
         refused: list[str] = []
         written: Sequence[Attempted] = attempts
         if row["written"] is not None:
-            # By claim, not by id: the page may hold the right result of an execution beside a stale one, or twice.
+            # By claim, not by id: a page may have a valid and a stale result of one execution, or the same one twice.
             by_claim = {f"{a.execution_id} {a.attempt} {a.token}": a for a in attempts}
             kept = set(row["written"])
             written = [attempt for claim, attempt in by_claim.items() if claim in kept]
@@ -229,7 +229,7 @@ def _columns(attempts: Sequence[Attempted]) -> dict[str, list[Any]]:
 
 
 def _timers(ended: Sequence[Attempted], again: Sequence[Attempted]) -> dict[str, Any]:
-    """What these results do to their jobs' timers, a row a job. What is tried again only locks its timer."""
+    """Returns the changes to the jobs' timers, a row a job. A retry changes nothing, but locks its timer."""
     jobs = [a.job_id for a in ended]
     if not again and len(set(jobs)) == len(jobs):  # nearly always
         states = [a.state for a in ended]
@@ -261,7 +261,7 @@ def _busy_ms(attempt: Attempted) -> int:
 
 
 def _by_job(ended: Sequence[Attempted]) -> dict[str, list[Any]]:
-    """What these ends add to their jobs' timers, a row a job; the last to end is a job's last."""
+    """Returns what these ends add to their jobs' timers, a row a job. `last_…` is of the one that ended last."""
     names = ("jobs", "runs", "successes", "failures", "busy_ms", "last_run_ats", "last_states")
     rows: dict[str, tuple[Any, ...]] = {}
     for a in sorted(ended, key=lambda attempt: attempt.ended_at):

@@ -1,5 +1,5 @@
-"""What is removed that no index finds by its age: jobs that are long over, limits that are full again, totals of
-nothing; and the oldest links of the audit's chains."""
+"""Commands that remove rows which no index finds by age: jobs that ended long ago, limits that are full again, totals
+that are zero. They also trim a tenant's history, and prune the oldest links of the audit's chains."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class SweepCommands:
         return c.Swept(len(rows), page["last"] if page["number"] == command.limit else None)
 
     def _note(self, removed: Sequence[asyncpg.Record], now: int) -> None:
-        """One entry of the audit for all that a tenant loses."""
+        """Adds one audit entry a tenant for all of its removed jobs."""
         by_tenant = defaultdict[str, list[str]](list)
         for row in removed:
             by_tenant[row["tenant"]].append(row["id"])

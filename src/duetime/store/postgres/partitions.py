@@ -1,12 +1,12 @@
-"""History by the day: executions and attempts of a UTC day have a partition each, made ahead, dropped whole.
+"""Partitions history by UTC day: executions and attempts have one partition a day, created ahead, dropped as a whole.
 
-What is scheduled for a day that has none (an instant missed long ago, a clock far off) goes to the partition `rest`.
-A partition is made as a table beside its parent and then attached, which lets everyone else go on; CREATE TABLE …
+Rows of a day without a partition (an instant missed long ago, a wrong clock) go to the partition `rest`.
+A partition is created as a separate table and then attached, which does not block other transactions. CREATE TABLE …
 PARTITION OF would lock the parent.
 
-To attach a day, PostgreSQL makes sure that `rest` has no row of it: it reads all of it, while nobody else can use it.
-Where `rest` is large, a constraint that says so is made and checked before, while everybody goes on; then nothing is
-read under the lock. Meanwhile a row of that day would be refused, so this is for days that have not begun.
+To attach a day, PostgreSQL checks that `rest` has no row of that day: it reads all of `rest` under an exclusive lock.
+If `rest` is large, a CHECK constraint that excludes the day is added and validated first, without that lock. Then
+nothing is read under the lock. Until then `rest` refuses rows of that day, so this is for days that have not begun.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from duetime.store.postgres.schema import LOCK
 from duetime.store.postgres.statements import Statements
 
 AHEAD = 1  # days that have a partition before they begin
-BEHIND = 1  # days back for which one is made by need
-LONGEST_WAIT = "100ms"  # for the lock that making and dropping take: better the next time than to hold everyone up
+BEHIND = 1  # past days for which a partition is created on demand
+LONGEST_WAIT = "100ms"  # for the lock to create or drop: rather try again later than block other writers
 SECONDS_BETWEEN_TRIES = 5.0
-LONGEST_CHECK = "2s"  # of a large `rest`, without its lock: whoever waits for this write waits for it, too
-SCANNED_BYTES = 32 * 1024 * 1024  # of `rest`: so much is read under the lock, in some milliseconds
-# Each execution is written a second time when it ends: the room for that is beside it (HOT), and not at the end.
+LONGEST_CHECK = "2s"  # of a large `rest`, without its lock; callers of this write wait for the check
+SCANNED_BYTES = 32 * 1024 * 1024  # of `rest` that may be read under the lock: takes some milliseconds
+# Each execution is updated once, when it ends: the fillfactor leaves room on the same page for that (HOT update).
 _PARENTS = {"executions": "fillfactor = 42", "attempts": "fillfactor = 100"}
 
 
@@ -37,10 +37,10 @@ def partition_of(parent: str, day: int) -> str:
 
 
 def days_of(commands: Iterable[c.Command]) -> set[int]:
-    """The days that these commands need, seen from their own instants: near ones only."""
+    """Returns the days that these commands need; only days near the commands' own `now`."""
     days: set[int] = set()
     for command in commands:
-        if isinstance(command, (c.Fire, c.AddRun, c.Redrive, c.StartNode)):  # a start: so that no fire waits for it
+        if isinstance(command, (c.Fire, c.AddRun, c.Redrive, c.StartNode)):  # StartNode: no fire should wait
             today = command.now // DAY
             days.update(range(today, today + AHEAD + 1))
             if isinstance(command, c.Fire):
@@ -50,14 +50,14 @@ def days_of(commands: Iterable[c.Command]) -> set[int]:
 
 
 class Days:
-    """The days that are known to have their partitions; what is not known is made."""
+    """The days whose partitions are known to exist. Creates those that are missing."""
 
     def __init__(self) -> None:
         self._known: set[int] = set()
         self._not_before = 0.0  # of the loop's clock
 
     async def prepare(self, connection: asyncpg.Connection, begin: str, commands: Sequence[c.Command]) -> None:
-        """What can't be made now goes to the rest; it is tried again after a while."""
+        """Creates missing partitions. After a failure, rows go to `rest` until the next try."""
         missing = days_of(commands) - self._known
         clock = asyncio.get_running_loop().time
         if not missing or clock() < self._not_before:
@@ -70,12 +70,12 @@ class Days:
 
 
 def command_day(command: c.Command) -> int:
-    """The day on which a command was given; the earliest there is for one that does not say."""
+    """Returns the day of the command's `now`; day 0 for a command without one."""
     return int(getattr(command, "now", 0)) // DAY
 
 
 async def make_day(connection: asyncpg.Connection, begin: str, day: int, *, is_ahead: bool = False) -> bool:
-    """False if `rest` has rows of that day already: then they stay together there. `is_ahead`: it has not begun."""
+    """Returns False if `rest` has rows of that day: the day stays in `rest`. `is_ahead`: it has not begun."""
     if await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", partition_of("attempts", day)):
         return True
     if is_ahead and await _is_rest_large(connection) and not await _prove_absent(connection, begin, day):
@@ -109,7 +109,7 @@ async def _is_rest_large(connection: asyncpg.Connection) -> bool:
 
 
 async def _prove_absent(connection: asyncpg.Connection, begin: str, day: int) -> bool:
-    """Let `rest` have a checked constraint that it has no row of that day. False if it has some."""
+    """Adds a validated constraint to `rest` that excludes that day. Returns False if `rest` has rows of it."""
     wait, proof = f"SET LOCAL lock_timeout = '{LONGEST_WAIT}'", _proof_of(day)
     tables = [f"{parent}_rest" for parent in _PARENTS]
     drops = ";".join(f"ALTER TABLE {table} DROP CONSTRAINT IF EXISTS {proof}" for table in tables)
@@ -140,10 +140,10 @@ async def list_days(connection: asyncpg.Connection) -> list[int]:
 
 
 async def drop_day(db: Statements, before: int) -> int:
-    """Drop the oldest day that lies before `before` and has nothing open. Answers how many executions went with it.
+    """Drops the oldest day before `before` without open executions. Returns how many executions it had.
 
-    In the transaction of whoever prunes: the totals go in the same moment. One at a time, for until the commit nobody
-    else can use the table. The short wait for its lock is the drop's own: what follows waits for locks as ever.
+    Runs in the transaction of the Prune command, which updates the totals as well. Drops one day at a time, because the
+    table is locked until the commit. The short lock timeout is for the drop only; later statements have the usual one.
     """
     dropped, usual_wait = 0, await db.connection.fetchval("SELECT current_setting('lock_timeout')")
     for day in [day for day in await list_days(db.connection) if (day + 1) * DAY <= before]:
@@ -161,7 +161,7 @@ async def drop_day(db: Statements, before: int) -> int:
 
 async def _drop(db: Statements, day: int) -> int:
     names = [partition_of(parent, day) for parent in _PARENTS]
-    # Nobody adds to the day from here on; only then is it certain that nothing in it is open.
+    # Under the lock no transaction can add to the day, so the check for open executions is reliable.
     await db.connection.execute(f"LOCK TABLE {', '.join(names)} IN ACCESS EXCLUSIVE MODE")
     if await db.value("is_open_between", since=day * DAY, before=(day + 1) * DAY):
         return 0

@@ -1,7 +1,7 @@
-"""The schema: numbered migrations, all that are missing in one transaction, under a lock that ends with it.
+"""The schema: numbered migrations. All missing ones run in one transaction, under a lock that ends with it.
 
-Two that start at once converge: the second waits for the first, and then finds nothing to do. A kill in the middle
-leaves what was there. `migrate` and `get_versions` are also what a command for operators calls.
+If two nodes start at once, the second waits for the first and then finds nothing to do. A kill in the middle leaves the
+old schema. A command for operators calls `migrate` and `get_versions`, too.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from duetime.store.postgres.blocks import load_migrations
 from duetime.store.postgres.connections import Address
 from duetime.telemetry.crash import crash_point
 
-LOCK = 0x64756574_696D65  # of pg_advisory_xact_lock; also held while partitions are made and dropped
+LOCK = 0x64756574_696D65  # of pg_advisory_xact_lock; also held while partitions are created
 MIGRATION_SECONDS = 600
 _VERSION = "SELECT coalesce(max(version), 0) FROM schema_versions"
 
 
 async def get_versions(connection: asyncpg.Connection) -> tuple[int, int]:
-    """(the database's, the newest that this Duetime knows)."""
+    """Returns (the database's version, the newest that this Duetime knows)."""
     newest = load_migrations()[-1][0]
     if await connection.fetchval("SELECT to_regclass('schema_versions') IS NULL"):
         return 0, newest
@@ -28,8 +28,8 @@ async def get_versions(connection: asyncpg.Connection) -> tuple[int, int]:
 
 
 async def migrate(address: Address) -> tuple[int, int]:
-    """Bring the schema up to date. Answers the version that was there and the one that is there now."""
-    # A connection of its own: none of the limits of daily work hold for a migration.
+    """Brings the schema up to date. Returns the version before and the version now."""
+    # A separate connection: the time limits of normal statements do not apply to a migration.
     connection = await Servers(address.url).connect(10, statement_cache_size=0)
     try:
         found, newest = await get_versions(connection)

@@ -1,4 +1,4 @@
-"""What all commands are made of: named statements, columns of rows, totals, and the fence of a void node."""
+"""The parts that all commands share: named statements, locks, totals, quotas, the audit, the check of a fenced node."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _encode = msgspec.json.Encoder().encode
 
 Tally = dict[tuple[str, str, int], int]  # by tenant, state and day
 JOBS, BYTES = "jobs", "bytes"  # the names that jobs and their sizes are counted under
-ALL = ""  # the tenant that the totals of all are counted under
+ALL = ""  # the tenant under which the totals of all tenants are counted
 LimitKey = tuple[str, str, str]  # tenant, user, limit
 
 
 def text_of(spec: JobSpec) -> tuple[str, int]:
-    """The definition as it is stored, and what it counts for."""
+    """Returns the definition as it is stored, and the size it is counted with."""
     text = _encode(spec)
     return text.decode(), size_of(text)
 
@@ -47,17 +47,17 @@ def no_job(job_id: str) -> NotFound:
 
 
 class SlowPathNeeded(Exception):
-    """A page did not go the way that nearly all go. Roll back, and look at each of its rows (`on_slow_path`)."""
+    """The fast path can't write this page. Roll back, then write it row by row (`on_slow_path`)."""
 
 
 class Pending:
-    """What a transaction writes with its last statement, so that nobody waits for it longer than that."""
+    """Rows that a transaction writes with its last statement, to hold their locks as briefly as possible."""
 
     def __init__(self) -> None:
         self.moved: Counter[tuple[str, str, int]] = Counter()  # totals
         self.entries: list[Entry] = []  # of the audit
-        self.full_at: dict[LimitKey, int] = {}  # limits that were locked and taken from
-        self.takes: dict[limits.Quota, tuple[int, int]] = {}  # what is taken of others: (now, count)
+        self.full_at: dict[LimitKey, int] = {}  # of locked quotas that were taken from
+        self.takes: dict[limits.Quota, tuple[int, int]] = {}  # from quotas that are not locked: (now, count)
         self.ended = Ended()
 
     def copy(self) -> Pending:
@@ -69,10 +69,10 @@ class Pending:
 
 
 class Statements:
-    """The statements of one transaction, and what it will have written at its end."""
+    """The statements of one transaction, and the rows that its last statement will write."""
 
     on_slow_path = False
-    load: Load | None = None  # what there was when the transaction began; None: there is room enough not to look
+    load: Load | None = None  # all jobs, read under `lock_room`; None: far from the limit, not checked
 
     def __init__(self, connection: asyncpg.Connection, capacity: Capacity = UNBOUNDED) -> None:
         self.connection = connection
@@ -80,7 +80,7 @@ class Statements:
         self._sql = load_blocks("jobs.sql", "runs.sql", "nodes.sql", "identity.sql", "circuits.sql", "chains.sql")
         self.pending = Pending()
         self._held: dict[str, Load] = {}  # by tenant, as `load`
-        self.taken: dict[LimitKey, int] = {}  # limits as they were when they were locked
+        self.taken: dict[LimitKey, int] = {}  # quotas as they were when they were locked
 
     @property
     def moved(self) -> Counter[tuple[str, str, int]]:
@@ -88,7 +88,7 @@ class Statements:
 
     @property
     def added(self) -> tuple[int, int]:
-        """Jobs and bytes that this transaction adds."""
+        """The number of jobs and bytes that this transaction adds."""
         return self._added_by(ALL)
 
     def _added_by(self, tenant: str) -> tuple[int, int]:
@@ -103,7 +103,7 @@ class Statements:
         await self.rows(block, **values)
 
     async def remove(self, block: str, **values: Any) -> int:
-        """How many rows a DELETE removed."""
+        """Runs a DELETE. Returns how many rows it removed."""
         sql = self._sql[block]
         status: str = await self.connection.execute(sql.sql, *sql.arguments(values))
         return int(status.rpartition(" ")[2])
@@ -113,21 +113,21 @@ class Statements:
         return rows[0] if rows else None
 
     async def value(self, block: str, **values: Any) -> Any:
-        """The first column of the first row."""
+        """Returns the first column of the first row; None if there is no row."""
         row = await self.row(block, **values)
         return None if row is None else row[0]
 
     async def timer(self, tenant: str, job_id: str) -> asyncpg.Record:
-        """(status, version, due_at, resume_at), locked until the commit. Raises NotFound."""
+        """Returns (status, version, due_at, resume_at), locked until the commit. Raises NotFound."""
         row = await self.row("lock_timer", job=job_id, tenant=tenant)
         if row is None:
             raise no_job(job_id)
         return row
 
     async def lock_room(self, tenants: Iterable[str]) -> None:
-        """Near a limit, those who add jobs take turns: from here to the commit, what there is only changes by us.
+        """Near the capacity limit, only one transaction at a time adds jobs. Locks until the commit, reads the loads.
 
-        `tenants`: those whose jobs are added.
+        `tenants`: the tenants that jobs are added for.
         """
         await self.run("lock_room")
         rows = await self.rows("get_loads", tenants=[ALL, *tenants])
@@ -135,7 +135,7 @@ class Statements:
         self.load = self._held.get(ALL, Load())
 
     def make_room(self, added: Mapping[str, Load]) -> None:
-        """Count each tenant's jobs and bytes in, or out. Raises InsufficientStorage if a tenant has no room."""
+        """Adds to (or subtracts from) each tenant's jobs and bytes. Raises InsufficientStorage if there is no room."""
         for tenant, more in added.items():
             if self.load is not None:
                 held = self._held.get(tenant, Load())
@@ -146,11 +146,11 @@ class Statements:
                 self.moved[of, BYTES, 0] += more.bytes
 
     async def lock_limits(self, keys: Iterable[LimitKey]) -> None:
-        """Nobody else takes from these until the commit."""
+        """Locks these quotas until the commit."""
         wanted = sorted(set(keys))
         columns = {name: [key[place] for key in wanted] for place, name in enumerate(("tenants", "user_ids", "names"))}
         rows = await self.rows("lock_limits", **columns)
-        while len(rows) < len(wanted):  # the first time; or it was just swept
+        while len(rows) < len(wanted):  # used for the first time, or just swept
             await self.run("add_limits", **columns)
             rows = await self.rows("lock_limits", **columns)
         self.taken = {(tenant, user_id, name): full_at for tenant, user_id, name, full_at in rows}
@@ -159,9 +159,9 @@ class Statements:
         return self.pending.full_at.get(key, self.taken[key])
 
     def take_quota(self, quota: limits.Quota, count: int, now: int) -> None:
-        """Raises QuotaExceeded, if the quota is locked; else whether there is enough shows with the last statement.
+        """Takes from a quota. If it is locked, raises QuotaExceeded; otherwise the last statement checks it.
 
-        (A lock from here on would make writers wait for each other's commits who create jobs of one user.)
+        (A lock held from here on would make writers that create jobs of one user wait for each other's commits.)
         """
         if quota.key not in self.taken:
             before, taken = self.pending.takes.get(quota, (0, 0))
@@ -174,7 +174,7 @@ class Statements:
         self.pending.full_at[quota.key] = moved
 
     def note(self, entry: Entry | None, before: object = None, after: object = None) -> None:
-        """For the audit, with this commit. `before` and `after` where the entry does not have them."""
+        """Adds an audit entry to this commit. `before` and `after` fill in what the entry lacks."""
         if entry is not None:
             self.pending.entries.append(entry.filled(before, after))
 
@@ -183,7 +183,7 @@ class Statements:
             raise void(node)
 
     async def release_held(self, job_ids: Iterable[str]) -> None:
-        """Let the oldest that waits for one of these jobs' ends go on, if nothing of its job is open any more."""
+        """Releases each job's oldest held execution, if no other execution of the job is open."""
         if (jobs := sorted(set(job_ids))) and await self.value("has_held"):
             await self.run("release_held", jobs=jobs)
 

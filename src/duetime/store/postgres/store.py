@@ -1,4 +1,4 @@
-"""PostgresStore: several nodes, one database. Writes and reads have connections of their own."""
+"""PostgresStore: several nodes, one database. Writes and reads use separate connections."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ from duetime.store.postgres.writer import WRITER_CONNECTIONS, Writer
 
 T = TypeVar("T")
 
-MOST_PASSED_OVER = 64  # blocks of timers of one tenant and instant, in each shard, in a page beside that tenant
-ENGINE_CONNECTIONS = 2  # a person's slow list must not make a run late
-FEW_CONNECTIONS = 3  # for people; of fewer, none is set apart
+MOST_PASSED_OVER = 64  # groups of timers (by tenant and instant) that a page `without` tenants skips, a shard
+ENGINE_CONNECTIONS = 2  # a user's slow list must not delay an execution
+FEW_CONNECTIONS = 3  # for users; with fewer, none is reserved for the node
 FIRST_ID = "00000000-0000-0000-0000-000000000000"
 
 
 class PostgresStore:
-    """`url`: postgresql://…; with `?pgbouncer=true` nothing is kept between transactions."""
+    """`url`: postgresql://…; with `?pgbouncer=true` no session state is kept between transactions."""
 
     def __init__(
         self, url: str, *, max_connections: int = 25, op_timeout_seconds: float = 5.0, capacity: Capacity = UNBOUNDED,
@@ -71,7 +71,7 @@ class PostgresStore:
         self._writer = Writer(engine, op_timeout_seconds, capacity)
         self._engine_reads = Connections(engine, ENGINE_CONNECTIONS, op_timeout_seconds)
         readers = Connector(self._address, op_timeout_seconds, {"jit": "off"}, upkeep)
-        # What the node asks for itself (how it is, whose an API key is) waits for no tenant, where there are enough.
+        # The node's own reads (health, API keys) do not wait for tenants' reads, if there are enough connections.
         own = 1 if people >= FEW_CONNECTIONS else 0
         self._people_reads = Connections(readers, people - own, op_timeout_seconds, shared=True)
         self._own_reads = Connections(readers, own, op_timeout_seconds) if own else self._people_reads
@@ -111,10 +111,10 @@ class PostgresStore:
         block = "list_due_timers_beside" if without else "list_due_timers"
         (row,) = await self._fetch(self._engine_reads, self._sql[block], values)
         timers, apart = decode_held(DueTimer, row["rows"])
-        if row["is_cut"] and len(timers) < limit // 4:  # a few shards hold most of what is due
+        if row["is_cut"] and len(timers) < limit // 4:  # a few shards have most due timers
             (row,) = await self._fetch(self._engine_reads, self._sql[block], values | {"each": each + limit})
             timers, apart = decode_held(DueTimer, row["rows"])
-        if row["is_cut"] and without and not timers and not apart:  # it lies beyond the steps: all are taken, this once
+        if row["is_cut"] and without and not timers and not apart:  # all skipped so far: read without a limit
             (row,) = await self._fetch(self._engine_reads, self._sql[block], values | {"each": 2**62})
             timers, apart = decode_held(DueTimer, row["rows"])
         if apart:
@@ -328,7 +328,7 @@ class PostgresStore:
         return Writes(self._writer.committed, self._writer.last_error)
 
     def _leave_readers(self) -> None:
-        """The server is not the primary (any more): what could be read there is old, though it would be answered."""
+        """Drops connections to a server that is not the primary (any more): it would return old rows."""
         self._engine_reads.drop_idle()
         self._own_reads.drop_idle()
         self._people_reads.drop_idle()
@@ -343,14 +343,14 @@ class PostgresStore:
         return None
 
     def _reads_of(self, tenant: str | None) -> Connections:
-        """What is read of one tenant is for people; of all, for the engine."""
+        """Reads of one tenant are for users; reads of all tenants are for the engine."""
         return self._engine_reads if tenant is None else self._people_reads
 
     async def _ask(self, sql: filters.Sql, row: type[T]) -> list[T]:
         return await self._read(self._people_reads, statement(sql[0]), row, sql[1])
 
     async def _page(self, sql: filters.Sql, row: type[T]) -> Page[T]:
-        """The server sends the rows that a page has room for, and the one after. (It has to read the others.)"""
+        """Returns a page. The server sends the rows that fit, and one more. (It still reads the others.)"""
         inner = statement(sql[0])
         window = "OVER (ROWS UNBOUNDED PRECEDING)"
         sized = f"SELECT found.row, sum(octet_length(found.row)) {window} AS bytes, row_number() {window} AS place"
@@ -363,7 +363,7 @@ class PostgresStore:
         return decode(row, await self._text(lane, sql, values))
 
     async def _text(self, lane: Connections, sql: Statement, values: dict[str, Any]) -> str | None:
-        """All rows as one JSON text: one value to receive, however many rows."""
+        """Returns all rows as one JSON text: one value to receive for any number of rows."""
         together = Statement(f"SELECT '[' || string_agg(row, ',') || ']' FROM ({sql.sql}) AS found", sql.names)
         ((text,),) = await self._fetch(lane, together, values)
         return None if text is None else str(text)
@@ -376,7 +376,7 @@ class PostgresStore:
             except Exception as error:
                 if not faults.is_lost(error):
                     raise
-                lane.drop_idle()  # they were opened before the server went, or was restarted
+                lane.drop_idle()  # they were opened before the server failed or restarted
                 return await lane.fetch(sql.sql, sql.arguments(values), tenant)
         except faults.AWAY as error:
             if faults.is_refusal(error):

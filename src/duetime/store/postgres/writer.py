@@ -1,7 +1,7 @@
-"""Group commit over a few connections: each takes the batches that wait, applies them, commits once, answers all.
+"""Group commit over a few connections: each takes the waiting batches, applies them, commits once, returns all results.
 
-While one connection waits for its commit, batches gather for the next. Commands of one batch stay together, in their
-order. Nothing is answered before its commit has returned.
+While one connection waits for its commit, batches queue up for the next. The commands of a batch stay together, in
+their order. No result is returned before its commit has returned.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from duetime.store.postgres.writer_connection import ENGINE, Batch, WriterConnec
 
 WRITER_CONNECTIONS = 3
 SLOTS = 64  # of totals; see counters in the schema
-MOST_COMMANDS_A_COMMIT = 50  # a savepoint each; PostgreSQL is slow for everyone when one has more than 64
+MOST_COMMANDS_A_COMMIT = 50  # one savepoint each; above 64 in a transaction PostgreSQL slows down for all
 MOST_ROWS_A_COMMIT = 4000
-GRACE_SECONDS = 0.25  # in which a connection can still say exactly what came of a write that took too long
-MOST_WAITING = 20_000  # batches; beyond, the caller is told to come back: memory stays bounded
+GRACE_SECONDS = 0.25  # for the connection to report the exact result of a write that took too long
+MOST_WAITING = 20_000  # batches; beyond that, callers get Overloaded, so that memory stays bounded
 
 
 class Writer:
@@ -56,7 +56,7 @@ class Writer:
         await asyncio.gather(*self._tasks)
 
     def on_read_only(self, call: Callable[[], None]) -> None:
-        """`call` is made when a server is found to take no writes (any more)."""
+        """Registers `call`, which is called when the server turns out to be read-only."""
         for connection in self._connections:
             connection.on_read_only = call
 
@@ -72,7 +72,7 @@ class Writer:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[list[Any]] = loop.create_future()
         expiry: asyncio.TimerHandle | None = None
-        if not isinstance(commands[0], ENGINE):  # whatever keeps the connections busy, people are answered in time
+        if not isinstance(commands[0], ENGINE):  # users get a response in time, however busy the connections are
             expiry = loop.call_later(self._timeout + GRACE_SECONDS, _expire, future)
         self._waiting.append((commands, future))
         async with self._ready:
@@ -90,18 +90,18 @@ class Writer:
         await connection.close()
 
     async def _take(self) -> list[Batch]:
-        """What waits, up to a bound; empty only when stopping with nothing left."""
+        """Returns the waiting batches, up to a limit; empty only when stopping with none left."""
         async with self._ready:
             await self._ready.wait_for(lambda: self._waiting or self._is_stopping)
             taken: list[Batch] = []
             count, rows = 0, 0
             while self._waiting and count < MOST_COMMANDS_A_COMMIT and rows < MOST_ROWS_A_COMMIT:
                 batch = self._waiting.popleft()
-                if batch[1].done():  # its caller has given up before it began
+                if batch[1].done():  # its caller gave up before it started
                     continue
                 taken.append(batch)
                 for command in batch[0]:
-                    # Creates beside each other are one page, and one savepoint.
+                    # Adjacent creates are written as one page, in one savepoint.
                     count += not isinstance(command, c.CreateJobs)
                     rows += _rows(command)
             return taken

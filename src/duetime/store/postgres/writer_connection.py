@@ -1,8 +1,9 @@
-"""One writing connection: a transaction at a time, tried again where that is right, and never twice in doubt.
+"""One writer connection: one transaction at a time, retried where that is safe, and never applied twice.
 
-A connection that breaks while COMMIT is on its way leaves a doubt: was it committed? Each lane has a row in `commits`
-that its transaction writes last. The next connection waits until whatever held that row has ended, and reads it: if it
-names the batch, the answers that were kept hold; if not, nothing was written, and the batch is applied again.
+If the connection breaks during COMMIT, it is unknown whether the transaction was committed. Each writer connection has
+a row in `commits`, which its transaction writes last. The next connection waits until no transaction locks that row,
+and reads it. If the row names the batch, the kept results are valid; if not, nothing was written, and the batch is
+applied again.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ from duetime.store.postgres.partitions import Days
 from duetime.store.postgres.statements import Statements
 from duetime.telemetry.crash import crash_point
 
-MOST_TRIES = 8  # of a batch that meets deadlocks; they are rare, for locks are taken in one order
+MOST_TRIES = 8  # of a batch with deadlocks; they are rare, because locks are taken in one order
 PAUSE_IN_DOUBT_SECONDS = 0.25
-# What a burst is written with. A new connection runs them once on nothing, so that they are parsed and planned before
-# an instant comes, and not at it.
+# The statements of a burst. A new connection runs them once on empty pages, so that they are parsed and planned before
+# executions are due, not at that moment.
 OF_A_BURST = ("get_node", "list_epochs", "fire_timers", "fire_runs", "finish_timers", "end_runs")
 
 Batch = tuple[Sequence[c.Command], "asyncio.Future[list[Any]]"]
-# The node's own: nobody waits for them at the other end of a request, and what they hold must not be left unknown.
+# The engine's own commands: no request waits for them, and their outcome must not stay unknown.
 ENGINE = (c.Fire, c.Claim, c.Finish, c.Release, c.FenceShards, c.StartNode, c.StopNode, c.EndNodes, c.EndWorkers)
 
 
@@ -56,13 +57,13 @@ class WriterConnection:
         self._results: list[Any] = []
         self._sql = load_blocks("nodes.sql", "runs.sql")
         self._capacity = capacity
-        self._is_near = capacity != UNBOUNDED  # a limit, as far as is known
-        self._report = report  # told how the last write went: None, or what was wrong
+        self._is_near = capacity != UNBOUNDED  # near a capacity limit, as far as is known
+        self._report = report  # called after each write: None, or the error
         self.on_read_only: Callable[[], None] = lambda: None  # the server is a standby, or has become one
         self.is_stopping = False
 
     async def open(self) -> None:
-        """Connect before anybody waits for it. If that can't be done, whoever writes will be told."""
+        """Connects ahead of the first write. If that fails, the next write reports the error."""
         try:
             async with asyncio.timeout(self._timeout):
                 await self._connect()
@@ -75,7 +76,7 @@ class WriterConnection:
             await close(self._connection, self._timeout)
 
     async def write(self, batches: Sequence[Batch]) -> None:
-        """Apply and commit; each batch is answered, or told why not."""
+        """Applies and commits the batches. Each batch's future gets its results, or an error."""
         for number in range(MOST_TRIES):
             batches = [batch for batch in batches if not batch[1].done()] if number else batches
             if not batches:
@@ -98,7 +99,7 @@ class WriterConnection:
         _refuse(batches, Overloaded("other writes are in the way, nothing was changed; try again"))
 
     async def _is_worth_another(self, error: Exception, *, is_first: bool) -> bool:
-        """Nothing was committed. May the same batch be applied again at once?"""
+        """Nothing was committed. Returns whether the same batch may be applied again at once."""
         if self._is_committing:
             self._is_committing = False
             return True
@@ -111,7 +112,7 @@ class WriterConnection:
             return False
         was_open = self._connection is not None
         self._discard()
-        return is_first and was_open and faults.is_lost(error)  # the server may be back, or have been for long
+        return is_first and was_open and faults.is_lost(error)  # the server may be back already
 
     async def _transact(self, commands: Sequence[c.Command], *, limits_in_turns: bool = False) -> None:
         self._is_committing = False
@@ -130,7 +131,7 @@ class WriterConnection:
         is_tight = self._is_near and wants_room and not takes_turns and any(applier.statements.added)
         if is_tight or not is_enough:
             await connection.execute("ROLLBACK")
-            await self._transact(commands, limits_in_turns=limits_in_turns or not is_enough)  # in turns, this time
+            await self._transact(commands, limits_in_turns=limits_in_turns or not is_enough)  # with locks, this time
             return
         self._is_committing = True
         status = await connection.execute("COMMIT")
@@ -140,7 +141,7 @@ class WriterConnection:
         crash_point("after_commit")
 
     async def _end_batch(self, statements: Statements) -> bool:
-        """False if somebody's quota has not enough left, or is used for the first time."""
+        """Runs the last statement. Returns False if a quota is too low, or is used for the first time."""
         self._batch += 1
         pending = statements.pending
         moved = [(*key, delta) for key, delta in sorted(pending.moved.items()) if delta]
@@ -179,10 +180,10 @@ class WriterConnection:
         except asyncpg.PostgresError as error:
             if faults.is_lost(error):
                 raise
-            await connection.execute("ROLLBACK")  # what has no partition of its own goes to the rest
+            await connection.execute("ROLLBACK")  # rows without a partition of their day go to `rest`
 
     async def _was_committed(self, batches: Sequence[Batch]) -> bool:
-        """The answer to COMMIT never came. Asks until it is known, or until nobody waits for it."""
+        """The reply to COMMIT never came. Asks until the outcome is known, or until no caller waits for it."""
         self._discard()
         while True:
             try:
@@ -210,13 +211,13 @@ class WriterConnection:
     async def _connect(self) -> asyncpg.Connection:
         if self._connection is None or self._connection.is_closed():
             self._connection = await self._connector.open()
-            if not self._connector.is_pooled:  # else it may be another connection by then
+            if not self._connector.is_pooled:  # a pooler may use another connection later
                 for block in (self._sql[name] for name in OF_A_BURST):
                     await self._connection.fetch(block.sql, *block.nothing())
         return self._connection
 
     async def _renew(self) -> None:
-        """Replace a connection that is too old, between two batches: nobody waits for it at an instant."""
+        """Replaces a connection that is too old, between two batches, so that no due execution waits for it."""
         connection = self._connection
         if connection is not None and not self.is_stopping and self._connector.is_old(connection):
             self._connection = None
@@ -231,7 +232,7 @@ class WriterConnection:
             self._discard()
 
     def _discard(self) -> None:
-        """What this connection still holds or sends is unknown."""
+        """Drops the connection, because its state is unknown."""
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None
@@ -252,7 +253,7 @@ class WriterConnection:
 
 
 def _is_idle(commands: Sequence[c.Command], results: Sequence[Any]) -> bool:
-    """Claims that found nothing: there is nothing to commit, and no disk to wait for."""
+    """Returns whether all are claims that found nothing: no commit is needed, and no wait for the disk."""
     return all(isinstance(command, c.Claim) and result == [] for command, result in zip(commands, results, strict=True))
 
 

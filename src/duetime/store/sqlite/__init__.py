@@ -3,9 +3,9 @@
 store.py       the port's methods: reads, and where writes go
 writer.py      the one writing thread and its group commit
 apply.py       each command as SQL
-filters.py     the lists that people ask for
+filters.py     the SQL of lists for users
 connection.py  opening, checking, migrating, the folder's lock
-handover.py    who holds the folder, and the mark of a promotion; export.py reads all out for one
+handover.py    the folder's lock, and the mark of a promotion; export.py reads all rows for a promotion
 sql/           named blocks; migrations/ the numbered schema
 """
 

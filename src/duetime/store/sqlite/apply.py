@@ -1,4 +1,4 @@
-"""Commands to SQL: who carries out which, each in a savepoint of its own. Runs on the writer's thread."""
+"""Maps each command to the handler that writes it as SQL, in its own savepoint. Runs on the writer's thread."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Applier:
         }
 
     def apply(self, command: c.Command) -> Any:
-        """The command's answer, or the error that refuses it; then it has changed nothing."""
+        """Returns the command's result, or the error that refuses it; a refused command has changed nothing."""
         self._connection.execute("SAVEPOINT command")
         mark = self._statements.mark()
         try:
@@ -86,7 +86,7 @@ class Applier:
             self._undo(mark)
             answer = error
         except (apsw.ConstraintError, ValueError, OverflowError) as error:
-            # What is wrong is this command, not the database: whoever shares its commit is not to suffer for it.
+            # The command is at fault, not the database: other commands of the same commit must not fail with it.
             self._undo(mark)
             answer = Conflict(f"this can't be written as it is: {error}")
         if isinstance(answer, DuetimeError) and type(command) is c.OnFinish and type(command.command) is c.CreateJobs:
@@ -110,11 +110,11 @@ class Applier:
         return c.Carried(answer, tuple(other for other in others if isinstance(other, DuetimeError)))
 
     def begin(self) -> None:
-        """Of a commit. (Of the one before, something may be left that was rolled back.)"""
+        """Begins a commit. Clears what a rolled-back commit may have left."""
         self._statements.forget()
 
     def end(self) -> None:
-        """The last before a commit."""
+        """Writes limits and the audit, as the last step before a commit."""
         self._statements.write_limits()
         self._statements.write_audit()
 
@@ -123,7 +123,7 @@ class Applier:
         self._statements.go_back(mark)
 
     def create_together(self, creates: Sequence[c.Command]) -> bool:
-        """Many creates as one page; False, and nothing changed, if one of them can't be written."""
+        """Writes several CreateJobs as one page. Returns False and changes nothing if one can't be written."""
         self._connection.execute("SAVEPOINT command")
         mark = self._statements.mark()
         try:

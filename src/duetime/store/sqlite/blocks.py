@@ -1,4 +1,4 @@
-"""Reads .sql files of named blocks (`-- name: …`), so that SQL stands in SQL files and pastes into a shell."""
+"""Reads .sql files of named blocks (`-- name: …`), so that SQL is in SQL files and can be pasted into a shell."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def load_blocks(file_name: str) -> dict[str, str]:
 
 
 def expand(sql: str) -> str:
-    """`uuid_text(x)` as the expression that shows 16 bytes as a UUID.
+    """Replaces `uuid_text(x)` by the expression that formats 16 bytes as a UUID.
 
-    (A virtual column would read better, but SQLite computes it anew at each insert and update: a quarter of their
-    time, measured.)
+    (A virtual column would read better, but SQLite computes it at each insert and update: a quarter of their time,
+    measured.)
     """
     return _UUID_TEXT.sub(
         r"format('%.8s-%.4s-%.4s-%.4s-%s', lower(hex(\1)), substr(lower(hex(\1)), 9), substr(lower(hex(\1)), 13), "
@@ -32,7 +32,7 @@ def expand(sql: str) -> str:
 
 
 def load_migrations() -> list[tuple[int, str]]:
-    """(number, SQL) in order; a file's number is the schema version that it makes."""
+    """Returns (number, SQL) in order; a file's number is the schema version that it creates."""
     scripts = sorted(
         (entry.name, entry.read_text(encoding="utf-8")) for entry in MIGRATIONS.iterdir() if entry.name.endswith(".sql")
     )

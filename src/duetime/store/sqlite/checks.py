@@ -1,4 +1,4 @@
-"""Checks of `duetime doctor` on a data folder. Pure: what was read comes in, a status and sentences go out."""
+"""Checks of `duetime doctor` on a data folder. Pure functions: values in, a status and sentences out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from duetime.domain.doctor import Check, ok, problem, size, warning
 
 MIB = 1 << 20
 SPACE_WARNING, SPACE_PROBLEM = 1024 * MIB, 100 * MIB
-WAL_WARNING = 256 * MIB  # a node cuts it down to 64 MiB whenever it can
+WAL_WARNING = 256 * MIB  # a node truncates it to 64 MiB whenever it can
 
 
 def file(path: str, size_bytes: int) -> Check:
@@ -16,7 +16,7 @@ def file(path: str, size_bytes: int) -> Check:
 
 
 def integrity(found: Sequence[str]) -> Check:
-    """The lines that SQLite's quick check answered."""
+    """`found`: the lines that SQLite's quick check returned."""
     if list(found) == ["ok"]:
         return ok("integrity", "SQLite's quick check finds no damage.")
     return problem(
@@ -50,7 +50,7 @@ def running(owner: str | None) -> Check:
 
 
 def moved(target: str) -> Check:
-    """It was promoted: no node runs here, and none should."""
+    """The folder was promoted: no node runs here, and none should."""
     return warning(
         "node", f"The jobs of this folder have moved to {target}, and run there.",
         f"Look there: `duetime doctor --database-url postgresql://{target}`.",

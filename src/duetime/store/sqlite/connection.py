@@ -19,20 +19,20 @@ from duetime.telemetry.crash import crash_point
 
 FILE_NAME = "duetime.db"
 LOCK_NAME = "duetime.lock"
-LOOK_SECONDS = 1.0  # a command that only looks whether a node runs holds the lock for less
+LOOK_SECONDS = 1.0  # a command that only checks whether a node runs holds the lock for less
 MIGRATION_LOCK_NAME = "migrate.lock"
 MIGRATION_SECONDS = 60.0  # how long one migration waits for another
 WRITER_CACHE_KIB = 32 * 1024
 READER_CACHE_KIB = 8 * 1024
-SMALL_CACHE_KIB = 1024  # where connections are many, or need none: what they miss is mostly in the system's cache
+SMALL_CACHE_KIB = 1024  # for many connections, or those that need no cache: the system caches most pages
 
 
 def lock_folder(folder: Path, purpose: str = "") -> IO[str]:
-    """Returns the folder's lock, one process a data folder; it goes with the process, however that ends.
+    """Takes and returns the folder's lock: one process a data folder. It is released when the process ends in any way.
 
-    The file names the process and, unless it is a node, its purpose. Raises StoreUnusable if another process has it.
+    The file names the process and, unless it is a node, its purpose. Raises StoreUnusable if another process holds it.
     """
-    make_folder(folder)  # jobs, and what they call, are for the folder's owner only
+    make_folder(folder)  # only the folder's owner may read jobs and their targets
     if (lock := _lock(folder / LOCK_NAME, LOOK_SECONDS)) is None:
         owner, _ = _read_holder(folder / LOCK_NAME)
         raise StoreUnusable(
@@ -49,7 +49,7 @@ _held: WeakSet[IO[str]] = WeakSet()
 
 
 def _leave_to_parent() -> None:
-    """In a forked child: it has a copy of each lock, which would hold the folder when the parent has gone."""
+    """Closes a forked child's copies of the locks, which would lock the folder after the parent has ended."""
     for lock in list(_held):
         lock.close()
     _held.clear()
@@ -88,7 +88,7 @@ def _is_ours(lock: IO[str], kind: int) -> bool:
 
 
 def _read_holder(file: Path) -> tuple[str, str]:
-    """(process, purpose)"""
+    """Returns (process, purpose)."""
     process, _, purpose = file.read_text().strip().partition(" ")
     return process or "unknown", purpose
 
@@ -97,12 +97,12 @@ def open_connection(folder: Path, *, writer: bool, cache_kib: int | None = None)
     if cache_kib is None:
         cache_kib = WRITER_CACHE_KIB if writer else READER_CACHE_KIB
     if writer:
-        make_file(folder / FILE_NAME)  # SQLite gives its log and its index the rights of the file
+        make_file(folder / FILE_NAME)  # SQLite gives the WAL and its index the same permissions
     connection = apsw.Connection(str(folder / FILE_NAME), flags=apsw.SQLITE_OPEN_READWRITE)
     connection.set_busy_timeout(5000)
     settings = [
         "PRAGMA journal_mode = WAL",
-        "PRAGMA synchronous = FULL",  # a commit that was answered survives the power going
+        "PRAGMA synchronous = FULL",  # an acknowledged commit survives a power failure
         f"PRAGMA cache_size = -{cache_kib}",
         "PRAGMA temp_store = MEMORY",
         "PRAGMA trusted_schema = OFF",
@@ -117,7 +117,7 @@ def open_connection(folder: Path, *, writer: bool, cache_kib: int | None = None)
 
 
 def check_integrity(connection: apsw.Connection, table: str | None = None) -> None:
-    """SQLite's own quick check, of everything or of one table. Raises StoreUnusable with what it found."""
+    """Runs SQLite's quick check on everything or one table. Raises StoreUnusable with the damage it found."""
     argument = f"('{table}')" if table else "(10)"
     try:
         found = [str(row[0]) for row in connection.execute(f"PRAGMA quick_check{argument}")]
@@ -135,20 +135,20 @@ def damaged(what: str) -> StoreUnusable:
 
 
 def void_nodes(connection: apsw.Connection, *, with_workers: bool = False) -> None:
-    """Whoever holds the folder's lock is alone: every node that the file still shows as alive is gone.
+    """Ends every node that the file still shows as alive. The caller holds the folder's lock, so no node is running.
 
-    (StartNode voids a node of the same name; but a machine or a container may be called otherwise after a crash.)
-    Workers of Python functions are processes elsewhere, which outlive it: they have until their leases lapse to report,
-    unless this database is left for another one.
+    (StartNode ends a node of the same name, but a machine or a container may have another name after a crash.)
+    Workers of Python functions are separate processes, which outlive a node. They can report until their leases expire,
+    so they are not ended, unless this database is left for another one (`with_workers`).
     """
     spared = "" if with_workers else "AND id NOT IN (SELECT node FROM workers)"
     list(connection.execute(f"UPDATE nodes SET ended_at = unixepoch('subsec') * 1000 WHERE ended_at IS NULL {spared}"))
 
 
 def migrate(connection: apsw.Connection) -> tuple[int, int]:
-    """Bring the schema up to date, each step in a transaction of its own: a kill in between is simply carried on.
+    """Brings the schema up to date, each step in its own transaction: after a kill, the next call continues.
 
-    Answers the version that was there and the one that is there now.
+    Returns the version before and the version now.
     """
     migrations = load_migrations()
     newest = migrations[-1][0]
@@ -179,10 +179,10 @@ def get_version(connection: apsw.Connection) -> int:
 
 
 def migrate_folder(folder: Path) -> tuple[int, int]:
-    """Does what a start does to the schema, and no more. Refused while a node runs.
+    """Migrates the schema as a start does, and does nothing else. Raises StoreUnusable while a node runs.
 
-    Migrations wait for each other at a lock of their own. The folder's lock can't tell them apart from a node: its
-    holder writes its purpose a moment after it has taken it.
+    Migrations wait for each other at a separate lock. With the folder's lock they could be mistaken for a node, because
+    its holder writes its purpose a moment after it has taken the lock.
     """
     make_folder(folder)
     if (turn := _lock(folder / MIGRATION_LOCK_NAME, MIGRATION_SECONDS)) is None:
@@ -194,7 +194,7 @@ def migrate_folder(folder: Path) -> tuple[int, int]:
 
 
 def open_checked(folder: Path) -> apsw.Connection:
-    """For writing, and found to be whole. Raises StoreUnusable."""
+    """Returns a connection for writing, after an integrity check. Raises StoreUnusable."""
     try:
         connection = open_connection(folder, writer=True)
     except (apsw.NotADBError, apsw.CorruptError) as error:

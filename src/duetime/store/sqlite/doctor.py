@@ -1,6 +1,6 @@
-"""What `duetime doctor` looks at in a data folder: measures, and leaves the judgement to checks.py.
+"""Measures a data folder for `duetime doctor`. checks.py judges the values.
 
-It writes nothing and holds no lock that a node would wait for; a node may run on the folder meanwhile.
+It writes nothing and holds no lock that a node would wait for. A node may run on the folder meanwhile.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from duetime.store.sqlite.blocks import load_blocks, load_migrations
 from duetime.store.sqlite.connection import FILE_NAME, get_lock_owner, get_version
 from duetime.store.sqlite.handover import get_mark
 
-STEPS = 10_000  # of SQLite's machine, between two looks at the clock
+STEPS = 10_000  # of SQLite's virtual machine, between two checks of the time limit
 
 
 class SqliteDoctor:
-    """`seconds`: how long one look may take; reading all of the file for damage has `integrity_seconds`."""
+    """`seconds`: how long one check may take. The check of the whole file for damage has `integrity_seconds`."""
 
     def __init__(
         self, folder: Path, seconds: float, integrity_seconds: float, wall_clock: Callable[[], float] = time.time
@@ -68,14 +68,14 @@ class SqliteDoctor:
 
     def running(self) -> Check:
         owner = get_lock_owner(self._folder)
-        with suppress(apsw.Error):  # that it can't be read is told elsewhere
+        with suppress(apsw.Error):  # another check reports that it can't be read
             if owner is None and (target := self._moved_to()):
                 return checks.moved(target)
         return checks.running(owner)
 
     def due_timers(self) -> Check:
         if self._moved_to():
-            return doctor.due_timers(0, 0)  # what is still here falls due elsewhere
+            return doctor.due_timers(0, 0)  # its jobs run at the promotion's target
         count, late = self._row("count_due_timers", most=COUNTED + 1)
         return doctor.due_timers(count, late)
 
@@ -99,7 +99,7 @@ class SqliteDoctor:
         return doctor.lost_runs(count, since, reconcile_seconds)
 
     def _moved_to(self) -> str | None:
-        """Host and database, if the folder was promoted."""
+        """Returns the target's host and database if the folder was promoted; else None."""
         if not self._path.exists():
             return None
         with self._opened(self._seconds) as connection:

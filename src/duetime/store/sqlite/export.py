@@ -1,7 +1,7 @@
-"""Reads a whole database out, for a promotion: its tables page by page, and the facts that are compared at the end.
+"""Reads a whole database for a promotion: its tables page by page, and the facts that are compared at the end.
 
-Whoever uses it holds the folder's lock. It changes nothing but what every start changes: migrations, and that earlier
-nodes are void. (The mark of the promotion is handover.py's.)
+The caller must hold the folder's lock. It changes only what every start changes: it migrates the schema and ends
+earlier nodes. (handover.py writes the mark of the promotion.)
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Facts = dict[str, int | str]
 
 
 def open_source(folder: Path) -> apsw.Connection:
-    """A connection to what is there. Raises StoreUnusable if nothing is, or nothing that can be read."""
+    """Returns a connection to the database. Raises StoreUnusable if there is none, or it can't be read."""
     if not (folder / FILE_NAME).is_file():
         raise StoreUnusable(f"{folder} holds no {FILE_NAME}: name the folder of the node's database with --data")
     try:
@@ -50,7 +50,7 @@ def open_source(folder: Path) -> apsw.Connection:
 
 
 def get_versions(connection: apsw.Connection) -> tuple[int, int]:
-    """(the database's, the newest that this Duetime knows)."""
+    """Returns (the database's version, the newest that this Duetime knows)."""
     return get_version(connection), load_migrations()[-1][0]
 
 
@@ -60,8 +60,8 @@ class Export:
         self._sql = load_blocks("export.sql")
 
     def prepare(self) -> None:
-        """All that a node does at its start, before it reads: check, migrate, void the nodes that are gone. Workers,
-        too: they join anew where the jobs go."""
+        """Does what a node does at its start: checks integrity, migrates, ends earlier nodes. Ends workers, too: they
+        join again at the target."""
         check_integrity(self.connection)
         migrate(self.connection)
         void_nodes(self.connection, with_workers=True)
@@ -70,7 +70,7 @@ class Export:
         return int(self._value("count_rows"))
 
     def list_days(self) -> list[int]:
-        """The UTC days that have executions."""
+        """Returns the UTC days that have executions."""
         days: list[int] = []
         begin = bytes(16)
         while (found := self._value("get_first_from", id=begin)) is not None:
@@ -79,7 +79,7 @@ class Export:
         return days
 
     def read(self, table: str, columns: Sequence[str]) -> Iterator[list[Row]]:
-        """Pages of a table, in the order that it is stored in. The column that may be long comes last."""
+        """Yields pages of a table, in storage order. The column that may be long must be the last."""
         rows = iter(self.connection.execute(f"SELECT {', '.join(columns)} FROM {table}"))
         while page := list(_page(rows)):
             yield page

@@ -1,4 +1,4 @@
-"""The lists that people ask for: filters and orders put together from fixed pieces. Values are always bound."""
+"""Builds the SQL of lists for users: filters and orders from fixed pieces. Values are always bound."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from duetime.domain.states import OPEN, State
 from duetime.ports.store import AuditQuery, ExecutionQuery, JobQuery
 from duetime.store.sqlite.blocks import expand
 
-# When a job is next due, as people see it: one on demand stands at the end of time, and has no next run.
+# A job's next run as users see it. A job on demand is stored as due at LATEST, and has no next run.
 NEXT = f"nullif(t.due_at, {LATEST})"
 
 JOB_ROW = expand("""
@@ -41,7 +41,7 @@ def jobs_where(query: JobQuery) -> Sql:
     if query.status is not None:
         where.append(_status(query.status))
         values["status"] = query.status
-    if is_narrow(query):  # for SQLite to use a partial index, its condition must stand here
+    if is_narrow(query):  # SQLite uses a partial index only if its condition is here
         where.append("j.tenant <> 'default'" if query.owner is None else "j.owner <> 'local'")
     for column in ("type", "owner"):
         if (value := getattr(query, column)) is not None:
@@ -59,7 +59,7 @@ def jobs_where(query: JobQuery) -> Sql:
 
 
 def is_narrow(query: JobQuery) -> bool:
-    """Whether there is an index of just those jobs, or nearly: they may be few among many."""
+    """Returns whether a partial index covers these jobs (or few others): they may be few among many."""
     return query.tenant != "default" if query.owner is None else query.owner != "local"
 
 
@@ -86,7 +86,7 @@ def list_jobs(query: JobQuery) -> Sql:
     elif query.sort == "name":
         order = f"j.name {direction}, j.id {direction}"
         after = f"(j.name, j.id) {later} (:after_value, unhex(:after_id, '-'))"
-    else:  # jobs without a next run come last, either way round
+    else:  # jobs without a next run come last in both directions
         order = f"{NEXT} IS NULL, {NEXT} {direction}, t.job {direction}"
         row = f"(t.due_at, t.job) {later} (:after_value, unhex(:after_id, '-'))"
         tail = f"{NEXT} IS NULL AND t.job {later} unhex(:after_id, '-')"
@@ -104,7 +104,7 @@ def list_jobs(query: JobQuery) -> Sql:
 
 
 def soonest_jobs(query: JobQuery) -> Sql:
-    """The first page by next run, off the index of due timers: no sort of a million rows to show twenty."""
+    """The first page by next run, from the index of due timers: no sort of a million rows to show twenty."""
     where, values = jobs_where(query)
     direction = "DESC" if query.order == "desc" else "ASC"
     values |= {"limit": query.limit, "offset": query.offset}
@@ -139,7 +139,7 @@ def executions_where(query: ExecutionQuery) -> Sql:
         values["owner"] = query.owner
     if query.dead:
         where.append("e.dead = 1")
-    # Ids begin with the instant that they are scheduled for: a span of time is a range of the primary key.
+    # An id begins with the instant it is scheduled for, so a time span is a range of the primary key.
     for name, at, sign in (("since", query.since, ">="), ("until", query.until, "<")):
         if at is not None:
             where.append(f"e.id {sign} unhex(:{name}, '-') AND e.scheduled_at {sign} :{name}_at")
@@ -168,7 +168,7 @@ def list_executions(query: ExecutionQuery) -> Sql:
         if query.job_id is None:
             where += " AND e.id < unhex(:after, '-')"
         else:
-            # The id itself says when it is scheduled: its row may have been pruned meanwhile.
+            # The instant comes from the id: the row itself may have been pruned.
             where += " AND (e.scheduled_at, e.id) < (:after_at, unhex(:after, '-'))"
             values["after_at"] = instant_of(query.after)
         values["after"] = query.after
@@ -183,7 +183,7 @@ def count_executions(query: ExecutionQuery) -> Sql:
 
 
 def counter_for(query: ExecutionQuery) -> list[str] | None:
-    """The counters that answer `count_executions` at once, if the filter allows it."""
+    """Returns the counters whose sum is the result of `count_executions`; None if the query has other filters."""
     filters = (query.job_id, query.owner, query.since, query.until, query.error_type, query.http_status)
     if all(value is None for value in filters) and not query.dead and not query.runnable:
         return [query.state] if query.state else [str(state) for state in State]
@@ -193,7 +193,7 @@ def counter_for(query: ExecutionQuery) -> list[str] | None:
 def list_audit(query: AuditQuery) -> Sql:
     where, values = ["tenant = :tenant"], {"tenant": query.tenant, "limit": query.limit}
     if query.resource is not None:
-        # Jobs that were created in a batch stand in one entry, whose instant their ids begin with.
+        # Jobs that were created in a batch share one entry. Their ids begin with the entry's instant.
         batch = "resource = '' AND entry ->> 0 = :created_at AND instr(entry, :resource) > 0"
         where.append(f"(resource = :resource OR ({batch}))")
         values |= {

@@ -1,4 +1,4 @@
-"""Whose a data folder is: the process that holds its lock, and the mark of a promotion, which no node starts past."""
+"""Who owns a data folder: the process that holds its lock. No node starts on a folder with a promotion's mark."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from duetime.domain.instants import format_instant
 from duetime.store import StoreUnusable
 from duetime.store.sqlite.connection import LOCK_NAME, get_version, lock_folder
 
-PROMOTING = "promote"  # what the lock says that it is held for
+PROMOTING = "promote"  # the purpose in the lock file
 
 
 class Holder(NamedTuple):
@@ -22,7 +22,7 @@ class Holder(NamedTuple):
 
 
 def try_lock(folder: Path) -> IO[str] | None:
-    """The folder's lock for a promotion; None if somebody else has it."""
+    """Takes the folder's lock for a promotion. Returns None if another process holds it."""
     try:
         return lock_folder(folder, PROMOTING)
     except StoreUnusable:
@@ -30,7 +30,7 @@ def try_lock(folder: Path) -> IO[str] | None:
 
 
 def find_holder(folder: Path) -> Holder | None:
-    """The process that holds the folder's lock. None if that is not certain: then nobody may be signalled."""
+    """Returns the process that holds the folder's lock. None if that is uncertain: then send no signal."""
     file = folder / LOCK_NAME
     try:
         number, _, purpose = file.read_text().partition(" ")
@@ -41,7 +41,7 @@ def find_holder(folder: Path) -> Holder | None:
 
 
 def _has_open(pid: int, file: os.stat_result) -> bool:
-    """Is it that process indeed? The number may be of another container, or stem from one that is gone."""
+    """Returns whether the process has the file open. The pid may be of another container, or of a dead process."""
     if not os.path.isdir("/proc/self/fd"):
         return True
     for entry in os.scandir(f"/proc/{pid}/fd"):
@@ -54,7 +54,7 @@ def _has_open(pid: int, file: os.stat_result) -> bool:
 
 
 class Mark(NamedTuple):
-    """`ended_at` is None as long as it is not known here that the target has everything."""
+    """A promotion. `ended_at` is None until it is known here that the target has everything."""
 
     id: str
     target: str
@@ -70,7 +70,7 @@ def get_mark(connection: apsw.Connection) -> Mark | None:
 
 
 def set_mark(connection: apsw.Connection, target: str, now: int) -> Mark:
-    """The mark that is there already, or else a new one."""
+    """Returns the existing mark, or else stores a new one and returns that."""
     connection.execute("BEGIN IMMEDIATE")  # a node may be writing
     try:
         found = get_mark(connection)
@@ -85,7 +85,7 @@ def set_mark(connection: apsw.Connection, target: str, now: int) -> Mark:
 
 
 def end_mark(connection: apsw.Connection, mark: Mark, now: int) -> None:
-    """Also if somebody has removed it meanwhile."""
+    """Stores the mark as ended, even if another process has removed it meanwhile."""
     connection.execute("INSERT OR REPLACE INTO promotion VALUES (?, ?, ?, ?)", mark._replace(ended_at=now))
 
 
@@ -94,7 +94,7 @@ def remove_mark(connection: apsw.Connection) -> None:
 
 
 def refuse_promoted(connection: apsw.Connection, folder: Path) -> None:
-    """Two nodes must never run the same jobs: raises StoreUnusable if they are elsewhere, or may be."""
+    """Raises StoreUnusable if the jobs were or may have been moved: two nodes must never run the same jobs."""
     mark = get_mark(connection)
     if mark is None:
         return

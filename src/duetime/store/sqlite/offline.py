@@ -1,7 +1,7 @@
-"""A database that a node may be running on, for another process: `duetime keys rotate`, `duetime audit verify`.
+"""Offline access to a database, even while a node runs on it: for `duetime keys rotate` and `duetime audit verify`.
 
-It takes no lock on the folder and starts no node; SQLite's own lock lets the two write in turns. What it may apply is
-what is right whoever applies it: commands that name the version which they were made for.
+It takes no lock on the folder and starts no node; with SQLite's own lock both write in turns. It must only apply
+commands that are safe from any process: commands that name the version they were made for.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class OfflineSqlite:
         self._connection: apsw.Connection | None = None
 
     async def start(self) -> None:
-        """Raises StoreUnusable: there is no database, it is of another version, or its jobs are elsewhere."""
+        """Raises StoreUnusable if there is no database, its schema has another version, or it was promoted."""
         await self._do(self._open)
 
     def _open(self) -> None:
         connection = open_source(self._folder)
         try:
             connection.set_busy_timeout(BUSY_MS)
-            connection.pragma("secure_delete", 1)  # or what was plain before would stay in the file's free space
+            connection.pragma("secure_delete", 1)  # or old plain text would stay in the file's free space
             found, newest = get_versions(connection)
             if found != newest:
                 raise StoreUnusable(
@@ -92,7 +92,7 @@ class OfflineSqlite:
         return None if text is None else str(text)
 
     async def apply(self, commands: Sequence[Command]) -> list[Any]:
-        """As `ports.store.Store` says, in one commit of its own."""
+        """As `ports.store.Store` says, in its own commit."""
         return await self._do(lambda: self._apply(commands))
 
     def _apply(self, commands: Sequence[Command]) -> list[Any]:

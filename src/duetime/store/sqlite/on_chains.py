@@ -1,4 +1,4 @@
-"""Chains: the links of jobs that come after others, and what the ends of those do to them."""
+"""Chains: the links of jobs that run after other jobs, and how the ends of executions mark links and start jobs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Chains:
         self._db = statements
 
     def add(self, jobs: Sequence[c.NewJob]) -> None:
-        """New jobs, of which some may come after others. Raises InvalidRequest if one would wait for its own end."""
+        """Adds the links of new jobs that run after others. Raises InvalidRequest if a job would wait for itself."""
         if not (chained := [job for job in jobs if job.spec.after]):
             return
         of_tenant = defaultdict[str, list[c.NewJob]](list)
@@ -28,7 +28,7 @@ class Chains:
         for tenant, new in of_tenant.items():
             self._check_missing(tenant, None, [name for job in new for name in job.spec.after])
         self._add_links([link for job in chained for link in _links(job.job_id, job.tenant, job.spec)])
-        for tenant, new in of_tenant.items():  # nobody waits for a new one by its id: nobody knew that
+        for tenant, new in of_tenant.items():  # no job waits for a new job by id: ids were unknown
             self._check_loops(tenant, [(job.job_id, job.key) for job in new if job.key is not None])
 
     def change(self, job_id: str, tenant: str, spec: JobSpec) -> None:
@@ -51,15 +51,15 @@ class Chains:
             check_missing([name for (name,) in rows])
 
     def _check_loops(self, tenant: str, jobs: Sequence[tuple[str, str | None]]) -> None:
-        """`jobs`: their ids and keys."""
+        """Raises if a job would wait for itself. `jobs`: (id, key)."""
         names = [name for job in jobs for name in job if name is not None]
         if self._db.row("is_awaited", tenant=tenant, names=page(names)) is None:
-            return  # no chain comes back to what nobody waits for
+            return  # without a job that waits for these, there is no loop
         found = self._db.rows("list_chain", jobs=page([job_id for job_id, _ in jobs]), most=MOST_LINKS + 1)
         check_loops([key or job_id for job_id, key in jobs], [(name, awaited, owner) for name, awaited, owner in found])
 
     def follow(self, ended: Sequence[Attempted], now: int) -> None:
-        """Let jobs start that have waited for these ends."""
+        """Starts the jobs that have waited for these ends."""
         if self._db.row("has_chains") is None:
             return
         ends = ends_in_order(attempt for attempt in ended if attempt.state not in OPEN)
@@ -77,7 +77,7 @@ class Chains:
             self._db.run("add_skips", skips=page(skipped(skips, now)), now=now)
 
     def _free_instant(self, job_id: str, now: int) -> int:
-        """Now, or the first one after it that has no decision yet: clocks stand still, and are set back."""
+        """Returns the first instant from `now` on without an execution: clocks can stand still or be set back."""
         while self._db.row("has_instant", job=job_id, at=now) is not None:
             now += 1
         return now

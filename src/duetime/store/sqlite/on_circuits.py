@@ -27,7 +27,7 @@ class CircuitCommands:
         return list(counted.items())
 
     def _forget(self, tenants: list[str]) -> list[int]:
-        """What these tenants have too many of, for they have new ones."""
+        """Removes circuits beyond the limit of these tenants, which have new ones. Returns their ids."""
         if not tenants:
             return []
         most = breaker.MOST_OF_TENANT + breaker.MOST_FORGOTTEN

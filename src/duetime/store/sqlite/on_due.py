@@ -1,4 +1,4 @@
-"""Commands that bring executions into being: fire, manual runs, redrive."""
+"""Commands that create executions: fire, manual runs, redrive."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from duetime.domain.states import State, Trigger
 from duetime.store.decoding import read_target
 from duetime.store.sqlite.statements import Statements, no_job, page
 
-# Ids of runs that were skipped, ids of those that are held, and ids of running executions that are to be stopped.
+# Ids of skipped executions, ids of held executions, and ids of running executions to stop.
 _Overlaps = tuple[frozenset[str], frozenset[str], tuple[str, ...]]
 _NO_OVERLAPS: _Overlaps = (frozenset(), frozenset(), ())
 
@@ -53,14 +53,14 @@ class DueCommands:
         return c.Fired(stale, special | decided, to_cancel)
 
     def _uncount(self, moves: Sequence[TimerMove], runs: Sequence[PlannedRun]) -> None:
-        """Take back what the timers' moves counted for runs that were skipped, or decided and counted before."""
+        """Subtracts executions that the timers' moves counted, but that were skipped or decided before."""
         if numbers := Counter(run.job_id for run in runs):
             or_due_at = {move.job_id: move.or_due_at for move in moves}
             jobs = [(job_id, number, or_due_at[job_id]) for job_id, number in numbers.items()]
             self._db.run("uncount_runs", jobs=page(jobs))
 
     def _move_timers(self, moves: Sequence[TimerMove]) -> bool:
-        """False, and nothing moved, if one of them is not as it was planned from."""
+        """Moves the timers. Returns False and moves none if one has changed since it was planned."""
         self._db.connection.execute("SAVEPOINT moves")
         self._db.run("fire_timers", moves=page(moves))
         moved = self._db.connection.changes() == len(moves)
@@ -70,7 +70,7 @@ class DueCommands:
         return moved
 
     def _settle_overlaps(self, command: c.Fire, runs: Sequence[PlannedRun]) -> _Overlaps:
-        """Write the runs that meet others of their job as its policy says. Mostly there are none."""
+        """Writes the executions that overlap others of their job, as its policy says. Mostly there are none."""
         overlapping = {row[0] for row in self._db.rows("fire_overlapping", runs=page(runs))}
         if not overlapping:
             return _NO_OVERLAPS
@@ -85,7 +85,7 @@ class DueCommands:
         return _ids(skipped), _ids(held), to_cancel
 
     def _cancel_open(self, jobs: Sequence[str], now: int) -> tuple[str, ...]:
-        """Cancel all that these jobs have open. Answers what runs, and is to be stopped."""
+        """Cancels all open executions of these jobs. Returns the running ones, which have to be stopped."""
         if not jobs:
             return ()
         rows = self._db.rows("list_open_of_jobs", jobs=page(jobs))
@@ -100,7 +100,7 @@ class DueCommands:
         self, runs: Sequence[PlannedRun], state: State, *, reason: str | None = None, held: int = 0,
         node: int | None = None, attempt: int = 0, ended_at: int | None = None,
     ) -> frozenset[str]:  # fmt: skip
-        """Answers the ids of those whose instant has an execution already (a clock that went back, say)."""
+        """Writes executions. Returns the ids whose instant has one already (a clock was set back, say)."""
         if not runs:
             return frozenset()
         values = {
@@ -110,7 +110,7 @@ class DueCommands:
         self._db.run("fire_runs", runs=page(runs), **values)
         decided: frozenset[str] = frozenset()
         if self._db.connection.changes() != len(runs):
-            # Which rows were there before can't be told from the rows: undo the page, look, and write the rest.
+            # After the insert, old and new rows look the same: undo the page, find the old ones, write the others.
             self._db.connection.execute("ROLLBACK TO runs")
             decided = frozenset(row[0] for row in self._db.rows("fire_decided", runs=page(runs)))
             runs = [run for run in runs if run.execution_id not in decided]
@@ -135,7 +135,7 @@ class DueCommands:
         return command.execution_id
 
     def redrive(self, command: c.Redrive) -> list[tuple[str, str]]:
-        pairs = {dead_id: (dead_id, new_id) for dead_id, new_id in command.pairs}  # one named twice is driven once
+        pairs = {dead_id: (dead_id, new_id) for dead_id, new_id in command.pairs}  # an id given twice is redriven once
         rows = self._db.rows("list_redrivable", pairs=page(list(pairs.values())), tenant=command.tenant)
         if rows:
             runs = [

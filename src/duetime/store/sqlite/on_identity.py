@@ -1,4 +1,4 @@
-"""Commands on who may ask, and what: requests taken, API keys, subscriptions, connections of SQL jobs."""
+"""Commands on request quotas, API keys, signing keys, subscriptions and connections of SQL jobs."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class JobCommands:
         return None
 
     def create_together(self, creates: Sequence[c.CreateJobs]) -> None:
-        """In one page. Raises what refuses one of them, and then none is to be kept."""
+        """Writes all jobs as one page. If it raises, the caller must roll back all of them."""
         for quota, group in groupby(creates, key=attrgetter("quota")):
             page_of = list(group)
             if quota is not None:
@@ -64,7 +64,7 @@ class JobCommands:
             self._db.run("create_jobs", jobs=page(rows))
         except apsw.ConstraintError:
             raise _key_taken(jobs[0][0].key if len(jobs) == 1 else None) from None
-        # A page of its own, without the specs: the wide rows would be parsed a second time.
+        # A separate page without the specs, so that the wide rows are not parsed twice.
         timers = [(job.job_id, job.tenant, job.shard, job.recurs, job.due_at) for job, _ in jobs]
         self._db.run("create_timers", timers=page(timers))
         self._chains.add([job for job, _ in jobs])
@@ -103,7 +103,7 @@ class JobCommands:
         return cast(int, version) + 1
 
     def _write_off(self, skipped: Sequence[Skipped], owed_from: int | None, now: int) -> None:
-        """What is skipped goes to the ledger, but for what was fired since it was worked out: that has its decision."""
+        """Adds skipped instants to the ledger, except those that have fired since: these have a decision."""
         if owed_from is None:
             return
         rows = [

@@ -59,7 +59,7 @@ class RunCommands:
         refused: set[tuple[Any, ...]] = set()
         if not self._finish_executions(attempts):
             refused = set(self._db.rows("finish_refused"))
-            # By claim, not by id: the page may hold the right result of an execution beside a stale one, or twice.
+            # By claim, not by id: a page may have a valid and a stale result of one execution, or the same one twice.
             by_claim = {(a.execution_id, a.attempt, a.token): a for a in attempts}
             attempts = tuple(attempt for claim, attempt in by_claim.items() if claim not in refused)
             self._finish_executions(attempts)
@@ -78,7 +78,7 @@ class RunCommands:
         return ids
 
     def _without_retries_of_the_stopped(self, attempts: tuple[Attempted, ...]) -> tuple[Attempted, ...]:
-        """An execution that was asked to stop while its attempt failed by itself ends here, and is not tried again."""
+        """Cancels the retry of an execution that was asked to stop while its attempt failed by itself."""
         again = [attempt.execution_id for attempt in attempts if attempt.state in OPEN]
         stopped = {row[0] for row in self._db.rows("list_to_stop", ids=page(again))} if again else None
         if not stopped:
@@ -91,7 +91,7 @@ class RunCommands:
         )
 
     def _finish_executions(self, attempts: Sequence[Attempted]) -> bool:
-        """False, and nothing written, if one of them is refused."""
+        """Writes the attempts. Returns False and writes none if one of them is refused."""
         self._db.run("clear_finishing")
         self._db.run("read_finishing", attempts=page(attempts))
         self._db.connection.execute("SAVEPOINT finishes")

@@ -1,5 +1,5 @@
-"""What is removed that no index finds by its age: jobs that are long over, limits that are full again, totals of
-nothing; and the oldest links of the audit's chains."""
+"""Commands that remove rows which no index finds by age: jobs that ended long ago, limits that are full again, totals
+that are zero. They also trim a tenant's history, and prune the oldest links of the audit's chains."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class SweepCommands:
         self._note([(job_id, tenant) for job_id, tenant, _, is_notification in rows if not is_notification], now)
 
     def _note(self, removed: list[tuple[str, str]], now: int) -> None:
-        """One entry of the audit for all that a tenant loses."""
+        """Adds one audit entry a tenant for all of its removed jobs."""
         by_tenant = defaultdict[str, list[str]](list)
         for job_id, tenant in removed:
             by_tenant[tenant].append(job_id)
@@ -67,7 +67,7 @@ class SweepCommands:
         return c.SweptRows(removed, (last[0], last[1], last[2]) if number == command.limit else None)
 
     def sweep_counters(self, command: c.SweepCounters) -> c.SweptRows:
-        """(There is one total a name here, and not one a day.)"""
+        """(SQLite has one total a name; PostgreSQL has one a name and day.)"""
         tenant, name, _ = command.after
         row = self._db.row("get_last_counter", tenant=tenant, name=name, limit=command.limit)
         if row is None:

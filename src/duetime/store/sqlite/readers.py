@@ -1,8 +1,8 @@
-"""Threads that read the database file, each with a connection of its own. Who reads beside whom is decided here.
+"""Threads that read the database file, each with its own connection. Three groups do not block each other:
 
-- The engine has one thread: a person's slow list must not make a run late.
-- The node has one for what it asks for itself: how it is, how much it holds, whose an API key is.
-- People share a few, by tenant: one tenant's slow lists take no thread from another's reads.
+- The engine has one thread: a user's slow list must not delay an execution.
+- The node has one thread for its own reads: health, load, API keys.
+- Users share a few threads, by tenant: one tenant's slow lists take no thread from another tenant's reads.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from duetime.store.sqlite.connection import READER_CACHE_KIB, SMALL_CACHE_KIB, o
 R = TypeVar("R")
 Fetch = Callable[[str, dict[str, Any]], R]
 
-AT_ONCE = 2  # reads of people; a tenant below its share begins beside them
+AT_ONCE = 2  # reads of users; a tenant below its share may start beyond this number
 MOST_AT_ONCE = 8
 MOST_WAITING = 256  # reads of one tenant
-# Of SQLite's virtual machine, some 12 ms: how often a read looks at the clock, for which it needs Python's lock.
+# Of SQLite's virtual machine, some 12 ms: how often a read checks its time limit, which needs Python's lock.
 STEPS = 1_000_000
 
 
 class Reads:
-    """Reads that take as long as they take."""
+    """Reads without a time limit."""
 
     cache_kib = READER_CACHE_KIB
 
@@ -44,7 +44,7 @@ class Reads:
         self.connections: list[apsw.Connection] = []
 
     async def text(self, sql: str, values: dict[str, Any]) -> str | None:
-        """All rows as one JSON text: Python's lock is taken once, whatever the number of rows."""
+        """Returns all rows as one JSON text: Python's lock is taken once for any number of rows."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._fetch, sql, values)
 
     async def stop(self) -> None:
@@ -53,7 +53,7 @@ class Reads:
             connection.close()
 
     def _reader(self) -> apsw.Connection:
-        """This thread's own."""
+        """Returns this thread's own connection."""
         connection: apsw.Connection | None = getattr(self._local, "connection", None)
         if connection is None:
             connection = self._local.connection = open_connection(self._folder, writer=False, cache_kib=self.cache_kib)
@@ -68,7 +68,7 @@ class Reads:
 
 
 class TimedReads(Reads):
-    """Reads that are given up after `seconds`: they raise Overloaded."""
+    """Reads that raise Overloaded after `seconds`."""
 
     def __init__(self, folder: Path, threads: int, name: str, seconds: float) -> None:
         super().__init__(folder, threads, name)
@@ -78,11 +78,11 @@ class TimedReads(Reads):
         return await self._in_time(self._fetch, sql, values)
 
     async def page(self, sql: str, values: dict[str, Any]) -> Rows:
-        """As many rows as a page has room for. What it has no room for is not read."""
+        """Returns as many rows as fit into a page. Does not read the others."""
         return await self._in_time(self._fetch_page, sql, values)
 
     async def _in_time(self, fetch: Fetch[R], sql: str, values: dict[str, Any]) -> R:
-        return await self._until(time.monotonic() + self.seconds, fetch, sql, values)  # others may be read first
+        return await self._until(time.monotonic() + self.seconds, fetch, sql, values)  # waiting counts, too
 
     async def _until(self, until: float, fetch: Fetch[R], sql: str, values: dict[str, Any]) -> R:
         loop = asyncio.get_running_loop()
@@ -115,7 +115,7 @@ class TimedReads(Reads):
 
 
 class FairReads(TimedReads):
-    """Reads of people. The `tenant` among the values is whose it is; the time that it waits for its turn counts."""
+    """Reads of users. `tenant` among the values is the tenant that reads. The time limit includes the wait."""
 
     cache_kib = SMALL_CACHE_KIB
 

@@ -1,4 +1,4 @@
-"""What all commands are made of: named statements, pages of rows, counters, room, quotas, the audit, and the fence."""
+"""The parts that all commands share: named statements, pages, counters, capacity, quotas, the audit, the fence."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def page(rows: object) -> str:
-    """Rows as one JSON parameter. (Bytes would be taken for SQLite's own binary JSON.)"""
+    """Returns rows as one JSON parameter. (SQLite would read bytes as its own binary JSON.)"""
     return _encode(rows).decode()
 
 
@@ -32,7 +32,7 @@ def no_job(job_id: str) -> NotFound:
 
 
 JOBS, BYTES = "jobs", "bytes"  # the names that jobs and their sizes are counted under
-ALL = ""  # the tenant that the totals of all are counted under
+ALL = ""  # the tenant under which the totals of all tenants are counted
 
 
 LimitKey = tuple[str, str, str]  # tenant, user, limit
@@ -44,13 +44,13 @@ class Statements:
         self.connection = connection
         self._capacity = capacity
         self._sql = {**load_blocks("commands.sql"), **load_blocks("chains.sql")}
-        # Of the commit that is under way, written at its end: the audit's entries, and limits that were taken from.
+        # Written at the end of the current commit: audit entries, and limits that were taken from.
         self.entries: list[audit.Entry] = []
         self._full_at: dict[LimitKey, int] = {}
         self.ended = Ended()
 
     def mark(self) -> Mark:
-        """Where a command begins, to go back to if it is refused."""
+        """Returns the state before a command, for `go_back` if the command is refused."""
         return len(self.entries), self._full_at.copy(), self.ended.copy()
 
     def go_back(self, mark: Mark) -> None:
@@ -74,7 +74,7 @@ class Statements:
         return rows[0] if rows else None
 
     def timer(self, tenant: str, job_id: str) -> tuple[Any, ...]:
-        """(status, version, due_at, resume_at). Raises NotFound."""
+        """Returns (status, version, due_at, resume_at). Raises NotFound."""
         row = self.row("get_timer", job=job_id, tenant=tenant)
         if row is None:
             raise no_job(job_id)
@@ -86,22 +86,22 @@ class Statements:
             raise StaleWrite(f"node {node} is void: another process has taken its place")
 
     def check_worker(self, node: int, tenant: str) -> None:
-        """A worker of another tenant is nobody here, whatever its endpoints are. Raises StaleWrite."""
+        """Raises StaleWrite if the worker belongs to another tenant, whatever its endpoints are."""
         if self.row("is_worker_of_another", node=node, tenant=tenant) is not None:
             raise StaleWrite(f"worker {node} is not a worker of this tenant")
 
     def check_epochs(self, block: str, **values: Any) -> None:
-        """`block` looks for a shard that another owner has."""
+        """Raises StaleEpoch if `block` finds a shard of another owner."""
         if (row := self.row(block, **values)) is not None:
             raise StaleEpoch(*row)
 
     def release_held(self, job_ids: Iterable[str]) -> None:
-        """Let the oldest that waits for one of these jobs' ends go on, if nothing of its job is open any more."""
+        """Releases each job's oldest held execution, if no other execution of the job is open."""
         if self.row("has_held") is not None:
             self.run("release_held", jobs=page(list(job_ids)))
 
     def remove_executions(self, ids: str) -> int:
-        """With their attempts. Answers how many there were."""
+        """Removes executions with their attempts and progress. Returns how many there were."""
         states = self.states(ids)
         self.run("remove_attempts", ids=ids)
         self.run("remove_progress", ids=ids)
@@ -118,21 +118,21 @@ class Statements:
         self.count(moved)
 
     def count(self, deltas: dict[tuple[str, str], int]) -> None:
-        """Totals are counters, in the same transaction as what they count."""
+        """Changes totals, in the same transaction as the rows they count."""
         for (tenant, name), delta in deltas.items():
             if delta:
                 self.run("add_to_counter", tenant=tenant, name=name, delta=delta)
 
     def make_room(self, added: Mapping[str, Load]) -> None:
-        """Count each tenant's jobs and bytes in, or out. Raises InsufficientStorage if a tenant has no room."""
+        """Adds to (or subtracts from) each tenant's jobs and bytes. Raises InsufficientStorage if there is no room."""
         for tenant, more in added.items():
             rows = self.rows("add_to_loads", tenant=tenant, jobs=more.jobs, bytes=more.bytes)
             found = {(of, name): value for of, name, value in rows}
             load, held = (Load(found[of, JOBS] - more.jobs, found[of, BYTES] - more.bytes) for of in (ALL, tenant))
-            self._capacity.check(load, held, more.jobs, more.bytes)  # a refused command is rolled back, with its counts
+            self._capacity.check(load, held, more.jobs, more.bytes)  # a refused command's counts are rolled back
 
     def take_quota(self, quota: limits.Quota, count: int, now: int) -> None:
-        """Raises QuotaExceeded."""
+        """Takes `count` from the quota. Raises QuotaExceeded."""
         full_at = self.full_at(quota)
         moved = limits.take(quota.limit, full_at, now, count)
         if moved is None:
@@ -155,12 +155,12 @@ class Statements:
         self._full_at.clear()
 
     def note(self, entry: audit.Entry | None, before: object = None, after: object = None) -> None:
-        """For the audit, with this commit. `before` and `after` where the entry does not have them."""
+        """Adds an audit entry to this commit. `before` and `after` fill in what the entry lacks."""
         if entry is not None:
             self.entries.append(entry.filled(before, after))
 
     def write_audit(self) -> None:
-        """The last of a commit: its entries and the link over them."""
+        """Writes the commit's audit entries and the link over them, as its last rows."""
         if not self.entries:
             return
         texts = [entry.text for entry in self.entries]

@@ -1,4 +1,4 @@
-"""SqliteStore: the embedded store. One file, one writing thread, a few reading ones."""
+"""SqliteStore: the embedded store. One file, one writer thread, a few reader threads."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ from duetime.store.sqlite.writer import Writer
 
 T = TypeVar("T")
 
-READ_SECONDS = 5.0  # what people read may take so long
-OPEN_PAGE = 2_000  # open executions that are looked at in one go, a few ms
-MOST_PASSED_OVER = 2_000  # blocks of timers of one tenant and instant, in a page beside that tenant
+READ_SECONDS = 5.0  # time limit of users' reads
+OPEN_PAGE = 2_000  # open executions that one read looks at, in a few ms
+MOST_PASSED_OVER = 2_000  # groups of timers (by tenant and instant) that a page `without` tenants skips
 
 
 class SqliteStore:
@@ -88,8 +88,8 @@ class SqliteStore:
         try:
             migrate(connection)
             if not self._was_open:
-                # Later, after a failure, it is this very process that opens it again. A node that was told to stop, and
-                # is marked as promoted, still has to write its ends; and the node that lives is its own.
+                # Only at the first open. After a failure this same process opens the file again: its node is alive, and
+                # if it is stopping for a promotion, it still has to write the ends of its executions.
                 refuse_promoted(connection, self._folder)
                 void_nodes(connection)
             self._was_open = True
@@ -120,7 +120,7 @@ class SqliteStore:
         }  # fmt: skip
         block = "list_due_timers_beside" if without else "list_due_timers"
         text = await self._engine_reads.text(self._sql[block], values)
-        if text is None and without:  # it may lie beyond the steps; then all of them are taken, this once
+        if text is None and without:  # all may have been skipped: read without a limit
             text = await self._engine_reads.text(self._sql[block], values | {"steps": -1})
         timers, apart = decode_held(DueTimer, text)
         if apart:
@@ -186,7 +186,7 @@ class SqliteStore:
     async def list_node_claims(self, node: int, limit: int) -> list[tuple[str, int]]:
         found: list[tuple[str, int]] = []
         values: dict[str, Any] = {"node": node, "limit": OPEN_PAGE, "after_job": "", "after_state": "", "after_id": ""}
-        while len(found) < limit:  # in pages: what is due is read by the same thread
+        while len(found) < limit:  # in pages: the same thread reads due timers
             row = tuple[str, int, str, str, int]
             page = await self._read(self._engine_reads, self._sql["list_node_claims"], row, values)
             found += [(id, token) for id, token, _, _, is_claim in page if is_claim]
@@ -322,7 +322,7 @@ class SqliteStore:
         return await self._page(filters.list_audit(query), AuditRecord)
 
     async def list_audit_pages(self, after: tuple[int, int], limit: int) -> list[AuditPage]:
-        chain, link = after  # there is one chain here, with the number that it keeps when it is promoted
+        chain, link = after  # SQLite has one chain; it keeps its number when it is promoted
         values = {"after": link if chain >= audit.PROMOTED else -(2**40), "limit": limit}
         return await self._ask(self._sql["list_audit_pages"], AuditPage, values)
 
@@ -346,7 +346,7 @@ class SqliteStore:
         return None
 
     def _reads_of(self, tenant: str | None) -> Reads:
-        """What is read of one tenant is for people; of all, for the engine."""
+        """Reads of one tenant are for users; reads of all tenants are for the engine."""
         return self._engine_reads if tenant is None else self._people_reads
 
     async def _ask(self, sql: str, row: type[T], values: dict[str, Any]) -> list[T]:

@@ -1,7 +1,7 @@
-"""The one thread that writes: takes whatever is waiting, applies it, commits once, answers all.
+"""The one writer thread: takes all waiting batches, applies them, commits once, returns all results.
 
-Group commit falls out of that: while one commit waits for the disk, the next one fills up. Nothing is answered before
-the commit has returned.
+That gives group commit: while one commit waits for the disk, batches queue up for the next. No result is returned
+before its commit has returned.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from duetime.store.sqlite.checkpointer import Checkpointer
 from duetime.telemetry.crash import crash_point
 
 MOST_COMMANDS_A_COMMIT = 1000
-MOST_WAITING = 20_000  # batches; beyond, the caller is told to come back: memory stays bounded
+MOST_WAITING = 20_000  # batches; beyond that, callers get Overloaded, so that memory stays bounded
 
 Batch = tuple[Sequence[Command], "asyncio.Future[list[Any]]"]
 Answer = tuple["asyncio.Future[list[Any]]", list[Any] | Exception]
@@ -87,7 +87,7 @@ class Writer:
         self._broken = False
 
     def _take(self) -> list[Batch]:
-        """Everything that waits, up to a bound; empty only when stopping with nothing left."""
+        """Returns the waiting batches, up to a limit; empty only when stopping with none left."""
         with self._ready:
             while not self._waiting and not self._stopping:
                 self._ready.wait()
@@ -129,12 +129,12 @@ class Writer:
             if not self._connection.get_autocommit():
                 self._connection.execute("ROLLBACK")
         except apsw.Error:
-            self._broken = True  # what this connection still holds is unknown: the next write opens another
+            self._broken = True  # its state is unknown: the next write opens another connection
             self._connection.close(True)
 
 
 def _apply_all(applier: Applier, commands: list[Command]) -> list[Any]:
-    """Neighbouring creates go in as one page, the way 64 clients at once send them; one that fails then fails alone."""
+    """Writes adjacent CreateJobs as one page (64 clients may send them at once). One that fails, fails alone."""
     results: list[Any] = []
     position = 0
     while position < len(commands):
