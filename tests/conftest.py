@@ -33,7 +33,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What these do to the machine wants it for themselves. Clusters, and workers with their servers, mostly wait, and may
-# be four at a time; all others run side by side.
+# be five at a time; all others run side by side.
 ALONE: tuple[str, ...] = ("work/test_hostile_scripts.py",)
 if os.geteuid() != 0:  # scripts share a user then, and how many processes it may have
     ALONE += ("executors/script",)

@@ -87,7 +87,7 @@ def tests(marked: str, arguments: Sequence[str]) -> list[Part]:
 
     return [
         part("side by side", "not alone and not cluster", "-n", "4", "--dist", "loadfile", "--no-loadscope-reorder"),
-        part("clusters", "cluster", "-n", "4", "--dist", "worksteal"),
+        part("clusters", "cluster", "-n", "5", "--dist", "worksteal"),
         part("alone", "alone"),
     ]
 
