@@ -31,7 +31,7 @@ from duetime.domain.retry import (
 from duetime.domain.schedule import timetable
 from duetime.domain.states import OPEN, TERMINAL, ErrorType, State, Trigger
 
-LONGEST_MESSAGE = 2000  # characters of an error message: that of a defect in an executor may quote its input
+LONGEST_MESSAGE = 2000  # characters of an error message: the message of a defect in an executor may quote its input
 
 __all__ = [
     "OPEN",

@@ -202,7 +202,7 @@ class Polls:
         goes_on = False
         try:
             goes_on = bool(group.polls) and await self._serve(group)
-        except Exception as error:  # noqa: BLE001 (told to everybody who waited for it)
+        except Exception as error:  # noqa: BLE001 (each waiting poll gets the error)
             for poll in group.polls:
                 poll.error = error
                 poll.woken.set()

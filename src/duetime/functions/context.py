@@ -102,7 +102,7 @@ class Context:
 
     @property
     def progress(self) -> Any:
-        """The last saved value; when an attempt begins, that of the previous attempt. None if there is none."""
+        """The last saved value. An attempt begins with the value of the attempt before it. None if there is none."""
         return self._progress
 
     def save_progress(self, value: Any) -> None:

@@ -81,7 +81,7 @@ class Users:
         self._free.append(user)
 
     def close_others(self, user: int | None) -> None:
-        """Closes all locks except that of `user`. A supervisor calls it, to hold only the lock of its own user id."""
+        """Closes all locks except the lock of `user`. A supervisor calls it, so that it holds only its own user id."""
         for other, lock in self._locks.items():
             if other != user:
                 lock.close()

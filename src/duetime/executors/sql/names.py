@@ -2,7 +2,7 @@
 
 A driver that gets a host name lets the event loop resolve it. The event loop has four threads for the whole process,
 and a name whose name server does not respond blocks one for many seconds. A few such names would block every other
-lookup, including that of Duetime's own database. The driver would also connect to an address that was not checked.
+lookup, also the lookup of Duetime's own database. The driver would also connect to an address that was not checked.
 """
 
 from __future__ import annotations

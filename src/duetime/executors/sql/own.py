@@ -63,7 +63,7 @@ def check_folder(own: OwnDatabase, folder: str) -> None:
 
 
 def check_address(own: OwnDatabase, url: PostgresUrl) -> None:
-    """Raises Failed if the URL is that of Duetime's own database. Called before anything is sent.
+    """Raises Failed if the URL leads to Duetime's own database. Called before anything is sent.
 
     `check_tables` detects the same database under another name.
     """

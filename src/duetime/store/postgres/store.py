@@ -359,25 +359,25 @@ class PostgresStore:
         rows = await self._fetch(self._people_reads, Statement(fitting, inner.names), sql[1])
         return decode_page(row, bounded(one["row"] for one in rows))
 
-    async def _read(self, lane: Connections, sql: Statement, row: Any, values: dict[str, Any]) -> list[Any]:
-        return decode(row, await self._text(lane, sql, values))
+    async def _read(self, connections: Connections, sql: Statement, row: Any, values: dict[str, Any]) -> list[Any]:
+        return decode(row, await self._text(connections, sql, values))
 
-    async def _text(self, lane: Connections, sql: Statement, values: dict[str, Any]) -> str | None:
+    async def _text(self, connections: Connections, sql: Statement, values: dict[str, Any]) -> str | None:
         """Returns all rows as one JSON text: one value to receive for any number of rows."""
         together = Statement(f"SELECT '[' || string_agg(row, ',') || ']' FROM ({sql.sql}) AS found", sql.names)
-        ((text,),) = await self._fetch(lane, together, values)
+        ((text,),) = await self._fetch(connections, together, values)
         return None if text is None else str(text)
 
-    async def _fetch(self, lane: Connections, sql: Statement, values: dict[str, Any]) -> list[asyncpg.Record]:
+    async def _fetch(self, connections: Connections, sql: Statement, values: dict[str, Any]) -> list[asyncpg.Record]:
         tenant = values.get("tenant") or ""
         try:
             try:
-                return await lane.fetch(sql.sql, sql.arguments(values), tenant)
+                return await connections.fetch(sql.sql, sql.arguments(values), tenant)
             except Exception as error:
                 if not faults.is_lost(error):
                     raise
-                lane.drop_idle()  # they were opened before the server failed or restarted
-                return await lane.fetch(sql.sql, sql.arguments(values), tenant)
+                connections.drop_idle()  # they were opened before the server failed or restarted
+                return await connections.fetch(sql.sql, sql.arguments(values), tenant)
         except faults.AWAY as error:
             if faults.is_refusal(error):
                 raise

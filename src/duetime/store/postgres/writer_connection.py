@@ -67,7 +67,7 @@ class WriterConnection:
         try:
             async with asyncio.timeout(self._timeout):
                 await self._connect()
-        except Exception as error:  # noqa: BLE001 (no lane dies of it, and whoever writes is told)
+        except Exception as error:  # noqa: BLE001 (the next write reports the error)
             self._discard()
             self._note(error)
 

@@ -68,7 +68,7 @@ class Writer:
         assert self._opened is not None
         try:
             self._open()
-        except Exception as error:  # noqa: BLE001 (handed to whoever awaits start)
+        except Exception as error:  # noqa: BLE001 (start raises it)
             self._loop.call_soon_threadsafe(self._opened.set_exception, error)
             return
         self._checkpointer.start()

@@ -5,7 +5,7 @@
 SELECT ended_at IS NULL FROM nodes WHERE id = :node::integer FOR SHARE;
 
 -- name: list_epochs
--- Shared until the commit: whoever fences one of these shards waits for it.
+-- Shared until the commit: a FenceShards of one of these shards waits for it.
 SELECT shard, epoch FROM shard_epochs WHERE shard = ANY (:shards::integer[]) ORDER BY shard FOR SHARE;
 
 -- name: fire_timers
