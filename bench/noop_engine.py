@@ -23,16 +23,16 @@ from duetime.domain.job import HttpJob
 from duetime.domain.payloads import HttpRequest
 from duetime.domain.states import State
 from duetime.engine.engine import Engine, EngineSettings
+from duetime.events import EventHub
 from duetime.node import tune_the_interpreter
 from duetime.ports.executor import Outcome, Task
 from duetime.ports.registry import Registry
 from duetime.ports.store import ExecutionQuery, Store
+from duetime.process.clock import SystemClock
 from duetime.registry.embedded import EmbeddedRegistry
 from duetime.registry.postgres import PostgresRegistry
 from duetime.store.postgres import PostgresStore
 from duetime.store.sqlite import SqliteStore
-from duetime.telemetry.clock import SystemClock
-from duetime.telemetry.events import EventHub
 from duetime.telemetry.logs import configure_logs
 
 PAGE = 1000  # as the API writes a batch

@@ -31,7 +31,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
-import duetime.telemetry.crash
+import duetime.process.crash
 import fork_request
 from patience import PATIENCE_SECONDS
 
@@ -183,7 +183,7 @@ def become_command(request: dict[str, Any], descriptors: Sequence[int]) -> None:
         os.dup2(descriptor, place)
         os.close(descriptor)
     sys.argv = request["args"]
-    importlib.reload(duetime.telemetry.crash)  # the one module that reads the environment when it is imported
+    importlib.reload(duetime.process.crash)  # the one module that reads the environment when it is imported
 
 
 if __name__ == "__main__":

@@ -29,12 +29,12 @@ from duetime.ports.bus import Bus
 from duetime.ports.executor import Executor
 from duetime.ports.registry import Registry
 from duetime.ports.store import Store
+from duetime.process.memory import memory_limit
 from duetime.registry.embedded import EmbeddedRegistry
 from duetime.registry.postgres import PostgresRegistry
 from duetime.store.postgres import PostgresStore
 from duetime.store.postgres.connections import Address
 from duetime.store.sqlite import SqliteStore
-from duetime.telemetry.memory import memory_limit
 
 
 def make_executors(

@@ -55,17 +55,17 @@ from duetime.domain.worker_limits import WorkerLimits
 from duetime.engine.dispatcher import Limits
 from duetime.engine.engine import Engine, EngineSettings
 from duetime.engine.stop_limit import StopLimit
+from duetime.events import EventHub
 from duetime.executors.by_type import ByType
 from duetime.executors.headers import signing_keys
 from duetime.executors.http import HttpExecutor
 from duetime.executors.sql.registering import refusal_of
 from duetime.logs import open_logs
 from duetime.private_files import advice_for, list_wide
+from duetime.process.clock import SystemClock
+from duetime.process.watchdog import GRACE_SECONDS, Watchdog
 from duetime.settings import Setting
-from duetime.telemetry.clock import SystemClock
-from duetime.telemetry.events import EventHub
 from duetime.telemetry.metrics import Metrics
-from duetime.telemetry.watchdog import GRACE_SECONDS, Watchdog
 from duetime.vault.aes import open_vault
 from duetime.vault.signing import TenantKeys
 

@@ -31,11 +31,11 @@ from duetime.domain.lease import Standing
 from duetime.domain.limits import TierLimits
 from duetime.domain.states import ErrorType
 from duetime.engine.engine import Engine, EngineSettings
+from duetime.events import EventHub
 from duetime.ports.store import Store
 from duetime.ports.vault import NoVault
 from duetime.registry.embedded import EmbeddedRegistry
 from duetime.store.sqlite import SqliteStore
-from duetime.telemetry.events import EventHub
 from duetime.telemetry.metrics import Metrics
 from duetime.testing import HandClock, ScriptedExecutor
 

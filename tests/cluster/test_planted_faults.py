@@ -51,7 +51,7 @@ SqliteStore.apply = apply
 
 FAST_CLOCK = """
 import time, types
-from duetime.telemetry import clock
+from duetime.process import clock
 clock.time = types.SimpleNamespace(
     time=lambda: time.time() + 3, time_ns=lambda: time.time_ns() + 3_000_000_000, monotonic=time.monotonic
 )

@@ -12,13 +12,13 @@ from duetime.domain.instants import SECOND
 from duetime.domain.job import JobSpec
 from duetime.engine.dispatcher import Limits
 from duetime.engine.engine import Engine, EngineSettings
+from duetime.events import EventHub
 from duetime.ports.archive import AuditArchive
 from duetime.ports.bus import Bus
 from duetime.ports.registry import Registry
 from duetime.ports.store import ExecutionRecord, JobRecord, Store
 from duetime.ports.vault import Vault
 from duetime.registry.embedded import EmbeddedRegistry
-from duetime.telemetry.events import EventHub
 from duetime.testing import HandClock, ScriptedExecutor
 from patience import PATIENCE_SECONDS
 from samples import TENANT, executions_of, job_of, new_job, one

@@ -13,7 +13,7 @@ from duetime.domain.states import State
 from duetime.engine.retention import Retention
 from duetime.engine.service import Service
 from duetime.ports.store import ExecutionQuery, Store
-from duetime.telemetry.clock import SystemClock
+from duetime.process.clock import SystemClock
 from duetime.testing import HandClock, ScriptedExecutor
 from engine.stage import Stage, until
 from patience import PATIENCE_SECONDS

@@ -11,7 +11,7 @@ import pytest
 
 from duetime.logs import folder
 from duetime.logs.folder import FolderLogs
-from duetime.telemetry.clock import SystemClock
+from duetime.process.clock import SystemClock
 from logs.reading import read_all
 from patience import PATIENCE_SECONDS
 from samples import new_id
@@ -22,7 +22,7 @@ FLOOD = """
 import asyncio, resource, sys, time
 from pathlib import Path
 from duetime.logs.folder import FolderLogs
-from duetime.telemetry.clock import SystemClock
+from duetime.process.clock import SystemClock
 
 async def main():
     logs = FolderLogs(Path(sys.argv[1]), 1 << 20, SystemClock())

@@ -29,7 +29,7 @@ TODAY = "2026-01-01"
 CHILD = """
 import asyncio, sys
 from duetime.logs.objects import ObjectLogs
-from duetime.telemetry.clock import SystemClock
+from duetime.process.clock import SystemClock
 
 async def main():
     logs = ObjectLogs(sys.argv[1], 1000, SystemClock())

@@ -12,6 +12,7 @@ from duetime.domain.ids import SHARDS
 from duetime.domain.instants import DAY
 from duetime.domain.states import State
 from duetime.engine.engine import Engine, EngineSettings
+from duetime.events import EventHub
 from duetime.operate.promote import Check
 from duetime.ports.store import ExecutionQuery
 from duetime.registry.memory import MemoryRegistry
@@ -19,7 +20,6 @@ from duetime.store.postgres import PostgresStore
 from duetime.store.postgres.load import NODES, WANTED, Load
 from duetime.store.postgres.partitions import list_days
 from duetime.store.sqlite import SqliteStore
-from duetime.telemetry.events import EventHub
 from duetime.testing import HandClock, ScriptedExecutor
 from patience import PATIENCE_SECONDS
 from promotion.source import OTHER, Silent, promotion, rows_of

@@ -13,8 +13,8 @@ from duetime.domain.execution import ErrorType, Outcome
 from duetime.domain.lease import View, Writes
 from duetime.engine.dispatcher import Limits
 from duetime.engine.engine import Engine, EngineSettings
+from duetime.events import EventHub
 from duetime.ports.executor import Task
-from duetime.telemetry.events import EventHub
 from duetime.testing import SUCCESS, HandClock
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from duetime.telemetry import events
-from duetime.telemetry.events import Event, EventHub
+from duetime.events import Event, EventHub
+from duetime import events
 
 T = "default"
 

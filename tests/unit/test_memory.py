@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from duetime.telemetry.memory import memory_limit
+from duetime.process.memory import memory_limit
 
 MACHINE = 64_000
 

@@ -23,12 +23,12 @@ from duetime.domain.lease import ClockState, Standing, View
 from duetime.domain.limits import Quota, TierLimits
 from duetime.domain.signing import SigningState
 from duetime.domain.weights import LIGHT_BYTES
+from duetime.events import EventHub
 from duetime.ports.clock import Clock
 from duetime.ports.logs import LogStore
 from duetime.ports.store import Store, SubscriptionRecord
 from duetime.ports.vault import Vault
 from duetime.ports.worker_gateway import WorkerGateway
-from duetime.telemetry.events import EventHub
 from duetime.telemetry.metrics import Metrics
 
 log = structlog.get_logger()

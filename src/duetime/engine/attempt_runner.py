@@ -24,7 +24,7 @@ from duetime.ports.clock import Clock
 from duetime.ports.executor import Executor, NotSent, Task, always
 from duetime.ports.logs import NO_LOG, LogStore, LogWriter
 from duetime.ports.vault import DecryptionFailed, NoVault, Vault
-from duetime.telemetry.crash import crash_point
+from duetime.process.crash import crash_point
 
 log = structlog.get_logger()
 

@@ -19,9 +19,9 @@ from duetime.domain.instants import DAY, HOUR, SECOND
 from duetime.domain.job import HttpJob
 from duetime.domain.states import State
 from duetime.engine.service import Service
+from duetime.events import EventHub
 from duetime.ports.clock import Clock
 from duetime.ports.store import Store
-from duetime.telemetry.events import EventHub
 
 REFRESH = SECOND // 2
 RELOAD = HOUR  # of everything: changes omit forgotten and pruned circuits. Much shorter than closed ones are kept

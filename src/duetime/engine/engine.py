@@ -48,6 +48,7 @@ from duetime.engine.unanswered import Unanswered
 from duetime.engine.watch import WorkerWatch
 from duetime.engine.worker_gateway import WorkerGateway
 from duetime.engine.write_probe import WriteProbe
+from duetime.events import EventHub
 from duetime.ports.archive import AuditArchive
 from duetime.ports.bus import Bus
 from duetime.ports.clock import Clock
@@ -56,7 +57,6 @@ from duetime.ports.logs import LogStore
 from duetime.ports.registry import Registry
 from duetime.ports.store import Store
 from duetime.ports.vault import NoVault, Vault
-from duetime.telemetry.events import EventHub
 
 WORKER = "worker"
 REJOIN_SECONDS = 1.0

@@ -18,8 +18,8 @@ from duetime.domain.errors import DuetimeError
 from duetime.domain.execution import Attempted, Run
 from duetime.domain.limits import Limit
 from duetime.domain.states import OPEN
+from duetime.events import EventHub
 from duetime.ports.store import SubscriptionRecord
-from duetime.telemetry.events import EventHub
 
 log = structlog.get_logger()
 

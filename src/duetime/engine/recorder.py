@@ -22,11 +22,11 @@ from duetime.engine.breaker import Breaker
 from duetime.engine.on_finish import OnFinishCommands
 from duetime.engine.pages import Pages
 from duetime.engine.service import Service
+from duetime.events import EventHub
 from duetime.ports.clock import Clock
 from duetime.ports.store import Store
-from duetime.telemetry.crash import crash_point
+from duetime.process.crash import crash_point
 from duetime.telemetry.debugging import debug
-from duetime.telemetry.events import EventHub
 
 log = structlog.get_logger()
 

@@ -29,7 +29,7 @@ from duetime.engine.timer_buffer import READ_AHEAD, Due, TimerBuffer
 from duetime.engine.unanswered import Unanswered
 from duetime.ports.clock import Clock
 from duetime.ports.store import Store
-from duetime.telemetry.crash import crash_point
+from duetime.process.crash import crash_point
 from duetime.telemetry.debugging import debug
 
 PAGE = 2048

@@ -32,6 +32,7 @@ from typing import IO, Any, NamedTuple, Protocol, TypeVar
 import apsw
 import asyncpg
 
+from duetime.process.crash import crash_point
 from duetime.store.postgres.faults import AWAY
 from duetime.store.postgres.load import NODES, WANTED, Load, Promoted
 from duetime.store.sqlite.export import Export, Facts, get_versions, open_source
@@ -45,7 +46,6 @@ from duetime.store.sqlite.handover import (
     set_mark,
     try_lock,
 )
-from duetime.telemetry.crash import crash_point
 
 LOCK_PAUSE_SECONDS = 0.05
 TELL_SECONDS = 5.0  # between two progress messages while a node drains

@@ -17,8 +17,8 @@ from duetime.domain.ids import SHARDS
 from duetime.domain.lease import Standing
 from duetime.engine.membership import Membership
 from duetime.postgres import TROUBLE
+from duetime.process.clock import SystemClock
 from duetime.registry.postgres import PostgresRegistry
-from duetime.telemetry.clock import SystemClock
 from patience import PATIENCE_SECONDS
 
 ALL = tuple(range(SHARDS))

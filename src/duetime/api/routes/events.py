@@ -15,7 +15,7 @@ from duetime.api.streams import FAREWELL, Place
 from duetime.domain.errors import InvalidRequest, Unauthorized
 from duetime.domain.identity import Caller, Right
 from duetime.domain.instants import format_instant
-from duetime.telemetry.events import Event
+from duetime.events import Event
 
 EVENT_STREAM = "text/event-stream"
 KEEP_ALIVE_SECONDS = 5.0

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncpg
 
 from duetime.postgres import Servers
+from duetime.process.crash import crash_point
 from duetime.store import StoreUnusable
 from duetime.store.postgres.blocks import load_migrations
 from duetime.store.postgres.connections import Address
-from duetime.telemetry.crash import crash_point
 
 LOCK = 0x64756574_696D65  # of pg_advisory_xact_lock; also held while partitions are created
 MIGRATION_SECONDS = 600

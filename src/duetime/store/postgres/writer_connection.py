@@ -22,13 +22,13 @@ from duetime.domain.capacity import UNBOUNDED, Capacity, Load
 from duetime.domain.errors import Overloaded
 from duetime.domain.limits import MICRO
 from duetime.postgres import TROUBLE
+from duetime.process.crash import crash_point
 from duetime.store.postgres import faults
 from duetime.store.postgres.apply import Applier, adding_tenants
 from duetime.store.postgres.blocks import load_blocks
 from duetime.store.postgres.connections import Connector, close
 from duetime.store.postgres.partitions import Days
 from duetime.store.postgres.statements import Statements
-from duetime.telemetry.crash import crash_point
 
 MOST_TRIES = 8  # of a batch with deadlocks; they are rare, because locks are taken in one order
 PAUSE_IN_DOUBT_SECONDS = 0.25

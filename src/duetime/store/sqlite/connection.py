@@ -13,9 +13,9 @@ from weakref import WeakSet
 import apsw
 
 from duetime.private_files import make_file, make_folder
+from duetime.process.crash import crash_point
 from duetime.store import StoreUnusable
 from duetime.store.sqlite.blocks import load_migrations
-from duetime.telemetry.crash import crash_point
 
 FILE_NAME = "duetime.db"
 LOCK_NAME = "duetime.lock"

@@ -16,9 +16,9 @@ import apsw
 from duetime.domain.capacity import Capacity
 from duetime.domain.commands import Command, CreateJobs
 from duetime.domain.errors import DuetimeError, Overloaded
+from duetime.process.crash import crash_point
 from duetime.store.sqlite.apply import Applier
 from duetime.store.sqlite.checkpointer import Checkpointer
-from duetime.telemetry.crash import crash_point
 
 MOST_COMMANDS_A_COMMIT = 1000
 MOST_WAITING = 20_000  # batches; beyond that, callers get Overloaded, so that memory stays bounded
