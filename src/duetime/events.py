@@ -19,7 +19,7 @@ KEPT = 10_000
 LONGEST_QUEUE = 1000  # events; a follower further behind gets a gap (None) instead: this bounds memory
 
 
-class Event(msgspec.Struct, frozen=True):
+class Event(msgspec.Struct, frozen=True, gc=False):
     number: int
     at: int
     kind: str  # job.created, job.paused, execution.completed, …
@@ -67,6 +67,8 @@ class EventHub:
         self._number += 1
         event = Event(self._number, at, kind, tenant, data, owner)
         self._keep(event)
+        if not self._followers:
+            return
         for queue in self._followers.get(tenant, ()):
             if queue.qsize() < LONGEST_QUEUE:
                 queue.put_nowait(event)
@@ -81,6 +83,9 @@ class EventHub:
         holdings = self._holdings
         if holdings.total < holdings.capacity:
             holdings.add(event.tenant)
+            return
+        if len(self._kept) == 1:  # the tenant is alone, and its own oldest event gives way: no shares to compare
+            kept.lost = kept.events.popleft().number
             return
         tenant = holdings.gives_way(event.tenant)
         loser = self._kept[tenant]

@@ -180,8 +180,12 @@ class Timetable(msgspec.Struct, frozen=True):
 
     def next_after(self, after: int) -> int | None:
         """Returns the first due instant strictly later than `after`; None if none is left."""
-        at = self.schedule.next_after(max(after - self.jitter, self.start_at - 1))
-        return None if at is None or at > self.end_at else min(at + self.jitter, LATEST)
+        jitter, before = self.jitter, self.start_at - 1
+        after -= jitter
+        at = self.schedule.next_after(after if after > before else before)
+        if at is None or at > self.end_at:
+            return None
+        return min(at + jitter, LATEST) if jitter else at
 
 
 def timetable(spec: JobSpec, job_id: str, created_at: int) -> Timetable:

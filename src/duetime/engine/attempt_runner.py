@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 import msgspec
@@ -34,14 +34,14 @@ CANCELLED = Outcome(error_type=ErrorType.CANCELLED, error_message="cancelled on 
 class AttemptRunner:
     def __init__(
         self, executor: Executor[Any], recorder: Recorder, clock: Clock, jitter: Callable[[], float],
-        is_cancelled: Callable[[str], bool], may_send: Callable[[], bool] = always, vault: Vault | None = None,
+        cancelled: Container[str], may_send: Callable[[], bool] = always, vault: Vault | None = None,
         logs: LogStore | None = None, breaker: Breaker | None = None, redaction: Redaction | None = None,
     ) -> None:  # fmt: skip
         self._executor = executor
         self._recorder = recorder
         self._clock = clock
         self._jitter = jitter
-        self._is_cancelled = is_cancelled
+        self._cancelled = cancelled
         self._may_send = may_send
         self._vault: Vault = NoVault() if vault is None else vault
         self._logs = logs
@@ -58,7 +58,7 @@ class AttemptRunner:
         try:
             outcome = await self._execute(run)
         except asyncio.CancelledError:
-            if not self._is_cancelled(run.execution_id):
+            if run.execution_id not in self._cancelled:
                 # Not a requested cancellation: the node is stopping. Another node goes on; this attempt counts.
                 self._recorder.add(run, lapse(run, self._clock.now()))
                 raise
@@ -76,7 +76,7 @@ class AttemptRunner:
         self._recorder.add(run, conclude(run, CANCELLED, now, now, 0.0))
 
     async def _execute(self, run: Run) -> Outcome:
-        if run.cancel_requested or self._is_cancelled(run.execution_id):
+        if run.cancel_requested or run.execution_id in self._cancelled:
             return CANCELLED
         if self._breaker is not None and self._breaker.holds(run):
             circuit = await self._breaker.ask(run)

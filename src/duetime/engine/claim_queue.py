@@ -147,14 +147,30 @@ class ClaimQueue:
         Tenants below their share come first, and may exceed the limit (`domain.fairness`). The others get the places
         that are left.
         """
-        if not self._turns or self.running >= self._most:
+        turns = self._turns
+        if not turns or self.running >= self._most:
             return None
+        if self.queues == 1 and len(turns) == 1:
+            return self._take_alone(turns[0])
         share = share_of(self._concurrency, len(self.tenants))
         run = self._take_of_tenants_below(share)
         if run is None and self.running < self._concurrency and share < self._concurrency:
             run = self._take_of_tenants_below(self._concurrency)
         if run is None and self.running >= self._concurrency:
             run = self._take_of_endpoints_below(share)
+        return run
+
+    def _take_alone(self, tenant: TenantQueue) -> Run | None:
+        """Returns the next claim of the only tenant, which has one endpoint: the same as below, without the shares.
+
+        Most bursts are of this kind, and each of their claims comes through here.
+        """
+        run = None
+        if self.running < self._concurrency and tenant.running < self._tenant_limit:
+            run = self._next_of(tenant)
+        if not tenant.ready:
+            self._turns.popleft()
+            tenant.is_in_turns = False
         return run
 
     def _take_of_tenants_below(self, most: int) -> Run | None:
@@ -190,17 +206,20 @@ class ClaimQueue:
         return None
 
     def _next_of(self, tenant: TenantQueue) -> Run | None:
+        known = self.waiting
         while tenant.ready:
             priority = tenant.ready.bit_length() - 1
             ring = tenant.rings[priority]
             queue = ring[0]
             waiting = queue.waiting[priority]
-            while waiting and not self._waits(waiting[0]):
+            while waiting and known.get(waiting[0].execution_id) is not waiting[0]:  # `_waits`, without a call
                 queue.cancelled -= waiting.popleft().places
             if waiting and not queue.is_blocked:
-                if self.queues == 1 and queue.endpoint.running >= queue.endpoint.limit:
+                endpoint = queue.endpoint
+                if self.queues == 1 and endpoint.running >= endpoint.limit:
                     return None  # there is no other queue: blocking this one would only slow down a burst
-                if self._may_start(queue, waiting[0]):
+                is_free = endpoint.running < endpoint.limit and self._may_call is None
+                if is_free or self._may_start(queue, waiting[0]):
                     if len(ring) > 1:
                         ring.rotate(-1)
                     return self._start(queue, waiting.popleft())
@@ -224,9 +243,11 @@ class ClaimQueue:
 
     def _start(self, queue: EndpointQueue, run: Run) -> Run:
         del self.waiting[run.execution_id]
+        tenant = queue.owner
         queue.running += 1
-        queue.owner.several += queue.running == 2
-        queue.owner.running += 1
+        if queue.running == 2:
+            tenant.several += 1
+        tenant.running += 1
         queue.endpoint.running += 1
         self.running += 1
         return run
@@ -235,10 +256,12 @@ class ClaimQueue:
 
     def end(self, run: Run) -> None:
         """Frees the place of an attempt that has ended."""
-        queue = self.tenants[run.tenant].queues[run.endpoint]
+        tenant = self.tenants[run.tenant]
+        queue = tenant.queues[run.endpoint]
         queue.running -= 1
-        queue.owner.several -= queue.running == 1
-        queue.owner.running -= 1
+        if queue.running == 1:
+            tenant.several -= 1
+        tenant.running -= 1
         endpoint = queue.endpoint
         endpoint.running -= 1
         self.running -= 1

@@ -237,7 +237,8 @@ class Dispatcher:
         # (One execution may have two claims here: one that was considered lost, and the one after it.)
         if self._running.get(run.execution_id) is task:
             del self._running[run.execution_id]
-            self.cancelled.discard(run.execution_id)
+            if self.cancelled:
+                self.cancelled.discard(run.execution_id)
         self._queue.end(run)
 
     # The rate limit of an endpoint

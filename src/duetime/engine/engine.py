@@ -172,7 +172,7 @@ class Engine:
         await self.breaker.load()
         self.dispatcher.is_held = self.breaker.holds
         runner = AttemptRunner(
-            self._executor, recorder, self._clock, self._jitter, lambda id: id in self.dispatcher.cancelled,
+            self._executor, recorder, self._clock, self._jitter, self.dispatcher.cancelled,
             self.dispatcher.is_trusted, self._vault, self._logs, self.breaker, self._redaction,
         )  # fmt: skip
         ownership = Ownership(self._store, self._clock, self.node, self.membership.owned_now, fenced=fenced)

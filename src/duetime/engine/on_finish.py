@@ -38,26 +38,33 @@ class OnFinishCommands:
         self.due_hint: Callable[[int], None] = lambda due_at: None
         self.subscriptions: Callable[[str], Sequence[SubscriptionRecord]] = lambda tenant: ()
 
-    def pages(self, results: Ends) -> Iterator[list[tuple[Run, Attempted]]]:
-        """Splits ends into pages with a bounded number of on-finish commands each: nearly always one page."""
-        page: list[tuple[Run, Attempted]] = []
-        count = 0
-        for result in results:
-            page.append(result)
-            count += on_finish.has_on_finish_commands(*result) + len(self.subscriptions(result[0].tenant))
-            if count >= MOST_IN_A_COMMIT:
-                yield page
-                page, count = [], 0
-        if page:
-            yield page
+    def pages(self, results: Ends) -> Iterator[tuple[Ends, Ends]]:
+        """Splits ends into pages with a bounded number of on-finish commands each: nearly always one page.
 
-    def commands(self, ends: Ends, now: int) -> list[OnFinish]:
+        Yields each page with those of its ends that may have on-finish commands, for `commands`: mostly none.
+        """
+        begin, count = 0, 0
+        following: list[tuple[Run, Attempted]] = []
+        of, has = self.subscriptions, on_finish.has_on_finish_commands
+        for number, result in enumerate(results):
+            subscribed = len(of(result[0].tenant))
+            has_own = has(*result)
+            if not (subscribed or has_own):
+                continue
+            following.append(result)
+            count += has_own + subscribed
+            if count >= MOST_IN_A_COMMIT:
+                yield results[begin : number + 1], following
+                begin, count, following = number + 1, 0, []
+        if begin < len(results):
+            yield results[begin:], following
+
+    def commands(self, following: Ends, now: int) -> list[OnFinish]:
+        """Returns the on-finish commands of these ends."""
         commands: list[OnFinish] = []
-        for run, attempted in ends:
-            told = self.subscriptions(run.tenant)
-            if told or on_finish.has_on_finish_commands(run, attempted):
-                urls = [(one.url, one.events) for one in told]
-                commands += on_finish.on_finish_commands(run, attempted, now, self._random_bytes(10), urls, self._limit)
+        for run, attempted in following:
+            urls = [(one.url, one.events) for one in self.subscriptions(run.tenant)]
+            commands += on_finish.on_finish_commands(run, attempted, now, self._random_bytes(10), urls, self._limit)
         return commands
 
     def tell(

@@ -8,9 +8,9 @@ import structlog
 
 from duetime.domain.commands import EndNodes, EndWorkers, Finish
 from duetime.domain.errors import DuetimeError
-from duetime.domain.execution import Attempted, Run, lapse
+from duetime.domain.execution import lapse
 from duetime.domain.instants import SECOND
-from duetime.engine.on_finish import OnFinishCommands
+from duetime.engine.on_finish import Ends, OnFinishCommands
 from duetime.engine.pages import Pages
 from duetime.engine.service import Service
 from duetime.ports.clock import Clock
@@ -99,9 +99,9 @@ class Reconciler(Service):
         while lapsed := await self._store.list_lapsed_runs(self._node, self._pages.size):
             now = self._clock.now()
             refused = 0
-            for page in self._on_finish.pages([(run, lapse(run, now)) for run in lapsed]):
+            for page, following in self._on_finish.pages([(run, lapse(run, now)) for run in lapsed]):
                 with self._pages.writing(len(page)):
-                    refused += await self._finish(page, now)
+                    refused += await self._finish(page, following, now)
             returned += len(lapsed) - refused
             if refused == len(lapsed):  # another node is doing it
                 break
@@ -110,9 +110,9 @@ class Reconciler(Service):
             log.warning("runs of lost nodes and workers were taken over", count=returned)
             self.waiting_hint(0)
 
-    async def _finish(self, ends: list[tuple[Run, Attempted]], now: int) -> int:
+    async def _finish(self, ends: Ends, with_commands: Ends, now: int) -> int:
         """Writes the ends. Returns how many were refused."""
-        following = self._on_finish.commands(ends, now)
+        following = self._on_finish.commands(with_commands, now)
         finish = Finish(self._node, now, tuple(attempted for _, attempted in ends))
         refused, *answers = await self._store.apply([finish, *following])
         if isinstance(refused, DuetimeError):

@@ -34,6 +34,7 @@ log = structlog.get_logger()
 # attempts, into few large ones. Attempts whose results are lost in a crash meanwhile are retried, as always.
 GATHER_SECONDS = 0.1
 ENOUGH = 2048  # results that are written without a wait. As large as a page of fires: fewer commits to wait for
+PAGE = 2 * ENOUGH  # results in one commit at most: while one is written, more than ENOUGH others may end
 
 Result = tuple[Run, Attempted]
 
@@ -47,7 +48,7 @@ class Recorder(Service):
         self._on_finish = on_finish
         self._results: list[Result] = []
         self._writing: list[Result] = []
-        self._pages = Pages(ENOUGH)
+        self._pages = Pages(PAGE)
         self._enough = asyncio.Event()
         self.breaker: Breaker | None = None
         self.is_busy: Callable[[], bool] = lambda: False
@@ -107,17 +108,19 @@ class Recorder(Service):
         """Writes page after page. Yields each page once it is written, with its executions that were refused."""
         written = 0
         while written < len(results):
-            for page in self._on_finish.pages(results[written : written + self._pages.size]):
+            for page, following in self._on_finish.pages(results[written : written + self._pages.size]):
                 with self._pages.writing(len(page)):
-                    refused = await self._record_page(node, page)
+                    refused = await self._record_page(node, page, following)
                 written += len(page)
                 yield page, refused
 
-    async def _record_page(self, node: int, results: Sequence[Result]) -> frozenset[str]:
+    async def _record_page(
+        self, node: int, results: Sequence[Result], with_commands: Sequence[Result]
+    ) -> frozenset[str]:
         now = self._clock.now()
         crash_point("before_finish")
         commands: list[Command] = [Finish(node, now, tuple(attempted for _, attempted in results))]
-        following = self._on_finish.commands(results, now)
+        following = self._on_finish.commands(with_commands, now)
         commands += following
         counted = None if self.breaker is None else self.breaker.count(now, results)
         commands += [] if counted is None else [counted]
@@ -135,14 +138,16 @@ class Recorder(Service):
         return frozenset(refused)
 
     def _tell(self, results: Sequence[Result], refused: frozenset[str]) -> None:
+        publish = self._events.publish
         for run, attempted in results:
-            if attempted.execution_id in refused:
+            if refused and attempted.execution_id in refused:
                 continue
-            if attempted.state in OPEN:
+            state = attempted.state
+            if state in OPEN:
                 self.waiting_hint(attempted.due_at)
             elif may_release_another(run, attempted):
                 self.waiting_hint(attempted.ended_at)
-            self._events.publish(_KINDS[attempted.state], attempted.ended_at, run.tenant, _event(run, attempted))
+            publish(_KINDS[state], attempted.ended_at, run.tenant, _event(run, attempted))
 
 
 _KINDS = {state: f"execution.{state.lower()}" for state in State}

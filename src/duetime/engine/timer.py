@@ -50,6 +50,7 @@ ROOM_WAIT_SECONDS = 0.25  # how long a page waits for room in the dispatcher bef
 CLOCK_JUMP_SECONDS = 2.0
 
 _places = attrgetter("places")
+_target = attrgetter("tenant", "endpoint")  # in C: a burst has one for each execution
 
 log = structlog.get_logger()
 
@@ -243,14 +244,14 @@ class Timer(Service):
         if not timers:
             return
         if planned is not None:
-            targets = [(run.tenant, run.endpoint) for run in planned.runs]
+            targets = list(map(_target, planned.runs))
         else:
             targets = [(timer.tenant, endpoint_of(timer.spec, timer.tenant)) for timer in timers]
         places = _places_by_target(targets, timers if planned is None else planned.born)
         wanted = sum((page.born for page in self._all_writing()), places)
         refused = await self._dispatcher.admit(wanted, self._room_wait())
         if not refused:
-            await self._fire_page(due, True, is_beside)
+            await self._fire_page(due, True, is_beside, None if planned is None else places)
             return
         # Executions without room are written as QUEUED and claimed later. They must not delay the others.
         left_out = [target in refused for target in targets]
@@ -267,7 +268,8 @@ class Timer(Service):
             return ROOM_WAIT_SECONDS
         return min(ROOM_WAIT_SECONDS, max(0.0, self._seconds_alone(self._beside) / MOST_WAITS))
 
-    async def _fire_page(self, due: Due, claim: bool, is_beside: bool) -> None:
+    async def _fire_page(self, due: Due, claim: bool, is_beside: bool, places: Counter[Target] | None = None) -> None:
+        """`places`: of the executions by target, if they are known already."""
         now = self._clock.now()
         page = await self._plan(due, now)
         if len(page.runs) > len(due.timers) and sum(map(_places, page.born)) > self._dispatcher.room():
@@ -280,7 +282,7 @@ class Timer(Service):
         command = Fire(self._node, now, claim, tuple(page.moves), tuple(page.runs), tuple(page.skips), epochs)
         born = Counter[Target]()
         if claim:
-            born = _places_by_target([(run.tenant, run.endpoint) for run in page.runs], page.born)
+            born = _places_by_target(list(map(_target, page.runs)), page.born) if places is None else places
         writing = self._writing_beside if is_beside else self._writing
         writing.append(_Writing(asyncio.create_task(self._write(page, command)), born))
         if is_beside:  # it does not wait for pages of the first buffer

@@ -23,7 +23,9 @@ from duetime.ports.store import Store
 READ_AHEAD = SECOND // 2  # how far ahead of now timers are read; the next read starts when half of it is left
 READ_PAGE = 512  # timers: decoded and planned in a few milliseconds, which is the longest that other work waits
 BURST_PAGE = 2048  # for timers that are already due: they are written next, and larger pages cost less per timer
-MOST_HELD = 8_192  # timers in the buffer; the rest of a burst is read while these are fired
+MOST_HELD = (
+    16_384  # timers in the buffer, 1.5 kB each; the rest of a burst is read while these are fired, which slows it
+)
 MOST_EXTRA = 8_192  # places of memory (`domain.held_specs`) that large jobs take in addition to one per timer
 MISSED_PAGE = 64  # missed recurring jobs take long to plan: small pages let other work run in between
 QUIET = 15  # ms before a due time in which no read starts: decoding might not be finished at the due time

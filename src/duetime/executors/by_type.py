@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from duetime.ports.executor import Executor, Outcome, Task
@@ -20,5 +20,5 @@ class ByType:
         for executor in self._executors.values():
             await executor.stop()
 
-    async def execute(self, task: Task[Any]) -> Outcome:
-        return await self._executors[type(task.payload)].execute(task)
+    def execute(self, task: Task[Any]) -> Coroutine[Any, Any, Outcome]:
+        return self._executors[type(task.payload)].execute(task)  # no coroutine of its own: each attempt has one less

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import cast
+from typing import NoReturn, cast
 
 import httptools
 
@@ -19,6 +19,7 @@ from duetime.domain.wire import MAX_FRAMING_BYTES, MAX_PARTS, PIECE_BYTES, TINY_
 from duetime.ports.executor import NotSent, always
 
 MAX_BODY_BYTES = 65_536
+_LENGTHS = frozenset(map(len, (b"content-length", b"transfer-encoding", b"retry-after")))
 _TICK = 0.002  # seconds: the precision of an event loop's timers
 _GIANT_HEAD = f"sent more than {MAX_FRAMING_BYTES // 1024} kB of headers"
 _MANY_PARTS = f"sent more than {MAX_PARTS} headers, interim answers and tiny chunks"
@@ -178,7 +179,8 @@ class Connection(asyncio.Protocol):
     def _finish(self, *, reusable: bool) -> None:
         if self._waiter is not None and not self._waiter.done():
             self.reusable = reusable
-            self.body = b"".join(self._pieces)[:MAX_BODY_BYTES]
+            if self._pieces:
+                self.body = b"".join(self._pieces)[:MAX_BODY_BYTES]
             self._waiter.set_result(None)
 
     # asyncio.Protocol
@@ -201,30 +203,33 @@ class Connection(asyncio.Protocol):
         else:
             self._fail(ConnectionLost(answered=self._received > 0))
 
-    def data_received(self, data: bytes) -> None:
-        if self._waiter is None or self._waiter.done():
+    def data_received(self, data: bytes | memoryview) -> None:
+        waiter = self._waiter
+        if waiter is None or waiter.done():
             self.abort()  # an unrequested response must not be read as the response to the next request
             return
-        if len(data) <= PIECE_BYTES:
-            self._parse(data)
+        size = len(data)
+        if size > PIECE_BYTES:
+            self._receive_in_pieces(memoryview(data), waiter)
             return
-        whole = memoryview(data)
-        for start in range(0, len(data), PIECE_BYTES):
-            self._parse(whole[start : start + PIECE_BYTES])
-            if self._waiter.done():
-                return
-
-    def _parse(self, data: bytes | memoryview) -> None:
-        size, body = len(data), self._body_bytes
+        body = self._body_bytes
         self._received += size
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._fail(BadAnswer("did not answer in HTTP/1.1"))
             return
+        if waiter.done():  # the response is complete: nearly all come in one piece, and it was not too large
+            return
         self._framing = framing_after(self._framing, size, self._body_bytes - body)
         if self._framing > MAX_FRAMING_BYTES:
             self._fail(BadAnswer(_MUCH_FRAMING if self._head_done else _GIANT_HEAD))
+
+    def _receive_in_pieces(self, data: memoryview, waiter: asyncio.Future[None]) -> None:
+        for start in range(0, len(data), PIECE_BYTES):
+            if waiter.done():
+                return
+            self.data_received(data[start : start + PIECE_BYTES])
 
     # httptools
 
@@ -233,17 +238,18 @@ class Connection(asyncio.Protocol):
             # A second response in the same packet: stop the parser before it overwrites the first.
             raise BadAnswer("sent an answer that nobody asked for")
 
-    def _count_part(self) -> None:
-        """Stops the parser if there are too many parts: each costs as much as some hundred bytes of a body."""
-        self._parts += 1
-        if self._parts > MAX_PARTS:
-            self._fail(BadAnswer(_MANY_PARTS))
-            raise _Enough
+    def _stop_at_parts(self) -> NoReturn:
+        """Stops the parser, for there are too many parts: each costs as much as some hundred bytes of a body."""
+        self._fail(BadAnswer(_MANY_PARTS))
+        raise _Enough
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._count_part()
-        self._head_bytes += len(name) + len(value)
-        if len(name) in (11, 14, 17) and not self._head_done:  # after the head, it is a trailer
+        self._parts += 1
+        if self._parts > MAX_PARTS:
+            self._stop_at_parts()
+        length = len(name)
+        self._head_bytes += length + len(value)
+        if length in _LENGTHS and not self._head_done:  # after the head, it is a trailer
             lower = name.lower()
             if lower in (b"content-length", b"transfer-encoding"):
                 self._framed = True
@@ -253,7 +259,9 @@ class Connection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         self.status = self._parser.get_status_code()
         if self.status < 200:
-            self._count_part()
+            self._parts += 1
+            if self._parts > MAX_PARTS:
+                self._stop_at_parts()
             self.retry_after = None  # 1xx: the final response is still to come
             return
         self._head_done = True
@@ -266,9 +274,12 @@ class Connection(asyncio.Protocol):
             self._finish(reusable=False)
 
     def on_body(self, chunk: bytes) -> None:
-        if len(chunk) < TINY_BYTES:
-            self._count_part()
-        self._body_bytes += len(chunk)
+        size = len(chunk)
+        if size < TINY_BYTES:
+            self._parts += 1
+            if self._parts > MAX_PARTS:
+                self._stop_at_parts()
+        self._body_bytes += size
         self._pieces.append(chunk)
         if self._body_bytes >= MAX_BODY_BYTES:
             self._finish(reusable=False)

@@ -47,6 +47,7 @@ class ConnectionPool:
         self._limits = limits
         self._idle_seconds = limits.idle_seconds
         self._max_idle = limits.idle
+        self._max_of_origin = limits.idle_of_origin
         self._idle: dict[Origin, list[Connection]] = {}
         self._idle_count = 0
         self._held: dict[str, int] = {}  # number of idle connections by the tenant that used them last
@@ -74,17 +75,20 @@ class ConnectionPool:
         """Keeps a reusable connection for the next request, if the limits allow it. Closes it otherwise."""
         held = self._held.get(tenant, 0)
         origin = target.tls, target.host, target.port
+        kept = self._idle.get(origin)
         if (
             not connection.reusable
-            or len(self._idle.get(origin, ())) >= self._limits.idle_of_origin
+            or (kept is not None and len(kept) >= self._max_of_origin)
             or (self._idle_count >= self._max_idle and not self._make_room(held))
         ):
             connection.abort()
             return
+        if not kept:  # there is none, or making room has emptied and removed it
+            kept = self._idle.setdefault(origin, [])
         connection.idle_since = monotonic()
         connection.tenant = tenant
         self._held[tenant] = held + 1
-        self._idle.setdefault(origin, []).append(connection)
+        kept.append(connection)
         self._idle_count += 1
         if self._sweeper is None:
             self._sweeper = asyncio.get_running_loop().call_later(self._idle_seconds, self._sweep)
@@ -107,9 +111,8 @@ class ConnectionPool:
     def _drop(self, dropped: set[Connection]) -> None:
         for origin, kept in list(self._idle.items()):
             left = [connection for connection in kept if connection not in dropped]
-            if left:
-                kept[:] = left
-            else:
+            kept[:] = left
+            if not left:
                 del self._idle[origin]
         for connection in dropped:
             connection.abort()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
 from duetime.domain import commands as c
 from duetime.domain import overlap
@@ -17,6 +18,14 @@ from duetime.store.sqlite.statements import Statements, no_job, page
 # Ids of skipped executions, ids of held executions, and ids of running executions to stop.
 _Overlaps = tuple[frozenset[str], frozenset[str], tuple[str, ...]]
 _NO_OVERLAPS: _Overlaps = (frozenset(), frozenset(), ())
+
+_tenant = attrgetter("tenant")
+
+
+def _without(runs: Sequence[PlannedRun], ids: frozenset[str]) -> tuple[Sequence[PlannedRun], str]:
+    """Returns the runs that are not among `ids`, and their page."""
+    others = tuple(run for run in runs if run.execution_id not in ids)
+    return others, page(others)
 
 
 def _ids(runs: Iterable[PlannedRun]) -> frozenset[str]:
@@ -36,12 +45,13 @@ class DueCommands:
             stale = frozenset(row[0] for row in self._db.rows("fire_stale", moves=page(command.moves)))
             self._move_timers(tuple(move for move in command.moves if move.job_id not in stale))
         runs = tuple(run for run in command.runs if run.job_id not in stale) if stale else command.runs
-        skipped, held, to_cancel = self._settle_overlaps(command, runs) if runs else _NO_OVERLAPS
+        rows = page(runs)  # encoded once: two statements read it
+        skipped, held, to_cancel = self._settle_overlaps(command, runs, rows) if runs else _NO_OVERLAPS
         special = skipped | held
-        free = tuple(run for run in runs if run.execution_id not in special) if special else runs
+        free, rows = _without(runs, special) if special else (runs, rows)
         state = State.RUNNING if command.claim else State.QUEUED
         decided = self._insert_runs(
-            free, state, node=command.node if command.claim else None, attempt=int(command.claim)
+            free, state, rows, node=command.node if command.claim else None, attempt=int(command.claim)
         )
         if special or decided:
             job_ids = {run.job_id for run in runs if run.execution_id in special or run.execution_id in decided}
@@ -69,19 +79,19 @@ class DueCommands:
         self._db.connection.execute("RELEASE moves")
         return moved
 
-    def _settle_overlaps(self, command: c.Fire, runs: Sequence[PlannedRun]) -> _Overlaps:
+    def _settle_overlaps(self, command: c.Fire, runs: Sequence[PlannedRun], rows: str) -> _Overlaps:
         """Writes the executions that overlap others of their job, as its policy says. Mostly there are none."""
-        overlapping = {row[0] for row in self._db.rows("fire_overlapping", runs=page(runs))}
+        overlapping = {row[0] for row in self._db.rows("fire_overlapping", runs=rows)}
         if not overlapping:
             return _NO_OVERLAPS
         together = [run for run in runs if run.execution_id in overlapping]
         jobs = page(list({run.job_id for run in together}))
-        rows = self._db.rows("list_open_of_page", jobs=jobs, most=overlap.MOST_WAITING)
-        found = {job_id: overlap.Open(bool(is_open), waiting) for job_id, is_open, waiting in rows}
+        opened = self._db.rows("list_open_of_page", jobs=jobs, most=overlap.MOST_WAITING)
+        found = {job_id: overlap.Open(bool(is_open), waiting) for job_id, is_open, waiting in opened}
         _, held, skipped, replaced = overlap.settle(together, found)
         to_cancel = self._cancel_open(replaced, command.now)
-        self._insert_runs(skipped, State.SKIPPED, reason="overlap", ended_at=command.now)
-        self._insert_runs(held, State.QUEUED, held=1)
+        self._insert_runs(skipped, State.SKIPPED, page(skipped), reason="overlap", ended_at=command.now)
+        self._insert_runs(held, State.QUEUED, page(held), held=1)
         return _ids(skipped), _ids(held), to_cancel
 
     def _cancel_open(self, jobs: Sequence[str], now: int) -> tuple[str, ...]:
@@ -97,28 +107,31 @@ class DueCommands:
         return tuple(execution_id for execution_id, state in rows if state == State.RUNNING)
 
     def _insert_runs(
-        self, runs: Sequence[PlannedRun], state: State, *, reason: str | None = None, held: int = 0,
+        self, runs: Sequence[PlannedRun], state: State, rows: str, *, reason: str | None = None, held: int = 0,
         node: int | None = None, attempt: int = 0, ended_at: int | None = None,
     ) -> frozenset[str]:  # fmt: skip
-        """Writes executions. Returns the ids whose instant has one already (a clock was set back, say)."""
+        """Writes executions; `rows` is `page(runs)`. Returns the ids whose instant has one already.
+
+        That happens after a clock was set back, for example.
+        """
         if not runs:
             return frozenset()
         values = {
             "state": state, "reason": reason, "held": held, "node": node, "attempt": attempt, "ended_at": ended_at
         }  # fmt: skip
         self._db.connection.execute("SAVEPOINT runs")
-        self._db.run("fire_runs", runs=page(runs), **values)
+        self._db.run("fire_runs", runs=rows, **values)
         decided: frozenset[str] = frozenset()
         if self._db.connection.changes() != len(runs):
             # After the insert, old and new rows look the same: undo the page, find the old ones, write the others.
             self._db.connection.execute("ROLLBACK TO runs")
-            decided = frozenset(row[0] for row in self._db.rows("fire_decided", runs=page(runs)))
+            decided = frozenset(row[0] for row in self._db.rows("fire_decided", runs=rows))
             runs = [run for run in runs if run.execution_id not in decided]
             self._db.run("fire_runs", runs=page(runs), **values)
             if self._db.connection.changes() != len(runs):
                 raise Conflict("an execution's id is taken; the page is planned again")
         self._db.connection.execute("RELEASE runs")
-        self._db.count({(tenant, str(state)): number for tenant, number in Counter([r.tenant for r in runs]).items()})
+        self._db.count({(tenant, str(state)): number for tenant, number in Counter(map(_tenant, runs)).items()})
         return decided
 
     def add_run(self, command: c.AddRun) -> str:

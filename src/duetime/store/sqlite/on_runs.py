@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -17,6 +18,8 @@ from duetime.store.decoding import decode_held, given_up
 from duetime.store.ended import uncounted
 from duetime.store.sqlite.on_chains import Chains
 from duetime.store.sqlite.statements import Statements, page
+
+_tenant_and_state = attrgetter("tenant", "state")
 
 
 class RunCommands:
@@ -64,14 +67,16 @@ class RunCommands:
             attempts = tuple(attempt for claim, attempt in by_claim.items() if claim not in refused)
             self._finish_executions(attempts)
         if attempts:
-            self._db.run("finish_attempts")
+            self._db.run("finish_attempts", node=command.node)
             self._db.run("finish_timers")
             if jobs := uncounted(attempts):
                 self._db.run("uncount_runs", jobs=page(jobs))
-            moved: Counter[tuple[str, str]] = Counter([(attempt.tenant, attempt.state) for attempt in attempts])
-            moved.subtract([(attempt.tenant, State.RUNNING) for attempt in attempts])
+            ended: Counter[tuple[str, str]] = Counter(map(_tenant_and_state, attempts))
+            moved = ended.copy()
+            for (tenant, _), number in ended.items():
+                moved[tenant, State.RUNNING] -= number
             self._db.count(moved)
-            self._db.release_held({attempt.job_id for attempt in attempts if attempt.state not in OPEN})
+            self._db.release_held(attempt.job_id for attempt in attempts if attempt.state not in OPEN)
             self._chains.follow(attempts, command.now)
         ids = [execution_id for execution_id, _, _ in refused]
         self._db.ended.add(attempts, ids)

@@ -349,11 +349,13 @@ WHERE executions.id = f.execution AND executions.state = 'RUNNING'
   AND executions.attempt = f.attempt AND executions.token = f.token;
 
 -- name: finish_attempts
--- An attempt is its holder's, also where another node ends it: that of a node or worker that was lost, say.
+-- An attempt belongs to the node or worker that held the claim. One that has started is reported by its holder. One that
+-- has not may be ended by another node, because its holder was lost: only then is the holder looked up, row by row.
 INSERT INTO attempts (execution, attempt, node, started_at, ended_at, error_type, error_message, http_status, response,
                       exit_code)
-SELECT execution, attempt, (SELECT node FROM executions AS e WHERE e.id = f.execution), started_at, ended_at, error_type,
-       error_message, http_status, response, exit_code
+SELECT execution, attempt,
+       CASE WHEN started_at IS NULL THEN (SELECT node FROM executions AS e WHERE e.id = f.execution) ELSE :node END,
+       started_at, ended_at, error_type, error_message, http_status, response, exit_code
 FROM temp.finishing AS f
 WHERE true
 ON CONFLICT DO NOTHING;
