@@ -1,4 +1,4 @@
-"""What the pages use of curl, for machines that have none: `curl [-s] [-i] URL [-X M] [-H 'name: value'] [-d BODY]`."""
+"""The options of curl that the pages use, for machines without curl: `curl [-s] [-i] URL [-X M] [-H 'name: value'] [-d BODY]`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reference is whole: what the code has, a page has. A page that says too much is found here as well."""
+"""The reference is complete: it documents everything that the code has, and nothing else."""
 
 from __future__ import annotations
 

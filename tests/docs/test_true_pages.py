@@ -1,4 +1,4 @@
-"""Pages that list what the code has list all of it, and nothing that it has not."""
+"""Pages that list parts of the code list all of them, and nothing else."""
 
 from __future__ import annotations
 
