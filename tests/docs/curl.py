@@ -1,4 +1,4 @@
-"""The options of curl that the pages use, for machines without curl: `curl [-s] [-i] URL [-X M] [-H 'name: value'] [-d BODY]`."""
+"""The part of curl that the pages use, for machines without it: `curl [-s] [-i] URL [-X M] [-H 'name: value'] [-d BODY]`."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from served import served, target
 
 
 class Terminal:
-    """A shell. It replaces port 8080 by the server's, and other ports by `others`; `duetime-data` is the data folder."""
+    """A shell. Port 8080 becomes the server, other ports become `others`; `duetime-data` is the data folder."""
 
     def __init__(self, folder: Path, url: str, **others: str) -> None:
         self._folder = folder
@@ -55,7 +55,7 @@ class Terminal:
             return ""
 
     def type(self, block: str, **found: str) -> str:
-        """Runs the block and returns its output. `found`: values from earlier output, by the placeholder they replace."""
+        """Runs the block, returns its output. `found`: values from earlier output, by the placeholder they replace."""
         for written, real in (self._ports | found).items():
             block = block.replace(written, real)
         ended = subprocess.run(
