@@ -1,4 +1,4 @@
-"""What the pages use of curl, for machines that have none: `curl [-s] [-i] URL [-X M] [-H 'name: value'] [-d BODY]`."""
+"""The part of curl that the pages use: `curl [-s] [-i] URL [-X M] [-H 'name: value'] [-d BODY]`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages of the documentation, taken apart: code blocks, links, paths."""
+"""Parses the pages of the documentation: code blocks, links, headings."""
 
 from __future__ import annotations
 
@@ -30,6 +30,6 @@ def links(page: Path) -> Iterator[str]:
 
 
 def anchors(page: Path) -> set[str]:
-    """Headings as GitHub names them."""
+    """Returns the anchors that GitHub gives to the headings."""
     headings = _HEADING.findall(_BLOCK.sub("", page.read_text(encoding="utf-8")))
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

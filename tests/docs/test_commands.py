@@ -1,4 +1,4 @@
-"""The commands that the tutorial, the README and how-tos tell people to type are typed, against a real server."""
+"""Runs the commands of the tutorial, the README and how-tos against a real server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from served import served, target
 
 
 class Terminal:
-    """A shell in which port 8080 is the server, and others are what the pages say; `duetime-data` is its folder."""
+    """A shell. Port 8080 becomes the server, other ports become `others`; `duetime-data` is the data folder."""
 
     def __init__(self, folder: Path, url: str, **others: str) -> None:
         self._folder = folder
@@ -34,7 +34,7 @@ class Terminal:
         self._environment = {**os.environ, "DUETIME_URL": url, "PATH": f"{self._commands()}:{os.environ['PATH']}"}
 
     def _commands(self) -> Path:
-        """A folder with `duetime`, a `python` that can import it, and `curl` if the machine has none."""
+        """Returns a folder with `duetime`, a `python` that can import it, and `curl` if the machine has none."""
         folder = self._folder / "bin"
         folder.mkdir()
         self._script(folder / "python", f'"{sys.executable}" "$@"')
@@ -48,14 +48,14 @@ class Terminal:
         file.chmod(0o755)
 
     def try_to_type(self, block: str) -> str:
-        """What it printed, if it went well: it may be too early."""
+        """Returns the output, or nothing if the block fails: it may be too early."""
         try:
             return self.type(block)
         except AssertionError:
             return ""
 
     def type(self, block: str, **found: str) -> str:
-        """What it printed. `found` is what the person has seen before and puts in the place of a word."""
+        """Runs the block, returns its output. `found`: values from earlier output, by the placeholder they replace."""
         for written, real in (self._ports | found).items():
             block = block.replace(written, real)
         ended = subprocess.run(
@@ -68,16 +68,16 @@ class Terminal:
 
 @pytest.fixture
 def terminal(tmp_path: Path) -> Iterator[Terminal]:
-    """On 9000 there is a target, and on 9001 nobody listens."""
+    """A target listens on 9000, and nothing on 9001."""
     with target() as target_url, served(tmp_path) as url, socket.socket() as unheard:
-        unheard.bind(("127.0.0.1", 0))  # taken, but nobody listens: a connection is refused
+        unheard.bind(("127.0.0.1", 0))  # taken, but not listening: a connection is refused
         nobody = f"127.0.0.1:{unheard.getsockname()[1]}"
         yield Terminal(tmp_path, url, port_9000=target_url.removeprefix("http://"), port_9001=nobody)
 
 
 @pytest.fixture
 def guarded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
-    """With identity, and the metrics on 9090."""
+    """A server with identity, and with metrics on 9090."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -137,7 +137,7 @@ def test_use_is_limited(guarded: Terminal) -> None:
 
 
 def test_a_target_that_is_down_is_left_alone(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    monkeypatch.delenv("DUETIME_CIRCUIT_BREAKER_THRESHOLD")  # as it is for people
+    monkeypatch.delenv("DUETIME_CIRCUIT_BREAKER_THRESHOLD")  # the default that users have
     terminal: Terminal = request.getfixturevalue("terminal")
     see, skipped, close = blocks(ROOT / "docs/how-to/circuit-breaker.md", "bash run")
     (circuit,) = re.findall(r"^ *([0-9a-f]{16}) .*OPEN", terminal.type(see), re.MULTILINE)
@@ -179,10 +179,10 @@ def test_jobs_are_chained(terminal: Terminal) -> None:
     assert "extract → count → extract" in terminal.type(loop)
 
 
-def test_it_is_heard_how_a_run_ended(terminal: Terminal) -> None:
+def test_notifications_are_sent_when_an_execution_ends(terminal: Terminal) -> None:
     made, heard, subscribed = blocks(ROOT / "docs/how-to/hear-how-it-ended.md", "bash run")
     assert '"status":"PENDING"' in terminal.type(made)
-    wait_until(lambda: "COMPLETED" in terminal.try_to_type(heard), 30, "word of the failure was sent")
+    wait_until(lambda: "COMPLETED" in terminal.try_to_type(heard), 30, "the notification of the failure was sent")
     assert "execution.failed, job.paused" in terminal.type(subscribed)
 
 

@@ -1,4 +1,4 @@
-"""Links lead somewhere, files that are named exist, examples are what the code takes."""
+"""Links resolve, named files exist, and the code accepts the examples."""
 
 from __future__ import annotations
 

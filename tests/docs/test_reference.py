@@ -1,4 +1,4 @@
-"""The reference is whole: what the code has, a page has. A page that says too much is found here as well."""
+"""The reference is complete: it documents everything that the code has, and nothing else."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_every_state_status_and_trigger_is_documented_and_none_that_is_not_there
 
 
 def test_every_overlap_policy_is_documented() -> None:
-    section = text("docs/how-to/catch-up-and-overlap.md").split("## What if the last run")[1]
+    section = text("docs/how-to/catch-up-and-overlap.md").split("## What if the last execution")[1]
     assert sorted(re.findall(r"^\| `([a-z_]+)`.*? \|", section, re.MULTILINE)[1:]) == sorted(Overlap)
 
 

@@ -1,4 +1,4 @@
-"""Pages that list what the code has list all of it, and nothing that it has not."""
+"""Pages that list parts of the code list all of them, and nothing else."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from duetime.domain.identity import Right
 from duetime.engine.service import Service
 
 SOURCES = ROOT / "src" / "duetime"
+ARCHITECTURE = text("docs/explanation/architecture.md")
 ACTION = re.compile(r"\b(?:own_)?entry\((?:[^\"()]|\([^()]*\))*?\"([a-z_]+\.[a-z_]+)\"")
 
 
@@ -28,15 +29,31 @@ def test_every_loop_of_the_engine_is_named_with_its_file() -> None:
 
     modules = {kind.__module__ for kind in Service.__subclasses__()}
     files = {f"engine/{name.rpartition('.')[2]}.py" for name in modules if name.startswith("duetime.")}
-    page = text("docs/explanation/architecture.md").split("## The loops")[1].split("\n## ")[0]
+    page = ARCHITECTURE.split("## The loops")[1].split("\n## ")[0]
     assert set(re.findall(r"^\|.*\| `(engine/[a-z_]+\.py)` \|$", page, re.MULTILINE)) == files
 
 
 def test_the_layers_are_those_that_are_enforced() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     enforced = [sorted(layer.replace("duetime.", "").split(" | ")) for layer in contracts[0]["layers"]]
-    block = text("docs/explanation/architecture.md").split("## Layers")[1].split("```")[1]
+    block = ARCHITECTURE.split("## Layers")[1].split("```")[1]
     assert [sorted(line.split(" · ")) for line in block.strip().splitlines()] == enforced
+
+
+def test_the_files_that_the_architecture_names_exist() -> None:
+    named = set(re.findall(r"[\w/]+\.py\b", ARCHITECTURE))
+    assert len(named) > 30, "the pictures name their files"
+    assert [name for name in sorted(named) if not (SOURCES / name).exists() and not (ROOT / name).exists()] == []
+
+
+def test_the_pictures_of_the_architecture_name_what_their_files_define() -> None:
+    """`Class (file.py)`, `Class.method (file.py)` and `function (file.py)`."""
+    pictured = re.findall(r"\b([A-Za-z_][\w.]*)\s+\(([\w/]+\.py)\)", ARCHITECTURE)
+    assert len(pictured) > 50
+    for name, file in pictured:
+        source = (SOURCES / file).read_text()
+        for part in name.split("."):
+            assert re.search(rf"^ *(?:class|def|async def) {part}\b", source, re.MULTILINE), f"{file} has no {name}"
 
 
 def test_every_right_is_named_in_the_help_of_scope_and_in_the_table_of_rights() -> None:

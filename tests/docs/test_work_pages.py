@@ -1,4 +1,4 @@
-"""The how-tos on scripts, SQL, functions, logs and the client: their files are written, their commands typed."""
+"""Runs the files and commands of the how-tos on scripts, SQL, functions, logs and the client."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _FILE = re.compile(r"^```(?:python|ts) (?P<name>\w+\.\w+)\n(?P<code>.*?)^```$", 
 
 
 class Desk(Terminal):
-    """A terminal at which the files of a page were saved."""
+    """A terminal in whose folder the files of a page are saved."""
 
     def open(self, page: Path) -> list[str]:
-        """Save the page's files; answers what it tells to type."""
+        """Saves the page's files. Returns the commands to run."""
         files = {match["name"]: match["code"] for match in _FILE.finditer(page.read_text(encoding="utf-8"))}
         for name, code in files.items():
             for written, real in self._ports.items():
@@ -35,7 +35,7 @@ class Desk(Terminal):
 
     @contextmanager
     def running(self, command: str) -> Iterator[None]:
-        """What is typed in another window, and stays there."""
+        """Runs a command in the background, and stops it at the end."""
         with (self._folder / "other-window").open("wb") as out:
             process = subprocess.Popen(
                 ["bash", "-c", f"exec {command}"], cwd=self._folder, env=self._environment, stdout=out, stderr=out,
@@ -50,7 +50,7 @@ class Desk(Terminal):
 
 @pytest.fixture
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
-    """On 9000 there is a target."""
+    """A target listens on 9000."""
     monkeypatch.setenv("DUETIME_ALLOW_SCRIPTS", "true")
     monkeypatch.setenv("DUETIME_ALLOW_SQL", "true")
     (tmp_path / "sqlite").mkdir()
@@ -75,7 +75,7 @@ def test_functions_are_run(desk: Desk) -> None:
         assert "invoice for acme" in "".join(
             desk.type(f"duetime execution logs {row['execution_id']}") for row in json.loads(said)["executions"]
         )
-        assert "report" in desk.type("duetime job list"), "what is declared is put in place"
+        assert "report" in desk.type("duetime job list"), "the declared job is created"
         assert "'due': '2027-05-31'" in desk.type(result)
 
 
@@ -97,9 +97,9 @@ def test_scripts_are_run(desk: Desk) -> None:
     said = desk.type(followed)
     assert "saving as" in said
     assert "attempt 1: exited with 0" in said
-    assert "nightly" not in said, "what env says is secret"
+    assert "nightly" not in said, "values of env are secret"
     assert "/duetime-script-" in said
-    assert "%" in said, "what df prints"
+    assert "%" in said, "the output of df"
 
 
 def test_sql_is_run(desk: Desk) -> None:
