@@ -7,8 +7,9 @@ from typing import Any
 from duetime.domain.ids import instant_of, is_id
 from duetime.domain.instants import LATEST
 from duetime.domain.job import JobStatus
-from duetime.domain.states import OPEN, State
+from duetime.domain.states import OPEN
 from duetime.ports.store import AuditQuery, ExecutionQuery, JobQuery
+from duetime.store.reads import Sql
 
 # A job's next run as users see it. A job on demand is stored as due at LATEST, and has no next run.
 NEXT = f"nullif(t.due_at, {LATEST})"
@@ -41,11 +42,14 @@ LEFT JOIN attempts AS a ON a.scheduled_at = e.scheduled_at AND a.execution = e.i
 LEFT JOIN nodes AS n ON n.id = coalesce(o.node, e.node)
 """
 
-Sql = tuple[str, dict[str, Any]]
+
+def get_job(job_id: str, tenant: str) -> Sql:
+    values = {"job": job_id, "tenant": tenant}
+    return f"{HELD_JOB_ROW} WHERE j.id = :job::uuid AND j.tenant = :tenant::text", values
 
 
-def get_job(where: str) -> str:
-    return f"{HELD_JOB_ROW} WHERE {where} AND j.tenant = :tenant::text"
+def get_job_by_key(key: str, tenant: str) -> Sql:
+    return f"{HELD_JOB_ROW} WHERE j.key = :key::text AND j.tenant = :tenant::text", {"key": key, "tenant": tenant}
 
 
 def jobs_where(query: JobQuery) -> Sql:
@@ -178,14 +182,6 @@ def list_executions(query: ExecutionQuery) -> Sql:
 def count_executions(query: ExecutionQuery) -> Sql:
     where, values = executions_where(query)
     return f"SELECT count(*)::text AS row {_EXECUTIONS} WHERE {where}", values
-
-
-def counter_for(query: ExecutionQuery) -> list[str] | None:
-    """Returns the counters whose sum is the result of `count_executions`; None if the query has other filters."""
-    filters = (query.job_id, query.owner, query.since, query.until, query.error_type, query.http_status)
-    if all(value is None for value in filters) and not query.dead and not query.runnable:
-        return [query.state] if query.state else [str(state) for state in State]
-    return None
 
 
 # PostgreSQL can't extract anything from JSON text that contains a NUL, so NULs are replaced.

@@ -7,8 +7,9 @@ from typing import Any
 from duetime.domain.ids import instant_of, is_id, make_id
 from duetime.domain.instants import LATEST
 from duetime.domain.job import JobStatus
-from duetime.domain.states import OPEN, State
+from duetime.domain.states import OPEN
 from duetime.ports.store import AuditQuery, ExecutionQuery, JobQuery
+from duetime.store.reads import Sql
 from duetime.store.sqlite.blocks import expand
 
 # A job's next run as users see it. A job on demand is stored as due at LATEST, and has no next run.
@@ -33,7 +34,14 @@ LEFT JOIN attempts AS a ON a.execution = e.id AND a.attempt = e.attempt
 LEFT JOIN nodes AS n ON n.id = e.node
 """)
 
-Sql = tuple[str, dict[str, Any]]
+
+def get_job(job_id: str, tenant: str) -> Sql:
+    values = {"job": job_id, "tenant": tenant}
+    return f"{HELD_JOB_ROW} WHERE j.id = unhex(:job, '-') AND j.tenant = :tenant", values
+
+
+def get_job_by_key(key: str, tenant: str) -> Sql:
+    return f"{HELD_JOB_ROW} WHERE j.tenant = :tenant AND j.key = :key", {"key": key, "tenant": tenant}
 
 
 def jobs_where(query: JobQuery) -> Sql:
@@ -162,6 +170,11 @@ def _last_attempt(query: ExecutionQuery, values: dict[str, Any]) -> str:
     return f"EXISTS (SELECT 1 FROM attempts AS l WHERE {' AND '.join(conditions)})"
 
 
+def get_execution(execution_id: str, tenant: str) -> Sql:
+    values = {"id": execution_id, "tenant": tenant}
+    return f"{EXECUTION_ROW} WHERE e.id = unhex(:id, '-') AND e.tenant = :tenant", values
+
+
 def list_executions(query: ExecutionQuery) -> Sql:
     where, values = executions_where(query)
     if query.after is not None:
@@ -180,14 +193,6 @@ def list_executions(query: ExecutionQuery) -> Sql:
 def count_executions(query: ExecutionQuery) -> Sql:
     where, values = executions_where(query)
     return f"SELECT count(*) AS row FROM executions AS e WHERE {where}", values
-
-
-def counter_for(query: ExecutionQuery) -> list[str] | None:
-    """Returns the counters whose sum is the result of `count_executions`; None if the query has other filters."""
-    filters = (query.job_id, query.owner, query.since, query.until, query.error_type, query.http_status)
-    if all(value is None for value in filters) and not query.dead and not query.runnable:
-        return [query.state] if query.state else [str(state) for state in State]
-    return None
 
 
 def list_audit(query: AuditQuery) -> Sql:
