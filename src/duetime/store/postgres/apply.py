@@ -10,7 +10,7 @@ import asyncpg
 
 from duetime.domain import commands as c
 from duetime.domain.capacity import UNBOUNDED, Capacity
-from duetime.domain.errors import Conflict, DuetimeError
+from duetime.domain.errors import DuetimeError, unwritable
 from duetime.domain.ids import instant_of, is_id
 from duetime.domain.limits import Quota
 from duetime.domain.on_finish import UNSENT
@@ -204,5 +204,4 @@ def _kind_of(command: c.Command) -> str:
 
 
 def _refusal(error: Exception) -> DuetimeError:
-    # The command is at fault, not the database: other commands of the same commit must not fail with it.
-    return error if isinstance(error, DuetimeError) else Conflict(f"this can't be written as it is: {error}")
+    return error if isinstance(error, DuetimeError) else unwritable(error)

@@ -87,8 +87,7 @@ class Chains:
             await self._db.run("mark_links", jobs=jobs, keys=keys, dones=dones)
         if starts:
             await self._db.run("start_followers", jobs=starts, now=now)
-        if skips:
-            await self._db.add_skips(skipped(skips, now), now)
+        await self._db.add_skips(skipped(skips, now), now)
 
     async def _lock_followers(self, jobs: Sequence[str]) -> list[str]:
         if self._db.on_slow_path:  # `lock` has locked them, except one that was added since

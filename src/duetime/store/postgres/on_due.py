@@ -10,15 +10,16 @@ import asyncpg
 
 from duetime.domain import commands as c
 from duetime.domain import overlap
-from duetime.domain.errors import Conflict, StaleEpoch
+from duetime.domain.errors import StaleEpoch, no_job
 from duetime.domain.ids import instant_of
 from duetime.domain.instants import DAY
 from duetime.domain.job import JobStatus
 from duetime.domain.plan import PlannedRun, TimerMove
 from duetime.domain.states import State, Trigger
+from duetime.domain.stored_jobs import check_run
 from duetime.store.decoding import read_target
 from duetime.store.postgres.columns import columns
-from duetime.store.postgres.statements import SlowPathNeeded, Statements, no_job
+from duetime.store.postgres.statements import SlowPathNeeded, Statements
 
 
 def _ids(runs: Iterable[PlannedRun]) -> frozenset[str]:
@@ -52,8 +53,7 @@ class DueCommands:
             fired = await self._write_runs(command, runs, stale)
         if ended := [m.job_id for m in command.moves if m.next_due_at is None and not m.runs and m.job_id not in stale]:
             await self._db.complete_jobs(ended)
-        if skips := [skip for skip in command.skips if skip.job_id not in stale]:
-            await self._db.add_skips(skips, command.now)
+        await self._db.add_skips([skip for skip in command.skips if skip.job_id not in stale], command.now)
         return fired
 
     async def _check_epochs(self, epochs: Sequence[tuple[int, int]]) -> None:
@@ -172,8 +172,7 @@ class DueCommands:
         row = await self._db.row("get_job_for_run", job=command.job_id, tenant=command.tenant)
         if row is None:
             raise no_job(command.job_id)
-        if row["status"] == JobStatus.CANCELLED:
-            raise Conflict(f"job {command.job_id} is CANCELLED; create a new one to run it")
+        check_run(command.job_id, row["status"])
         run = (command.execution_id, command.job_id, row["spec"], command.now)
         await self._add_runs(command.now, command.tenant, command.trigger, [run])
         self._db.note(command.audit)

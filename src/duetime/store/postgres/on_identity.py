@@ -7,7 +7,7 @@ import msgspec
 from duetime.domain import commands as c
 from duetime.domain import limits
 from duetime.domain.connections import check_connections
-from duetime.domain.errors import NotFound, no_connection
+from duetime.domain.errors import no_connection, no_key, no_subscription
 from duetime.domain.grants import ENDED_KEPT, check_key_limits
 from duetime.domain.signing import SigningState, rotate_signing_key
 from duetime.domain.subscriptions import check_subscriptions
@@ -43,7 +43,7 @@ class IdentityCommands:
     async def revoke_key(self, command: c.RevokeKey) -> None:
         row = await self._db.row("lock_key", id=command.key_id, tenant=command.tenant)
         if row is None:
-            raise NotFound(f"there is no API key {command.key_id}")
+            raise no_key(command.key_id)
         if row[0] is None:
             await self._db.run("revoke_key", id=command.key_id, now=command.now)
             self._db.note(command.audit)
@@ -70,7 +70,7 @@ class IdentityCommands:
     async def remove_subscription(self, command: c.RemoveSubscription) -> None:
         values = {"tenant": command.tenant, "id": command.subscription_id}
         if await self._db.value("remove_subscription", **values) is None:
-            raise NotFound(f"there is no subscription {command.subscription_id}")
+            raise no_subscription(command.subscription_id)
         self._db.note(command.audit)
 
     async def put_connection(self, command: c.PutConnection) -> None:

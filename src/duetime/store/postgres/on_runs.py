@@ -12,7 +12,7 @@ import msgspec
 
 from duetime.domain import commands as c
 from duetime.domain.commands.runs import MOST_ENDPOINTS
-from duetime.domain.errors import Conflict, NotFound
+from duetime.domain.errors import fenced, has_ended, no_execution
 from duetime.domain.execution import Attempted, Run
 from duetime.domain.ids import instant_of
 from duetime.domain.states import OPEN, State
@@ -20,7 +20,7 @@ from duetime.store.decoding import decode_held, given_up
 from duetime.store.ended import uncounted
 from duetime.store.postgres.columns import columns
 from duetime.store.postgres.on_chains import Chains
-from duetime.store.postgres.statements import SlowPathNeeded, Statements, day_of, void
+from duetime.store.postgres.statements import SlowPathNeeded, Statements, day_of
 
 
 class RunCommands:
@@ -52,7 +52,7 @@ class RunCommands:
         )
         assert row is not None
         if not row["is_alive"]:
-            raise void(command.node)
+            raise fenced(command.node)
         if row["runs"] is None:
             return []
         for tenant, was, day, number in msgspec.json.decode(row["was"]):
@@ -187,7 +187,7 @@ class RunCommands:
             "get_execution_job", id=execution_id, at=instant_of(execution_id), tenant=command.tenant
         )
         if row is None:
-            raise NotFound(f"there is no execution {execution_id}")
+            raise no_execution(execution_id)
         job_id = row["job"]
         await self._db.timer(command.tenant, job_id)
         state = await self._db.value("lock_open_run", job=job_id, id=execution_id)
@@ -195,8 +195,7 @@ class RunCommands:
             row = await self._db.row(
                 "get_execution_job", id=execution_id, at=instant_of(execution_id), tenant=command.tenant
             )
-            ended = row["state"] if row is not None else "gone"
-            raise Conflict(f"execution {execution_id} is {ended}; what has ended can't be cancelled")
+            raise has_ended(execution_id, row["state"] if row is not None else "gone")
         if state == State.RUNNING:
             await self._db.run("request_cancel", jobs=[job_id], ids=[execution_id])
             self._db.note(command.audit, {"state": state}, {"state": state, "cancel_requested": True})

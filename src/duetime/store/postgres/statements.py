@@ -12,11 +12,12 @@ import msgspec
 from duetime.domain import limits
 from duetime.domain.audit import Entry
 from duetime.domain.capacity import UNBOUNDED, Capacity, Load, size_of
-from duetime.domain.errors import NotFound, QuotaExceeded, StaleWrite
+from duetime.domain.errors import QuotaExceeded, fenced, no_job
 from duetime.domain.ids import instant_of
 from duetime.domain.instants import DAY
 from duetime.domain.job import JobSpec
 from duetime.domain.plan import Skipped
+from duetime.domain.stored_jobs import StoredTimer
 from duetime.store.ended import Ended
 from duetime.store.postgres.blocks import load_blocks
 
@@ -40,10 +41,6 @@ def tags_of(spec: JobSpec) -> str | None:
 
 def day_of(execution_id: str) -> int:
     return instant_of(execution_id) // DAY
-
-
-def no_job(job_id: str) -> NotFound:
-    return NotFound(f"there is no job {job_id}")
 
 
 class SlowPathNeeded(Exception):
@@ -117,12 +114,12 @@ class Statements:
         row = await self.row(block, **values)
         return None if row is None else row[0]
 
-    async def timer(self, tenant: str, job_id: str) -> asyncpg.Record:
-        """Returns (status, version, due_at, resume_at), locked until the commit. Raises NotFound."""
+    async def timer(self, tenant: str, job_id: str) -> StoredTimer:
+        """Returns the job's timer, locked until the commit. Raises NotFound."""
         row = await self.row("lock_timer", job=job_id, tenant=tenant)
         if row is None:
             raise no_job(job_id)
-        return row
+        return StoredTimer(*row)
 
     async def lock_room(self, tenants: Iterable[str]) -> None:
         """Near the capacity limit, only one transaction at a time adds jobs. Locks until the commit, reads the loads.
@@ -180,7 +177,7 @@ class Statements:
 
     async def check_node(self, node: int) -> None:
         if not await self.value("get_node", node=node):
-            raise void(node)
+            raise fenced(node)
 
     async def release_held(self, job_ids: Iterable[str]) -> None:
         """Releases each job's oldest held execution, if no other execution of the job is open."""
@@ -196,12 +193,9 @@ class Statements:
             self.moved[tenant, "CANCELLED", day] += count
 
     async def add_skips(self, skips: Sequence[Skipped], now: int) -> None:
-        await self.run(
-            "add_skips", now=now, jobs=[s.job_id for s in skips], tenants=[s.tenant for s in skips],
-            first_ats=[s.first_at for s in skips], until_ats=[s.until_at for s in skips],
-            counts=[s.count for s in skips], reasons=[s.reason for s in skips],
-        )  # fmt: skip
-
-
-def void(node: int) -> StaleWrite:
-    return StaleWrite(f"node {node} is void: another process has taken its place")
+        if skips:
+            await self.run(
+                "add_skips", now=now, jobs=[s.job_id for s in skips], tenants=[s.tenant for s in skips],
+                first_ats=[s.first_at for s in skips], until_ats=[s.until_at for s in skips],
+                counts=[s.count for s in skips], reasons=[s.reason for s in skips],
+            )  # fmt: skip

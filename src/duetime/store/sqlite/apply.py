@@ -9,7 +9,7 @@ import apsw
 
 from duetime.domain import commands as c
 from duetime.domain.capacity import Capacity
-from duetime.domain.errors import Conflict, DuetimeError
+from duetime.domain.errors import DuetimeError, unwritable
 from duetime.domain.on_finish import UNSENT
 from duetime.store.ended import owned, ownerless
 from duetime.store.handlers import handlers
@@ -43,9 +43,8 @@ class Applier:
             self._undo(mark)
             answer = error
         except (apsw.ConstraintError, ValueError, OverflowError) as error:
-            # The command is at fault, not the database: other commands of the same commit must not fail with it.
             self._undo(mark)
-            answer = Conflict(f"this can't be written as it is: {error}")
+            answer = unwritable(error)
         if isinstance(answer, DuetimeError) and type(command) is c.OnFinish and type(command.command) is c.CreateJobs:
             self._statements.run("set_reason", execution=command.execution_id, reason=UNSENT)
         self._connection.execute("RELEASE command")

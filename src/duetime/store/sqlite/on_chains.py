@@ -73,8 +73,7 @@ class Chains:
         marks, starts, skips = follow([(attempt.job_id, attempt.state) for attempt in ends], links)
         self._db.run("mark_links", marks=page(marks))
         self._db.run("start_followers", starts=page([(job_id, self._free_instant(job_id, now)) for job_id in starts]))
-        if skips:
-            self._db.run("add_skips", skips=page(skipped(skips, now)), now=now)
+        self._db.add_skips(skipped(skips, now), now)
 
     def _free_instant(self, job_id: str, now: int) -> int:
         """Returns the first instant from `now` on without an execution: clocks can stand still or be set back."""

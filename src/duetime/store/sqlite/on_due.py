@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 
 from duetime.domain import commands as c
 from duetime.domain import overlap
-from duetime.domain.errors import Conflict
-from duetime.domain.job import JobStatus
+from duetime.domain.errors import Conflict, no_job
 from duetime.domain.plan import PlannedRun, TimerMove
 from duetime.domain.states import State, Trigger
+from duetime.domain.stored_jobs import check_run
 from duetime.store.decoding import read_target
-from duetime.store.sqlite.statements import Statements, no_job, page
+from duetime.store.sqlite.statements import Statements, page
 
 # Ids of skipped executions, ids of held executions, and ids of running executions to stop.
 _Overlaps = tuple[frozenset[str], frozenset[str], tuple[str, ...]]
@@ -48,8 +48,7 @@ class DueCommands:
             uncounted = skipped | decided
             self._uncount(command.moves, [run for run in runs if run.execution_id in uncounted])
             self._db.run("complete_jobs", jobs=page(list(job_ids)))
-        if skips := [skip for skip in command.skips if skip.job_id not in stale]:
-            self._db.run("add_skips", skips=page(skips), now=command.now)
+        self._db.add_skips([skip for skip in command.skips if skip.job_id not in stale], command.now)
         return c.Fired(stale, special | decided, to_cancel)
 
     def _uncount(self, moves: Sequence[TimerMove], runs: Sequence[PlannedRun]) -> None:
@@ -126,8 +125,7 @@ class DueCommands:
         if row is None:
             raise no_job(command.job_id)
         status, spec = row
-        if status == JobStatus.CANCELLED:
-            raise Conflict(f"job {command.job_id} is CANCELLED; create a new one to run it")
+        check_run(command.job_id, status)
         priority, endpoint = read_target(spec, command.tenant)
         run = (command.execution_id, command.job_id, priority, endpoint, command.now)
         self._add_runs(command.now, command.tenant, command.trigger, [run])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from duetime.domain import commands as c
 from duetime.domain import limits
 from duetime.domain.connections import check_connections
-from duetime.domain.errors import NotFound, no_connection
+from duetime.domain.errors import no_connection, no_key, no_subscription
 from duetime.domain.grants import ENDED_KEPT, check_key_limits
 from duetime.domain.signing import SigningState, rotate_signing_key
 from duetime.domain.subscriptions import check_subscriptions
@@ -41,7 +41,7 @@ class IdentityCommands:
     def revoke_key(self, command: c.RevokeKey) -> None:
         row = self._db.row("get_revoked", id=command.key_id, tenant=command.tenant)
         if row is None:
-            raise NotFound(f"there is no API key {command.key_id}")
+            raise no_key(command.key_id)
         if row[0] is None:
             self._db.run("revoke_key", id=command.key_id, now=command.now)
             self._db.note(command.audit)
@@ -68,7 +68,7 @@ class IdentityCommands:
 
     def remove_subscription(self, command: c.RemoveSubscription) -> None:
         if self._db.row("remove_subscription", tenant=command.tenant, id=command.subscription_id) is None:
-            raise NotFound(f"there is no subscription {command.subscription_id}")
+            raise no_subscription(command.subscription_id)
         self._db.note(command.audit)
 
     def put_connection(self, command: c.PutConnection) -> None:

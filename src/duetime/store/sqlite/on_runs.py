@@ -10,7 +10,7 @@ import msgspec
 
 from duetime.domain import commands as c
 from duetime.domain.commands.runs import MOST_ENDPOINTS
-from duetime.domain.errors import Conflict, NotFound
+from duetime.domain.errors import has_ended, no_execution
 from duetime.domain.execution import Attempted, Run
 from duetime.domain.states import OPEN, State
 from duetime.store.decoding import decode_held, given_up
@@ -122,10 +122,10 @@ class RunCommands:
     def cancel_execution(self, command: c.CancelExecution) -> State:
         row = self._db.row("get_execution_state", id=command.execution_id, tenant=command.tenant)
         if row is None:
-            raise NotFound(f"there is no execution {command.execution_id}")
+            raise no_execution(command.execution_id)
         state, job_id = State(row[0]), row[1]
         if state not in OPEN:
-            raise Conflict(f"execution {command.execution_id} is {state}; what has ended can't be cancelled")
+            raise has_ended(command.execution_id, state)
         ids = page([command.execution_id])
         if state is State.RUNNING:
             self._db.run("request_cancel", ids=ids)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import apsw
@@ -11,7 +11,9 @@ import msgspec
 
 from duetime.domain import audit, limits
 from duetime.domain.capacity import Capacity, Load
-from duetime.domain.errors import NotFound, QuotaExceeded, StaleEpoch, StaleWrite
+from duetime.domain.errors import QuotaExceeded, StaleEpoch, StaleWrite, fenced, no_job
+from duetime.domain.plan import Skipped
+from duetime.domain.stored_jobs import StoredTimer
 from duetime.store.ended import Ended
 from duetime.store.sqlite.blocks import load_blocks
 
@@ -25,10 +27,6 @@ def page(rows: object) -> str:
 
 def encoded(value: object) -> bytes:
     return _encode(value)
-
-
-def no_job(job_id: str) -> NotFound:
-    return NotFound(f"there is no job {job_id}")
 
 
 JOBS, BYTES = "jobs", "bytes"  # the names that jobs and their sizes are counted under
@@ -73,17 +71,16 @@ class Statements:
         rows = self.rows(block, **values)
         return rows[0] if rows else None
 
-    def timer(self, tenant: str, job_id: str) -> tuple[Any, ...]:
-        """Returns (status, version, due_at, resume_at). Raises NotFound."""
+    def timer(self, tenant: str, job_id: str) -> StoredTimer:
         row = self.row("get_timer", job=job_id, tenant=tenant)
         if row is None:
             raise no_job(job_id)
-        return row
+        return StoredTimer(*row)
 
     def check_node(self, node: int) -> None:
         row = self.row("get_node", node=node)
         if row is None or not row[0]:
-            raise StaleWrite(f"node {node} is void: another process has taken its place")
+            raise fenced(node)
 
     def check_worker(self, node: int, tenant: str) -> None:
         """Raises StaleWrite if the worker belongs to another tenant, whatever its endpoints are."""
@@ -99,6 +96,10 @@ class Statements:
         """Releases each job's oldest held execution, if no other execution of the job is open."""
         if self.row("has_held") is not None:
             self.run("release_held", jobs=page(list(job_ids)))
+
+    def add_skips(self, skips: Sequence[Skipped], now: int) -> None:
+        if skips:
+            self.run("add_skips", skips=page(skips), now=now)
 
     def remove_executions(self, ids: str) -> int:
         """Removes executions with their attempts and progress. Returns how many there were."""
