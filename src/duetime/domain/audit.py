@@ -7,7 +7,7 @@ different chains don't wait for each other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -67,6 +67,11 @@ def cancelled(purge: Entry, status: str) -> Entry:
     return msgspec.structs.replace(
         purge, action="job.cancel", before={"status": status}, after={"status": "CANCELLED", "reason": "purge"}
     )
+
+
+def redriven(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """Returns what a redrive has done, as its entry tells it. `pairs`: (dead execution, new execution)."""
+    return {"executions": [{"dead": dead_id, "new": new_id} for dead_id, new_id in pairs]}
 
 
 def own_entry(at: int, tenant: str, action: str, resource: str, after: Any) -> Entry:

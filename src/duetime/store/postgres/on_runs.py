@@ -13,7 +13,7 @@ import msgspec
 from duetime.domain import commands as c
 from duetime.domain.commands.runs import MOST_ENDPOINTS
 from duetime.domain.errors import fenced, has_ended, no_execution
-from duetime.domain.execution import Attempted, Run
+from duetime.domain.execution import Attempted, Run, without_retries
 from duetime.domain.ids import instant_of
 from duetime.domain.states import OPEN, State
 from duetime.store.decoding import decode_held, given_up
@@ -102,7 +102,7 @@ class RunCommands:
             is_good = False
         if not is_good:
             raise SlowPathNeeded
-        await self._uncount(ended)
+        await self._db.uncount(uncounted(ended))
         if has_held:
             await self._db.run("release_held", jobs=sorted({attempt.job_id for attempt in ended}))
         if has_followers:
@@ -117,15 +117,9 @@ class RunCommands:
         if ended and await self._db.value("finish_timers_on_slow_path", **_by_job(ended)):  # is anything held?
             await self._db.run("release_held", jobs=sorted({attempt.job_id for attempt in ended}))
         if ended:
-            await self._uncount(ended)
+            await self._db.uncount(uncounted(ended))
             await self._chains.follow(ended, command.now)
         return refused
-
-    async def _uncount(self, ended: Sequence[Attempted]) -> None:
-        """Subtracts the executions that were counted at their fire but not sent. The timers are locked already."""
-        if rows := uncounted(ended):
-            jobs, runs, or_due_ats = (list(column) for column in zip(*rows, strict=True))
-            await self._db.run("uncount_runs", jobs=jobs, runs=runs, or_due_ats=or_due_ats)
 
     def _count(self, attempts: Sequence[Attempted]) -> None:
         if not attempts:
@@ -155,13 +149,7 @@ class RunCommands:
             written = [attempt for claim, attempt in by_claim.items() if claim in kept]
             refused = [attempt.execution_id for claim, attempt in by_claim.items() if claim not in kept]
         if row["stopped"] is not None:
-            stopped = set(row["stopped"])
-            written = [
-                msgspec.structs.replace(attempt, state=State.CANCELLED, due_at=attempt.ended_at)
-                if attempt.execution_id in stopped
-                else attempt
-                for attempt in written
-            ]
+            written = without_retries(written, set(row["stopped"]))
         return written, refused
 
     async def release(self, command: c.Release) -> None:

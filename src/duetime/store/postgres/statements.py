@@ -16,6 +16,7 @@ from duetime.domain.errors import QuotaExceeded, fenced, no_job
 from duetime.domain.ids import instant_of
 from duetime.domain.instants import DAY
 from duetime.domain.job import JobSpec
+from duetime.domain.overlap import Uncounted
 from duetime.domain.plan import Skipped
 from duetime.domain.stored_jobs import StoredTimer
 from duetime.store.ended import Ended
@@ -191,6 +192,12 @@ class Statements:
         for tenant, state, day, count in await self.rows("cancel_waiting", jobs=jobs, ids=ids, reason=reason, now=now):
             self.moved[tenant, state, day] -= count
             self.moved[tenant, "CANCELLED", day] += count
+
+    async def uncount(self, runs: Sequence[Uncounted]) -> None:
+        """Subtracts executions that were counted as runs. Their timers are locked already."""
+        if runs:
+            jobs, numbers, or_due_ats = (list(column) for column in zip(*runs, strict=True))
+            await self.run("uncount_runs", jobs=jobs, runs=numbers, or_due_ats=or_due_ats)
 
     async def add_skips(self, skips: Sequence[Skipped], now: int) -> None:
         if skips:

@@ -6,12 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
 from duetime.domain import commands as c
 from duetime.domain.commands.runs import MOST_ENDPOINTS
 from duetime.domain.errors import has_ended, no_execution
-from duetime.domain.execution import Attempted, Run
+from duetime.domain.execution import Attempted, Run, without_retries
 from duetime.domain.states import OPEN, State
 from duetime.store.decoding import decode_held, given_up
 from duetime.store.ended import uncounted
@@ -66,8 +64,7 @@ class RunCommands:
         if attempts:
             self._db.run("finish_attempts")
             self._db.run("finish_timers")
-            if jobs := uncounted(attempts):
-                self._db.run("uncount_runs", jobs=page(jobs))
+            self._db.uncount(uncounted(attempts))
             moved: Counter[tuple[str, str]] = Counter([(attempt.tenant, attempt.state) for attempt in attempts])
             moved.subtract([(attempt.tenant, State.RUNNING) for attempt in attempts])
             self._db.count(moved)
@@ -77,18 +74,10 @@ class RunCommands:
         self._db.ended.add(attempts, ids)
         return ids
 
-    def _without_retries_of_the_stopped(self, attempts: tuple[Attempted, ...]) -> tuple[Attempted, ...]:
-        """Cancels the retry of an execution that was asked to stop while its attempt failed by itself."""
+    def _without_retries_of_the_stopped(self, attempts: Sequence[Attempted]) -> Sequence[Attempted]:
         again = [attempt.execution_id for attempt in attempts if attempt.state in OPEN]
         stopped = {row[0] for row in self._db.rows("list_to_stop", ids=page(again))} if again else None
-        if not stopped:
-            return attempts
-        return tuple(
-            msgspec.structs.replace(attempt, state=State.CANCELLED, due_at=attempt.ended_at)
-            if attempt.state in OPEN and attempt.execution_id in stopped
-            else attempt
-            for attempt in attempts
-        )
+        return without_retries(attempts, stopped) if stopped else attempts
 
     def _finish_executions(self, attempts: Sequence[Attempted]) -> bool:
         """Writes the attempts. Returns False and writes none if one of them is refused."""

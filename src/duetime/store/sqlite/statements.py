@@ -12,6 +12,7 @@ import msgspec
 from duetime.domain import audit, limits
 from duetime.domain.capacity import Capacity, Load
 from duetime.domain.errors import QuotaExceeded, StaleEpoch, StaleWrite, fenced, no_job
+from duetime.domain.overlap import Uncounted
 from duetime.domain.plan import Skipped
 from duetime.domain.stored_jobs import StoredTimer
 from duetime.store.ended import Ended
@@ -100,6 +101,10 @@ class Statements:
     def add_skips(self, skips: Sequence[Skipped], now: int) -> None:
         if skips:
             self.run("add_skips", skips=page(skips), now=now)
+
+    def uncount(self, runs: Sequence[Uncounted]) -> None:
+        if runs:
+            self.run("uncount_runs", jobs=page(runs))
 
     def remove_executions(self, ids: str) -> int:
         """Removes executions with their attempts and progress. Returns how many there were."""
