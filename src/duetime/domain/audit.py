@@ -7,6 +7,7 @@ different chains don't wait for each other.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
@@ -77,6 +78,17 @@ def redriven(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
 def own_entry(at: int, tenant: str, action: str, resource: str, after: Any) -> Entry:
     """Returns the entry for a change that Duetime itself makes to a job."""
     return Entry(at, tenant, "duetime", "engine", "", action, resource, None, after)
+
+
+def sweep_entries(removed: Iterable[tuple[str, str]], now: int) -> list[Entry]:
+    """Returns one entry a tenant for all of its removed jobs. `removed`: (job, tenant)."""
+    by_tenant = defaultdict[str, list[str]](list)
+    for job_id, tenant in removed:
+        by_tenant[tenant].append(job_id)
+    return [
+        own_entry(now, tenant, "job.sweep", "", {"count": len(jobs), "jobs": jobs})
+        for tenant, jobs in by_tenant.items()
+    ]
 
 
 def digest(page: Sequence[str]) -> bytes:

@@ -21,7 +21,6 @@ from duetime.domain.history import Held
 from duetime.domain.job import JobSpec
 from duetime.domain.lease import Writes
 from duetime.domain.signing import SigningState
-from duetime.domain.states import State
 from duetime.ports.pages import PAGE_BYTES, Page
 from duetime.ports.store import (
     AuditCheckpoint,
@@ -39,6 +38,7 @@ from duetime.ports.store import (
     WorkerRecord,
 )
 from duetime.store.decoding import Unreadable, decode, decode_held, given_up, read_specs
+from duetime.store.totals import JOBS, totals_of
 
 T = TypeVar("T")
 Group = TypeVar("Group")  # of connections
@@ -87,7 +87,7 @@ class StoreReads(ABC, Generic[Group, Block]):
         """Returns the rows of a filter that fit into a page, for users."""
 
     @abstractmethod
-    async def _counter(self, tenant: str, names: Sequence[str]) -> int:
+    async def _total(self, tenant: str, names: Sequence[str]) -> int:
         """Returns the sum of these totals."""
 
     async def _read(self, group: Group, block: str, row: Any, /, **values: Any) -> list[Any]:
@@ -195,15 +195,15 @@ class StoreReads(ABC, Generic[Group, Block]):
     async def count_jobs(self, query: JobQuery) -> int:
         if query == JobQuery(query.tenant, sort=query.sort, order=query.order, limit=query.limit,
                              offset=query.offset, after=query.after):  # fmt: skip
-            return await self._counter(query.tenant, ["jobs"])
+            return await self._total(query.tenant, [JOBS])
         return (await self._ask(self._filters.count_jobs(query), int))[0]
 
     async def list_executions(self, query: ExecutionQuery) -> Page[ExecutionRecord]:
         return await self._page(self._filters.list_executions(query), ExecutionRecord)
 
     async def count_executions(self, query: ExecutionQuery) -> int:
-        if (names := _counters_of(query)) is not None:
-            return await self._counter(query.tenant, names)
+        if (names := totals_of(query)) is not None:
+            return await self._total(query.tenant, names)
         return (await self._ask(self._filters.count_executions(query), int))[0]
 
     async def next_waiting_of(self, job_id: str, tenant: str = "") -> int | None:
@@ -270,11 +270,3 @@ def single(found: list[T]) -> T | None:
 
 def _wall_clock() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _counters_of(query: ExecutionQuery) -> list[str] | None:
-    """Returns the totals whose sum is the result of `count_executions`; None if the query has other filters."""
-    filters = (query.job_id, query.owner, query.since, query.until, query.error_type, query.http_status)
-    if all(value is None for value in filters) and not query.dead and not query.runnable:
-        return [query.state] if query.state else [str(state) for state in State]
-    return None

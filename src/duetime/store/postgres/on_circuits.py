@@ -71,7 +71,7 @@ class CircuitCommands:
         if circuit is None or circuit.tenant != command.tenant:
             raise no_circuit(command.circuit)
         await self._close([command.circuit], command.now)
-        self._db.note(command.audit, {"url": circuit.url, "state": circuit.state, "failures": circuit.failures})
+        self._db.note(command.audit, breaker.audited(circuit))
 
     async def _close(self, circuits: Sequence[int], now: int) -> None:
         if circuits:

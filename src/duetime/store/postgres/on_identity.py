@@ -20,9 +20,9 @@ class IdentityCommands:
 
     async def take_requests(self, command: c.TakeRequests) -> tuple[int, int]:
         quota = command.quota
-        full_at = self._db.full_at(quota.key)
+        full_at = self._db.full_at(quota)
         granted, moved = limits.reserve(quota.limit, full_at, command.now, command.wanted, command.given_back)
-        self._db.pending.full_at[quota.key] = moved
+        self._db.set_full_at(quota, moved)
         return granted, moved
 
     async def add_key(self, command: c.AddKey) -> None:

@@ -24,7 +24,8 @@ from duetime.domain.stored_jobs import (
     still_owed,
 )
 from duetime.store.postgres.on_chains import Chains
-from duetime.store.postgres.statements import ALL, BYTES, Statements, tags_of, text_of
+from duetime.store.postgres.statements import Statements, tags_of, text_of
+from duetime.store.totals import ALL, BYTES
 
 
 class JobCommands:

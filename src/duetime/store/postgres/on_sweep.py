@@ -3,13 +3,8 @@ that are zero. They also trim a tenant's history, and prune the oldest links of 
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
-
-import asyncpg
-
 from duetime.domain import commands as c
-from duetime.domain.audit import own_entry
+from duetime.domain.audit import sweep_entries
 from duetime.domain.capacity import loads
 from duetime.domain.errors import no_audit_link
 from duetime.domain.ids import instant_of
@@ -38,16 +33,9 @@ class SweepCommands:
         rows = await self._db.rows("sweep_jobs", jobs=jobs, tag=EVENT_TAG) if jobs else []
         if rows:
             self._db.make_room(loads([row["tenant"] for row in rows], [row["size"] for row in rows], -1))
-            self._note([row for row in rows if not row["is_notification"]], command.now)
+            removed = [(row["id"], row["tenant"]) for row in rows if not row["is_notification"]]
+            self._db.pending.entries.extend(sweep_entries(removed, command.now))
         return c.Swept(len(rows), page["last"] if page["number"] == command.limit else None)
-
-    def _note(self, removed: Sequence[asyncpg.Record], now: int) -> None:
-        """Adds one audit entry a tenant for all of its removed jobs."""
-        by_tenant = defaultdict[str, list[str]](list)
-        for row in removed:
-            by_tenant[row["tenant"]].append(row["id"])
-        for tenant, jobs in by_tenant.items():
-            self._db.note(own_entry(now, tenant, "job.sweep", "", {"count": len(jobs), "jobs": jobs}))
 
     async def sweep_limits(self, command: c.SweepLimits) -> c.SweptRows:
         tenant, user_id, name = command.after

@@ -12,22 +12,21 @@ import msgspec
 from duetime.domain import limits
 from duetime.domain.audit import Entry
 from duetime.domain.capacity import UNBOUNDED, Capacity, Load, size_of
-from duetime.domain.errors import QuotaExceeded, fenced, no_job
+from duetime.domain.errors import fenced, no_job
 from duetime.domain.ids import instant_of
 from duetime.domain.instants import DAY
 from duetime.domain.job import JobSpec
+from duetime.domain.limits import LimitKey
 from duetime.domain.overlap import Uncounted
 from duetime.domain.plan import Skipped
 from duetime.domain.stored_jobs import StoredTimer
 from duetime.store.ended import Ended
 from duetime.store.postgres.blocks import load_blocks
+from duetime.store.totals import ALL, BYTES, JOBS
 
 _encode = msgspec.json.Encoder().encode
 
 Tally = dict[tuple[str, str, int], int]  # by tenant, state and day
-JOBS, BYTES = "jobs", "bytes"  # the names that jobs and their sizes are counted under
-ALL = ""  # the tenant under which the totals of all tenants are counted
-LimitKey = tuple[str, str, str]  # tenant, user, limit
 
 
 def text_of(spec: JobSpec) -> tuple[str, int]:
@@ -153,8 +152,11 @@ class Statements:
             rows = await self.rows("lock_limits", **columns)
         self.taken = {(tenant, user_id, name): full_at for tenant, user_id, name, full_at in rows}
 
-    def full_at(self, key: LimitKey) -> int:
-        return self.pending.full_at.get(key, self.taken[key])
+    def full_at(self, quota: limits.Quota) -> int:
+        return self.pending.full_at.get(quota.key, self.taken[quota.key])
+
+    def set_full_at(self, quota: limits.Quota, full_at: int) -> None:
+        self.pending.full_at[quota.key] = full_at
 
     def take_quota(self, quota: limits.Quota, count: int, now: int) -> None:
         """Takes from a quota. If it is locked, raises QuotaExceeded; otherwise the last statement checks it.
@@ -165,11 +167,7 @@ class Statements:
             before, taken = self.pending.takes.get(quota, (0, 0))
             self.pending.takes[quota] = max(before, now), taken + count
             return
-        full_at = self.full_at(quota.key)
-        moved = limits.take(quota.limit, full_at, now, count)
-        if moved is None:
-            raise QuotaExceeded(*limits.refusal(quota.limit, full_at, now, count))
-        self.pending.full_at[quota.key] = moved
+        self.set_full_at(quota, limits.take_or_refuse(quota.limit, self.full_at(quota), now, count))
 
     def note(self, entry: Entry | None, before: object = None, after: object = None) -> None:
         """Adds an audit entry to this commit. `before` and `after` fill in what the entry lacks."""

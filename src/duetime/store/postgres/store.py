@@ -140,7 +140,7 @@ class PostgresStore(StoreReads[Connections, Statement]):
             return None
         return single(await self._ask(filters.get_execution(execution_id, tenant), ExecutionRecord))
 
-    async def _counter(self, tenant: str, names: Sequence[str]) -> int:
+    async def _total(self, tenant: str, names: Sequence[str]) -> int:
         (count,) = await self._read(self._people_reads, "get_counter", int, tenant=tenant, names=names)
         return cast(int, count)
 

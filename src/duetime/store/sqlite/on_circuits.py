@@ -52,7 +52,7 @@ class CircuitCommands:
         if circuit is None or not circuit.failures or circuit.tenant != command.tenant:
             raise no_circuit(command.circuit)
         self._close([command.circuit], command.now)
-        self._db.note(command.audit, {"url": circuit.url, "state": circuit.state, "failures": circuit.failures})
+        self._db.note(command.audit, breaker.audited(circuit))
 
     def _read(self, circuits: Iterable[int]) -> dict[int, Circuit]:
         return {row[0]: Circuit(*row) for row in self._db.rows("get_circuits", circuits=page(list(circuits)))}

@@ -27,7 +27,8 @@ from duetime.domain.stored_jobs import (
     still_owed,
 )
 from duetime.store.sqlite.on_chains import Chains
-from duetime.store.sqlite.statements import ALL, BYTES, Statements, encoded, page
+from duetime.store.sqlite.statements import Statements, encoded, page
+from duetime.store.totals import ALL, BYTES
 
 
 class JobCommands:

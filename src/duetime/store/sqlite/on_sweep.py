@@ -3,12 +3,11 @@ that are zero. They also trim a tenant's history, and prune the oldest links of 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
 from duetime.domain import commands as c
-from duetime.domain.audit import PROMOTED, own_entry
+from duetime.domain.audit import PROMOTED, sweep_entries
 from duetime.domain.capacity import loads
 from duetime.domain.errors import no_audit_link
 from duetime.domain.limits import MICRO
@@ -44,15 +43,8 @@ class SweepCommands:
         for name in ("sweep_links", "sweep_timers", "sweep_jobs"):
             self._db.run(name, jobs=ids)
         self._db.make_room(loads([row[1] for row in rows], [row[2] for row in rows], -1))
-        self._note([(job_id, tenant) for job_id, tenant, _, is_notification in rows if not is_notification], now)
-
-    def _note(self, removed: list[tuple[str, str]], now: int) -> None:
-        """Adds one audit entry a tenant for all of its removed jobs."""
-        by_tenant = defaultdict[str, list[str]](list)
-        for job_id, tenant in removed:
-            by_tenant[tenant].append(job_id)
-        for tenant, jobs in by_tenant.items():
-            self._db.note(own_entry(now, tenant, "job.sweep", "", {"count": len(jobs), "jobs": jobs}))
+        removed = [(job_id, tenant) for job_id, tenant, _, is_notification in rows if not is_notification]
+        self._db.entries.extend(sweep_entries(removed, now))
 
     def sweep_limits(self, command: c.SweepLimits) -> c.SweptRows:
         tenant, user_id, name = command.after

@@ -11,12 +11,14 @@ import msgspec
 
 from duetime.domain import audit, limits
 from duetime.domain.capacity import Capacity, Load
-from duetime.domain.errors import QuotaExceeded, StaleEpoch, StaleWrite, fenced, no_job
+from duetime.domain.errors import StaleEpoch, StaleWrite, fenced, no_job
+from duetime.domain.limits import LimitKey
 from duetime.domain.overlap import Uncounted
 from duetime.domain.plan import Skipped
 from duetime.domain.stored_jobs import StoredTimer
 from duetime.store.ended import Ended
 from duetime.store.sqlite.blocks import load_blocks
+from duetime.store.totals import ALL, BYTES, JOBS
 
 _encode = msgspec.json.Encoder().encode
 
@@ -30,11 +32,6 @@ def encoded(value: object) -> bytes:
     return _encode(value)
 
 
-JOBS, BYTES = "jobs", "bytes"  # the names that jobs and their sizes are counted under
-ALL = ""  # the tenant under which the totals of all tenants are counted
-
-
-LimitKey = tuple[str, str, str]  # tenant, user, limit
 Mark = tuple[int, dict[LimitKey, int], Ended]
 
 
@@ -139,11 +136,7 @@ class Statements:
 
     def take_quota(self, quota: limits.Quota, count: int, now: int) -> None:
         """Takes `count` from the quota. Raises QuotaExceeded."""
-        full_at = self.full_at(quota)
-        moved = limits.take(quota.limit, full_at, now, count)
-        if moved is None:
-            raise QuotaExceeded(*limits.refusal(quota.limit, full_at, now, count))
-        self.set_full_at(quota, moved)
+        self.set_full_at(quota, limits.take_or_refuse(quota.limit, self.full_at(quota), now, count))
 
     def full_at(self, quota: limits.Quota) -> int:
         if (known := self._full_at.get(quota.key)) is not None:

@@ -155,7 +155,7 @@ class SqliteStore(StoreReads[Reads, str]):
     async def get_execution(self, tenant: str, execution_id: str) -> ExecutionRecord | None:
         return single(await self._ask(filters.get_execution(execution_id, tenant), ExecutionRecord))
 
-    async def _counter(self, tenant: str, names: Sequence[str]) -> int:
+    async def _total(self, tenant: str, names: Sequence[str]) -> int:
         found = [await self._read(self._people_reads, "get_counter", int, tenant=tenant, name=name) for name in names]
         return sum(sum(values) for values in found)
 
