@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from duetime.domain.audited import LONGEST_VALUE, kept
+from duetime.domain.errors import Conflict
 from duetime.domain.identity import Caller
 from duetime.domain.job import Definition
 
@@ -89,6 +90,15 @@ def sweep_entries(removed: Iterable[tuple[str, str]], now: int) -> list[Entry]:
         own_entry(now, tenant, "job.sweep", "", {"count": len(jobs), "jobs": jobs})
         for tenant, jobs in by_tenant.items()
     ]
+
+
+def check_pruned(chain: int, link: int, found: str | None, pruned: int | None) -> None:
+    """Raises Conflict unless the chain was pruned up to `link` before.
+
+    `found`: the hash that the link has, which is another than expected. `pruned`: the link of the chain's checkpoint.
+    """
+    if found is not None or pruned is None or pruned < link:
+        raise Conflict(f"chain {chain} of the audit has no such link {link}: nothing was removed; verify the audit")
 
 
 def digest(page: Sequence[str]) -> bytes:

@@ -115,10 +115,6 @@ class Conflict(DuetimeError):
     status = 409
 
 
-def no_audit_link(chain: int, link: int) -> Conflict:
-    return Conflict(f"chain {chain} of the audit has no such link {link}: nothing was removed; verify the audit")
-
-
 def has_ended(execution_id: str, state: str) -> Conflict:
     return Conflict(f"execution {execution_id} is {state}; what has ended can't be cancelled")
 

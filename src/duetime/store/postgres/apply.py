@@ -18,12 +18,13 @@ from duetime.store.handlers import handlers
 from duetime.store.postgres import faults
 from duetime.store.postgres.following import chained_tenants, due_commands, registering_tenants
 from duetime.store.postgres.on_circuits import CircuitCommands
+from duetime.store.postgres.on_connections import ConnectionCommands
 from duetime.store.postgres.on_due import DueCommands
+from duetime.store.postgres.on_housekeeping import HousekeepingCommands
 from duetime.store.postgres.on_identity import IdentityCommands
 from duetime.store.postgres.on_jobs import JobCommands
 from duetime.store.postgres.on_nodes import NodeCommands
 from duetime.store.postgres.on_runs import RunCommands
-from duetime.store.postgres.on_sweep import SweepCommands
 from duetime.store.postgres.statements import SlowPathNeeded, Statements
 
 
@@ -35,7 +36,8 @@ class Applier:
         self._create_page = jobs.create_together
         self._apply = handlers(
             self, jobs, DueCommands(statements), RunCommands(statements), NodeCommands(statements),
-            IdentityCommands(statements), CircuitCommands(statements), SweepCommands(statements),
+            IdentityCommands(statements), ConnectionCommands(statements), CircuitCommands(statements),
+            HousekeepingCommands(statements),
         )  # fmt: skip
 
     async def apply(

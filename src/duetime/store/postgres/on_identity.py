@@ -1,4 +1,4 @@
-"""Commands on request quotas, API keys, signing keys, subscriptions and connections of SQL jobs."""
+"""Commands on request quotas, API keys, signing keys and subscriptions."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import msgspec
 
 from duetime.domain import commands as c
 from duetime.domain import limits
-from duetime.domain.connections import check_connections
-from duetime.domain.errors import no_connection, no_key, no_subscription
+from duetime.domain.errors import no_key, no_subscription
 from duetime.domain.grants import ENDED_KEPT, check_key_limits
 from duetime.domain.signing import SigningState, rotate_signing_key
 from duetime.domain.subscriptions import check_subscriptions
@@ -72,25 +71,6 @@ class IdentityCommands:
         if await self._db.value("remove_subscription", **values) is None:
             raise no_subscription(command.subscription_id)
         self._db.note(command.audit)
-
-    async def put_connection(self, command: c.PutConnection) -> None:
-        if command.limit is not None:
-            ((count, is_known),) = await self._db.rows("count_connections", tenant=command.tenant, name=command.name)
-            check_connections(count, bool(is_known), command.limit)
-        await self._db.run(
-            "put_connection", tenant=command.tenant, name=command.name, url=command.url, shown=command.shown,
-            now=command.now, created_by=command.created_by,
-        )  # fmt: skip
-        self._db.note(command.audit)
-
-    async def remove_connection(self, command: c.RemoveConnection) -> None:
-        if await self._db.value("remove_connection", tenant=command.tenant, name=command.name) is None:
-            raise no_connection(command.name)
-        self._db.note(command.audit)
-
-    async def reencrypt_connection(self, command: c.ReencryptConnection) -> bool:
-        values = {"tenant": command.tenant, "name": command.name, "old": command.old, "new": command.new}
-        return await self._db.value("reencrypt_connection", **values) is not None
 
     async def touch_keys(self, command: c.TouchKeys) -> None:
         await self._db.run("touch_keys", ids=list(command.key_ids), now=command.now)

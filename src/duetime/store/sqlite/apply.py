@@ -14,12 +14,13 @@ from duetime.domain.on_finish import UNSENT
 from duetime.store.ended import owned, ownerless
 from duetime.store.handlers import handlers
 from duetime.store.sqlite.on_circuits import CircuitCommands
+from duetime.store.sqlite.on_connections import ConnectionCommands
 from duetime.store.sqlite.on_due import DueCommands
+from duetime.store.sqlite.on_housekeeping import HousekeepingCommands
 from duetime.store.sqlite.on_identity import IdentityCommands
 from duetime.store.sqlite.on_jobs import JobCommands
 from duetime.store.sqlite.on_nodes import NodeCommands
 from duetime.store.sqlite.on_runs import RunCommands
-from duetime.store.sqlite.on_sweep import SweepCommands
 from duetime.store.sqlite.statements import Mark, Statements, page
 
 
@@ -30,7 +31,8 @@ class Applier:
         self._jobs = JobCommands(statements)
         self._apply = handlers(
             self, self._jobs, DueCommands(statements), RunCommands(statements), NodeCommands(statements),
-            IdentityCommands(statements), CircuitCommands(statements), SweepCommands(statements),
+            IdentityCommands(statements), ConnectionCommands(statements), CircuitCommands(statements),
+            HousekeepingCommands(statements),
         )  # fmt: skip
 
     def apply(self, command: c.Command) -> Any:

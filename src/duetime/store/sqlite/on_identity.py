@@ -1,11 +1,10 @@
-"""Commands on request quotas, API keys, signing keys, subscriptions and connections of SQL jobs."""
+"""Commands on request quotas, API keys, signing keys and subscriptions."""
 
 from __future__ import annotations
 
 from duetime.domain import commands as c
 from duetime.domain import limits
-from duetime.domain.connections import check_connections
-from duetime.domain.errors import no_connection, no_key, no_subscription
+from duetime.domain.errors import no_key, no_subscription
 from duetime.domain.grants import ENDED_KEPT, check_key_limits
 from duetime.domain.signing import SigningState, rotate_signing_key
 from duetime.domain.subscriptions import check_subscriptions
@@ -70,25 +69,6 @@ class IdentityCommands:
         if self._db.row("remove_subscription", tenant=command.tenant, id=command.subscription_id) is None:
             raise no_subscription(command.subscription_id)
         self._db.note(command.audit)
-
-    def put_connection(self, command: c.PutConnection) -> None:
-        if command.limit is not None:
-            ((count, is_known),) = self._db.rows("count_connections", tenant=command.tenant, name=command.name)
-            check_connections(count, bool(is_known), command.limit)
-        self._db.run(
-            "put_connection", tenant=command.tenant, name=command.name, url=command.url, shown=command.shown,
-            now=command.now, created_by=command.created_by,
-        )  # fmt: skip
-        self._db.note(command.audit)
-
-    def remove_connection(self, command: c.RemoveConnection) -> None:
-        if self._db.row("remove_connection", tenant=command.tenant, name=command.name) is None:
-            raise no_connection(command.name)
-        self._db.note(command.audit)
-
-    def reencrypt_connection(self, command: c.ReencryptConnection) -> bool:
-        values = {"tenant": command.tenant, "name": command.name, "old": command.old, "new": command.new}
-        return self._db.row("reencrypt_connection", **values) is not None
 
     def touch_keys(self, command: c.TouchKeys) -> None:
         self._db.run("touch_keys", ids=page(command.key_ids), now=command.now)

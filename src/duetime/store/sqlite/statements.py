@@ -65,6 +65,11 @@ class Statements:
     def rows(self, block: str, **values: Any) -> list[tuple[Any, ...]]:
         return cast("list[tuple[Any, ...]]", self.connection.execute(self._sql[block], values).fetchall())
 
+    def remove(self, block: str, **values: Any) -> int:
+        """Runs a DELETE. Returns how many rows it removed."""
+        self.run(block, **values)
+        return self.connection.changes()
+
     def row(self, block: str, **values: Any) -> tuple[Any, ...] | None:
         rows = self.rows(block, **values)
         return rows[0] if rows else None

@@ -1,5 +1,5 @@
-"""Commands that remove rows which no index finds by age: jobs that ended long ago, limits that are full again, totals
-that are zero. They also trim a tenant's history, and prune the oldest links of the audit's chains."""
+"""Housekeeping commands: prune what is old, trim a tenant's history, and sweep rows that no index finds by age, such as
+jobs that ended long ago, limits that are full again and totals that are zero."""
 
 from __future__ import annotations
 
@@ -7,18 +7,27 @@ from collections.abc import Sequence
 from typing import Any
 
 from duetime.domain import commands as c
-from duetime.domain.audit import PROMOTED, sweep_entries
+from duetime.domain.audit import PROMOTED, check_pruned, sweep_entries
 from duetime.domain.capacity import loads
-from duetime.domain.errors import no_audit_link
+from duetime.domain.ids import make_id
 from duetime.domain.limits import MICRO
 from duetime.domain.subscriptions import EVENT_TAG
 from duetime.store.sqlite.statements import Statements, page
-from duetime.store.trimming import UNINDEXED, choose_to_trim
+from duetime.store.trimming import UNINDEXED, choose_to_trim, pruned_by_age
 
 
-class SweepCommands:
+class HousekeepingCommands:
     def __init__(self, statements: Statements) -> None:
         self._db = statements
+
+    def prune(self, command: c.Prune) -> int:
+        before = make_id(max(command.before, 0), bytes(10))
+        row = self._db.row("list_prunable", before=before, limit=command.limit)
+        count = 0
+        if row is not None and row[0] is not None:
+            count = self._db.remove_executions(row[0])
+        others = pruned_by_age(command, count)
+        return max(count, *(self._db.remove(block, before=at, limit=command.limit) for block, at in others.items()))
 
     def sweep_jobs(self, command: c.SweepJobs) -> c.Swept:
         seen = self._db.row("list_swept_page", after=command.after_job_id, limit=command.limit)
@@ -54,8 +63,7 @@ class SweepCommands:
             return c.SweptRows(0, None)
         *last, number = row
         until = dict(zip(("last_tenant", "last_user", "last_name"), last, strict=True))
-        self._db.run("sweep_limits", before=command.before * MICRO, **here, **until)
-        removed = self._db.connection.changes()
+        removed = self._db.remove("sweep_limits", before=command.before * MICRO, **here, **until)
         return c.SweptRows(removed, (last[0], last[1], last[2]) if number == command.limit else None)
 
     def sweep_counters(self, command: c.SweepCounters) -> c.SweptRows:
@@ -65,8 +73,7 @@ class SweepCommands:
         if row is None:
             return c.SweptRows(0, None)
         *last, number = row
-        self._db.run("sweep_counters", tenant=tenant, name=name, last_tenant=last[0], last_name=last[1])
-        removed = self._db.connection.changes()
+        removed = self._db.remove("sweep_counters", tenant=tenant, name=name, last_tenant=last[0], last_name=last[1])
         return c.SweptRows(removed, (last[0], last[1], 0) if number == command.limit else None)
 
     def trim_history(self, command: c.TrimHistory) -> c.Trimmed:
@@ -81,12 +88,11 @@ class SweepCommands:
 
     def prune_audit(self, command: c.PruneAudit) -> int:
         row = self._db.row("get_audit_link", link=command.link) if command.chain == PROMOTED else None
-        if row is None or row[0] != command.hash:
+        found = None if row is None else row[0]
+        if found != command.hash:
             pruned = self._db.row("get_audit_checkpoint", chain=command.chain)
-            if row is None and pruned is not None and pruned[0] >= command.link:
-                return 0
-            raise no_audit_link(command.chain, command.link)
+            check_pruned(command.chain, command.link, found, None if pruned is None else pruned[0])
+            return 0
         self._db.run("set_audit_checkpoint", chain=command.chain, link=command.link, hash=command.hash, now=command.now)
         self._db.run("prune_audit_links", link=command.link)
-        self._db.run("prune_audit", link=command.link)
-        return self._db.connection.changes()
+        return self._db.remove("prune_audit", link=command.link)
