@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from duetime.store.blocks import read_blocks, read_migrations
 
 MIGRATIONS = files(__package__).joinpath("migrations")
-_COMMENT = re.compile(r"--.*$", re.MULTILINE)
 _VALUE = re.compile(r"(?<!:):([a-z_]+)\b")  # and not the type in `x::uuid`
 
 
@@ -38,7 +37,7 @@ def statement(sql: str) -> Statement:
             names.append(name)
         return f"${names.index(name) + 1}"
 
-    return Statement(_VALUE.sub(number, _COMMENT.sub("", sql)).strip().removesuffix(";"), tuple(names))
+    return Statement(_VALUE.sub(number, sql), tuple(names))
 
 
 @cache

@@ -20,6 +20,7 @@ from duetime.domain.limits import LimitKey
 from duetime.domain.overlap import Uncounted
 from duetime.domain.plan import Skipped
 from duetime.domain.stored_jobs import StoredTimer
+from duetime.store.blocks import COMMANDS
 from duetime.store.ended import Ended
 from duetime.store.postgres.blocks import load_blocks
 from duetime.store.totals import ALL, BYTES, JOBS
@@ -74,7 +75,7 @@ class Statements:
     def __init__(self, connection: asyncpg.Connection, capacity: Capacity = UNBOUNDED) -> None:
         self.connection = connection
         self.capacity = capacity
-        self._sql = load_blocks("jobs.sql", "runs.sql", "nodes.sql", "identity.sql", "circuits.sql", "chains.sql")
+        self._sql = load_blocks(*COMMANDS)
         self.pending = Pending()
         self._held: dict[str, Load] = {}  # by tenant, as `load`
         self.taken: dict[LimitKey, int] = {}  # quotas as they were when they were locked

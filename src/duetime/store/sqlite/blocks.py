@@ -13,9 +13,12 @@ _UUID_TEXT = re.compile(r"uuid_text\(([\w.]+)\)")
 
 
 @cache
-def load_blocks(file_name: str) -> dict[str, str]:
-    blocks = read_blocks(files(__package__).joinpath("sql", file_name))
-    return {name: expand(sql.strip().removesuffix(";")) for name, sql in blocks.items()}
+def load_blocks(*file_names: str) -> dict[str, str]:
+    found = {}
+    for file_name in file_names:
+        blocks = read_blocks(files(__package__).joinpath("sql", file_name))
+        found.update({name: expand(sql) for name, sql in blocks.items()})
+    return found
 
 
 def expand(sql: str) -> str:

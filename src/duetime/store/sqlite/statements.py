@@ -16,6 +16,7 @@ from duetime.domain.limits import LimitKey
 from duetime.domain.overlap import Uncounted
 from duetime.domain.plan import Skipped
 from duetime.domain.stored_jobs import StoredTimer
+from duetime.store.blocks import COMMANDS
 from duetime.store.ended import Ended
 from duetime.store.sqlite.blocks import load_blocks
 from duetime.store.totals import ALL, BYTES, JOBS
@@ -39,7 +40,7 @@ class Statements:
     def __init__(self, connection: apsw.Connection, capacity: Capacity) -> None:
         self.connection = connection
         self._capacity = capacity
-        self._sql = {**load_blocks("commands.sql"), **load_blocks("chains.sql")}
+        self._sql = load_blocks(*COMMANDS)
         # Written at the end of the current commit: audit entries, and limits that were taken from.
         self.entries: list[audit.Entry] = []
         self._full_at: dict[LimitKey, int] = {}
