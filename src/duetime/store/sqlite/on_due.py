@@ -99,7 +99,7 @@ class DueCommands:
         if self._db.connection.changes() != len(runs):
             # After the insert, old and new rows look the same: undo the page, find the old ones, write the others.
             self._db.connection.execute("ROLLBACK TO runs")
-            decided = frozenset(row[0] for row in self._db.rows("fire_decided", runs=page(runs)))
+            decided = frozenset(row[0] for row in self._db.rows("list_decided", runs=page(runs)))
             runs = [run for run in runs if run.execution_id not in decided]
             self._db.run("fire_runs", runs=page(runs), **values)
             if self._db.connection.changes() != len(runs):

@@ -58,7 +58,7 @@ SELECT j.value,
            SELECT 1 FROM executions AS h WHERE h.job = unhex(j.value, '-') AND h.held = 1 LIMIT :most))
 FROM json_each(:jobs) AS j;
 
--- name: fire_decided
+-- name: list_decided
 SELECT r.value ->> 0
 FROM jsonb_each(:runs) AS r
 WHERE EXISTS (
