@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import asdict
+
 from duetime.domain import commands as c
 from duetime.domain.connections import check_connections
 from duetime.domain.errors import no_connection
@@ -16,17 +18,13 @@ class ConnectionCommands:
         if command.limit is not None:
             ((count, is_known),) = await self._db.rows("count_connections", tenant=command.tenant, name=command.name)
             check_connections(count, bool(is_known), command.limit)
-        await self._db.run(
-            "put_connection", tenant=command.tenant, name=command.name, url=command.url, shown=command.shown,
-            now=command.now, created_by=command.created_by,
-        )  # fmt: skip
+        await self._db.run("put_connection", **asdict(command))
         self._db.note(command.audit)
 
     async def remove_connection(self, command: c.RemoveConnection) -> None:
-        if await self._db.value("remove_connection", tenant=command.tenant, name=command.name) is None:
+        if await self._db.value("remove_connection", **asdict(command)) is None:
             raise no_connection(command.name)
         self._db.note(command.audit)
 
     async def reencrypt_connection(self, command: c.ReencryptConnection) -> bool:
-        values = {"tenant": command.tenant, "name": command.name, "old": command.old, "new": command.new}
-        return await self._db.value("reencrypt_connection", **values) is not None
+        return await self._db.value("reencrypt_connection", **asdict(command)) is not None

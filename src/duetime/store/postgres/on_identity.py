@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import msgspec
+from msgspec.structs import asdict
 
 from duetime.domain import commands as c
 from duetime.domain import limits
@@ -10,7 +10,7 @@ from duetime.domain.errors import no_key, no_subscription
 from duetime.domain.grants import ENDED_KEPT, check_key_limits
 from duetime.domain.signing import SigningState, rotate_signing_key
 from duetime.domain.subscriptions import check_subscriptions
-from duetime.store.postgres.statements import Statements
+from duetime.store.postgres.statements import Statements, text_of
 
 
 class IdentityCommands:
@@ -32,11 +32,7 @@ class IdentityCommands:
             )
             check_key_limits(keys, users, bool(is_known), limits)
             await self._db.run("remove_ended_keys", tenant=key.tenant, now=command.now, kept=ENDED_KEPT)
-        await self._db.run(
-            "add_key", id=key.key_id, tenant=key.tenant, user_id=key.user_id, name=key.name, role=key.role,
-            tier=key.tier, scopes=msgspec.json.encode(key.scopes).decode(), secret_hash=key.secret_hash,
-            now=command.now, created_by=key.created_by, expires_at=key.expires_at,
-        )  # fmt: skip
+        await self._db.run("add_key", **asdict(key) | {"scopes": text_of(key.scopes), "now": command.now})
         self._db.note(command.audit)
 
     async def revoke_key(self, command: c.RevokeKey) -> None:
@@ -51,24 +47,17 @@ class IdentityCommands:
         row = await self._db.row("get_signing_state", tenant=command.tenant)
         old = None if row is None else SigningState(*row)
         new = rotate_signing_key(old, command.tenant, command.now, command.overlap, command.rotated_by)
-        await self._db.run(
-            "put_signing_state", tenant=new.tenant, version=new.version, previous_until=new.previous_until,
-            rotated_at=new.rotated_at, rotated_by=new.rotated_by,
-        )  # fmt: skip
+        await self._db.run("put_signing_state", **asdict(new))
         self._db.note(command.audit, None, {"version": new.version})
         return new
 
     async def add_subscription(self, command: c.AddSubscription) -> None:
         check_subscriptions(await self._db.value("count_subscriptions", tenant=command.tenant))
-        await self._db.run(
-            "add_subscription", id=command.subscription_id, tenant=command.tenant, url=command.url,
-            events=msgspec.json.encode(command.events).decode(), now=command.now, created_by=command.created_by,
-        )  # fmt: skip
+        await self._db.run("add_subscription", **asdict(command) | {"events": text_of(command.events)})
         self._db.note(command.audit)
 
     async def remove_subscription(self, command: c.RemoveSubscription) -> None:
-        values = {"tenant": command.tenant, "id": command.subscription_id}
-        if await self._db.value("remove_subscription", **values) is None:
+        if await self._db.value("remove_subscription", **asdict(command)) is None:
             raise no_subscription(command.subscription_id)
         self._db.note(command.audit)
 

@@ -24,7 +24,7 @@ from duetime.domain.stored_jobs import (
     still_owed,
 )
 from duetime.store.postgres.on_chains import Chains
-from duetime.store.postgres.statements import Statements, tags_of, text_of
+from duetime.store.postgres.statements import Statements, sized_text_of, tags_of
 from duetime.store.totals import ALL, BYTES
 
 
@@ -48,7 +48,7 @@ class JobCommands:
             self._db.pending.entries.extend(create.audit)
         jobs = [job for create in creates for job in create.jobs]
         nows = [create.now for create in creates for _ in create.jobs] if len(creates) > 1 else [creates[0].now]
-        specs, sizes = zip(*[text_of(job.spec) for job in jobs], strict=True)
+        specs, sizes = zip(*[sized_text_of(job.spec) for job in jobs], strict=True)
         self._db.make_room(loads([job.tenant for job in jobs], sizes))
         try:
             await self._db.run(
@@ -80,7 +80,7 @@ class JobCommands:
     async def change_job(self, command: c.ChangeJob) -> int:
         timer = await self._db.timer(command.tenant, command.job_id)
         check_change(timer, command)
-        spec, size = text_of(command.spec)
+        spec, size = sized_text_of(command.spec)
         try:
             old_size = await self._db.value(
                 "change_job", job=command.job_id, key=command.key, name=command.name, type=command.type,
@@ -173,7 +173,7 @@ class JobCommands:
 
     async def reencrypt(self, command: c.Reencrypt) -> int:
         jobs = sorted(command.changes, key=lambda change: change[:2])  # all that lock several use this order
-        texts = [text_of(spec) for _, _, spec in jobs]
+        texts = [sized_text_of(spec) for _, _, spec in jobs]
         rows = await self._db.rows(
             "reencrypt", jobs=[job_id for job_id, _, _ in jobs], versions=[version for _, version, _ in jobs],
             sizes=[size for _, size in texts], specs=[text for text, _ in texts],

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
+from msgspec.structs import asdict
 
 from duetime.domain import commands as c
 from duetime.domain.errors import StaleEpoch
 from duetime.domain.worker_limits import cost_of_join
-from duetime.store.postgres.statements import Statements
+from duetime.store.postgres.statements import Statements, text_of
 
 
 class NodeCommands:
@@ -29,17 +29,13 @@ class NodeCommands:
         return sorted(row[0] for row in rows)
 
     async def join_worker(self, command: c.JoinWorker) -> int:
-        functions = msgspec.json.encode(command.functions)
+        functions = text_of(command.functions)
         if command.limits is not None:
+            more = len(functions.encode())
             ((workers, name_bytes),) = await self._db.rows("count_workers", tenant=command.tenant)
-            command.limits.check(workers, name_bytes, len(functions))
-            self._db.take_quota(command.limits.quota(command.tenant), cost_of_join(len(functions)), command.now)
-        return int(
-            await self._db.value(
-                "join_worker", name=command.name, now=command.now, tenant=command.tenant, user_id=command.user_id,
-                functions=functions.decode(), slots=command.slots,
-            )
-        )  # fmt: skip
+            command.limits.check(workers, name_bytes, more)
+            self._db.take_quota(command.limits.quota(command.tenant), cost_of_join(more), command.now)
+        return int(await self._db.value("join_worker", **asdict(command) | {"functions": functions}))
 
     async def beat_workers(self, command: c.BeatWorkers) -> list[int]:
         rows = await self._db.rows("beat_workers", workers=command.workers, now=command.now)

@@ -30,14 +30,19 @@ _encode = msgspec.json.Encoder().encode
 Tally = dict[tuple[str, str, int], int]  # by tenant, state and day
 
 
-def text_of(spec: JobSpec) -> tuple[str, int]:
+def text_of(value: object) -> str:
+    """Returns the value as JSON."""
+    return _encode(value).decode()
+
+
+def sized_text_of(spec: JobSpec) -> tuple[str, int]:
     """Returns the definition as it is stored, and the size it is counted with."""
     text = _encode(spec)
     return text.decode(), size_of(text)
 
 
 def tags_of(spec: JobSpec) -> str | None:
-    return _encode(spec.tags).decode() if spec.tags else None
+    return text_of(spec.tags) if spec.tags else None
 
 
 def day_of(execution_id: str) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import asdict
+
 from duetime.domain import commands as c
 from duetime.domain.connections import check_connections
 from duetime.domain.errors import no_connection
@@ -16,17 +18,13 @@ class ConnectionCommands:
         if command.limit is not None:
             ((count, is_known),) = self._db.rows("count_connections", tenant=command.tenant, name=command.name)
             check_connections(count, bool(is_known), command.limit)
-        self._db.run(
-            "put_connection", tenant=command.tenant, name=command.name, url=command.url, shown=command.shown,
-            now=command.now, created_by=command.created_by,
-        )  # fmt: skip
+        self._db.run("put_connection", **asdict(command))
         self._db.note(command.audit)
 
     def remove_connection(self, command: c.RemoveConnection) -> None:
-        if self._db.row("remove_connection", tenant=command.tenant, name=command.name) is None:
+        if self._db.row("remove_connection", **asdict(command)) is None:
             raise no_connection(command.name)
         self._db.note(command.audit)
 
     def reencrypt_connection(self, command: c.ReencryptConnection) -> bool:
-        values = {"tenant": command.tenant, "name": command.name, "old": command.old, "new": command.new}
-        return self._db.row("reencrypt_connection", **values) is not None
+        return self._db.row("reencrypt_connection", **asdict(command)) is not None

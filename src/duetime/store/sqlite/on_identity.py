@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import asdict
+
 from duetime.domain import commands as c
 from duetime.domain import limits
 from duetime.domain.errors import no_key, no_subscription
@@ -30,11 +32,7 @@ class IdentityCommands:
             )
             check_key_limits(keys, users, bool(is_known), limits)
             self._db.run("remove_ended_keys", tenant=key.tenant, now=command.now, kept=ENDED_KEPT)
-        self._db.run(
-            "add_key", id=key.key_id, tenant=key.tenant, user_id=key.user_id, name=key.name, role=key.role,
-            tier=key.tier, scopes=page(key.scopes), secret_hash=key.secret_hash, now=command.now,
-            created_by=key.created_by, expires_at=key.expires_at,
-        )  # fmt: skip
+        self._db.run("add_key", **asdict(key) | {"scopes": page(key.scopes), "now": command.now})
         self._db.note(command.audit)
 
     def revoke_key(self, command: c.RevokeKey) -> None:
@@ -49,24 +47,18 @@ class IdentityCommands:
         row = self._db.row("get_signing_state", tenant=command.tenant)
         old = None if row is None else SigningState(*row)
         new = rotate_signing_key(old, command.tenant, command.now, command.overlap, command.rotated_by)
-        self._db.run(
-            "put_signing_state", tenant=new.tenant, version=new.version, previous_until=new.previous_until,
-            rotated_at=new.rotated_at, rotated_by=new.rotated_by,
-        )  # fmt: skip
+        self._db.run("put_signing_state", **asdict(new))
         self._db.note(command.audit, None, {"version": new.version})
         return new
 
     def add_subscription(self, command: c.AddSubscription) -> None:
         row = self._db.row("count_subscriptions", tenant=command.tenant)
         check_subscriptions(0 if row is None else row[0])
-        self._db.run(
-            "add_subscription", id=command.subscription_id, tenant=command.tenant, url=command.url,
-            events=page(command.events), now=command.now, created_by=command.created_by,
-        )  # fmt: skip
+        self._db.run("add_subscription", **asdict(command) | {"events": page(command.events)})
         self._db.note(command.audit)
 
     def remove_subscription(self, command: c.RemoveSubscription) -> None:
-        if self._db.row("remove_subscription", tenant=command.tenant, id=command.subscription_id) is None:
+        if self._db.row("remove_subscription", **asdict(command)) is None:
             raise no_subscription(command.subscription_id)
         self._db.note(command.audit)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import cast
 
+from msgspec.structs import asdict
+
 from duetime.domain import commands as c
 from duetime.domain.worker_limits import cost_of_join
 from duetime.store.sqlite.statements import Statements, page
@@ -41,10 +43,7 @@ class NodeCommands:
         row = self._db.row("start_node", name=command.name, now=command.now)
         assert row is not None
         node = cast(int, row[0])
-        self._db.run(
-            "add_worker", node=node, tenant=command.tenant, user_id=command.user_id, name=command.name,
-            functions=functions, slots=command.slots, now=command.now,
-        )  # fmt: skip
+        self._db.run("add_worker", **asdict(command) | {"functions": functions, "node": node})
         return node
 
     def beat_workers(self, command: c.BeatWorkers) -> list[int]:

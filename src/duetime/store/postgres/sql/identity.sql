@@ -2,7 +2,7 @@
 
 -- name: add_key
 INSERT INTO api_keys (id, tenant, user_id, name, role, tier, scopes, secret_hash, created_at, created_by, expires_at)
-VALUES (:id::text, :tenant::text, :user_id::text, :name::text, :role::text, :tier::text, :scopes::text,
+VALUES (:key_id::text, :tenant::text, :user_id::text, :name::text, :role::text, :tier::text, :scopes::text,
         :secret_hash::text, :now::bigint, :created_by::text, :expires_at::bigint);
 
 -- name: lock_registered
@@ -45,7 +45,7 @@ SELECT count(*) FROM subscriptions WHERE tenant = :tenant::text;
 
 -- name: add_subscription
 INSERT INTO subscriptions (id, tenant, url, events, created_at, created_by)
-VALUES (:id::uuid, :tenant::text, :url::text, :events::text, :now::bigint, :created_by::text);
+VALUES (:subscription_id::uuid, :tenant::text, :url::text, :events::text, :now::bigint, :created_by::text);
 
 -- name: remove_subscription
-DELETE FROM subscriptions WHERE id = :id::uuid AND tenant = :tenant::text RETURNING url;
+DELETE FROM subscriptions WHERE id = :subscription_id::uuid AND tenant = :tenant::text RETURNING url;

@@ -2,7 +2,7 @@
 
 -- name: add_key
 INSERT INTO api_keys (id, tenant, user_id, name, role, tier, scopes, secret_hash, created_at, created_by, expires_at)
-VALUES (:id, :tenant, :user_id, :name, :role, :tier, :scopes, :secret_hash, :now, :created_by, :expires_at);
+VALUES (:key_id, :tenant, :user_id, :name, :role, :tier, :scopes, :secret_hash, :now, :created_by, :expires_at);
 
 -- name: count_keys
 -- Those that are neither revoked nor expired, whose they are, and whether this user is one of them.
@@ -37,7 +37,7 @@ SELECT count(*) FROM subscriptions WHERE tenant = :tenant;
 
 -- name: add_subscription
 INSERT INTO subscriptions (id, tenant, url, events, created_at, created_by)
-VALUES (:id, :tenant, :url, :events, :now, :created_by);
+VALUES (:subscription_id, :tenant, :url, :events, :now, :created_by);
 
 -- name: remove_subscription
-DELETE FROM subscriptions WHERE id = :id AND tenant = :tenant RETURNING url;
+DELETE FROM subscriptions WHERE id = :subscription_id AND tenant = :tenant RETURNING url;
