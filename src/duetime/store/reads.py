@@ -38,12 +38,12 @@ from duetime.ports.store import (
     WorkerRecord,
 )
 from duetime.store.decoding import Unreadable, decode, decode_held, given_up, read_specs
+from duetime.store.filtering import Sql
 from duetime.store.totals import JOBS, totals_of
 
 T = TypeVar("T")
 Group = TypeVar("Group")  # of connections
 Block = TypeVar("Block")  # of SQL
-Sql = tuple[str, dict[str, Any]]  # a statement and its values
 
 MOST_WORKERS = 2**31  # a worker's id is below
 

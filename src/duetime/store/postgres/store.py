@@ -19,12 +19,13 @@ from duetime.ports.store import AttemptRecord, AuditPage, ExecutionRecord, JobQu
 from duetime.postgres import TROUBLE
 from duetime.store import StoreUnusable
 from duetime.store.decoding import bounded, decode_held, decode_page
+from duetime.store.filtering import Sql
 from duetime.store.postgres import faults, filters
 from duetime.store.postgres.blocks import Statement, load_blocks, statement
 from duetime.store.postgres.connections import PLANS, Address, Connections, Connector
 from duetime.store.postgres.schema import migrate
 from duetime.store.postgres.writer import WRITER_CONNECTIONS, Writer
-from duetime.store.reads import Sql, StoreReads, single
+from duetime.store.reads import StoreReads, single
 
 T = TypeVar("T")
 

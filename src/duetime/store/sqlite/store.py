@@ -18,7 +18,8 @@ from duetime.domain.plan import DueTimer, Place
 from duetime.ports.pages import PAGE_BYTES, Page
 from duetime.ports.store import AttemptRecord, AuditPage, ExecutionRecord, JobQuery, JobRecord
 from duetime.store.decoding import decode_held, decode_page
-from duetime.store.reads import Sql, StoreReads, single
+from duetime.store.filtering import Sql
+from duetime.store.reads import StoreReads, single
 from duetime.store.sqlite import filters
 from duetime.store.sqlite.blocks import load_blocks
 from duetime.store.sqlite.checkpointer import Checkpointer
