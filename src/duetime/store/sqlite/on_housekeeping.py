@@ -22,10 +22,8 @@ class HousekeepingCommands:
 
     def prune(self, command: c.Prune) -> int:
         before = make_id(max(command.before, 0), bytes(10))
-        row = self._db.row("list_prunable", before=before, limit=command.limit)
-        count = 0
-        if row is not None and row[0] is not None:
-            count = self._db.remove_executions(row[0])
+        ids = self._db.value("list_prunable", before=before, limit=command.limit)
+        count = self._db.remove_executions(ids) if ids is not None else 0
         others = pruned_by_age(command, count)
         return max(count, *(self._db.remove(block, before=at, limit=command.limit) for block, at in others.items()))
 
@@ -38,9 +36,9 @@ class HousekeepingCommands:
         here = {"after": command.after_job_id, "last": last, "tag": EVENT_TAG}
         delivered = self._db.rows("list_delivered", before=command.delivered_before, **here)
         if delivered:
-            history = self._db.row("list_history", jobs=page([row[0] for row in delivered]))
-            if history is not None and history[0] is not None:
-                self._db.remove_executions(history[0])
+            ids = self._db.value("list_history", jobs=page([row[0] for row in delivered]))
+            if ids is not None:
+                self._db.remove_executions(ids)
         over = self._db.rows("list_to_sweep", before=command.before, **here)
         rows = list({row[0]: row for row in delivered + over}.values())
         if rows:
@@ -87,11 +85,10 @@ class HousekeepingCommands:
         return c.Trimmed(removed, last, is_end)
 
     def prune_audit(self, command: c.PruneAudit) -> int:
-        row = self._db.row("get_audit_link", link=command.link) if command.chain == PROMOTED else None
-        found = None if row is None else row[0]
+        found = self._db.value("get_audit_link", link=command.link) if command.chain == PROMOTED else None
         if found != command.hash:
-            pruned = self._db.row("get_audit_checkpoint", chain=command.chain)
-            check_pruned(command.chain, command.link, found, None if pruned is None else pruned[0])
+            pruned = self._db.value("get_audit_checkpoint", chain=command.chain)
+            check_pruned(command.chain, command.link, found, pruned)
             return 0
         self._db.run("set_audit_checkpoint", chain=command.chain, link=command.link, hash=command.hash, now=command.now)
         self._db.run("prune_audit_links", link=command.link)

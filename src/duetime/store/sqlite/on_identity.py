@@ -52,8 +52,7 @@ class IdentityCommands:
         return new
 
     def add_subscription(self, command: c.AddSubscription) -> None:
-        row = self._db.row("count_subscriptions", tenant=command.tenant)
-        check_subscriptions(0 if row is None else row[0])
+        check_subscriptions(self._db.value("count_subscriptions", tenant=command.tenant))
         self._db.run("add_subscription", **asdict(command) | {"events": page(command.events)})
         self._db.note(command.audit)
 

@@ -82,8 +82,7 @@ class JobCommands:
         check_change(timer, command)
         spec = page(command.spec)
         size = size_of(spec.encode())
-        row = self._db.row("get_size", job=command.job_id)
-        assert row is not None
+        old_size = self._db.value("get_size", job=command.job_id)
         try:
             self._db.run(
                 "change_job", job=command.job_id, key=command.key, name=command.name, type=command.type,
@@ -92,7 +91,7 @@ class JobCommands:
         except apsw.ConstraintError:
             raise key_taken([command.key]) from None
         self._chains.change(command.job_id, command.tenant, command.spec)
-        self._db.make_room({command.tenant: Load(0, size - row[0])})
+        self._db.make_room({command.tenant: Load(0, size - old_size)})
         self._db.note(command.audit)
         if not command.replan:
             self._db.run("keep_timer", job=command.job_id)
@@ -152,20 +151,18 @@ class JobCommands:
     def purge_job(self, command: c.PurgeJob) -> bool:
         status = self._db.timer(command.tenant, command.job_id).status
         check_purge(command.job_id, is_running=self._db.row("list_running_of_job", job=command.job_id) is not None)
-        row = self._db.row("list_purgeable", job=command.job_id, limit=command.limit)
-        if row is not None and row[0] is not None:
-            removed = self._db.remove_executions(row[0])
-            if removed == command.limit:
-                self._end(command.tenant, command.job_id, status, None)
-                if status != JobStatus.CANCELLED and command.audit is not None:
-                    self._db.note(cancelled(command.audit, status))
-                return True
-        size = self._db.row("get_size", job=command.job_id)
-        assert size is not None
+        ids = self._db.value("list_purgeable", job=command.job_id, limit=command.limit)
+        removed = self._db.remove_executions(ids) if ids is not None else 0
+        if removed == command.limit:
+            self._end(command.tenant, command.job_id, status, None)
+            if status != JobStatus.CANCELLED and command.audit is not None:
+                self._db.note(cancelled(command.audit, status))
+            return True
+        size = self._db.value("get_size", job=command.job_id)
         for name in ("purge_skips", "purge_timer", "purge_job"):
             self._db.run(name, job=command.job_id)
         self._chains.remove(command.job_id)
-        self._db.make_room({command.tenant: Load(-1, -size[0])})
+        self._db.make_room({command.tenant: Load(-1, -size)})
         self._db.note(command.audit)
         return False
 

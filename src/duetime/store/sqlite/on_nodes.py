@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from msgspec.structs import asdict
 
 from duetime.domain import commands as c
@@ -17,9 +15,7 @@ class NodeCommands:
 
     def start_node(self, command: c.StartNode) -> int:
         self._db.run("void_nodes", name=command.name, now=command.now)
-        row = self._db.row("start_node", name=command.name, now=command.now)
-        assert row is not None
-        return cast(int, row[0])
+        return int(self._db.value("start_node", name=command.name, now=command.now))
 
     def stop_node(self, command: c.StopNode) -> None:
         self._db.run("stop_node", node=command.node, now=command.now)
@@ -40,9 +36,7 @@ class NodeCommands:
             ((workers, name_bytes),) = self._db.rows("count_workers", tenant=command.tenant)
             command.limits.check(workers, name_bytes, more)
             self._db.take_quota(command.limits.quota(command.tenant), cost_of_join(more), command.now)
-        row = self._db.row("start_node", name=command.name, now=command.now)
-        assert row is not None
-        node = cast(int, row[0])
+        node = int(self._db.value("start_node", name=command.name, now=command.now))
         self._db.run("add_worker", **asdict(command) | {"functions": functions, "node": node})
         return node
 

@@ -75,6 +75,11 @@ class Statements:
         rows = self.rows(block, **values)
         return rows[0] if rows else None
 
+    def value(self, block: str, **values: Any) -> Any:
+        """Returns the first column of the first row; None if there is no row."""
+        row = self.row(block, **values)
+        return None if row is None else row[0]
+
     def timer(self, tenant: str, job_id: str) -> StoredTimer:
         row = self.row("get_timer", job=job_id, tenant=tenant)
         if row is None:
@@ -148,8 +153,7 @@ class Statements:
         if (known := self._full_at.get(quota.key)) is not None:
             return known
         tenant, user_id, name = quota.key
-        row = self.row("get_limit", tenant=tenant, user_id=user_id, name=name)
-        return 0 if row is None else cast(int, row[0])
+        return cast(int, self.value("get_limit", tenant=tenant, user_id=user_id, name=name) or 0)
 
     def set_full_at(self, quota: limits.Quota, full_at: int) -> None:
         self._full_at[quota.key] = full_at
