@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from duetime.domain.overlap import MOST_WAITING, NOTHING_OPEN, Open, settle
-from duetime.domain.plan import PlannedRun
+from duetime.domain.overlap import MOST_WAITING, NOTHING_OPEN, NotRun, Open, ids_of, settle
+from duetime.domain.plan import PlannedRun, TimerMove
 from duetime.domain.states import Trigger
 
 RUNNING = Open(is_open=True, waiting=0)
@@ -62,3 +62,13 @@ def test_jobs_do_not_decide_for_each_other():
     assert [run.execution_id for run in held] == ["free-1"]
     assert [run.execution_id for run in skipped] == ["busy-0", "busy-1"]
     assert replaced == ["newest"]
+
+
+def test_what_is_skipped_or_was_decided_before_is_not_counted_and_what_is_held_is():
+    runs = [*siblings("skip", 3, "a"), *siblings("skip", 1, "b"), *siblings("run", 1, "c")]
+    moves = [TimerMove(job, 0, 1, None, 1, or_due_at) for job, or_due_at in (("a", 60), ("b", None), ("c", 90))]
+    not_run = NotRun(ids_of(runs[:1]), ids_of(runs[1:2]), ids_of(runs[2:4]))
+    assert not_run.ids == {"a-0", "a-1", "a-2", "b-0"}
+    assert not_run.jobs(runs) == {"a", "b"}
+    assert not_run.uncounted(runs, moves) == [("a", 2, 60), ("b", 1, None)]
+    assert NotRun(frozenset(), ids_of(runs), frozenset()).uncounted(runs, moves) == []

@@ -7,13 +7,15 @@ different chains don't wait for each other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
 import msgspec
 
 from duetime.domain.audited import LONGEST_VALUE, kept
+from duetime.domain.errors import Conflict
 from duetime.domain.identity import Caller
 from duetime.domain.job import Definition
 
@@ -69,9 +71,34 @@ def cancelled(purge: Entry, status: str) -> Entry:
     )
 
 
+def redriven(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """Returns what a redrive has done, as its entry tells it. `pairs`: (dead execution, new execution)."""
+    return {"executions": [{"dead": dead_id, "new": new_id} for dead_id, new_id in pairs]}
+
+
 def own_entry(at: int, tenant: str, action: str, resource: str, after: Any) -> Entry:
     """Returns the entry for a change that Duetime itself makes to a job."""
     return Entry(at, tenant, "duetime", "engine", "", action, resource, None, after)
+
+
+def sweep_entries(removed: Iterable[tuple[str, str]], now: int) -> list[Entry]:
+    """Returns one entry a tenant for all of its removed jobs. `removed`: (job, tenant)."""
+    by_tenant = defaultdict[str, list[str]](list)
+    for job_id, tenant in removed:
+        by_tenant[tenant].append(job_id)
+    return [
+        own_entry(now, tenant, "job.sweep", "", {"count": len(jobs), "jobs": jobs})
+        for tenant, jobs in by_tenant.items()
+    ]
+
+
+def check_pruned(chain: int, link: int, found: str | None, pruned: int | None) -> None:
+    """Raises Conflict unless the chain was pruned up to `link` before.
+
+    `found`: the hash that the link has, which is another than expected. `pruned`: the link of the chain's checkpoint.
+    """
+    if found is not None or pruned is None or pruned < link:
+        raise Conflict(f"chain {chain} of the audit has no such link {link}: nothing was removed; verify the audit")
 
 
 def digest(page: Sequence[str]) -> bytes:

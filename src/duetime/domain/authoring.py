@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from duetime.domain.commands import CancelJob, ChangeJob, NewJob, ResumeJob
-from duetime.domain.errors import Conflict, InvalidRequest
+from duetime.domain.errors import InvalidRequest
 from duetime.domain.ids import make_id, shard_of
 from duetime.domain.job import JobSpec, JobStatus
 from duetime.domain.plan import Skipped, skipped_since, skipped_while_paused
 from duetime.domain.redirection import redirection_problems
 from duetime.domain.schedule import Once, Timetable, first_due, never_due, timetable
+from duetime.domain.stored_jobs import check_changeable
 from duetime.domain.validation import check_spec
 
 
@@ -37,8 +38,7 @@ def change_job(
     check_spec(new, old)
     if errors := tuple(redirection_problems(old, new, sent)):
         raise InvalidRequest("; ".join(f"{error.pointer}: {error.message}" for error in errors), errors)
-    if status is JobStatus.CANCELLED:
-        raise Conflict(f"job {job_id} is CANCELLED and can't be changed; create a new one")
+    check_changeable(job_id, status)
     table = timetable(new, job_id, created_at)
     restart = new.schedule != old.schedule
     replan, next_due_at = _replan(job_id, table, old, new, due_at, 0 if restart else fired, now)

@@ -212,6 +212,11 @@ def beyond(count: int) -> int:
     return min(max(0, count - MOST_OF_TENANT), MOST_FORGOTTEN)
 
 
+def audited(circuit: Circuit) -> dict[str, object]:
+    """Returns what the audit tells of a circuit that is closed by hand."""
+    return {"url": circuit.url, "state": circuit.state, "failures": circuit.failures}
+
+
 def lets_through(circuit: Circuit | None, execution_id: str) -> bool:
     """Returns whether an execution may run: any if the circuit is closed, else only the probe (all its attempts)."""
     return circuit is None or circuit.opened_at is None or circuit.probe == execution_id

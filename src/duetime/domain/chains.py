@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
+from duetime.domain.commands import NewJob
 from duetime.domain.errors import InvalidRequest
+from duetime.domain.execution import Attempted
 from duetime.domain.ids import is_id
 from duetime.domain.instants import LATEST
-from duetime.domain.job import JobStatus
+from duetime.domain.job import JobSpec, JobStatus
 from duetime.domain.plan import Skipped
-from duetime.domain.states import State
+from duetime.domain.states import OPEN, State
 
 MOST_LINKS = 20_000  # that are looked at to see whether a chain comes back to itself
 _MOST_NAMED = 12  # keys of a loop
@@ -47,6 +49,31 @@ class Link(msgspec.Struct, frozen=True, array_like=True):
         if self.status is JobStatus.PAUSED:
             return self.due_at is not None
         return self.status is JobStatus.PENDING and self.due_at == LATEST
+
+
+def read_link(row: Iterable[Any]) -> Link:
+    """Returns a link from a row with its fields in their order."""
+    job_id, tenant, key, ends, is_done, status, due_at, awaited = row
+    return Link(job_id, tenant, key, ends, bool(is_done), JobStatus(status), due_at, awaited)
+
+
+def new_links(job_id: str, tenant: str, spec: JobSpec) -> list[tuple[str, str, str, str]]:
+    """Returns (job, tenant, key, which ends count) of each job that this one runs after."""
+    return [(job_id, tenant, key, spec.on) for key in spec.after]
+
+
+def chained_by_tenant(jobs: Iterable[NewJob]) -> dict[str, list[NewJob]]:
+    """Returns the new jobs that run after others."""
+    found = defaultdict[str, list[NewJob]](list)
+    for job in [job for job in jobs if job.spec.after]:
+        found[job.tenant].append(job)
+    return found
+
+
+def ends_in_order(attempts: Iterable[Attempted]) -> list[tuple[str, State]]:
+    """Returns (job, state) of those of the attempts that ended their executions."""
+    ended = [attempt for attempt in attempts if attempt.state not in OPEN]
+    return [(attempt.job_id, attempt.state) for attempt in sorted(ended, key=lambda attempt: attempt.ended_at)]
 
 
 class Followed(NamedTuple):
@@ -125,7 +152,7 @@ def _kind(key: str) -> str:
     return "id" if is_id(key) else "key"
 
 
-def check_loops(keys: Sequence[str], links: Sequence[tuple[str, str, str]]) -> None:
+def check_loops(keys: Sequence[str], links: Sequence[Iterable[Any]]) -> None:
     """Raises InvalidRequest if one of these jobs would wait for its own end.
 
     `links` are (name, name of a job that it comes after, owner of the first): of these jobs and of all that they come

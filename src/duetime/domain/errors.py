@@ -86,6 +86,26 @@ class NotFound(DuetimeError):
     status = 404
 
 
+def no_job(job_id: str) -> NotFound:
+    return NotFound(f"there is no job {job_id}")
+
+
+def no_execution(execution_id: str) -> NotFound:
+    return NotFound(f"there is no execution {execution_id}")
+
+
+def no_key(key_id: str) -> NotFound:
+    return NotFound(f"there is no API key {key_id}")
+
+
+def no_subscription(subscription_id: str) -> NotFound:
+    return NotFound(f"there is no subscription {subscription_id}")
+
+
+def no_circuit(circuit: int) -> NotFound:
+    return NotFound(f"there is no circuit {circuit:016x}")
+
+
 def no_connection(name: str) -> NotFound:
     return NotFound(f"there is no connection '{name}'; `duetime connection list` shows those that there are")
 
@@ -95,8 +115,13 @@ class Conflict(DuetimeError):
     status = 409
 
 
-def no_audit_link(chain: int, link: int) -> Conflict:
-    return Conflict(f"chain {chain} of the audit has no such link {link}: nothing was removed; verify the audit")
+def has_ended(execution_id: str, state: str) -> Conflict:
+    return Conflict(f"execution {execution_id} is {state}; what has ended can't be cancelled")
+
+
+def unwritable(error: Exception) -> Conflict:
+    """Returns the error for a command that the database refuses: other commands of the same commit go on."""
+    return Conflict(f"this can't be written as it is: {error}")
 
 
 class PreconditionFailed(DuetimeError):
@@ -164,6 +189,10 @@ class InsufficientStorage(DuetimeError):
 class StaleWrite(DuetimeError):
     code = "STALE_WRITE"
     status = 409
+
+
+def fenced(node: int) -> StaleWrite:
+    return StaleWrite(f"node {node} is void: another process has taken its place")
 
 
 class StaleEpoch(StaleWrite):

@@ -11,6 +11,8 @@ Terminal states are final. Pure: time and jitter are arguments.
 
 from __future__ import annotations
 
+from collections.abc import Container, Sequence
+
 import msgspec
 
 from duetime.domain.errors import InvalidRequest
@@ -45,6 +47,7 @@ __all__ = [
     "conclude",
     "lapse",
     "unreadable",
+    "without_retries",
 ]
 
 
@@ -107,6 +110,16 @@ class Attempted(msgspec.Struct, frozen=True, gc=False, array_like=True):
     reason: str | None = None  # why it was SKIPPED
     uncounted: bool = False  # the execution was counted as a run of its timetable: that is undone
     or_due_at: int | None = None  # when its job is due next, if this was to be the last execution
+
+
+def without_retries(attempts: Sequence[Attempted], stopped: Container[str]) -> Sequence[Attempted]:
+    """Returns the attempts with the retries of `stopped` cancelled: these were asked to stop, but failed first."""
+    return tuple(
+        msgspec.structs.replace(attempt, state=State.CANCELLED, due_at=attempt.ended_at)
+        if attempt.state in OPEN and attempt.execution_id in stopped
+        else attempt
+        for attempt in attempts
+    )
 
 
 def attempts_made(state: State, attempt: int) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from duetime.domain.errors import QuotaExceeded
 from duetime.domain.identity import Tier
 from duetime.domain.instants import DAY, HOUR, SECOND
 
@@ -37,6 +38,9 @@ class Limit(msgspec.Struct, frozen=True, array_like=True):
         return self.emission * self.most
 
 
+LimitKey = tuple[str, str, str]  # tenant, user, name of the limit
+
+
 class Quota(msgspec.Struct, frozen=True):
     """A limit, and the user that it applies to."""
 
@@ -45,7 +49,7 @@ class Quota(msgspec.Struct, frozen=True):
     limit: Limit
 
     @property
-    def key(self) -> tuple[str, str, str]:
+    def key(self) -> LimitKey:
         return self.tenant, self.user_id, self.limit.name
 
 
@@ -72,6 +76,14 @@ def take(limit: Limit, full_at: int, now: int, count: int) -> int | None:
     """Returns the new `full_at` (µs) after taking `count` tokens at `now` (ms), or None if too few are left."""
     moved = max(full_at, now * MICRO) + count * limit.emission
     return moved if moved - now * MICRO <= limit.bucket else None
+
+
+def take_or_refuse(limit: Limit, full_at: int, now: int, count: int) -> int:
+    """As `take`. Raises QuotaExceeded if too few are left."""
+    moved = take(limit, full_at, now, count)
+    if moved is None:
+        raise QuotaExceeded(*refusal(limit, full_at, now, count))
+    return moved
 
 
 def remaining(limit: Limit, full_at: int, now: int) -> int:

@@ -16,14 +16,14 @@ have overlapped. So none is skipped because of another, except where only the ne
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from duetime.domain.execution import Attempted, Run
 from duetime.domain.instants import SECOND
 from duetime.domain.job import Overlap
-from duetime.domain.plan import PlannedRun
+from duetime.domain.plan import PlannedRun, TimerMove
 
 MOST_WAITING = 1_000  # executions of one job that wait for their turn; instants beyond that are skipped
 
@@ -83,6 +83,36 @@ def _settle_job(siblings: list[PlannedRun], found: Open, settled: Settled) -> No
         room = 0 if found.waiting else 1
     settled.held.extend(siblings[:room])
     settled.skipped.extend(siblings[room:])
+
+
+Uncounted = tuple[str, int, int | None]  # job, number of executions to subtract, when it is due next if it had ended
+
+
+class NotRun(NamedTuple):
+    """The executions of a page, by id, that its timers' moves counted as runs but that do not simply run."""
+
+    skipped: frozenset[str]
+    held: frozenset[str]
+    decided: frozenset[str]  # their instants have another execution: a clock was set back, say
+
+    @property
+    def ids(self) -> frozenset[str]:
+        return self.skipped | self.held | self.decided
+
+    def jobs(self, runs: Iterable[PlannedRun]) -> set[str]:
+        """Returns the jobs that may have no run left."""
+        ids = self.ids
+        return {run.job_id for run in runs if run.execution_id in ids}
+
+    def uncounted(self, runs: Iterable[PlannedRun], moves: Iterable[TimerMove]) -> list[Uncounted]:
+        ids = self.skipped | self.decided
+        numbers = Counter(run.job_id for run in runs if run.execution_id in ids)
+        or_due_at = {move.job_id: move.or_due_at for move in moves} if numbers else {}
+        return [(job_id, number, or_due_at[job_id]) for job_id, number in numbers.items()]
+
+
+def ids_of(runs: Iterable[PlannedRun]) -> frozenset[str]:
+    return frozenset(run.execution_id for run in runs)
 
 
 def may_release_another(run: Run, attempted: Attempted) -> bool:

@@ -1,4 +1,4 @@
-"""Stores: each folder is one backend of `ports.store`. They share a contract suite and row decoding, but no SQL."""
+"""Stores: each folder is one backend of `ports.store`, with its own SQL. The modules beside them are shared by all."""
 
 
 class StoreUnusable(Exception):

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from duetime.domain.commands import CreateJobs, OnFinish
 from duetime.domain.execution import Attempted
+from duetime.domain.overlap import Uncounted
 
 
 class Ended:
@@ -52,19 +53,12 @@ def owned(command: CreateJobs, owner: str) -> CreateJobs:
     return replace(command, jobs=tuple(job if job.owner else replace(job, owner=owner) for job in command.jobs))
 
 
-def uncounted(attempts: Iterable[Attempted]) -> list[tuple[str, int, int | None]]:
-    """Returns a row a job: (job, number of executions to subtract, when it is due next if it had ended).
-
-    These were counted when they fired, but were not sent. Mostly there are none.
-    """
-    rows: dict[str, tuple[str, int, int | None]] = {}
+def uncounted(attempts: Iterable[Attempted]) -> list[Uncounted]:
+    """Returns the executions that were counted when they fired, but were not sent. Mostly there are none."""
+    rows: dict[str, Uncounted] = {}
     for a in attempts:
         if a.uncounted:
             _, number, or_due_at = rows.get(a.job_id, (a.job_id, 0, None))
             later = max((at for at in (or_due_at, a.or_due_at) if at is not None), default=None)
             rows[a.job_id] = (a.job_id, number + 1, later)
     return list(rows.values())
-
-
-def ends_in_order(attempts: Iterable[Attempted]) -> list[Attempted]:
-    return sorted(attempts, key=lambda attempt: attempt.ended_at)

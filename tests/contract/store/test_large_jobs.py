@@ -88,10 +88,8 @@ async def test_a_timer_counts_for_what_it_takes_and_so_does_its_run(store: Store
     assert bytes(first.spec.payload.body) == msgspec.json.encode(BODY)
 
 
-async def test_claims_of_a_lost_node_are_read_a_few_at_a_time(
-    store: Store, node: int, backend: str, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(f"duetime.store.{backend}.store.PAGE_BYTES", 4 * SIZE)
+async def test_claims_of_a_lost_node_are_read_a_few_at_a_time(store: Store, node: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("duetime.store.reads.PAGE_BYTES", 4 * SIZE)
     await waiting(store, 6)
     assert len(await claim(store, node, NOW)) == 6
     await one(store, c.EndNodes(NOW, (node,)))

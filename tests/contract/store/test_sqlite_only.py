@@ -19,6 +19,7 @@ from duetime.domain.instants import MINUTE
 from duetime.domain.job import JobStatus
 from duetime.domain.states import ErrorType, State
 from duetime.ports.store import JobQuery
+from duetime.store.blocks import COMMANDS
 from duetime.store.sqlite import SqliteStore, StoreUnusable, blocks
 from duetime.store.sqlite.blocks import load_blocks, load_migrations
 from duetime.store.sqlite.connection import FILE_NAME, migrate, open_connection
@@ -413,7 +414,7 @@ def test_a_statement_of_the_writer_looks_at_no_more_than_it_must(tmp_path: Path,
     migrate(connection)
     values = {"job": new_job().job_id, "now": NOW, "before": NOW, "limit": 1}
     plan = " ".join(
-        str(row[3]) for row in connection.execute(f"EXPLAIN QUERY PLAN {load_blocks('commands.sql')[block]}", values)
+        str(row[3]) for row in connection.execute(f"EXPLAIN QUERY PLAN {load_blocks(*COMMANDS)[block]}", values)
     )
     assert ("skips_age" if block == "prune_skips" else "executions_open (job=? AND state=?)") in plan
     assert "SCAN" not in plan

@@ -14,6 +14,7 @@ from duetime.domain.execution import Outcome
 from duetime.domain.instants import MINUTE
 from duetime.domain.job import JobStatus, RetryPolicy
 from duetime.domain.states import ErrorType, State
+from duetime.store.blocks import COMMANDS
 from duetime.store.postgres import PostgresStore
 from duetime.store.postgres.apply import Applier
 from duetime.store.postgres.blocks import load_blocks
@@ -214,7 +215,7 @@ async def test_on_a_new_database_rows_are_found_by_their_own_index(block: str, t
 async def plan_of(session: asyncpg.Connection, block: str) -> str:
     """Returns the plan of a statement as a node's connections make it."""
     await session.execute("; ".join(f"SET {name} = '{value}'" for name, value in PLANS.items()))
-    statement = load_blocks("runs.sql")[block]
+    statement = load_blocks(*COMMANDS)[block]
     await session.execute(f"PREPARE page AS {statement.sql}")
     nulls = ", ".join("NULL" for _ in statement.names)
     return "\n".join(row[0] for row in await session.fetch(f"EXPLAIN EXECUTE page ({nulls})"))

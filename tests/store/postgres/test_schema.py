@@ -12,6 +12,7 @@ import pytest
 from duetime.domain.capacity import UNBOUNDED
 from duetime.domain.commands import StartNode
 from duetime.ports.store import JobQuery
+from duetime.store.blocks import COMMANDS
 from duetime.store.postgres import PostgresStore, StoreUnusable, blocks
 from duetime.store.postgres.blocks import load_blocks, load_migrations
 from duetime.store.postgres.connections import Address
@@ -42,7 +43,7 @@ def test_migrations_are_numbered_one_by_one():
 
 def test_every_value_that_a_block_names_stands_with_its_type():
     """asyncpg learns types from the server: a cast says them where the server could only guess."""
-    for name, block in load_blocks("jobs.sql", "runs.sql", "nodes.sql", "identity.sql", "reads.sql").items():
+    for name, block in load_blocks(*COMMANDS, "reads.sql").items():
         for number, value in enumerate(block.names, 1):
             uses = re.findall(rf"\${number}\b(::\w+|)", block.sql)
             assert "" not in uses or value == "now", f"{name}: {value}"
@@ -166,7 +167,7 @@ async def test_what_a_burst_is_written_with_is_planned_before_the_first_one(stor
     await connection.open()
     assert connection._connection is not None
     planned = await connection._connection.fetch("SELECT statement FROM pg_prepared_statements WHERE generic_plans > 0")
-    blocks = load_blocks("runs.sql")
+    blocks = load_blocks(*COMMANDS)
     assert {blocks[name].sql for name in OF_A_BURST} <= {row["statement"] for row in planned}
     await connection.close()
 

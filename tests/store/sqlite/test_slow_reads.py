@@ -26,7 +26,7 @@ async def test_a_read_that_does_not_end_is_ended_with_a_sentence_and_the_next_on
     try:
         for _ in range(3):  # more than there are threads for it
             with pytest.raises(Overloaded, match=r"took longer than 0\.2 s.*DB_OP_TIMEOUT"):
-                await store._ask(ENDLESS, int, {})
+                await store._ask((ENDLESS, {}), int)
     finally:
         await store.stop()
     store = await opened(tmp_path, read_seconds=60)
@@ -41,13 +41,13 @@ async def test_the_limit_is_each_reads_own(tmp_path: Path):
     """One that was ended does not end those that come after it on the same connection."""
     store = await opened(tmp_path, read_seconds=60)
     try:
-        assert await store._ask(LONG, int, {}) == [500_000]
+        assert await store._ask((LONG, {}), int) == [500_000]
         store._people_reads.seconds = 0.0
         with pytest.raises(Overloaded):
-            await store._ask(LONG, int, {})
+            await store._ask((LONG, {}), int)
         store._people_reads.seconds = 60
         for _ in range(4):
-            assert await store._ask(LONG, int, {}) == [500_000]
+            assert await store._ask((LONG, {}), int) == [500_000]
     finally:
         await store.stop()
 
@@ -58,7 +58,7 @@ async def test_the_engine_reads_for_as_long_as_it_takes(tmp_path: Path):
         job_id = await add_job(store, spec())
         with pytest.raises(Overloaded):
             await store.list_executions(ExecutionQuery(TENANT))
-        assert await store._read(store._engine_reads, LONG, int, {}) == [500_000]
+        assert await store._engine_reads.text(LONG, {}) == "[500000]"
         assert [timer.job_id for timer in await store.list_due_timers(NOW + 10**9, 10)] == [job_id]
     finally:
         await store.stop()

@@ -1,8 +1,8 @@
-"""Maps each command to the handler that writes it as SQL. Several commands get a savepoint each."""
+"""Applies the commands of one transaction. Several commands get a savepoint each."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, cast
 
@@ -10,78 +10,35 @@ import asyncpg
 
 from duetime.domain import commands as c
 from duetime.domain.capacity import UNBOUNDED, Capacity
-from duetime.domain.errors import Conflict, DuetimeError
+from duetime.domain.errors import DuetimeError, unwritable
 from duetime.domain.ids import instant_of, is_id
 from duetime.domain.limits import Quota
 from duetime.domain.on_finish import UNSENT
+from duetime.store.handlers import handlers
 from duetime.store.postgres import faults
 from duetime.store.postgres.following import chained_tenants, due_commands, registering_tenants
 from duetime.store.postgres.on_circuits import CircuitCommands
+from duetime.store.postgres.on_connections import ConnectionCommands
 from duetime.store.postgres.on_due import DueCommands
+from duetime.store.postgres.on_housekeeping import HousekeepingCommands
 from duetime.store.postgres.on_identity import IdentityCommands
 from duetime.store.postgres.on_jobs import JobCommands
 from duetime.store.postgres.on_nodes import NodeCommands
 from duetime.store.postgres.on_runs import RunCommands
-from duetime.store.postgres.on_sweep import SweepCommands
 from duetime.store.postgres.statements import SlowPathNeeded, Statements
 
 
 class Applier:
-    """Applies the commands of one transaction."""
-
     def __init__(self, connection: asyncpg.Connection, begin: str, capacity: Capacity = UNBOUNDED) -> None:
-        self.statements = Statements(connection, capacity)
+        self.statements = statements = Statements(connection, capacity)
         self._begin = begin
-        jobs, due = JobCommands(self.statements), DueCommands(self.statements)
-        runs, nodes = RunCommands(self.statements), NodeCommands(self.statements)
-        identity, circuits = IdentityCommands(self.statements), CircuitCommands(self.statements)
-        sweep = SweepCommands(self.statements)
+        jobs = JobCommands(statements)
         self._create_page = jobs.create_together
-        self._apply: dict[type[c.Command], Callable[[Any], Awaitable[Any]]] = {
-            c.CreateJobs: jobs.create_jobs,
-            c.ChangeJob: jobs.change_job,
-            c.PauseJob: jobs.pause_job,
-            c.ResumeJob: jobs.resume_job,
-            c.CancelJob: jobs.cancel_job,
-            c.PurgeJob: jobs.purge_job,
-            c.Reencrypt: jobs.reencrypt,
-            c.TakeRequests: identity.take_requests,
-            c.AddKey: identity.add_key,
-            c.RevokeKey: identity.revoke_key,
-            c.TouchKeys: identity.touch_keys,
-            c.RotateSigningKey: identity.rotate_signing_key,
-            c.AddSubscription: identity.add_subscription,
-            c.RemoveSubscription: identity.remove_subscription,
-            c.PutConnection: identity.put_connection,
-            c.RemoveConnection: identity.remove_connection,
-            c.ReencryptConnection: identity.reencrypt_connection,
-            c.Fire: due.fire,
-            c.AddRun: due.add_run,
-            c.Redrive: due.redrive,
-            c.Claim: runs.claim,
-            c.Finish: runs.finish,
-            c.OnFinish: self._on_finish,
-            c.CountEnds: circuits.count_ends,
-            c.TakeProbe: circuits.take_probe,
-            c.CloseCircuit: circuits.close_circuit,
-            c.Release: runs.release,
-            c.CancelExecution: runs.cancel_execution,
-            c.StartNode: nodes.start_node,
-            c.StopNode: nodes.stop_node,
-            c.EndNodes: nodes.end_nodes,
-            c.EndWorkers: nodes.end_workers,
-            c.FenceShards: nodes.fence_shards,
-            c.JoinWorker: nodes.join_worker,
-            c.BeatWorkers: nodes.beat_workers,
-            c.SaveProgress: runs.save_progress,
-            c.Prune: nodes.prune,
-            c.WithNotifications: self._with_notifications,
-            c.SweepJobs: sweep.sweep_jobs,
-            c.SweepLimits: sweep.sweep_limits,
-            c.SweepCounters: sweep.sweep_counters,
-            c.PruneAudit: sweep.prune_audit,
-            c.TrimHistory: sweep.trim_history,
-        }
+        self._apply = handlers(
+            self, jobs, DueCommands(statements), RunCommands(statements), NodeCommands(statements),
+            IdentityCommands(statements), ConnectionCommands(statements), CircuitCommands(statements),
+            HousekeepingCommands(statements),
+        )  # fmt: skip
 
     async def apply(
         self, commands: Sequence[c.Command], *, takes_turns: bool = False, limits_in_turns: bool = False
@@ -120,7 +77,7 @@ class Applier:
         due = await due_commands(self.statements, cast("Sequence[c.OnFinish]", group))
         return [command for command in due if command is not None]
 
-    async def _on_finish(self, command: c.OnFinish) -> Any:
+    async def on_finish(self, command: c.OnFinish) -> Any:
         (due,) = await due_commands(self.statements, [command])
         return None if due is None else await self._apply[type(due)](due)
 
@@ -143,7 +100,7 @@ class Applier:
         finally:
             self.statements.on_slow_path = False
 
-    async def _with_notifications(self, command: c.WithNotifications) -> c.Carried:
+    async def with_notifications(self, command: c.WithNotifications) -> c.Carried:
         answer = await self._apply[type(command.first)](command.first)
         others = [await self._beside_others(then) for then in command.then]
         return c.Carried(answer, tuple(other for other in others if isinstance(other, DuetimeError)))
@@ -249,5 +206,4 @@ def _kind_of(command: c.Command) -> str:
 
 
 def _refusal(error: Exception) -> DuetimeError:
-    # The command is at fault, not the database: other commands of the same commit must not fail with it.
-    return error if isinstance(error, DuetimeError) else Conflict(f"this can't be written as it is: {error}")
+    return error if isinstance(error, DuetimeError) else unwritable(error)

@@ -1,4 +1,4 @@
-"""Reads .sql files of named blocks (`-- name: …`). Values are named too (`:job`), as in psql; asyncpg gets `$1, …`."""
+"""The named SQL blocks and migrations of PostgreSQL. Values are named (`:job`), as in psql; asyncpg gets `$1, …`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
+from duetime.store.blocks import read_blocks, read_migrations
+
 MIGRATIONS = files(__package__).joinpath("migrations")
-_NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
-_COMMENT = re.compile(r"--.*$", re.MULTILINE)
 _VALUE = re.compile(r"(?<!:):([a-z_]+)\b")  # and not the type in `x::uuid`
 
 
@@ -37,22 +37,17 @@ def statement(sql: str) -> Statement:
             names.append(name)
         return f"${names.index(name) + 1}"
 
-    return Statement(_VALUE.sub(number, _COMMENT.sub("", sql)).strip().removesuffix(";"), tuple(names))
+    return Statement(_VALUE.sub(number, sql), tuple(names))
 
 
 @cache
 def load_blocks(*file_names: str) -> dict[str, Statement]:
     found = {}
     for file_name in file_names:
-        text = files(__package__).joinpath("sql", file_name).read_text(encoding="utf-8")
-        _, *parts = _NAME.split(text)
-        found.update({name: statement(sql) for name, sql in zip(parts[::2], parts[1::2], strict=True)})
+        blocks = read_blocks(files(__package__).joinpath("sql", file_name))
+        found.update({name: statement(sql) for name, sql in blocks.items()})
     return found
 
 
 def load_migrations() -> list[tuple[int, str]]:
-    """Returns (number, SQL) in order; a file's number is the schema version that it creates."""
-    scripts = sorted(
-        (entry.name, entry.read_text(encoding="utf-8")) for entry in MIGRATIONS.iterdir() if entry.name.endswith(".sql")
-    )
-    return [(int(name.split("_", 1)[0]), sql) for name, sql in scripts]
+    return read_migrations(MIGRATIONS)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from duetime.domain.ids import instant_of, is_id
+from duetime.domain.ids import instant_of
 from duetime.domain.instants import LATEST
 from duetime.domain.job import JobStatus
-from duetime.domain.states import OPEN, State
+from duetime.domain.states import OPEN
 from duetime.ports.store import AuditQuery, ExecutionQuery, JobQuery
+from duetime.store.filtering import Sql, audit_values, execution_values, given, job_values
 
 # A job's next run as users see it. A job on demand is stored as due at LATEST, and has no next run.
 NEXT = f"nullif(t.due_at, {LATEST})"
@@ -41,31 +40,56 @@ LEFT JOIN attempts AS a ON a.scheduled_at = e.scheduled_at AND a.execution = e.i
 LEFT JOIN nodes AS n ON n.id = coalesce(o.node, e.node)
 """
 
-Sql = tuple[str, dict[str, Any]]
+# PostgreSQL can't extract anything from JSON text that contains a NUL, so NULs are replaced.
+_ENTRY = r"replace(a.entry, '\u0000', '\ufffd')::json"
+
+# The conditions of a query's values.
+_OF_JOBS = {
+    "type": "j.type = :type::text",
+    "owner": "j.owner = :owner::text",
+    "name": 'strpos(lower(j.name), lower(:name::text COLLATE "C")) > 0',
+}
+_OF_EXECUTIONS = {
+    "job": "e.job = :job::uuid",
+    "since": "e.scheduled_at >= :since::bigint",
+    "until": "e.scheduled_at < :until::bigint",
+}
+_OF_ATTEMPTS = {
+    "error_type": "l.error_type = :error_type::text",
+    "status_from": "l.http_status >= :status_from::integer AND l.http_status < :status_below::integer",
+}
+_OF_AUDIT = {
+    "resource": (
+        f"(a.resource = :resource::text OR (a.resource = '' AND ({_ENTRY} ->> 0)::bigint = :created_at::bigint"
+        " AND strpos(a.entry, :resource::text) > 0))"
+    ),
+    "actor": f"({_ENTRY} ->> 2)::text = :actor::text",
+    "action": f"({_ENTRY} ->> 5)::text = :action::text",
+    "since": f"({_ENTRY} ->> 0)::bigint >= :since::bigint",
+    "until": f"({_ENTRY} ->> 0)::bigint < :until::bigint",
+    "before": "a.number < :before::bigint",
+}
 
 
-def get_job(where: str) -> str:
-    return f"{HELD_JOB_ROW} WHERE {where} AND j.tenant = :tenant::text"
+def get_job(job_id: str, tenant: str) -> Sql:
+    values = {"job": job_id, "tenant": tenant}
+    return f"{HELD_JOB_ROW} WHERE j.id = :job::uuid AND j.tenant = :tenant::text", values
+
+
+def get_job_by_key(key: str, tenant: str) -> Sql:
+    return f"{HELD_JOB_ROW} WHERE j.key = :key::text AND j.tenant = :tenant::text", {"key": key, "tenant": tenant}
 
 
 def jobs_where(query: JobQuery) -> Sql:
-    where: list[str] = ["j.tenant = :tenant::text"]
-    values: dict[str, Any] = {"tenant": query.tenant}
+    values = job_values(query)
+    where = ["j.tenant = :tenant::text"]
     if query.status is not None:
         where.append(_status(query.status))
-        values["status"] = query.status
     where += _partial("j", query.tenant, query.owner)
-    for column in ("type", "owner"):
-        if (value := getattr(query, column)) is not None:
-            where.append(f"j.{column} = :{column}::text")
-            values[column] = value
-    if query.name is not None:
-        where.append('strpos(lower(j.name), lower(:name::text COLLATE "C")) > 0')
-        values["name"] = query.name
+    where += given(values, _OF_JOBS)
     if query.tag is not None:
-        key, value = query.tag
-        where.append("j.tags ? :tag_key::text" if value is None else "j.tags ->> :tag_key::text = :tag_value::text")
-        values |= {"tag_key": key} | ({} if value is None else {"tag_value": value})
+        has_value = "tag_value" in values
+        where.append("j.tags ->> :tag_key::text = :tag_value::text" if has_value else "j.tags ? :tag_key::text")
     return " AND ".join(where), values
 
 
@@ -102,8 +126,6 @@ def list_jobs(query: JobQuery) -> Sql:
             after = f"({NEXT} IS NULL OR (t.due_at, j.id) {later} (:after_value::bigint, :after_id::uuid))"
     if query.after is not None:
         where += f" AND {after}"
-        values |= {"after_value": query.after[0], "after_id": query.after[1]}
-    values |= {"limit": query.limit, "offset": query.offset}
     return f"{JOB_ROW} WHERE {where} ORDER BY {order} LIMIT :limit::bigint OFFSET :offset::bigint", values
 
 
@@ -113,45 +135,23 @@ def count_jobs(query: JobQuery) -> Sql:
 
 
 def executions_where(query: ExecutionQuery) -> Sql:
-    where = ["e.tenant = :tenant::text"]
-    values: dict[str, Any] = {"tenant": query.tenant}
-    if query.job_id is not None:
-        where.append("e.job = :job::uuid")
-        values["job"] = query.job_id
+    values = execution_values(query)
+    where = ["e.tenant = :tenant::text", *_partial("e", query.tenant, None), *given(values, _OF_EXECUTIONS)]
     if query.state is not None:
         where.append("o.state = :state::text" if query.state in OPEN else "e.state = :state::text")
-        values["state"] = query.state
-    where += _partial("e", query.tenant, None)
     if query.owner is not None:
         owned = " AND ".join(
             ["j.tenant = :tenant::text", "j.owner = :owner::text", *_partial("j", "default", query.owner)]
         )
         where.append(f"e.job IN (SELECT j.id FROM jobs AS j WHERE {owned})")
-        values["owner"] = query.owner
     if query.dead:
         where.append("e.dead")
-    for name, at, sign in (("since", query.since, ">="), ("until", query.until, "<")):
-        if at is not None:
-            where.append(f"e.scheduled_at {sign} :{name}::bigint")
-            values[name] = at
-    if query.error_type is not None or query.http_status is not None:
-        where.append(_last_attempt(query, values))
+    if last := given(values, _OF_ATTEMPTS):
+        same = "l.scheduled_at = e.scheduled_at AND l.execution = e.id AND l.attempt = coalesce(o.attempt, e.attempt)"
+        where.append(f"EXISTS (SELECT 1 FROM attempts AS l WHERE {' AND '.join([same, *last])})")
     if query.runnable:
         where.append("EXISTS (SELECT 1 FROM timers AS t WHERE t.job = e.job AND t.status <> 'CANCELLED')")
     return " AND ".join(where), values
-
-
-def _last_attempt(query: ExecutionQuery, values: dict[str, Any]) -> str:
-    conditions = [
-        "l.scheduled_at = e.scheduled_at", "l.execution = e.id", "l.attempt = coalesce(o.attempt, e.attempt)"
-    ]  # fmt: skip
-    if query.error_type is not None:
-        conditions.append("l.error_type = :error_type::text")
-        values["error_type"] = query.error_type
-    if query.http_status is not None:
-        conditions.append("l.http_status >= :status_from::integer AND l.http_status < :status_below::integer")
-        values |= {"status_from": query.http_status[0], "status_below": query.http_status[1]}
-    return f"EXISTS (SELECT 1 FROM attempts AS l WHERE {' AND '.join(conditions)})"
 
 
 def get_execution(execution_id: str, tenant: str) -> Sql:
@@ -164,10 +164,7 @@ def get_execution(execution_id: str, tenant: str) -> Sql:
 def list_executions(query: ExecutionQuery) -> Sql:
     where, values = executions_where(query)
     if query.after is not None:
-        # The instant comes from the id: the row itself may have been pruned.
         where += " AND (e.scheduled_at, e.id) < (:after_at::bigint, :after::uuid)"
-        values |= {"after_at": instant_of(query.after), "after": query.after}
-    values |= {"limit": query.limit, "offset": query.offset}
     return (
         f"{EXECUTION_ROW}{_EXECUTIONS}{_DETAILS} WHERE {where} ORDER BY e.scheduled_at DESC, e.id DESC"
         " LIMIT :limit::bigint OFFSET :offset::bigint",
@@ -180,39 +177,11 @@ def count_executions(query: ExecutionQuery) -> Sql:
     return f"SELECT count(*)::text AS row {_EXECUTIONS} WHERE {where}", values
 
 
-def counter_for(query: ExecutionQuery) -> list[str] | None:
-    """Returns the counters whose sum is the result of `count_executions`; None if the query has other filters."""
-    filters = (query.job_id, query.owner, query.since, query.until, query.error_type, query.http_status)
-    if all(value is None for value in filters) and not query.dead and not query.runnable:
-        return [query.state] if query.state else [str(state) for state in State]
-    return None
-
-
-# PostgreSQL can't extract anything from JSON text that contains a NUL, so NULs are replaced.
-_ENTRY = r"replace(a.entry, '\u0000', '\ufffd')::json"
-
-
 def list_audit(query: AuditQuery) -> Sql:
-    where, values = ["a.tenant = :tenant::text"], {"tenant": query.tenant, "limit": query.limit}
-    if query.resource is not None:
-        # Jobs that were created in a batch share one entry. Their ids begin with the entry's instant.
-        batch = f"a.resource = '' AND ({_ENTRY} ->> 0)::bigint = :created_at::bigint"
-        where.append(f"(a.resource = :resource::text OR ({batch} AND strpos(a.entry, :resource::text) > 0))")
-        values |= {
-            "resource": query.resource,
-            "created_at": instant_of(query.resource) if is_id(query.resource) else -1,
-        }
-    for name, place, kind, sign in (
-        ("actor", 2, "text", "="), ("action", 5, "text", "="), ("since", 0, "bigint", ">="), ("until", 0, "bigint", "<")
-    ):  # fmt: skip
-        if (value := getattr(query, name)) is not None:
-            where.append(f"({_ENTRY} ->> {place})::{kind} {sign} :{name}::{kind}")
-            values[name] = value
-    if query.before is not None:
-        where.append("a.number < :before::bigint")
-        values["before"] = query.before
+    values = audit_values(query)
+    where = " AND ".join(["a.tenant = :tenant::text", *given(values, _OF_AUDIT)])
     return (
         "SELECT '[' || a.number || ',' || a.entry || ']' AS row FROM audit AS a"
-        f" WHERE {' AND '.join(where)} ORDER BY a.number DESC LIMIT :limit::bigint",
+        f" WHERE {where} ORDER BY a.number DESC LIMIT :limit::bigint",
         values,
     )

@@ -9,7 +9,7 @@ import asyncpg
 from duetime.domain import breaker
 from duetime.domain import commands as c
 from duetime.domain.breaker import Circuit
-from duetime.domain.errors import NotFound
+from duetime.domain.errors import no_circuit
 from duetime.domain.ids import instant_of
 from duetime.store.postgres.statements import Statements
 
@@ -69,9 +69,9 @@ class CircuitCommands:
         row = await self._db.row("lock_circuit", circuit=command.circuit)
         circuit = None if row is None else _circuit(row)
         if circuit is None or circuit.tenant != command.tenant:
-            raise NotFound(f"there is no circuit {command.circuit:016x}")
+            raise no_circuit(command.circuit)
         await self._close([command.circuit], command.now)
-        self._db.note(command.audit, {"url": circuit.url, "state": circuit.state, "failures": circuit.failures})
+        self._db.note(command.audit, breaker.audited(circuit))
 
     async def _close(self, circuits: Sequence[int], now: int) -> None:
         if circuits:

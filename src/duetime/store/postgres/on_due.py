@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import asyncpg
 
+from duetime.domain import audit, overlap
 from duetime.domain import commands as c
-from duetime.domain import overlap
-from duetime.domain.errors import Conflict, StaleEpoch
+from duetime.domain.errors import StaleEpoch, no_job
 from duetime.domain.ids import instant_of
 from duetime.domain.instants import DAY
 from duetime.domain.job import JobStatus
 from duetime.domain.plan import PlannedRun, TimerMove
 from duetime.domain.states import State, Trigger
+from duetime.domain.stored_jobs import check_run
 from duetime.store.decoding import read_target
 from duetime.store.postgres.columns import columns
-from duetime.store.postgres.statements import SlowPathNeeded, Statements, no_job
-
-
-def _ids(runs: Iterable[PlannedRun]) -> frozenset[str]:
-    return frozenset(run.execution_id for run in runs)
+from duetime.store.postgres.statements import SlowPathNeeded, Statements
 
 
 def _columns(runs: Sequence[PlannedRun]) -> dict[str, list[Any]]:
@@ -52,8 +49,7 @@ class DueCommands:
             fired = await self._write_runs(command, runs, stale)
         if ended := [m.job_id for m in command.moves if m.next_due_at is None and not m.runs and m.job_id not in stale]:
             await self._db.complete_jobs(ended)
-        if skips := [skip for skip in command.skips if skip.job_id not in stale]:
-            await self._db.add_skips(skips, command.now)
+        await self._db.add_skips([skip for skip in command.skips if skip.job_id not in stale], command.now)
         return fired
 
     async def _check_epochs(self, epochs: Sequence[tuple[int, int]]) -> None:
@@ -80,14 +76,11 @@ class DueCommands:
             return c.Fired(stale)
         settled = await self._decide(together) if together else overlap.Settled([], [], [], [])
         to_cancel = await self._settle(command, settled)
-        skipped = settled.skipped
-        special = _ids(skipped) | _ids(settled.held)
-        job_ids = {run.job_id for run in runs if run.execution_id in special or run.execution_id in decided}
-        if job_ids:
-            uncounted = _ids(skipped) | decided
-            await self._uncount(command.moves, [run for run in runs if run.execution_id in uncounted])
+        not_run = overlap.NotRun(overlap.ids_of(settled.skipped), overlap.ids_of(settled.held), decided)
+        if job_ids := not_run.jobs(runs):
+            await self._db.uncount(not_run.uncounted(runs, command.moves))
             await self._db.complete_jobs(job_ids)
-        return c.Fired(stale, special | decided, to_cancel)
+        return c.Fired(stale, not_run.ids, to_cancel)
 
     async def _insert_runs(
         self, command: c.Fire, runs: Sequence[PlannedRun], if_open: str | None = None
@@ -130,7 +123,7 @@ class DueCommands:
             scheduled_ats=[run.scheduled_at for run in runs],
         )  # fmt: skip
         first = {(run.job_id, run.scheduled_at): run.execution_id for run in reversed(runs)}
-        return frozenset(row[0] for row in rows) | (_ids(runs) - frozenset(first.values()))
+        return frozenset(row[0] for row in rows) | (overlap.ids_of(runs) - frozenset(first.values()))
 
     async def _decide(self, together: Sequence[PlannedRun]) -> overlap.Settled:
         jobs = sorted({run.job_id for run in together})
@@ -159,21 +152,11 @@ class DueCommands:
         await self._db.run("request_cancel", jobs=jobs, ids=ids)
         return tuple(execution_id for _, execution_id, state in opened if state == State.RUNNING)
 
-    async def _uncount(self, moves: Sequence[TimerMove], runs: Sequence[PlannedRun]) -> None:
-        """Subtracts executions that the timers' moves counted, but that were skipped or decided before."""
-        if numbers := Counter(run.job_id for run in runs):
-            or_due_at = {move.job_id: move.or_due_at for move in moves}
-            await self._db.run(
-                "uncount_runs", jobs=list(numbers), runs=list(numbers.values()),
-                or_due_ats=[or_due_at[job_id] for job_id in numbers],
-            )  # fmt: skip
-
     async def add_run(self, command: c.AddRun) -> str:
         row = await self._db.row("get_job_for_run", job=command.job_id, tenant=command.tenant)
         if row is None:
             raise no_job(command.job_id)
-        if row["status"] == JobStatus.CANCELLED:
-            raise Conflict(f"job {command.job_id} is CANCELLED; create a new one to run it")
+        check_run(command.job_id, row["status"])
         run = (command.execution_id, command.job_id, row["spec"], command.now)
         await self._add_runs(command.now, command.tenant, command.trigger, [run])
         self._db.note(command.audit)
@@ -195,8 +178,7 @@ class DueCommands:
             await self._add_runs(command.now, command.tenant, Trigger.RETRY, runs)
             dead_ids = [dead_id for dead_id, _ in driven]
             await self._db.run("clear_dead", ids=dead_ids, ats=[instant_of(dead_id) for dead_id in dead_ids])
-            noted = [{"dead": dead_id, "new": new_id} for dead_id, new_id in driven]
-            self._db.note(command.audit, None, {"executions": noted})
+            self._db.note(command.audit, None, audit.redriven(driven))
         return driven
 
     async def _add_runs(

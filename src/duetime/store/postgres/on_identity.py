@@ -1,17 +1,16 @@
-"""Commands on request quotas, API keys, signing keys, subscriptions and connections of SQL jobs."""
+"""Commands on request quotas, API keys, signing keys and subscriptions."""
 
 from __future__ import annotations
 
-import msgspec
+from msgspec.structs import asdict
 
 from duetime.domain import commands as c
 from duetime.domain import limits
-from duetime.domain.connections import check_connections
-from duetime.domain.errors import NotFound, no_connection
+from duetime.domain.errors import no_key, no_subscription
 from duetime.domain.grants import ENDED_KEPT, check_key_limits
 from duetime.domain.signing import SigningState, rotate_signing_key
 from duetime.domain.subscriptions import check_subscriptions
-from duetime.store.postgres.statements import Statements
+from duetime.store.postgres.statements import Statements, text_of
 
 
 class IdentityCommands:
@@ -20,9 +19,9 @@ class IdentityCommands:
 
     async def take_requests(self, command: c.TakeRequests) -> tuple[int, int]:
         quota = command.quota
-        full_at = self._db.full_at(quota.key)
+        full_at = self._db.full_at(quota)
         granted, moved = limits.reserve(quota.limit, full_at, command.now, command.wanted, command.given_back)
-        self._db.pending.full_at[quota.key] = moved
+        self._db.set_full_at(quota, moved)
         return granted, moved
 
     async def add_key(self, command: c.AddKey) -> None:
@@ -33,17 +32,13 @@ class IdentityCommands:
             )
             check_key_limits(keys, users, bool(is_known), limits)
             await self._db.run("remove_ended_keys", tenant=key.tenant, now=command.now, kept=ENDED_KEPT)
-        await self._db.run(
-            "add_key", id=key.key_id, tenant=key.tenant, user_id=key.user_id, name=key.name, role=key.role,
-            tier=key.tier, scopes=msgspec.json.encode(key.scopes).decode(), secret_hash=key.secret_hash,
-            now=command.now, created_by=key.created_by, expires_at=key.expires_at,
-        )  # fmt: skip
+        await self._db.run("add_key", **asdict(key) | {"scopes": text_of(key.scopes), "now": command.now})
         self._db.note(command.audit)
 
     async def revoke_key(self, command: c.RevokeKey) -> None:
         row = await self._db.row("lock_key", id=command.key_id, tenant=command.tenant)
         if row is None:
-            raise NotFound(f"there is no API key {command.key_id}")
+            raise no_key(command.key_id)
         if row[0] is None:
             await self._db.run("revoke_key", id=command.key_id, now=command.now)
             self._db.note(command.audit)
@@ -52,45 +47,19 @@ class IdentityCommands:
         row = await self._db.row("get_signing_state", tenant=command.tenant)
         old = None if row is None else SigningState(*row)
         new = rotate_signing_key(old, command.tenant, command.now, command.overlap, command.rotated_by)
-        await self._db.run(
-            "put_signing_state", tenant=new.tenant, version=new.version, previous_until=new.previous_until,
-            rotated_at=new.rotated_at, rotated_by=new.rotated_by,
-        )  # fmt: skip
+        await self._db.run("put_signing_state", **asdict(new))
         self._db.note(command.audit, None, {"version": new.version})
         return new
 
     async def add_subscription(self, command: c.AddSubscription) -> None:
         check_subscriptions(await self._db.value("count_subscriptions", tenant=command.tenant))
-        await self._db.run(
-            "add_subscription", id=command.subscription_id, tenant=command.tenant, url=command.url,
-            events=msgspec.json.encode(command.events).decode(), now=command.now, created_by=command.created_by,
-        )  # fmt: skip
+        await self._db.run("add_subscription", **asdict(command) | {"events": text_of(command.events)})
         self._db.note(command.audit)
 
     async def remove_subscription(self, command: c.RemoveSubscription) -> None:
-        values = {"tenant": command.tenant, "id": command.subscription_id}
-        if await self._db.value("remove_subscription", **values) is None:
-            raise NotFound(f"there is no subscription {command.subscription_id}")
+        if await self._db.value("remove_subscription", **asdict(command)) is None:
+            raise no_subscription(command.subscription_id)
         self._db.note(command.audit)
-
-    async def put_connection(self, command: c.PutConnection) -> None:
-        if command.limit is not None:
-            ((count, is_known),) = await self._db.rows("count_connections", tenant=command.tenant, name=command.name)
-            check_connections(count, bool(is_known), command.limit)
-        await self._db.run(
-            "put_connection", tenant=command.tenant, name=command.name, url=command.url, shown=command.shown,
-            now=command.now, created_by=command.created_by,
-        )  # fmt: skip
-        self._db.note(command.audit)
-
-    async def remove_connection(self, command: c.RemoveConnection) -> None:
-        if await self._db.value("remove_connection", tenant=command.tenant, name=command.name) is None:
-            raise no_connection(command.name)
-        self._db.note(command.audit)
-
-    async def reencrypt_connection(self, command: c.ReencryptConnection) -> bool:
-        values = {"tenant": command.tenant, "name": command.name, "old": command.old, "new": command.new}
-        return await self._db.value("reencrypt_connection", **values) is not None
 
     async def touch_keys(self, command: c.TouchKeys) -> None:
         await self._db.run("touch_keys", ids=list(command.key_ids), now=command.now)

@@ -12,15 +12,15 @@ import msgspec
 
 from duetime.domain import commands as c
 from duetime.domain.commands.runs import MOST_ENDPOINTS
-from duetime.domain.errors import Conflict, NotFound
-from duetime.domain.execution import Attempted, Run
+from duetime.domain.errors import fenced, has_ended, no_execution
+from duetime.domain.execution import Attempted, Run, without_retries
 from duetime.domain.ids import instant_of
 from duetime.domain.states import OPEN, State
 from duetime.store.decoding import decode_held, given_up
 from duetime.store.ended import uncounted
 from duetime.store.postgres.columns import columns
 from duetime.store.postgres.on_chains import Chains
-from duetime.store.postgres.statements import SlowPathNeeded, Statements, day_of, void
+from duetime.store.postgres.statements import SlowPathNeeded, Statements, day_of
 
 
 class RunCommands:
@@ -52,7 +52,7 @@ class RunCommands:
         )
         assert row is not None
         if not row["is_alive"]:
-            raise void(command.node)
+            raise fenced(command.node)
         if row["runs"] is None:
             return []
         for tenant, was, day, number in msgspec.json.decode(row["was"]):
@@ -102,7 +102,7 @@ class RunCommands:
             is_good = False
         if not is_good:
             raise SlowPathNeeded
-        await self._uncount(ended)
+        await self._db.uncount(uncounted(ended))
         if has_held:
             await self._db.run("release_held", jobs=sorted({attempt.job_id for attempt in ended}))
         if has_followers:
@@ -117,15 +117,9 @@ class RunCommands:
         if ended and await self._db.value("finish_timers_on_slow_path", **_by_job(ended)):  # is anything held?
             await self._db.run("release_held", jobs=sorted({attempt.job_id for attempt in ended}))
         if ended:
-            await self._uncount(ended)
+            await self._db.uncount(uncounted(ended))
             await self._chains.follow(ended, command.now)
         return refused
-
-    async def _uncount(self, ended: Sequence[Attempted]) -> None:
-        """Subtracts the executions that were counted at their fire but not sent. The timers are locked already."""
-        if rows := uncounted(ended):
-            jobs, runs, or_due_ats = (list(column) for column in zip(*rows, strict=True))
-            await self._db.run("uncount_runs", jobs=jobs, runs=runs, or_due_ats=or_due_ats)
 
     def _count(self, attempts: Sequence[Attempted]) -> None:
         if not attempts:
@@ -155,13 +149,7 @@ class RunCommands:
             written = [attempt for claim, attempt in by_claim.items() if claim in kept]
             refused = [attempt.execution_id for claim, attempt in by_claim.items() if claim not in kept]
         if row["stopped"] is not None:
-            stopped = set(row["stopped"])
-            written = [
-                msgspec.structs.replace(attempt, state=State.CANCELLED, due_at=attempt.ended_at)
-                if attempt.execution_id in stopped
-                else attempt
-                for attempt in written
-            ]
+            written = without_retries(written, set(row["stopped"]))
         return written, refused
 
     async def release(self, command: c.Release) -> None:
@@ -187,7 +175,7 @@ class RunCommands:
             "get_execution_job", id=execution_id, at=instant_of(execution_id), tenant=command.tenant
         )
         if row is None:
-            raise NotFound(f"there is no execution {execution_id}")
+            raise no_execution(execution_id)
         job_id = row["job"]
         await self._db.timer(command.tenant, job_id)
         state = await self._db.value("lock_open_run", job=job_id, id=execution_id)
@@ -195,8 +183,7 @@ class RunCommands:
             row = await self._db.row(
                 "get_execution_job", id=execution_id, at=instant_of(execution_id), tenant=command.tenant
             )
-            ended = row["state"] if row is not None else "gone"
-            raise Conflict(f"execution {execution_id} is {ended}; what has ended can't be cancelled")
+            raise has_ended(execution_id, row["state"] if row is not None else "gone")
         if state == State.RUNNING:
             await self._db.run("request_cancel", jobs=[job_id], ids=[execution_id])
             self._db.note(command.audit, {"state": state}, {"state": state, "cancel_requested": True})

@@ -12,38 +12,41 @@ import msgspec
 from duetime.domain import limits
 from duetime.domain.audit import Entry
 from duetime.domain.capacity import UNBOUNDED, Capacity, Load, size_of
-from duetime.domain.errors import NotFound, QuotaExceeded, StaleWrite
+from duetime.domain.errors import fenced, no_job
 from duetime.domain.ids import instant_of
 from duetime.domain.instants import DAY
 from duetime.domain.job import JobSpec
+from duetime.domain.limits import LimitKey
+from duetime.domain.overlap import Uncounted
 from duetime.domain.plan import Skipped
+from duetime.domain.stored_jobs import StoredTimer
+from duetime.store.blocks import COMMANDS
 from duetime.store.ended import Ended
 from duetime.store.postgres.blocks import load_blocks
+from duetime.store.totals import ALL, BYTES, JOBS
 
 _encode = msgspec.json.Encoder().encode
 
 Tally = dict[tuple[str, str, int], int]  # by tenant, state and day
-JOBS, BYTES = "jobs", "bytes"  # the names that jobs and their sizes are counted under
-ALL = ""  # the tenant under which the totals of all tenants are counted
-LimitKey = tuple[str, str, str]  # tenant, user, limit
 
 
-def text_of(spec: JobSpec) -> tuple[str, int]:
+def text_of(value: object) -> str:
+    """Returns the value as JSON."""
+    return _encode(value).decode()
+
+
+def sized_text_of(spec: JobSpec) -> tuple[str, int]:
     """Returns the definition as it is stored, and the size it is counted with."""
     text = _encode(spec)
     return text.decode(), size_of(text)
 
 
 def tags_of(spec: JobSpec) -> str | None:
-    return _encode(spec.tags).decode() if spec.tags else None
+    return text_of(spec.tags) if spec.tags else None
 
 
 def day_of(execution_id: str) -> int:
     return instant_of(execution_id) // DAY
-
-
-def no_job(job_id: str) -> NotFound:
-    return NotFound(f"there is no job {job_id}")
 
 
 class SlowPathNeeded(Exception):
@@ -77,7 +80,7 @@ class Statements:
     def __init__(self, connection: asyncpg.Connection, capacity: Capacity = UNBOUNDED) -> None:
         self.connection = connection
         self.capacity = capacity
-        self._sql = load_blocks("jobs.sql", "runs.sql", "nodes.sql", "identity.sql", "circuits.sql", "chains.sql")
+        self._sql = load_blocks(*COMMANDS)
         self.pending = Pending()
         self._held: dict[str, Load] = {}  # by tenant, as `load`
         self.taken: dict[LimitKey, int] = {}  # quotas as they were when they were locked
@@ -117,12 +120,12 @@ class Statements:
         row = await self.row(block, **values)
         return None if row is None else row[0]
 
-    async def timer(self, tenant: str, job_id: str) -> asyncpg.Record:
-        """Returns (status, version, due_at, resume_at), locked until the commit. Raises NotFound."""
+    async def timer(self, tenant: str, job_id: str) -> StoredTimer:
+        """Returns the job's timer, locked until the commit. Raises NotFound."""
         row = await self.row("lock_timer", job=job_id, tenant=tenant)
         if row is None:
             raise no_job(job_id)
-        return row
+        return StoredTimer(*row)
 
     async def lock_room(self, tenants: Iterable[str]) -> None:
         """Near the capacity limit, only one transaction at a time adds jobs. Locks until the commit, reads the loads.
@@ -155,8 +158,11 @@ class Statements:
             rows = await self.rows("lock_limits", **columns)
         self.taken = {(tenant, user_id, name): full_at for tenant, user_id, name, full_at in rows}
 
-    def full_at(self, key: LimitKey) -> int:
-        return self.pending.full_at.get(key, self.taken[key])
+    def full_at(self, quota: limits.Quota) -> int:
+        return self.pending.full_at.get(quota.key, self.taken[quota.key])
+
+    def set_full_at(self, quota: limits.Quota, full_at: int) -> None:
+        self.pending.full_at[quota.key] = full_at
 
     def take_quota(self, quota: limits.Quota, count: int, now: int) -> None:
         """Takes from a quota. If it is locked, raises QuotaExceeded; otherwise the last statement checks it.
@@ -167,11 +173,7 @@ class Statements:
             before, taken = self.pending.takes.get(quota, (0, 0))
             self.pending.takes[quota] = max(before, now), taken + count
             return
-        full_at = self.full_at(quota.key)
-        moved = limits.take(quota.limit, full_at, now, count)
-        if moved is None:
-            raise QuotaExceeded(*limits.refusal(quota.limit, full_at, now, count))
-        self.pending.full_at[quota.key] = moved
+        self.set_full_at(quota, limits.take_or_refuse(quota.limit, self.full_at(quota), now, count))
 
     def note(self, entry: Entry | None, before: object = None, after: object = None) -> None:
         """Adds an audit entry to this commit. `before` and `after` fill in what the entry lacks."""
@@ -180,7 +182,7 @@ class Statements:
 
     async def check_node(self, node: int) -> None:
         if not await self.value("get_node", node=node):
-            raise void(node)
+            raise fenced(node)
 
     async def release_held(self, job_ids: Iterable[str]) -> None:
         """Releases each job's oldest held execution, if no other execution of the job is open."""
@@ -195,13 +197,16 @@ class Statements:
             self.moved[tenant, state, day] -= count
             self.moved[tenant, "CANCELLED", day] += count
 
+    async def uncount(self, runs: Sequence[Uncounted]) -> None:
+        """Subtracts executions that were counted as runs. Their timers are locked already."""
+        if runs:
+            jobs, numbers, or_due_ats = (list(column) for column in zip(*runs, strict=True))
+            await self.run("uncount_runs", jobs=jobs, runs=numbers, or_due_ats=or_due_ats)
+
     async def add_skips(self, skips: Sequence[Skipped], now: int) -> None:
-        await self.run(
-            "add_skips", now=now, jobs=[s.job_id for s in skips], tenants=[s.tenant for s in skips],
-            first_ats=[s.first_at for s in skips], until_ats=[s.until_at for s in skips],
-            counts=[s.count for s in skips], reasons=[s.reason for s in skips],
-        )  # fmt: skip
-
-
-def void(node: int) -> StaleWrite:
-    return StaleWrite(f"node {node} is void: another process has taken its place")
+        if skips:
+            await self.run(
+                "add_skips", now=now, jobs=[s.job_id for s in skips], tenants=[s.tenant for s in skips],
+                first_ats=[s.first_at for s in skips], until_ats=[s.until_at for s in skips],
+                counts=[s.count for s in skips], reasons=[s.reason for s in skips],
+            )  # fmt: skip

@@ -2,51 +2,30 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any, TypeVar, cast
 
 import asyncpg
 
-from duetime.domain import worker_limits
-from duetime.domain.breaker import Circuit, CircuitChanges
-from duetime.domain.capacity import UNBOUNDED, Capacity, Load
-from duetime.domain.commands import Command, Finish, PauseJob
-from duetime.domain.errors import Conflict, Overloaded
+from duetime.domain.capacity import UNBOUNDED, Capacity
+from duetime.domain.commands import Command
 from duetime.domain.execution import Run
-from duetime.domain.history import Held
 from duetime.domain.ids import SHARDS, instant_of, is_id
-from duetime.domain.job import JobSpec
 from duetime.domain.lease import Writes
 from duetime.domain.plan import DueTimer, Place
-from duetime.domain.signing import SigningState
 from duetime.domain.upkeep import DEFAULT_UPKEEP, Upkeep
 from duetime.ports.pages import PAGE_BYTES, Page
-from duetime.ports.store import (
-    AttemptRecord,
-    AuditCheckpoint,
-    AuditPage,
-    AuditQuery,
-    AuditRecord,
-    ConnectionRecord,
-    ExecutionQuery,
-    ExecutionRecord,
-    JobQuery,
-    JobRecord,
-    KeyRecord,
-    LinkRecord,
-    SkippedRecord,
-    SubscriptionRecord,
-    WorkerRecord,
-)
+from duetime.ports.store import AttemptRecord, AuditPage, ExecutionRecord, JobQuery, JobRecord
 from duetime.postgres import TROUBLE
 from duetime.store import StoreUnusable
-from duetime.store.decoding import bounded, decode, decode_held, decode_page, given_up, read_specs
+from duetime.store.decoding import bounded, decode_held, decode_page
+from duetime.store.filtering import Sql
 from duetime.store.postgres import faults, filters
 from duetime.store.postgres.blocks import Statement, load_blocks, statement
 from duetime.store.postgres.connections import PLANS, Address, Connections, Connector
 from duetime.store.postgres.schema import migrate
 from duetime.store.postgres.writer import WRITER_CONNECTIONS, Writer
+from duetime.store.reads import StoreReads, single
 
 T = TypeVar("T")
 
@@ -56,8 +35,10 @@ FEW_CONNECTIONS = 3  # for users; with fewer, none is reserved for the node
 FIRST_ID = "00000000-0000-0000-0000-000000000000"
 
 
-class PostgresStore:
+class PostgresStore(StoreReads[Connections, Statement]):
     """`url`: postgresql://…; with `?pgbouncer=true` no session state is kept between transactions."""
+
+    _filters = filters
 
     def __init__(
         self, url: str, *, max_connections: int = 25, op_timeout_seconds: float = 5.0, capacity: Capacity = UNBOUNDED,
@@ -117,212 +98,62 @@ class PostgresStore:
         if row["is_cut"] and without and not timers and not apart:  # all skipped so far: read without a limit
             (row,) = await self._fetch(self._engine_reads, self._sql[block], values | {"each": 2**62})
             timers, apart = decode_held(DueTimer, row["rows"])
-        if apart:
-            now = _wall_clock()
-            await self.apply([PauseJob(now, row.fields[1], row.fields[0], "duetime", row.error) for row in apart])
+        await self._pause_unreadable(apart)
         return timers
 
     async def next_due_at(self, shards: Sequence[int] | None = None) -> int | None:
-        values = {"shards": list(range(SHARDS)) if shards is None else list(shards)}
-        ((found,),) = await self._fetch(self._engine_reads, self._sql["next_due_at"], values)
-        return None if found is None else int(found)
+        wanted = list(range(SHARDS)) if shards is None else list(shards)
+        return await self._instant(self._engine_reads, "next_due_at", shards=wanted)
 
     async def next_waiting_at(self, tenant: str | None = None, only: Sequence[int] = ()) -> int | None:
         block = "next_waiting_at_only" if only else "next_waiting_at"
-        rows = await self._fetch(self._engine_reads, self._sql[block], {"tenant": tenant, "only": only})
-        return int(rows[0][0]) if rows and rows[0][0] is not None else None
-
-    async def list_waiting_tenants(self, now: int, after: str, limit: int) -> list[str]:
-        values = {"now": now, "after": after, "limit": limit}
-        return [row[0] for row in await self._fetch(self._engine_reads, self._sql["list_waiting_tenants"], values)]
-
-    async def next_waiting_of(self, job_id: str, tenant: str = "") -> int | None:
-        values = {"job": job_id, "tenant": tenant}
-        ((found,),) = await self._fetch(self._people_reads, self._sql["next_waiting_of"], values)
-        return None if found is None else int(found)
-
-    async def list_lapsed_runs(self, node: int, limit: int) -> list[Run]:
-        values = {"node": node, "limit": limit, "bytes": PAGE_BYTES}
-        text = await self._text(self._engine_reads, self._sql["list_lapsed_runs"], values)
-        runs, apart = decode_held(Run, text)
-        if apart:
-            now = _wall_clock()
-            await self.apply([Finish(node, now, tuple(given_up(row, now) for row in apart))])
-        return runs
-
-    async def list_to_stop(self, node: int, limit: int) -> list[str]:
-        values = {"node": node, "limit": limit}
-        return [row[0] for row in await self._fetch(self._engine_reads, self._sql["list_to_stop"], values)]
-
-    async def list_workers(
-        self, tenant: str | None, limit: int, before: int | None = None, function: str | None = None
-    ) -> list[WorkerRecord]:
-        values = {
-            "tenant": tenant, "limit": limit, "before": before, "function": function, "bytes": worker_limits.PAGE_BYTES
-        }  # fmt: skip
-        return await self._read(self._reads_of(tenant), self._sql["list_workers"], WorkerRecord, values)
-
-    async def list_beats(self, after: int, limit: int) -> list[tuple[int, int]]:
-        values = {"after": after, "limit": limit}
-        return await self._read(self._engine_reads, self._sql["list_beats"], tuple[int, int], values)
-
-    async def get_worker(self, worker_id: int) -> WorkerRecord | None:
-        if not 0 < worker_id < 2**31:
-            return None
-        return _only(await self._read(self._engine_reads, self._sql["get_worker"], WorkerRecord, {"worker": worker_id}))
+        return await self._instant(self._engine_reads, block, tenant=tenant, only=only)
 
     async def list_runs_of(self, node: int, execution_ids: Sequence[str], tenant: str | None = None) -> list[Run]:
         values = {"worker": node, "ids": [id for id in execution_ids if is_id(id)], "tenant": tenant}
         return decode_held(Run, await self._text(self._engine_reads, self._sql["list_runs_of"], values))[0]
 
-    async def list_claims(self, worker_id: int, tenant: str, limit: int) -> list[tuple[str, int, int, bool]]:
-        values = {"worker": worker_id, "tenant": tenant, "limit": limit}
-        return await self._read(self._engine_reads, self._sql["list_claims"], tuple[str, int, int, bool], values)
-
     async def list_node_claims(self, node: int, limit: int) -> list[tuple[str, int]]:
-        values = {"node": node, "limit": limit}
-        return await self._read(self._engine_reads, self._sql["list_node_claims"], tuple[str, int], values)
+        return await self._read(self._engine_reads, "list_node_claims", tuple[str, int], node=node, limit=limit)
 
     async def get_progress(self, execution_ids: Sequence[str], tenant: str | None = None) -> dict[str, str]:
-        values = {"ids": execution_ids, "ats": list(map(instant_of, execution_ids)), "tenant": tenant}
-        return dict(await self._read(self._reads_of(tenant), self._sql["get_progress"], tuple[str, str], values))
-
-    async def list_circuits(self, tenant: str | None, limit: int) -> list[Circuit]:
-        if tenant is None:
-            return await self._read(self._engine_reads, self._sql["list_circuits"], Circuit, {"limit": limit})
-        values = {"tenant": tenant, "limit": limit}
-        return await self._read(self._people_reads, self._sql["list_circuits_of"], Circuit, values)
-
-    async def list_changed_circuits(self, since: int | None, limit: int) -> CircuitChanges:
-        sql = self._sql["load_circuits" if since is None else "list_changed_circuits"]
-        values = {"limit": limit} if since is None else {"since": since, "limit": limit}
-        found = await self._read(self._engine_reads, sql, tuple[int, list[Circuit]], values)
-        return CircuitChanges(*found[0])
-
-    async def get_circuit(self, circuit: int, tenant: str = "") -> Circuit | None:
-        values = {"circuit": circuit, "tenant": tenant}
-        return _only(await self._read(self._people_reads, self._sql["get_circuit"], Circuit, values))
-
-    async def count_history(self) -> int:
-        found: list[int] = await self._read(self._engine_reads, self._sql["count_history"], int, {})
-        return found[0]
-
-    async def list_history(self) -> list[Held]:
-        return await self._read(self._engine_reads, self._sql["list_history"], Held, {})
+        group, row, ats = self._reads_of(tenant), tuple[str, str], list(map(instant_of, execution_ids))
+        return dict(await self._read(group, "get_progress", row, ids=execution_ids, ats=ats, tenant=tenant))
 
     async def list_tenants(self, execution_ids: Sequence[str]) -> dict[str, str]:
         ids = [one for one in execution_ids if is_id(one)]
-        values = {"ids": ids, "ats": [instant_of(one) for one in ids]}
-        return dict(await self._read(self._engine_reads, self._sql["list_tenants"], tuple[str, str], values))
-
-    async def newest_at(self) -> int | None:
-        return _only(await self._read(self._engine_reads, self._sql["newest_at"], int | None, {}))
+        ats = list(map(instant_of, ids))
+        return dict(await self._read(self._engine_reads, "list_tenants", tuple[str, str], ids=ids, ats=ats))
 
     async def get_job(self, tenant: str, job_id: str) -> JobRecord | None:
         if not is_id(job_id):
             return None
-        return await self._ask_job("j.id = :job::uuid", {"job": job_id, "tenant": tenant})
+        return await self._ask_job(filters.get_job(job_id, tenant))
 
     async def get_job_by_key(self, tenant: str, key: str) -> JobRecord | None:
-        return await self._ask_job("j.key = :key::text", {"key": key, "tenant": tenant})
-
-    async def _ask_job(self, where: str, values: dict[str, Any]) -> JobRecord | None:
-        text = await self._text(self._people_reads, statement(filters.get_job(where)), values)
-        found, apart = decode_held(JobRecord, text)
-        if apart:
-            job_id, error = apart[0].fields[0], apart[0].error
-            raise Conflict(f"job {job_id} can't be shown or changed, {error}; install the version that wrote it")
-        return _only(found)
+        return await self._ask_job(filters.get_job_by_key(key, tenant))
 
     async def list_jobs(self, query: JobQuery) -> Page[JobRecord]:
         return await self._page(filters.list_jobs(query), JobRecord)
 
-    async def count_jobs(self, query: JobQuery) -> int:
-        if query == JobQuery(query.tenant, sort=query.sort, order=query.order, limit=query.limit,
-                             offset=query.offset, after=query.after):  # fmt: skip
-            return await self._counter(query.tenant, ["jobs"])
-        return (await self._ask(filters.count_jobs(query), int))[0]
-
     async def get_execution(self, tenant: str, execution_id: str) -> ExecutionRecord | None:
         if not is_id(execution_id):
             return None
-        return _only(await self._ask(filters.get_execution(execution_id, tenant), ExecutionRecord))
+        return single(await self._ask(filters.get_execution(execution_id, tenant), ExecutionRecord))
 
-    async def list_executions(self, query: ExecutionQuery) -> Page[ExecutionRecord]:
-        return await self._page(filters.list_executions(query), ExecutionRecord)
-
-    async def count_executions(self, query: ExecutionQuery) -> int:
-        if (names := filters.counter_for(query)) is not None:
-            return await self._counter(query.tenant, names)
-        return (await self._ask(filters.count_executions(query), int))[0]
-
-    async def _counter(self, tenant: str, names: Sequence[str]) -> int:
-        values = {"tenant": tenant, "names": names}
-        found: list[int] = await self._read(self._people_reads, self._sql["get_counter"], int, values)
-        return found[0]
+    async def _total(self, tenant: str, names: Sequence[str]) -> int:
+        (count,) = await self._read(self._people_reads, "get_counter", int, tenant=tenant, names=names)
+        return cast(int, count)
 
     async def list_attempts(self, execution_id: str, tenant: str = "") -> list[AttemptRecord]:
-        values = {"execution": execution_id, "at": instant_of(execution_id), "tenant": tenant}
-        return await self._read(self._people_reads, self._sql["list_attempts"], AttemptRecord, values)
-
-    async def list_skipped(self, job_id: str, limit: int, tenant: str = "") -> list[SkippedRecord]:
-        values = {"job": job_id, "limit": limit, "tenant": tenant}
-        return await self._read(self._people_reads, self._sql["list_skipped"], SkippedRecord, values)
-
-    async def list_links(self, job_id: str, tenant: str = "") -> list[LinkRecord]:
-        values = {"job": job_id, "tenant": tenant}
-        return await self._read(self._people_reads, self._sql["list_links"], LinkRecord, values)
-
-    async def list_lateness(self, job_id: str, limit: int, tenant: str = "") -> list[int]:
-        values = {"job": job_id, "limit": limit, "tenant": tenant}
-        return await self._read(self._people_reads, self._sql["list_lateness"], int, values)
-
-    async def get_response(self, tenant: str, idempotency_key: str) -> tuple[str, str] | None:
-        values = {"tenant": tenant, "key": idempotency_key}
-        return _only(await self._read(self._people_reads, self._sql["get_response"], tuple[str, str], values))
-
-    async def get_load(self) -> Load:
-        (load,) = await self._read(self._own_reads, self._sql["get_load"], Load, {})
-        return cast(Load, load)
-
-    async def get_key(self, key_id: str) -> KeyRecord | None:
-        return _only(await self._read(self._own_reads, self._sql["get_key"], KeyRecord, {"id": key_id}))
-
-    async def list_keys(self, tenant: str, limit: int) -> list[KeyRecord]:
-        values = {"tenant": tenant, "limit": limit}
-        return await self._read(self._people_reads, self._sql["list_keys"], KeyRecord, values)
-
-    async def list_signing_states(self, tenant: str | None, since: int, after: str, limit: int) -> list[SigningState]:
-        values = {"tenant": tenant, "since": since, "after": after, "limit": limit}
-        return await self._read(self._reads_of(tenant), self._sql["list_signing_states"], SigningState, values)
-
-    async def list_subscriptions(self, tenant: str | None, limit: int) -> list[SubscriptionRecord]:
-        values = {"tenant": tenant, "limit": limit}
-        return await self._read(self._reads_of(tenant), self._sql["list_subscriptions"], SubscriptionRecord, values)
-
-    async def get_connection(self, tenant: str, name: str) -> ConnectionRecord | None:
-        values = {"tenant": tenant, "name": name}
-        return _only(await self._read(self._people_reads, self._sql["get_connection"], ConnectionRecord, values))
-
-    async def list_connections(self, tenant: str | None, limit: int) -> list[ConnectionRecord]:
-        values = {"tenant": tenant, "limit": limit}
-        return await self._read(self._people_reads, self._sql["list_connections"], ConnectionRecord, values)
-
-    async def list_audit(self, query: AuditQuery) -> Page[AuditRecord]:
-        return await self._page(filters.list_audit(query), AuditRecord)
+        at = instant_of(execution_id)
+        return await self._read(
+            self._people_reads, "list_attempts", AttemptRecord, execution=execution_id, at=at, tenant=tenant
+        )
 
     async def list_audit_pages(self, after: tuple[int, int], limit: int) -> list[AuditPage]:
-        values = {"chain": after[0], "link": after[1], "limit": limit}
-        return await self._read(self._people_reads, self._sql["list_audit_pages"], AuditPage, values)
-
-    async def list_audit_checkpoints(self) -> list[AuditCheckpoint]:
-        return await self._read(self._people_reads, self._sql["list_audit_checkpoints"], AuditCheckpoint, {})
-
-    async def list_specs(self, after: str, limit: int) -> list[tuple[str, str, int, JobSpec]]:
-        sql = self._sql["list_specs"]
-        return await read_specs(
-            lambda last: self._text(self._people_reads, sql, {"after": last, "limit": limit}), after
-        )
+        chain, link = after
+        return await self._read(self._people_reads, "list_audit_pages", AuditPage, chain=chain, link=link, limit=limit)
 
     def writes(self) -> Writes:
         return Writes(self._writer.committed, self._writer.last_error)
@@ -333,23 +164,10 @@ class PostgresStore:
         self._own_reads.drop_idle()
         self._people_reads.drop_idle()
 
-    async def check(self) -> str | None:
-        if (error := self._writer.last_error) is not None:
-            return f"the last write failed: {error}"
-        try:
-            await self._read(self._own_reads, self._sql["check"], int, {})
-        except Overloaded as error:
-            return f"the database can't be read: {error}"
-        return None
+    def _statement(self, sql: str) -> Statement:
+        return statement(sql)
 
-    def _reads_of(self, tenant: str | None) -> Connections:
-        """Reads of one tenant are for users; reads of all tenants are for the engine."""
-        return self._engine_reads if tenant is None else self._people_reads
-
-    async def _ask(self, sql: filters.Sql, row: type[T]) -> list[T]:
-        return await self._read(self._people_reads, statement(sql[0]), row, sql[1])
-
-    async def _page(self, sql: filters.Sql, row: type[T]) -> Page[T]:
+    async def _page(self, sql: Sql, row: type[T]) -> Page[T]:
         """Returns a page. The server sends the rows that fit, and one more. (It still reads the others.)"""
         inner = statement(sql[0])
         window = "OVER (ROWS UNBOUNDED PRECEDING)"
@@ -359,13 +177,9 @@ class PostgresStore:
         rows = await self._fetch(self._people_reads, Statement(fitting, inner.names), sql[1])
         return decode_page(row, bounded(one["row"] for one in rows))
 
-    async def _read(self, connections: Connections, sql: Statement, row: Any, values: dict[str, Any]) -> list[Any]:
-        return decode(row, await self._text(connections, sql, values))
-
-    async def _text(self, connections: Connections, sql: Statement, values: dict[str, Any]) -> str | None:
-        """Returns all rows as one JSON text: one value to receive for any number of rows."""
+    async def _text(self, group: Connections, sql: Statement, values: dict[str, Any]) -> str | None:
         together = Statement(f"SELECT '[' || string_agg(row, ',') || ']' FROM ({sql.sql}) AS found", sql.names)
-        ((text,),) = await self._fetch(connections, together, values)
+        ((text,),) = await self._fetch(group, together, values)
         return None if text is None else str(text)
 
     async def _fetch(self, connections: Connections, sql: Statement, values: dict[str, Any]) -> list[asyncpg.Record]:
@@ -382,11 +196,3 @@ class PostgresStore:
             if faults.is_refusal(error):
                 raise
             raise faults.unavailable(error, "nothing was read") from error
-
-
-def _wall_clock() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def _only(found: list[T]) -> T | None:
-    return found[0] if found else None

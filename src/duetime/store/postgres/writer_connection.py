@@ -23,6 +23,7 @@ from duetime.domain.errors import Overloaded
 from duetime.domain.limits import MICRO
 from duetime.postgres import TROUBLE
 from duetime.process.crash import crash_point
+from duetime.store.blocks import COMMANDS
 from duetime.store.postgres import faults
 from duetime.store.postgres.apply import Applier, adding_tenants
 from duetime.store.postgres.blocks import load_blocks
@@ -55,7 +56,7 @@ class WriterConnection:
         self._connection: asyncpg.Connection | None = None
         self._is_committing = False
         self._results: list[Any] = []
-        self._sql = load_blocks("nodes.sql", "runs.sql")
+        self._sql = load_blocks(*COMMANDS)
         self._capacity = capacity
         self._is_near = capacity != UNBOUNDED  # near a capacity limit, as far as is known
         self._report = report  # called after each write: None, or the error

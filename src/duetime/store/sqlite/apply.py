@@ -1,24 +1,26 @@
-"""Maps each command to the handler that writes it as SQL, in its own savepoint. Runs on the writer's thread."""
+"""Applies commands, each in its own savepoint. Runs on the writer's thread."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import apsw
 
 from duetime.domain import commands as c
 from duetime.domain.capacity import Capacity
-from duetime.domain.errors import Conflict, DuetimeError
+from duetime.domain.errors import DuetimeError, unwritable
 from duetime.domain.on_finish import UNSENT
 from duetime.store.ended import owned, ownerless
+from duetime.store.handlers import handlers
 from duetime.store.sqlite.on_circuits import CircuitCommands
+from duetime.store.sqlite.on_connections import ConnectionCommands
 from duetime.store.sqlite.on_due import DueCommands
+from duetime.store.sqlite.on_housekeeping import HousekeepingCommands
 from duetime.store.sqlite.on_identity import IdentityCommands
 from duetime.store.sqlite.on_jobs import JobCommands
 from duetime.store.sqlite.on_nodes import NodeCommands
 from duetime.store.sqlite.on_runs import RunCommands
-from duetime.store.sqlite.on_sweep import SweepCommands
 from duetime.store.sqlite.statements import Mark, Statements, page
 
 
@@ -27,54 +29,11 @@ class Applier:
         self._connection = connection
         self._statements = statements = Statements(connection, capacity)
         self._jobs = JobCommands(statements)
-        identity, circuits = IdentityCommands(statements), CircuitCommands(statements)
-        due, runs, nodes = DueCommands(statements), RunCommands(statements), NodeCommands(statements)
-        sweep = SweepCommands(statements)
-        self._apply: dict[type[c.Command], Callable[[Any], Any]] = {
-            c.CreateJobs: self._jobs.create_jobs,
-            c.ChangeJob: self._jobs.change_job,
-            c.PauseJob: self._jobs.pause_job,
-            c.ResumeJob: self._jobs.resume_job,
-            c.CancelJob: self._jobs.cancel_job,
-            c.PurgeJob: self._jobs.purge_job,
-            c.Reencrypt: self._jobs.reencrypt,
-            c.TakeRequests: identity.take_requests,
-            c.AddKey: identity.add_key,
-            c.RevokeKey: identity.revoke_key,
-            c.TouchKeys: identity.touch_keys,
-            c.RotateSigningKey: identity.rotate_signing_key,
-            c.AddSubscription: identity.add_subscription,
-            c.RemoveSubscription: identity.remove_subscription,
-            c.PutConnection: identity.put_connection,
-            c.RemoveConnection: identity.remove_connection,
-            c.ReencryptConnection: identity.reencrypt_connection,
-            c.Fire: due.fire,
-            c.AddRun: due.add_run,
-            c.Redrive: due.redrive,
-            c.Claim: runs.claim,
-            c.Finish: runs.finish,
-            c.OnFinish: self._on_finish,
-            c.CountEnds: circuits.count_ends,
-            c.TakeProbe: circuits.take_probe,
-            c.CloseCircuit: circuits.close_circuit,
-            c.Release: runs.release,
-            c.CancelExecution: runs.cancel_execution,
-            c.StartNode: nodes.start_node,
-            c.StopNode: nodes.stop_node,
-            c.EndNodes: nodes.end_nodes,
-            c.EndWorkers: nodes.end_workers,
-            c.FenceShards: nodes.fence_shards,
-            c.JoinWorker: nodes.join_worker,
-            c.BeatWorkers: nodes.beat_workers,
-            c.SaveProgress: runs.save_progress,
-            c.Prune: nodes.prune,
-            c.WithNotifications: self._with_notifications,
-            c.SweepJobs: sweep.sweep_jobs,
-            c.SweepLimits: sweep.sweep_limits,
-            c.SweepCounters: sweep.sweep_counters,
-            c.PruneAudit: sweep.prune_audit,
-            c.TrimHistory: sweep.trim_history,
-        }
+        self._apply = handlers(
+            self, self._jobs, DueCommands(statements), RunCommands(statements), NodeCommands(statements),
+            IdentityCommands(statements), ConnectionCommands(statements), CircuitCommands(statements),
+            HousekeepingCommands(statements),
+        )  # fmt: skip
 
     def apply(self, command: c.Command) -> Any:
         """Returns the command's result, or the error that refuses it; a refused command has changed nothing."""
@@ -86,15 +45,14 @@ class Applier:
             self._undo(mark)
             answer = error
         except (apsw.ConstraintError, ValueError, OverflowError) as error:
-            # The command is at fault, not the database: other commands of the same commit must not fail with it.
             self._undo(mark)
-            answer = Conflict(f"this can't be written as it is: {error}")
+            answer = unwritable(error)
         if isinstance(answer, DuetimeError) and type(command) is c.OnFinish and type(command.command) is c.CreateJobs:
             self._statements.run("set_reason", execution=command.execution_id, reason=UNSENT)
         self._connection.execute("RELEASE command")
         return answer
 
-    def _on_finish(self, command: c.OnFinish) -> Any:
+    def on_finish(self, command: c.OnFinish) -> Any:
         end = self._statements.ended.find(command)
         if end is None:
             return None
@@ -104,7 +62,7 @@ class Applier:
             following = owned(cast("c.CreateJobs", following), owner)
         return self._apply[type(following)](following)
 
-    def _with_notifications(self, command: c.WithNotifications) -> c.Carried:
+    def with_notifications(self, command: c.WithNotifications) -> c.Carried:
         answer = self._apply[type(command.first)](command.first)
         others = [self.apply(then) for then in command.then]
         return c.Carried(answer, tuple(other for other in others if isinstance(other, DuetimeError)))

@@ -1,4 +1,4 @@
-"""Reads .sql files of named blocks (`-- name: …`), so that SQL is in SQL files and can be pasted into a shell."""
+"""The named SQL blocks and migrations of SQLite."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import re
 from functools import cache
 from importlib.resources import files
 
+from duetime.store.blocks import read_blocks, read_migrations
+
 MIGRATIONS = files(__package__).joinpath("migrations")
-_NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _UUID_TEXT = re.compile(r"uuid_text\(([\w.]+)\)")
 
 
 @cache
-def load_blocks(file_name: str) -> dict[str, str]:
-    text = files(__package__).joinpath("sql", file_name).read_text(encoding="utf-8")
-    _, *parts = _NAME.split(text)
-    return {name: expand(sql.strip().removesuffix(";")) for name, sql in zip(parts[::2], parts[1::2], strict=True)}
+def load_blocks(*file_names: str) -> dict[str, str]:
+    found = {}
+    for file_name in file_names:
+        blocks = read_blocks(files(__package__).joinpath("sql", file_name))
+        found.update({name: expand(sql) for name, sql in blocks.items()})
+    return found
 
 
 def expand(sql: str) -> str:
@@ -32,8 +35,4 @@ def expand(sql: str) -> str:
 
 
 def load_migrations() -> list[tuple[int, str]]:
-    """Returns (number, SQL) in order; a file's number is the schema version that it creates."""
-    scripts = sorted(
-        (entry.name, entry.read_text(encoding="utf-8")) for entry in MIGRATIONS.iterdir() if entry.name.endswith(".sql")
-    )
-    return [(int(name.split("_", 1)[0]), sql) for name, sql in scripts]
+    return read_migrations(MIGRATIONS)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from duetime.domain.ids import instant_of, is_id, make_id
+from duetime.domain.ids import make_id
 from duetime.domain.instants import LATEST
 from duetime.domain.job import JobStatus
-from duetime.domain.states import OPEN, State
+from duetime.domain.states import OPEN
 from duetime.ports.store import AuditQuery, ExecutionQuery, JobQuery
+from duetime.store.filtering import Sql, audit_values, execution_values, given, job_values
 from duetime.store.sqlite.blocks import expand
 
 # A job's next run as users see it. A job on demand is stored as due at LATEST, and has no next run.
@@ -33,28 +32,55 @@ LEFT JOIN attempts AS a ON a.execution = e.id AND a.attempt = e.attempt
 LEFT JOIN nodes AS n ON n.id = e.node
 """)
 
-Sql = tuple[str, dict[str, Any]]
+# The conditions of a query's values.
+_OF_JOBS = {
+    "type": "j.type = :type",
+    "owner": "j.owner = :owner",
+    "name": "instr(lower(j.name), lower(:name)) > 0",
+}
+_OF_TAGS = {"tag_key": "tag.key = :tag_key", "tag_value": "tag.value = :tag_value"}
+_OF_EXECUTIONS = {
+    "job": "e.job = unhex(:job, '-')",
+    "state": "e.state = :state",
+    "since": "e.id >= unhex(:since_id, '-') AND e.scheduled_at >= :since",
+    "until": "e.id < unhex(:until_id, '-') AND e.scheduled_at < :until",
+}
+_OF_ATTEMPTS = {
+    "error_type": "l.error_type = :error_type",
+    "status_from": "l.http_status >= :status_from AND l.http_status < :status_below",
+}
+_OF_AUDIT = {
+    "resource": (
+        "(resource = :resource OR (resource = '' AND entry ->> 0 = :created_at AND instr(entry, :resource) > 0))"
+    ),
+    "actor": "entry ->> 2 = :actor",
+    "action": "entry ->> 5 = :action",
+    "since": "entry ->> 0 >= :since",
+    "until": "entry ->> 0 < :until",
+    "before": "number < :before",
+}
+
+
+def get_job(job_id: str, tenant: str) -> Sql:
+    values = {"job": job_id, "tenant": tenant}
+    return f"{HELD_JOB_ROW} WHERE j.id = unhex(:job, '-') AND j.tenant = :tenant", values
+
+
+def get_job_by_key(key: str, tenant: str) -> Sql:
+    return f"{HELD_JOB_ROW} WHERE j.tenant = :tenant AND j.key = :key", {"key": key, "tenant": tenant}
 
 
 def jobs_where(query: JobQuery) -> Sql:
-    where, values = ["t.tenant = :tenant", "j.tenant = :tenant"], {"tenant": query.tenant}
+    values = job_values(query)
+    where = ["t.tenant = :tenant", "j.tenant = :tenant"]
     if query.status is not None:
         where.append(_status(query.status))
-        values["status"] = query.status
     if is_narrow(query):  # SQLite uses a partial index only if its condition is here
         where.append("j.tenant <> 'default'" if query.owner is None else "j.owner <> 'local'")
-    for column in ("type", "owner"):
-        if (value := getattr(query, column)) is not None:
-            where.append(f"j.{column} = :{column}")
-            values[column] = value
-    if query.name is not None:
-        where.append("instr(lower(j.name), lower(:name)) > 0")
-        values["name"] = query.name
+    where += given(values, _OF_JOBS)
     if query.tag is not None:
-        key, value = query.tag
-        condition = "tag.key = :tag_key" + ("" if value is None else " AND tag.value = :tag_value")
-        where.append(f"EXISTS (SELECT 1 FROM json_each(j.spec, '$.tags') AS tag WHERE {condition})")
-        values |= {"tag_key": key} | ({} if value is None else {"tag_value": value})
+        tags = " AND ".join(given(values, _OF_TAGS))
+        where.append(f"EXISTS (SELECT 1 FROM json_each(j.spec, '$.tags') AS tag WHERE {tags})")
     return " AND ".join(where), values
 
 
@@ -93,12 +119,9 @@ def list_jobs(query: JobQuery) -> Sql:
         after = f"iif(:after_value IS NULL, {tail}, {NEXT} IS NULL OR {row})"
     if query.after is not None:
         where += f" AND {after}"
-        values |= {"after_value": query.after[0], "after_id": query.after[1]}
-    values |= {"limit": query.limit, "offset": query.offset}
     rows = JOB_ROW
-    if query.sort == "name" or is_narrow(
-        query
-    ):  # CROSS JOIN fixes which table leads, and so whose index gives the order
+    if query.sort == "name" or is_narrow(query):
+        # CROSS JOIN fixes which table leads, and so whose index gives the order.
         rows = rows.replace("FROM timers AS t CROSS JOIN jobs AS j", "FROM jobs AS j CROSS JOIN timers AS t")
     return f"{rows} WHERE {where} ORDER BY {order} LIMIT :limit OFFSET :offset", values
 
@@ -107,7 +130,6 @@ def soonest_jobs(query: JobQuery) -> Sql:
     """The first page by next run, from the index of due timers: no sort of a million rows to show twenty."""
     where, values = jobs_where(query)
     direction = "DESC" if query.order == "desc" else "ASC"
-    values |= {"limit": query.limit, "offset": query.offset}
     return (
         f"{JOB_ROW} WHERE t.due_at IS NOT NULL AND t.due_at < {LATEST} AND {where}"
         f" ORDER BY t.due_at {direction}, t.job {direction} LIMIT :limit OFFSET :offset",
@@ -121,59 +143,39 @@ def count_jobs(query: JobQuery) -> Sql:
 
 
 def executions_where(query: ExecutionQuery) -> Sql:
-    where = ["e.tenant = :tenant"]
-    values: dict[str, Any] = {"tenant": query.tenant}
-    if query.job_id is not None:
-        where.append("e.job = unhex(:job, '-')")
-        values["job"] = query.job_id
-    if query.state is not None:
-        where.append("e.state = :state")
-        values["state"] = query.state
-        if query.state in OPEN and query.job_id is not None:
-            where.append("e.state IN ('QUEUED', 'RUNNING', 'RETRYING')")
+    values = execution_values(query)
+    # An id begins with the instant it is scheduled for, so a time span is a range of the primary key.
+    values |= {f"{name}_id": make_id(values[name], bytes(10)) for name in ("since", "until") if name in values}
+    where = ["e.tenant = :tenant", *given(values, _OF_EXECUTIONS)]
+    if query.state in OPEN and query.job_id is not None:
+        where.append("e.state IN ('QUEUED', 'RUNNING', 'RETRYING')")
     if query.tenant != "default":
         where.append("e.tenant <> 'default'")
     if query.owner is not None:
         narrow = " AND owner <> 'local'" if query.owner != "local" else ""
         where.append(f"e.job IN (SELECT id FROM jobs WHERE tenant = :tenant AND owner = :owner{narrow})")
-        values["owner"] = query.owner
     if query.dead:
         where.append("e.dead = 1")
-    # An id begins with the instant it is scheduled for, so a time span is a range of the primary key.
-    for name, at, sign in (("since", query.since, ">="), ("until", query.until, "<")):
-        if at is not None:
-            where.append(f"e.id {sign} unhex(:{name}, '-') AND e.scheduled_at {sign} :{name}_at")
-            values |= {name: make_id(at, bytes(10)), f"{name}_at": str(at)}
-    if query.error_type is not None or query.http_status is not None:
-        where.append(_last_attempt(query, values))
+    if last := given(values, _OF_ATTEMPTS):
+        of_last = ["l.execution = e.id", "l.attempt = e.attempt", *last]
+        where.append(f"EXISTS (SELECT 1 FROM attempts AS l WHERE {' AND '.join(of_last)})")
     if query.runnable:
         where.append("EXISTS (SELECT 1 FROM timers AS t WHERE t.job = e.job AND t.status <> 'CANCELLED')")
     return " AND ".join(where), values
 
 
-def _last_attempt(query: ExecutionQuery, values: dict[str, Any]) -> str:
-    conditions = ["l.execution = e.id", "l.attempt = e.attempt"]
-    if query.error_type is not None:
-        conditions.append("l.error_type = :error_type")
-        values["error_type"] = query.error_type
-    if query.http_status is not None:
-        conditions.append("l.http_status >= :status_from AND l.http_status < :status_below")
-        values |= {"status_from": str(query.http_status[0]), "status_below": str(query.http_status[1])}
-    return f"EXISTS (SELECT 1 FROM attempts AS l WHERE {' AND '.join(conditions)})"
+def get_execution(execution_id: str, tenant: str) -> Sql:
+    values = {"id": execution_id, "tenant": tenant}
+    return f"{EXECUTION_ROW} WHERE e.id = unhex(:id, '-') AND e.tenant = :tenant", values
 
 
 def list_executions(query: ExecutionQuery) -> Sql:
     where, values = executions_where(query)
-    if query.after is not None:
-        if query.job_id is None:
-            where += " AND e.id < unhex(:after, '-')"
-        else:
-            # The instant comes from the id: the row itself may have been pruned.
-            where += " AND (e.scheduled_at, e.id) < (:after_at, unhex(:after, '-'))"
-            values["after_at"] = instant_of(query.after)
-        values["after"] = query.after
     order = "e.id DESC" if query.job_id is None else "e.scheduled_at DESC, e.id DESC"
-    values |= {"limit": str(query.limit), "offset": str(query.offset)}
+    if query.after is not None and query.job_id is None:
+        where += " AND e.id < unhex(:after, '-')"
+    elif query.after is not None:
+        where += " AND (e.scheduled_at, e.id) < (:after_at, unhex(:after, '-'))"
     return f"{EXECUTION_ROW} WHERE {where} ORDER BY {order} LIMIT :limit OFFSET :offset", values
 
 
@@ -182,36 +184,10 @@ def count_executions(query: ExecutionQuery) -> Sql:
     return f"SELECT count(*) AS row FROM executions AS e WHERE {where}", values
 
 
-def counter_for(query: ExecutionQuery) -> list[str] | None:
-    """Returns the counters whose sum is the result of `count_executions`; None if the query has other filters."""
-    filters = (query.job_id, query.owner, query.since, query.until, query.error_type, query.http_status)
-    if all(value is None for value in filters) and not query.dead and not query.runnable:
-        return [query.state] if query.state else [str(state) for state in State]
-    return None
-
-
 def list_audit(query: AuditQuery) -> Sql:
-    where, values = ["tenant = :tenant"], {"tenant": query.tenant, "limit": query.limit}
-    if query.resource is not None:
-        # Jobs that were created in a batch share one entry. Their ids begin with the entry's instant.
-        batch = "resource = '' AND entry ->> 0 = :created_at AND instr(entry, :resource) > 0"
-        where.append(f"(resource = :resource OR ({batch}))")
-        values |= {
-            "resource": query.resource,
-            "created_at": instant_of(query.resource) if is_id(query.resource) else -1,
-        }
-    for place, value, sign in (
-        (2, query.actor, "="), (5, query.action, "="), (0, query.since, ">="), (0, query.until, "<")
-    ):  # fmt: skip
-        if value is not None:
-            name = f"value{len(values)}"
-            where.append(f"entry ->> {place} {sign} :{name}")
-            values[name] = value
-    if query.before is not None:
-        where.append("number < :before")
-        values["before"] = query.before
+    values = audit_values(query)
+    where = " AND ".join(["tenant = :tenant", *given(values, _OF_AUDIT)])
     return (
-        f"SELECT json_array(number, json(entry)) AS row FROM audit WHERE {' AND '.join(where)}"
-        " ORDER BY number DESC LIMIT :limit",
+        f"SELECT json_array(number, json(entry)) AS row FROM audit WHERE {where} ORDER BY number DESC LIMIT :limit",
         values,
     )

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from duetime.domain import commands as c
-from duetime.domain.chains import MOST_LINKS, Link, check_loops, check_missing, follow, ids_in, skipped
+from duetime.domain.chains import (
+    MOST_LINKS,
+    chained_by_tenant,
+    check_loops,
+    check_missing,
+    ends_in_order,
+    follow,
+    ids_in,
+    new_links,
+    read_link,
+    skipped,
+)
 from duetime.domain.execution import Attempted
-from duetime.domain.job import JobSpec, JobStatus
-from duetime.domain.states import OPEN
-from duetime.store.ended import ends_in_order
+from duetime.domain.job import JobSpec
 from duetime.store.sqlite.statements import Statements, page
 
 
@@ -20,14 +28,11 @@ class Chains:
 
     def add(self, jobs: Sequence[c.NewJob]) -> None:
         """Adds the links of new jobs that run after others. Raises InvalidRequest if a job would wait for itself."""
-        if not (chained := [job for job in jobs if job.spec.after]):
+        if not (of_tenant := chained_by_tenant(jobs)):
             return
-        of_tenant = defaultdict[str, list[c.NewJob]](list)
-        for job in chained:
-            of_tenant[job.tenant].append(job)
         for tenant, new in of_tenant.items():
             self._check_missing(tenant, None, [name for job in new for name in job.spec.after])
-        self._add_links([link for job in chained for link in _links(job.job_id, job.tenant, job.spec)])
+        self._add_links([link for job in jobs for link in new_links(job.job_id, job.tenant, job.spec)])
         for tenant, new in of_tenant.items():  # no job waits for a new job by id: ids were unknown
             self._check_loops(tenant, [(job.job_id, job.key) for job in new if job.key is not None])
 
@@ -36,7 +41,7 @@ class Chains:
             self._check_missing(tenant, job_id, spec.after)
         self._db.run("drop_links", job=job_id, but=page(spec.after))
         if spec.after:
-            self._add_links(_links(job_id, tenant, spec))
+            self._add_links(new_links(job_id, tenant, spec))
             self._check_loops(tenant, [(job_id, spec.key)])
 
     def remove(self, job_id: str) -> None:
@@ -56,32 +61,23 @@ class Chains:
         if self._db.row("is_awaited", tenant=tenant, names=page(names)) is None:
             return  # without a job that waits for these, there is no loop
         found = self._db.rows("list_chain", jobs=page([job_id for job_id, _ in jobs]), most=MOST_LINKS + 1)
-        check_loops([key or job_id for job_id, key in jobs], [(name, awaited, owner) for name, awaited, owner in found])
+        check_loops([key or job_id for job_id, key in jobs], found)
 
     def follow(self, ended: Sequence[Attempted], now: int) -> None:
         """Starts the jobs that have waited for these ends."""
         if self._db.row("has_chains") is None:
             return
-        ends = ends_in_order(attempt for attempt in ended if attempt.state not in OPEN)
-        rows = self._db.rows("list_links", jobs=page(sorted({attempt.job_id for attempt in ends})))
+        ends = ends_in_order(ended)
+        rows = self._db.rows("list_links", jobs=page(sorted({job_id for job_id, _ in ends})))
         if not rows:
             return
-        links = [
-            Link(job_id, tenant, key, on, bool(is_done), JobStatus(status), due_at, awaited)
-            for job_id, tenant, key, on, is_done, status, due_at, awaited in rows
-        ]
-        marks, starts, skips = follow([(attempt.job_id, attempt.state) for attempt in ends], links)
+        marks, starts, skips = follow(ends, list(map(read_link, rows)))
         self._db.run("mark_links", marks=page(marks))
         self._db.run("start_followers", starts=page([(job_id, self._free_instant(job_id, now)) for job_id in starts]))
-        if skips:
-            self._db.run("add_skips", skips=page(skipped(skips, now)), now=now)
+        self._db.add_skips(skipped(skips, now), now)
 
     def _free_instant(self, job_id: str, now: int) -> int:
         """Returns the first instant from `now` on without an execution: clocks can stand still or be set back."""
         while self._db.row("has_instant", job=job_id, at=now) is not None:
             now += 1
         return now
-
-
-def _links(job_id: str, tenant: str, spec: JobSpec) -> list[tuple[str, ...]]:
-    return [(job_id, tenant, key, spec.on) for key in spec.after]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from duetime.domain import breaker
 from duetime.domain import commands as c
 from duetime.domain.breaker import Circuit
-from duetime.domain.errors import NotFound
+from duetime.domain.errors import no_circuit
 from duetime.store.sqlite.statements import Statements, page
 
 
@@ -50,9 +50,9 @@ class CircuitCommands:
     def close_circuit(self, command: c.CloseCircuit) -> None:
         circuit = self._read([command.circuit]).get(command.circuit)
         if circuit is None or not circuit.failures or circuit.tenant != command.tenant:
-            raise NotFound(f"there is no circuit {command.circuit:016x}")
+            raise no_circuit(command.circuit)
         self._close([command.circuit], command.now)
-        self._db.note(command.audit, {"url": circuit.url, "state": circuit.state, "failures": circuit.failures})
+        self._db.note(command.audit, breaker.audited(circuit))
 
     def _read(self, circuits: Iterable[int]) -> dict[int, Circuit]:
         return {row[0]: Circuit(*row) for row in self._db.rows("get_circuits", circuits=page(list(circuits)))}

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 
+from duetime.domain import audit, overlap
 from duetime.domain import commands as c
-from duetime.domain import overlap
-from duetime.domain.errors import Conflict
-from duetime.domain.job import JobStatus
+from duetime.domain.errors import Conflict, no_job
 from duetime.domain.plan import PlannedRun, TimerMove
 from duetime.domain.states import State, Trigger
+from duetime.domain.stored_jobs import check_run
 from duetime.store.decoding import read_target
-from duetime.store.sqlite.statements import Statements, no_job, page
+from duetime.store.sqlite.statements import Statements, page
 
 # Ids of skipped executions, ids of held executions, and ids of running executions to stop.
 _Overlaps = tuple[frozenset[str], frozenset[str], tuple[str, ...]]
@@ -26,10 +26,6 @@ def _without(runs: Sequence[PlannedRun], ids: frozenset[str]) -> tuple[Sequence[
     """Returns the runs that are not among `ids`, and their page."""
     others = tuple(run for run in runs if run.execution_id not in ids)
     return others, page(others)
-
-
-def _ids(runs: Iterable[PlannedRun]) -> frozenset[str]:
-    return frozenset(run.execution_id for run in runs)
 
 
 class DueCommands:
@@ -53,21 +49,12 @@ class DueCommands:
         decided = self._insert_runs(
             free, state, rows, node=command.node if command.claim else None, attempt=int(command.claim)
         )
+        not_run = overlap.NotRun(skipped, held, decided)
         if special or decided:
-            job_ids = {run.job_id for run in runs if run.execution_id in special or run.execution_id in decided}
-            uncounted = skipped | decided
-            self._uncount(command.moves, [run for run in runs if run.execution_id in uncounted])
-            self._db.run("complete_jobs", jobs=page(list(job_ids)))
-        if skips := [skip for skip in command.skips if skip.job_id not in stale]:
-            self._db.run("add_skips", skips=page(skips), now=command.now)
-        return c.Fired(stale, special | decided, to_cancel)
-
-    def _uncount(self, moves: Sequence[TimerMove], runs: Sequence[PlannedRun]) -> None:
-        """Subtracts executions that the timers' moves counted, but that were skipped or decided before."""
-        if numbers := Counter(run.job_id for run in runs):
-            or_due_at = {move.job_id: move.or_due_at for move in moves}
-            jobs = [(job_id, number, or_due_at[job_id]) for job_id, number in numbers.items()]
-            self._db.run("uncount_runs", jobs=page(jobs))
+            self._db.uncount(not_run.uncounted(runs, command.moves))
+            self._db.run("complete_jobs", jobs=page(not_run.jobs(runs)))
+        self._db.add_skips([skip for skip in command.skips if skip.job_id not in stale], command.now)
+        return c.Fired(stale, not_run.ids, to_cancel)
 
     def _move_timers(self, moves: Sequence[TimerMove]) -> bool:
         """Moves the timers. Returns False and moves none if one has changed since it was planned."""
@@ -92,7 +79,7 @@ class DueCommands:
         to_cancel = self._cancel_open(replaced, command.now)
         self._insert_runs(skipped, State.SKIPPED, page(skipped), reason="overlap", ended_at=command.now)
         self._insert_runs(held, State.QUEUED, page(held), held=1)
-        return _ids(skipped), _ids(held), to_cancel
+        return overlap.ids_of(skipped), overlap.ids_of(held), to_cancel
 
     def _cancel_open(self, jobs: Sequence[str], now: int) -> tuple[str, ...]:
         """Cancels all open executions of these jobs. Returns the running ones, which have to be stopped."""
@@ -125,7 +112,7 @@ class DueCommands:
         if self._db.connection.changes() != len(runs):
             # After the insert, old and new rows look the same: undo the page, find the old ones, write the others.
             self._db.connection.execute("ROLLBACK TO runs")
-            decided = frozenset(row[0] for row in self._db.rows("fire_decided", runs=rows))
+            decided = frozenset(row[0] for row in self._db.rows("list_decided", runs=rows))
             runs = [run for run in runs if run.execution_id not in decided]
             self._db.run("fire_runs", runs=page(runs), **values)
             if self._db.connection.changes() != len(runs):
@@ -139,8 +126,7 @@ class DueCommands:
         if row is None:
             raise no_job(command.job_id)
         status, spec = row
-        if status == JobStatus.CANCELLED:
-            raise Conflict(f"job {command.job_id} is CANCELLED; create a new one to run it")
+        check_run(command.job_id, status)
         priority, endpoint = read_target(spec, command.tenant)
         run = (command.execution_id, command.job_id, priority, endpoint, command.now)
         self._add_runs(command.now, command.tenant, command.trigger, [run])
@@ -148,18 +134,18 @@ class DueCommands:
         return command.execution_id
 
     def redrive(self, command: c.Redrive) -> list[tuple[str, str]]:
-        pairs = {dead_id: (dead_id, new_id) for dead_id, new_id in command.pairs}  # an id given twice is redriven once
-        rows = self._db.rows("list_redrivable", pairs=page(list(pairs.values())), tenant=command.tenant)
+        pairs = dict(command.pairs)  # an id given twice is redriven once
+        rows = self._db.rows("list_redrivable", pairs=page(list(pairs.items())), tenant=command.tenant)
+        driven = [(dead_id, new_id) for dead_id, new_id, *_ in rows]
         if rows:
             runs = [
                 (new_id, job_id, *read_target(spec, command.tenant), command.due_at(number))
                 for number, (_, new_id, job_id, spec) in enumerate(rows)
             ]
             self._add_runs(command.now, command.tenant, Trigger.RETRY, runs)
-            self._db.run("clear_dead", ids=page([dead_id for dead_id, *_ in rows]))
-            driven = [{"dead": dead_id, "new": new_id} for dead_id, new_id, *_ in rows]
-            self._db.note(command.audit, None, {"executions": driven})
-        return [(dead_id, new_id) for dead_id, new_id, *_ in rows]
+            self._db.run("clear_dead", ids=page([dead_id for dead_id, _ in driven]))
+            self._db.note(command.audit, None, audit.redriven(driven))
+        return driven
 
     def _add_runs(
         self, now: int, tenant: str, trigger: Trigger, runs: Sequence[tuple[str, str, int, int, int]]

@@ -1,11 +1,12 @@
-"""Commands on request quotas, API keys, signing keys, subscriptions and connections of SQL jobs."""
+"""Commands on request quotas, API keys, signing keys and subscriptions."""
 
 from __future__ import annotations
 
+from msgspec.structs import asdict
+
 from duetime.domain import commands as c
 from duetime.domain import limits
-from duetime.domain.connections import check_connections
-from duetime.domain.errors import NotFound, no_connection
+from duetime.domain.errors import no_key, no_subscription
 from duetime.domain.grants import ENDED_KEPT, check_key_limits
 from duetime.domain.signing import SigningState, rotate_signing_key
 from duetime.domain.subscriptions import check_subscriptions
@@ -31,17 +32,13 @@ class IdentityCommands:
             )
             check_key_limits(keys, users, bool(is_known), limits)
             self._db.run("remove_ended_keys", tenant=key.tenant, now=command.now, kept=ENDED_KEPT)
-        self._db.run(
-            "add_key", id=key.key_id, tenant=key.tenant, user_id=key.user_id, name=key.name, role=key.role,
-            tier=key.tier, scopes=page(key.scopes), secret_hash=key.secret_hash, now=command.now,
-            created_by=key.created_by, expires_at=key.expires_at,
-        )  # fmt: skip
+        self._db.run("add_key", **asdict(key) | {"scopes": page(key.scopes), "now": command.now})
         self._db.note(command.audit)
 
     def revoke_key(self, command: c.RevokeKey) -> None:
         row = self._db.row("get_revoked", id=command.key_id, tenant=command.tenant)
         if row is None:
-            raise NotFound(f"there is no API key {command.key_id}")
+            raise no_key(command.key_id)
         if row[0] is None:
             self._db.run("revoke_key", id=command.key_id, now=command.now)
             self._db.note(command.audit)
@@ -50,45 +47,19 @@ class IdentityCommands:
         row = self._db.row("get_signing_state", tenant=command.tenant)
         old = None if row is None else SigningState(*row)
         new = rotate_signing_key(old, command.tenant, command.now, command.overlap, command.rotated_by)
-        self._db.run(
-            "put_signing_state", tenant=new.tenant, version=new.version, previous_until=new.previous_until,
-            rotated_at=new.rotated_at, rotated_by=new.rotated_by,
-        )  # fmt: skip
+        self._db.run("put_signing_state", **asdict(new))
         self._db.note(command.audit, None, {"version": new.version})
         return new
 
     def add_subscription(self, command: c.AddSubscription) -> None:
-        row = self._db.row("count_subscriptions", tenant=command.tenant)
-        check_subscriptions(0 if row is None else row[0])
-        self._db.run(
-            "add_subscription", id=command.subscription_id, tenant=command.tenant, url=command.url,
-            events=page(command.events), now=command.now, created_by=command.created_by,
-        )  # fmt: skip
+        check_subscriptions(self._db.value("count_subscriptions", tenant=command.tenant))
+        self._db.run("add_subscription", **asdict(command) | {"events": page(command.events)})
         self._db.note(command.audit)
 
     def remove_subscription(self, command: c.RemoveSubscription) -> None:
-        if self._db.row("remove_subscription", tenant=command.tenant, id=command.subscription_id) is None:
-            raise NotFound(f"there is no subscription {command.subscription_id}")
+        if self._db.row("remove_subscription", **asdict(command)) is None:
+            raise no_subscription(command.subscription_id)
         self._db.note(command.audit)
-
-    def put_connection(self, command: c.PutConnection) -> None:
-        if command.limit is not None:
-            ((count, is_known),) = self._db.rows("count_connections", tenant=command.tenant, name=command.name)
-            check_connections(count, bool(is_known), command.limit)
-        self._db.run(
-            "put_connection", tenant=command.tenant, name=command.name, url=command.url, shown=command.shown,
-            now=command.now, created_by=command.created_by,
-        )  # fmt: skip
-        self._db.note(command.audit)
-
-    def remove_connection(self, command: c.RemoveConnection) -> None:
-        if self._db.row("remove_connection", tenant=command.tenant, name=command.name) is None:
-            raise no_connection(command.name)
-        self._db.note(command.audit)
-
-    def reencrypt_connection(self, command: c.ReencryptConnection) -> bool:
-        values = {"tenant": command.tenant, "name": command.name, "old": command.old, "new": command.new}
-        return self._db.row("reencrypt_connection", **values) is not None
 
     def touch_keys(self, command: c.TouchKeys) -> None:
         self._db.run("touch_keys", ids=page(command.key_ids), now=command.now)

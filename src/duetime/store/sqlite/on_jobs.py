@@ -11,14 +11,24 @@ import apsw
 import msgspec
 
 from duetime.domain import commands as c
-from duetime.domain.audit import cancelled, own_entry
+from duetime.domain.audit import cancelled
 from duetime.domain.capacity import Load, loads, size_of
-from duetime.domain.errors import Conflict, IdempotencyKeyReused, PreconditionFailed
 from duetime.domain.job import JobStatus
-from duetime.domain.plan import Skipped
 from duetime.domain.states import State
+from duetime.domain.stored_jobs import (
+    check_change,
+    check_pause,
+    check_purge,
+    check_repeat,
+    check_resume,
+    key_taken,
+    pause_entry,
+    status_after_change,
+    still_owed,
+)
 from duetime.store.sqlite.on_chains import Chains
-from duetime.store.sqlite.statements import ALL, BYTES, Statements, encoded, page
+from duetime.store.sqlite.statements import Statements, encoded, page
+from duetime.store.totals import ALL, BYTES
 
 
 class JobCommands:
@@ -31,11 +41,9 @@ class JobCommands:
         if record is not None:
             stored = self._db.row("get_idempotency_key", tenant=record.tenant, key=record.key)
             if stored is not None:
-                if stored[0] != record.fingerprint:
-                    raise IdempotencyKeyReused(
-                        f"Idempotency-Key '{record.key}' was used with another body; send a new key for a new request"
-                    )
-                return cast(str, stored[1])
+                fingerprint, response = stored
+                check_repeat(record, fingerprint)
+                return cast(str, response)
         self.create_together([command])
         if record is not None:
             self._db.run(
@@ -63,100 +71,71 @@ class JobCommands:
         try:
             self._db.run("create_jobs", jobs=page(rows))
         except apsw.ConstraintError:
-            raise _key_taken(jobs[0][0].key if len(jobs) == 1 else None) from None
+            raise key_taken([job.key for job, _ in jobs]) from None
         # A separate page without the specs, so that the wide rows are not parsed twice.
         timers = [(job.job_id, job.tenant, job.shard, job.recurs, job.due_at) for job, _ in jobs]
         self._db.run("create_timers", timers=page(timers))
         self._chains.add([job for job, _ in jobs])
 
     def change_job(self, command: c.ChangeJob) -> int:
-        status, version, due_at, resume_at = self._db.timer(command.tenant, command.job_id)
-        if version != command.version:
-            raise PreconditionFailed(
-                f"job {command.job_id} has version {version}, not {command.version}; read it again and repeat"
-            )
-        if status == JobStatus.CANCELLED:
-            raise Conflict(f"job {command.job_id} is CANCELLED and can't be changed; create a new one")
+        timer = self._db.timer(command.tenant, command.job_id)
+        check_change(timer, command)
         spec = page(command.spec)
         size = size_of(spec.encode())
-        row = self._db.row("get_size", job=command.job_id)
-        assert row is not None
+        old_size = self._db.value("get_size", job=command.job_id)
         try:
             self._db.run(
                 "change_job", job=command.job_id, key=command.key, name=command.name, type=command.type,
                 now=command.now, spec=spec, size=size,
             )  # fmt: skip
         except apsw.ConstraintError:
-            raise _key_taken(command.key) from None
+            raise key_taken([command.key]) from None
         self._chains.change(command.job_id, command.tenant, command.spec)
-        self._db.make_room({command.tenant: Load(0, size - row[0])})
+        self._db.make_room({command.tenant: Load(0, size - old_size)})
         self._db.note(command.audit)
         if not command.replan:
             self._db.run("keep_timer", job=command.job_id)
-            return cast(int, version) + 1
+            return timer.version + 1
         self._db.run(
             "change_timer", job=command.job_id, recurs=command.recurs, due_at=command.due_at,
-            restart=command.restart, status=JobStatus.PENDING if status == JobStatus.COMPLETED else status,
+            restart=command.restart, status=status_after_change(timer.status),
         )  # fmt: skip
-        self._write_off(command.skipped, resume_at if status == JobStatus.PAUSED else due_at, command.now)
+        self._db.add_skips(still_owed(command.skipped, timer.owed_from), command.now)
         self._db.run("complete_jobs", jobs=page([command.job_id]))
-        return cast(int, version) + 1
-
-    def _write_off(self, skipped: Sequence[Skipped], owed_from: int | None, now: int) -> None:
-        """Adds skipped instants to the ledger, except those that have fired since: these have a decision."""
-        if owed_from is None:
-            return
-        rows = [
-            span if span.first_at >= owed_from else msgspec.structs.replace(span, first_at=owed_from, count=None)
-            for span in skipped
-            if span.until_at > owed_from
-        ]
-        if rows:
-            self._db.run("add_skips", skips=page(rows), now=now)
+        return timer.version + 1
 
     def pause_job(self, command: c.PauseJob) -> JobStatus:
-        status, _, due_at, _ = self._db.timer(command.tenant, command.job_id)
-        if status == JobStatus.PAUSED:
+        timer = self._db.timer(command.tenant, command.job_id)
+        if timer.status == JobStatus.PAUSED:
             return JobStatus.PAUSED
-        if status != JobStatus.PENDING:
-            raise Conflict(f"job {command.job_id} is {status}; only a PENDING job can be paused")
-        self._db.run("set_timer", job=command.job_id, status=JobStatus.PAUSED, due_at=None, resume_at=due_at)
+        check_pause(timer, command.job_id)
+        self._db.run("set_timer", job=command.job_id, status=JobStatus.PAUSED, due_at=None, resume_at=timer.due_at)
         self._db.run(
-            "set_pause",
-            job=command.job_id,
-            by=command.by,
-            at=command.now,
-            reason=command.reason,
-            now=command.now,
+            "set_pause", job=command.job_id, by=command.by, at=command.now, reason=command.reason, now=command.now
         )
-        after = {"status": JobStatus.PAUSED, "reason": command.reason}
-        own = own_entry(command.now, command.tenant, "job.pause", command.job_id, after)
-        self._db.note(command.audit or own, {"status": status}, after)
+        self._db.note(pause_entry(command, timer.status))
         return JobStatus.PAUSED
 
     def resume_job(self, command: c.ResumeJob) -> JobStatus:
-        status, version, _, _ = self._db.timer(command.tenant, command.job_id)
-        if status != JobStatus.PAUSED:
-            raise Conflict(f"job {command.job_id} is {status}; only a PAUSED job can be resumed")
-        if version != command.version:
-            raise Conflict(f"job {command.job_id} was changed meanwhile; read it again and repeat")
+        timer = self._db.timer(command.tenant, command.job_id)
+        check_resume(timer, command)
         self._db.run("set_timer", job=command.job_id, status=JobStatus.PENDING, due_at=command.due_at, resume_at=None)
         self._db.run("set_pause", job=command.job_id, by=None, at=None, reason=None, now=command.now)
         if command.skipped is not None:
-            self._db.run("add_skips", skips=page([command.skipped]), now=command.now)
+            self._db.add_skips([command.skipped], command.now)
         self._db.run("complete_jobs", jobs=page([command.job_id]))
-        now_is = JobStatus(self._db.timer(command.tenant, command.job_id)[0])
-        self._db.note(command.audit, {"status": status}, {"status": now_is})
+        now_is = JobStatus(self._db.timer(command.tenant, command.job_id).status)
+        self._db.note(command.audit, {"status": timer.status}, {"status": now_is})
         return now_is
 
     def cancel_job(self, command: c.CancelJob) -> list[str]:
-        status, _, due_at, resume_at = self._db.timer(command.tenant, command.job_id)
-        self._end(command.tenant, command.job_id, status, command.now)
-        self._write_off(command.skipped, resume_at if status == JobStatus.PAUSED else due_at, command.now)
+        timer = self._db.timer(command.tenant, command.job_id)
+        self._end(command.tenant, command.job_id, timer.status, command.now)
+        self._db.add_skips(still_owed(command.skipped, timer.owed_from), command.now)
         self._db.run("request_cancel_of_running", job=command.job_id)
-        if status != JobStatus.CANCELLED:
+        if timer.status != JobStatus.CANCELLED:
             self._db.run("touch_job", job=command.job_id, now=command.now)
-            self._db.note(command.audit, {"status": status}, {"status": JobStatus.CANCELLED})
+            self._db.note(command.audit, {"status": timer.status}, {"status": JobStatus.CANCELLED})
         return [row[0] for row in self._db.rows("list_running_of_job", job=command.job_id)]
 
     def _end(self, tenant: str, job_id: str, status: str, now: int | None) -> None:
@@ -170,23 +149,20 @@ class JobCommands:
             self._db.count({**moved, (tenant, State.CANCELLED): sum(waiting.values())})
 
     def purge_job(self, command: c.PurgeJob) -> bool:
-        status, _, _, _ = self._db.timer(command.tenant, command.job_id)
-        if self._db.row("list_running_of_job", job=command.job_id) is not None:
-            raise Conflict(f"job {command.job_id} has a running execution; cancel it first, then purge")
-        row = self._db.row("list_purgeable", job=command.job_id, limit=command.limit)
-        if row is not None and row[0] is not None:
-            removed = self._db.remove_executions(row[0])
-            if removed == command.limit:
-                self._end(command.tenant, command.job_id, status, None)
-                if status != JobStatus.CANCELLED and command.audit is not None:
-                    self._db.note(cancelled(command.audit, status))
-                return True
-        size = self._db.row("get_size", job=command.job_id)
-        assert size is not None
+        status = self._db.timer(command.tenant, command.job_id).status
+        check_purge(command.job_id, is_running=self._db.row("list_running_of_job", job=command.job_id) is not None)
+        ids = self._db.value("list_purgeable", job=command.job_id, limit=command.limit)
+        removed = self._db.remove_executions(ids) if ids is not None else 0
+        if removed == command.limit:
+            self._end(command.tenant, command.job_id, status, None)
+            if status != JobStatus.CANCELLED and command.audit is not None:
+                self._db.note(cancelled(command.audit, status))
+            return True
+        size = self._db.value("get_size", job=command.job_id)
         for name in ("purge_skips", "purge_timer", "purge_job"):
             self._db.run(name, job=command.job_id)
         self._chains.remove(command.job_id)
-        self._db.make_room({command.tenant: Load(-1, -size[0])})
+        self._db.make_room({command.tenant: Load(-1, -size)})
         self._db.note(command.audit)
         return False
 
@@ -201,11 +177,3 @@ class JobCommands:
                 self._db.count({(ALL, BYTES): size - before, (tenant, BYTES): size - before})
                 done += 1
         return done
-
-
-def _key_taken(key: str | None) -> Conflict:
-    return Conflict(
-        f"a job with key '{key}' exists already; change it with PUT /api/v1/jobs/by-key/{key}, or choose another key"
-        if key
-        else "a job with one of these keys exists already; keys are unique in a tenant"
-    )

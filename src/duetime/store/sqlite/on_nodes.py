@@ -1,11 +1,10 @@
-"""Commands of nodes, and housekeeping: start, stop, end, fence, prune."""
+"""Commands of nodes and workers: start, join, beat, fence, stop, end."""
 
 from __future__ import annotations
 
-from typing import cast
+from msgspec.structs import asdict
 
 from duetime.domain import commands as c
-from duetime.domain.ids import make_id
 from duetime.domain.worker_limits import cost_of_join
 from duetime.store.sqlite.statements import Statements, page
 
@@ -16,9 +15,7 @@ class NodeCommands:
 
     def start_node(self, command: c.StartNode) -> int:
         self._db.run("void_nodes", name=command.name, now=command.now)
-        row = self._db.row("start_node", name=command.name, now=command.now)
-        assert row is not None
-        return cast(int, row[0])
+        return int(self._db.value("start_node", name=command.name, now=command.now))
 
     def stop_node(self, command: c.StopNode) -> None:
         self._db.run("stop_node", node=command.node, now=command.now)
@@ -39,13 +36,8 @@ class NodeCommands:
             ((workers, name_bytes),) = self._db.rows("count_workers", tenant=command.tenant)
             command.limits.check(workers, name_bytes, more)
             self._db.take_quota(command.limits.quota(command.tenant), cost_of_join(more), command.now)
-        row = self._db.row("start_node", name=command.name, now=command.now)
-        assert row is not None
-        node = cast(int, row[0])
-        self._db.run(
-            "add_worker", node=node, tenant=command.tenant, user_id=command.user_id, name=command.name,
-            functions=functions, slots=command.slots, now=command.now,
-        )  # fmt: skip
+        node = int(self._db.value("start_node", name=command.name, now=command.now))
+        self._db.run("add_worker", **asdict(command) | {"functions": functions, "node": node})
         return node
 
     def beat_workers(self, command: c.BeatWorkers) -> list[int]:
@@ -56,22 +48,3 @@ class NodeCommands:
         self._db.check_node(command.node)
         self._db.check_epochs("get_later_epoch", shards=page(command.shards), node=command.node)
         self._db.run("fence_shards", shards=page(command.shards), node=command.node)
-
-    def prune(self, command: c.Prune) -> int:
-        before = make_id(max(command.before, 0), bytes(10))
-        row = self._db.row("list_prunable", before=before, limit=command.limit)
-        count = 0
-        if row is not None and row[0] is not None:
-            count = self._db.remove_executions(row[0])
-        others = {
-            "prune_skips": command.skips_before,
-            "prune_idempotency_keys": command.keys_before,
-            "prune_circuits": command.circuits_before,
-            "prune_nodes": command.nodes_before if count < command.limit else 0,
-            "prune_api_keys": command.revoked_before,
-        }
-        return max(count, *(self._remove(block, before, command.limit) for block, before in others.items()))
-
-    def _remove(self, block: str, before: int, limit: int) -> int:
-        self._db.run(block, before=before, limit=limit)
-        return self._db.connection.changes()

@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
-import msgspec
-
 from duetime.domain import commands as c
 from duetime.domain.commands.runs import MOST_ENDPOINTS
-from duetime.domain.errors import Conflict, NotFound
-from duetime.domain.execution import Attempted, Run
+from duetime.domain.errors import has_ended, no_execution
+from duetime.domain.execution import Attempted, Run, without_retries
 from duetime.domain.states import OPEN, State
 from duetime.store.decoding import decode_held, given_up
 from duetime.store.ended import uncounted
@@ -69,8 +67,7 @@ class RunCommands:
         if attempts:
             self._db.run("finish_attempts", node=command.node)
             self._db.run("finish_timers")
-            if jobs := uncounted(attempts):
-                self._db.run("uncount_runs", jobs=page(jobs))
+            self._db.uncount(uncounted(attempts))
             ended: Counter[tuple[str, str]] = Counter(map(_tenant_and_state, attempts))
             moved = ended.copy()
             for (tenant, _), number in ended.items():
@@ -82,18 +79,10 @@ class RunCommands:
         self._db.ended.add(attempts, ids)
         return ids
 
-    def _without_retries_of_the_stopped(self, attempts: tuple[Attempted, ...]) -> tuple[Attempted, ...]:
-        """Cancels the retry of an execution that was asked to stop while its attempt failed by itself."""
+    def _without_retries_of_the_stopped(self, attempts: Sequence[Attempted]) -> Sequence[Attempted]:
         again = [attempt.execution_id for attempt in attempts if attempt.state in OPEN]
         stopped = {row[0] for row in self._db.rows("list_to_stop", ids=page(again))} if again else None
-        if not stopped:
-            return attempts
-        return tuple(
-            msgspec.structs.replace(attempt, state=State.CANCELLED, due_at=attempt.ended_at)
-            if attempt.state in OPEN and attempt.execution_id in stopped
-            else attempt
-            for attempt in attempts
-        )
+        return without_retries(attempts, stopped) if stopped else attempts
 
     def _finish_executions(self, attempts: Sequence[Attempted]) -> bool:
         """Writes the attempts. Returns False and writes none if one of them is refused."""
@@ -127,10 +116,10 @@ class RunCommands:
     def cancel_execution(self, command: c.CancelExecution) -> State:
         row = self._db.row("get_execution_state", id=command.execution_id, tenant=command.tenant)
         if row is None:
-            raise NotFound(f"there is no execution {command.execution_id}")
+            raise no_execution(command.execution_id)
         state, job_id = State(row[0]), row[1]
         if state not in OPEN:
-            raise Conflict(f"execution {command.execution_id} is {state}; what has ended can't be cancelled")
+            raise has_ended(command.execution_id, state)
         ids = page([command.execution_id])
         if state is State.RUNNING:
             self._db.run("request_cancel", ids=ids)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import apsw
@@ -11,9 +11,15 @@ import msgspec
 
 from duetime.domain import audit, limits
 from duetime.domain.capacity import Capacity, Load
-from duetime.domain.errors import NotFound, QuotaExceeded, StaleEpoch, StaleWrite
+from duetime.domain.errors import StaleEpoch, StaleWrite, fenced, no_job
+from duetime.domain.limits import LimitKey
+from duetime.domain.overlap import Uncounted
+from duetime.domain.plan import Skipped
+from duetime.domain.stored_jobs import StoredTimer
+from duetime.store.blocks import COMMANDS
 from duetime.store.ended import Ended
 from duetime.store.sqlite.blocks import load_blocks
+from duetime.store.totals import ALL, BYTES, JOBS
 
 _encode = msgspec.json.Encoder().encode
 
@@ -27,15 +33,6 @@ def encoded(value: object) -> bytes:
     return _encode(value)
 
 
-def no_job(job_id: str) -> NotFound:
-    return NotFound(f"there is no job {job_id}")
-
-
-JOBS, BYTES = "jobs", "bytes"  # the names that jobs and their sizes are counted under
-ALL = ""  # the tenant under which the totals of all tenants are counted
-
-
-LimitKey = tuple[str, str, str]  # tenant, user, limit
 Mark = tuple[int, dict[LimitKey, int], Ended]
 
 
@@ -43,7 +40,7 @@ class Statements:
     def __init__(self, connection: apsw.Connection, capacity: Capacity) -> None:
         self.connection = connection
         self._capacity = capacity
-        self._sql = {**load_blocks("commands.sql"), **load_blocks("chains.sql")}
+        self._sql = load_blocks(*COMMANDS)
         # Written at the end of the current commit: audit entries, and limits that were taken from.
         self.entries: list[audit.Entry] = []
         self._full_at: dict[LimitKey, int] = {}
@@ -69,21 +66,30 @@ class Statements:
     def rows(self, block: str, **values: Any) -> list[tuple[Any, ...]]:
         return cast("list[tuple[Any, ...]]", self.connection.execute(self._sql[block], values).fetchall())
 
+    def remove(self, block: str, **values: Any) -> int:
+        """Runs a DELETE. Returns how many rows it removed."""
+        self.run(block, **values)
+        return self.connection.changes()
+
     def row(self, block: str, **values: Any) -> tuple[Any, ...] | None:
         rows = self.rows(block, **values)
         return rows[0] if rows else None
 
-    def timer(self, tenant: str, job_id: str) -> tuple[Any, ...]:
-        """Returns (status, version, due_at, resume_at). Raises NotFound."""
+    def value(self, block: str, **values: Any) -> Any:
+        """Returns the first column of the first row; None if there is no row."""
+        row = self.row(block, **values)
+        return None if row is None else row[0]
+
+    def timer(self, tenant: str, job_id: str) -> StoredTimer:
         row = self.row("get_timer", job=job_id, tenant=tenant)
         if row is None:
             raise no_job(job_id)
-        return row
+        return StoredTimer(*row)
 
     def check_node(self, node: int) -> None:
         row = self.row("get_node", node=node)
         if row is None or not row[0]:
-            raise StaleWrite(f"node {node} is void: another process has taken its place")
+            raise fenced(node)
 
     def check_worker(self, node: int, tenant: str) -> None:
         """Raises StaleWrite if the worker belongs to another tenant, whatever its endpoints are."""
@@ -99,6 +105,14 @@ class Statements:
         """Releases each job's oldest held execution, if no other execution of the job is open."""
         if self.row("has_held") is not None:
             self.run("release_held", jobs=page(list(job_ids)))
+
+    def add_skips(self, skips: Sequence[Skipped], now: int) -> None:
+        if skips:
+            self.run("add_skips", skips=page(skips), now=now)
+
+    def uncount(self, runs: Sequence[Uncounted]) -> None:
+        if runs:
+            self.run("uncount_runs", jobs=page(runs))
 
     def remove_executions(self, ids: str) -> int:
         """Removes executions with their attempts and progress. Returns how many there were."""
@@ -133,18 +147,13 @@ class Statements:
 
     def take_quota(self, quota: limits.Quota, count: int, now: int) -> None:
         """Takes `count` from the quota. Raises QuotaExceeded."""
-        full_at = self.full_at(quota)
-        moved = limits.take(quota.limit, full_at, now, count)
-        if moved is None:
-            raise QuotaExceeded(*limits.refusal(quota.limit, full_at, now, count))
-        self.set_full_at(quota, moved)
+        self.set_full_at(quota, limits.take_or_refuse(quota.limit, self.full_at(quota), now, count))
 
     def full_at(self, quota: limits.Quota) -> int:
         if (known := self._full_at.get(quota.key)) is not None:
             return known
         tenant, user_id, name = quota.key
-        row = self.row("get_limit", tenant=tenant, user_id=user_id, name=name)
-        return 0 if row is None else cast(int, row[0])
+        return cast(int, self.value("get_limit", tenant=tenant, user_id=user_id, name=name) or 0)
 
     def set_full_at(self, quota: limits.Quota, full_at: int) -> None:
         self._full_at[quota.key] = full_at

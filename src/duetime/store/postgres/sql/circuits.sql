@@ -49,7 +49,3 @@ DELETE FROM circuits WHERE id IN (
     SELECT id FROM circuits WHERE tenant = :tenant::text
     ORDER BY opened_at IS NULL DESC, touched_at, id DESC LIMIT :limit::bigint FOR UPDATE SKIP LOCKED)
 RETURNING id;
-
--- name: prune_circuits
-DELETE FROM circuits WHERE id IN (
-    SELECT id FROM circuits WHERE touched_at < :before::bigint ORDER BY touched_at LIMIT :limit::bigint FOR UPDATE SKIP LOCKED);

@@ -16,15 +16,15 @@ made AS (
 INSERT INTO timers (job, tenant, shard, status, version, recurs, due_at)
 SELECT id, tenant, shard, 'PENDING', 1, recurs, due_at FROM page;
 
+-- name: get_idempotency_key
+SELECT fingerprint, response FROM idempotency_keys WHERE tenant = :tenant::text AND key = :key::text;
+
 -- name: add_idempotency_key
 -- First of all: whoever comes second waits here until the first has committed, or has not.
 INSERT INTO idempotency_keys (tenant, key, fingerprint, response, created_at)
 VALUES (:tenant::text, :key::text, :fingerprint::text, :response::text, :now::bigint)
 ON CONFLICT DO NOTHING
 RETURNING true;
-
--- name: get_idempotency_key
-SELECT fingerprint, response FROM idempotency_keys WHERE tenant = :tenant::text AND key = :key::text;
 
 -- name: lock_timer
 SELECT status, version, due_at, resume_at FROM timers WHERE job = :job::uuid AND tenant = :tenant::text
@@ -90,10 +90,6 @@ FROM unnest(:jobs::uuid[], :tenants::text[], :first_ats::bigint[], :until_ats::b
             :reasons::text[])
 ON CONFLICT DO NOTHING;
 
--- name: lock_open_runs_of
--- A claim that has one of them already is waited for; one that comes later passes them over.
-SELECT execution::text, state FROM open_runs WHERE job = :job::uuid ORDER BY execution FOR UPDATE;
-
 -- name: cancel_waiting
 -- (Without an instant, for rows that are about to be removed: they end when they were due.)
 WITH gone AS (
@@ -108,6 +104,10 @@ ended AS (
     FROM gone AS g WHERE e.scheduled_at = g.scheduled_at AND e.id = g.execution
 )
 SELECT tenant, state, (scheduled_at / 86400000)::integer AS day, count(*) FROM gone GROUP BY 1, 2, 3;
+
+-- name: lock_open_runs_of
+-- A claim that has one of them already is waited for; one that comes later passes them over.
+SELECT execution::text, state FROM open_runs WHERE job = :job::uuid ORDER BY execution FOR UPDATE;
 
 -- name: request_cancel
 UPDATE open_runs AS o SET cancel_requested = true

@@ -1,5 +1,5 @@
--- Each block of people's reads selects one column, `row`: a JSON array in the order of the struct's fields. The reader
--- wraps it so that all rows come back as one text: one value to receive, one decode into typed structs.
+-- Each block but those of due timers selects one column, `row`: a JSON array in the order of the struct's fields. The
+-- reader wraps it so that all rows come back as one text: one value to receive, one decode into typed structs.
 -- A job's spec is JSON already and is spliced in as it is. What the engine holds comes in another form if it is large
 -- (4,096 bytes, and 512 that are always counted): the reader leaves it undecoded then (`domain/held_specs.py`).
 
@@ -85,17 +85,18 @@ SELECT '[' || string_agg(row, ',' ORDER BY due_at, tenant, job) || ']' AS rows,
 FROM told WHERE bytes <= :bytes::bigint OR place = 1;
 
 -- name: next_due_at
-SELECT min(t.due_at) FROM unnest(:shards::smallint[]) AS s (shard)
+SELECT coalesce(min(t.due_at)::text, 'null') AS row FROM unnest(:shards::smallint[]) AS s (shard)
 CROSS JOIN LATERAL (SELECT v.due_at FROM timers AS v WHERE v.shard = s.shard AND v.due_at IS NOT NULL
                     ORDER BY v.due_at LIMIT 1) AS t;
 
 -- name: next_waiting_at
 -- (`attempt >= 0` is always so. Indexes that name it serve the questions that name it, here and below, and no claim.)
-SELECT due_at FROM open_runs WHERE state <> 'RUNNING' AND NOT held AND endpoint >= 0 AND attempt >= 0
+SELECT due_at::text AS row FROM open_runs WHERE state <> 'RUNNING' AND NOT held AND endpoint >= 0 AND attempt >= 0
 ORDER BY due_at LIMIT 1;
 
 -- name: next_waiting_at_only
-SELECT min(w.due_at) FROM generate_series(0, 9) AS p (priority) CROSS JOIN unnest(:only::bigint[]) AS n (endpoint)
+SELECT coalesce(min(w.due_at)::text, 'null') AS row
+FROM generate_series(0, 9) AS p (priority) CROSS JOIN unnest(:only::bigint[]) AS n (endpoint)
 CROSS JOIN LATERAL (SELECT o.due_at FROM open_runs AS o
                     WHERE o.tenant = :tenant::text AND o.priority = p.priority::smallint AND o.endpoint = n.endpoint
                       AND o.state <> 'RUNNING' AND NOT o.held
@@ -113,10 +114,11 @@ WITH RECURSIVE found (tenant, due_at) AS (
         WHERE o.tenant > f.tenant AND o.state <> 'RUNNING' AND NOT o.held AND o.endpoint >= 0 AND o.attempt >= 0
         ORDER BY o.tenant, o.due_at LIMIT 1) AS n
 )
-SELECT tenant FROM found WHERE due_at <= :now::bigint LIMIT :limit::bigint;
+SELECT to_json(tenant)::text AS row FROM found WHERE due_at <= :now::bigint LIMIT :limit::bigint;
 
 -- name: next_waiting_of
-SELECT min(due_at) FROM open_runs WHERE job = :job::uuid AND state <> 'RUNNING' AND NOT held;
+SELECT coalesce(min(due_at)::text, 'null') AS row FROM open_runs
+WHERE job = :job::uuid AND state <> 'RUNNING' AND NOT held;
 
 -- name: list_workers
 -- Up to :bytes of names; those that pass it are the last.
@@ -237,7 +239,7 @@ SELECT coalesce(sum(value), 0)::text AS row FROM counters WHERE tenant = :tenant
 SELECT count(*)::text AS row FROM nodes WHERE ended_at IS NULL;
 
 -- name: list_to_stop
-SELECT execution::text FROM open_runs
+SELECT to_json(execution)::text AS row FROM open_runs
 WHERE cancel_requested AND node = :node::integer AND state = 'RUNNING' LIMIT :limit::bigint;
 
 -- name: get_load

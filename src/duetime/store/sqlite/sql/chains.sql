@@ -1,11 +1,11 @@
--- Jobs that come after others, and jobs whose one run is long over.
--- A link names the job that is waited for by its id or by its key. Where a key looks like the id of another job, the id
--- counts: nobody can take an end's place by choosing a key.
+-- Jobs that come after others. A link names the job that is waited for by its id or by its key. Where a key looks like
+-- the id of another job, the id counts: nobody can take an end's place by choosing a key.
 
 -- name: has_chains
 SELECT 1 FROM chains LIMIT 1;
 
 -- name: list_links
+-- Differs from the PostgreSQL version in that it finds the waiting jobs itself; PostgreSQL has locked them before.
 -- All links of the jobs that wait for one of these.
 SELECT uuid_text(c.job), c.tenant, c.key, c.ends, c.is_done, t.status, iif(t.status = 'PAUSED', t.resume_at, t.due_at),
        iif(p.id IS NULL, NULL, uuid_text(p.id))
@@ -28,6 +28,8 @@ FROM (
 WHERE chains.job = m.job AND chains.key = m.key;
 
 -- name: has_instant
+-- Differs from the PostgreSQL version in that the caller looks for a free instant, one by one; PostgreSQL does in
+-- `start_followers`.
 SELECT 1 FROM executions WHERE job = unhex(:job, '-') AND scheduled_at = :at AND extra = 0
 UNION ALL SELECT 1 FROM skips WHERE job = unhex(:job, '-') AND first_at = :at
 LIMIT 1;
@@ -72,70 +74,3 @@ FROM up CROSS JOIN jobs AS j ON j.id = up.job CROSS JOIN chains AS c ON c.job = 
 CROSS JOIN jobs AS a ON a.id = coalesce((SELECT i.id FROM jobs AS i WHERE i.id = unhex(c.key, '-') AND i.tenant = c.tenant AND uuid_text(i.id) = c.key),
                                         (SELECT k.id FROM jobs AS k WHERE k.tenant = c.tenant AND k.key = c.key))
 LIMIT :most;
-
--- name: list_swept_page
-SELECT uuid_text(last), number FROM (
-    SELECT max(id) AS last, count(*) AS number
-    FROM (SELECT id FROM jobs WHERE id > unhex(:after, '-') ORDER BY id LIMIT :limit));
-
--- name: list_to_sweep
-SELECT uuid_text(j.id), j.tenant, j.size, json_type(j.spec, '$.tags."' || :tag || '"') IS NOT NULL
-FROM jobs AS j CROSS JOIN timers AS t ON t.job = j.id
-WHERE j.id > unhex(:after, '-') AND j.id <= unhex(:last, '-')
-  AND j.key IS NULL AND (t.status = 'CANCELLED' OR t.status = 'COMPLETED' AND t.recurs = 0)
-  AND j.updated_at < :before AND coalesce(t.last_run_at, 0) < :before
-  AND NOT EXISTS (SELECT 1 FROM executions AS e WHERE e.job = j.id)
-  AND NOT EXISTS (SELECT 1 FROM skips AS s WHERE s.job = j.id);
-
--- name: list_delivered
--- Notifications that were sent with their only run: their history goes with them.
-SELECT uuid_text(j.id), j.tenant, j.size, 1
-FROM jobs AS j CROSS JOIN timers AS t ON t.job = j.id
-WHERE j.id > unhex(:after, '-') AND j.id <= unhex(:last, '-')
-  AND j.key IS NULL AND t.status = 'COMPLETED' AND t.recurs = 0 AND t.last_state = 'COMPLETED' AND t.runs = 1
-  AND j.updated_at < :before AND t.last_run_at < :before
-  AND json_type(j.spec, '$.tags."' || :tag || '"') IS NOT NULL
-  AND NOT EXISTS (SELECT 1 FROM executions AS o WHERE o.job = j.id AND o.state IN ('QUEUED', 'RUNNING', 'RETRYING'))
-  AND (SELECT count(*) FROM (SELECT 1 FROM executions AS e WHERE e.job = j.id LIMIT 11)) <= 10
-  AND NOT EXISTS (SELECT 1 FROM skips AS s WHERE s.job = j.id);
-
--- name: list_history
-SELECT '[' || group_concat('"' || uuid_text(e.id) || '"') || ']'
-FROM json_each(:jobs) AS j CROSS JOIN executions AS e ON e.job = unhex(j.value, '-');
-
--- name: sweep_links
-DELETE FROM chains WHERE job IN (SELECT unhex(value, '-') FROM json_each(:jobs));
-
--- name: sweep_timers
-DELETE FROM timers WHERE job IN (SELECT unhex(value, '-') FROM json_each(:jobs));
-
--- name: sweep_jobs
-DELETE FROM jobs WHERE id IN (SELECT unhex(value, '-') FROM json_each(:jobs));
-
--- name: list_owners
-SELECT uuid_text(id), owner FROM jobs WHERE id IN (SELECT unhex(value, '-') FROM json_each(:jobs));
-
--- name: set_reason
-UPDATE executions SET reason = coalesce(reason, :reason) WHERE id = unhex(:execution, '-');
-
--- name: get_last_limit
-SELECT tenant, user_id, name, number FROM (
-    SELECT tenant, user_id, name, count(*) OVER () AS number FROM (
-        SELECT tenant, user_id, name FROM limits WHERE (tenant, user_id, name) > (:tenant, :user_id, :name)
-        ORDER BY tenant, user_id, name LIMIT :limit))
-ORDER BY tenant DESC, user_id DESC, name DESC LIMIT 1;
-
--- name: sweep_limits
-DELETE FROM limits
-WHERE (tenant, user_id, name) > (:tenant, :user_id, :name) AND (tenant, user_id, name) <= (:last_tenant, :last_user, :last_name)
-  AND full_at < :before;
-
--- name: get_last_counter
-SELECT tenant, name, number FROM (
-    SELECT tenant, name, count(*) OVER () AS number FROM (
-        SELECT tenant, name FROM counters WHERE (tenant, name) > (:tenant, :name) ORDER BY tenant, name LIMIT :limit))
-ORDER BY tenant DESC, name DESC LIMIT 1;
-
--- name: sweep_counters
-DELETE FROM counters
-WHERE (tenant, name) > (:tenant, :name) AND (tenant, name) <= (:last_tenant, :last_name) AND value = 0 AND tenant <> '';

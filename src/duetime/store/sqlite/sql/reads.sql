@@ -5,6 +5,8 @@
 -- leaves it undecoded then (`domain/held_specs.py`).
 
 -- name: list_due_timers
+-- Differs from the PostgreSQL version in that one index has the timers of all shards; PostgreSQL reads a few timers of
+-- each shard.
 SELECT rtrim(json_array(uuid_text(t.job), t.tenant, t.due_at, t.version, t.fired), ']')
        || ',' || iif(t.recurs, 'true', 'false') || ',' || j.created_at || ','
        || iif(j.size > 4608, '{"type":"large","spec":' || j.spec || '}', j.spec) || ']' AS row
@@ -141,6 +143,8 @@ FROM executions INDEXED BY executions_of_worker
 WHERE state = 'RUNNING' AND endpoint < 0 AND node = :worker AND tenant = :tenant LIMIT :limit;
 
 -- name: list_node_claims
+-- Differs from the PostgreSQL version in that it reads all open executions, page by page; PostgreSQL has an index by
+-- node.
 -- Of the next :limit open executions after one. There is no index by node: it would cost every start and end of an
 -- execution, and a node asks for this twice a minute. The last one is told also if it is not this node's.
 SELECT json_array(uuid_text(id), token, state, uuid_text(job), node IS :node AND state = 'RUNNING') AS row FROM (
@@ -219,6 +223,7 @@ ORDER BY scheduled_at DESC LIMIT :limit;
 SELECT json_array(fingerprint, response) AS row FROM idempotency_keys WHERE tenant = :tenant AND key = :key;
 
 -- name: get_counter
+-- Differs from the PostgreSQL version in that it reads one total; PostgreSQL sums over names, days and writers.
 SELECT value AS row FROM counters WHERE tenant = :tenant AND name = :name;
 
 -- name: check
@@ -260,6 +265,8 @@ SELECT json_array(tenant, name, url, shown, created_at, created_by) AS row
 FROM connections WHERE :tenant IS NULL OR tenant = :tenant ORDER BY tenant, name LIMIT :limit;
 
 -- name: list_audit_pages
+-- Differs from the PostgreSQL version in that there is one chain, whose number is that of a promoted store in
+-- PostgreSQL.
 -- From one page to the next by probes, of the links and of the entries: entries that no link covers are a page without
 -- a hash. (An array out of a subquery is text until json() says otherwise.)
 WITH RECURSIVE pages (link) AS (
@@ -307,6 +314,8 @@ SELECT json_array((SELECT last FROM circuit_changes), json((
         ORDER BY opened_at IS NULL, touched_at DESC, id LIMIT :limit)))) AS row;
 
 -- name: list_changed_circuits
+-- Differs from the PostgreSQL version in that the mark is the number of a change; in PostgreSQL it is the oldest
+-- running transaction.
 SELECT json_array((SELECT last FROM circuit_changes), json((
     SELECT json_group_array(json_array(id, tenant, url, failures, opened_at, next_probe_at, probe)) FROM (
         SELECT * FROM circuits WHERE changed > :since ORDER BY changed LIMIT :limit)))) AS row;

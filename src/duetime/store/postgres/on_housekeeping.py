@@ -1,28 +1,47 @@
-"""Commands that remove rows which no index finds by age: jobs that ended long ago, limits that are full again, totals
-that are zero. They also trim a tenant's history, and prune the oldest links of the audit's chains."""
+"""Housekeeping commands: prune what is old, trim a tenant's history, and sweep rows that no index finds by age, such as
+jobs that ended long ago, limits that are full again and totals that are zero."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
-
-import asyncpg
-
 from duetime.domain import commands as c
-from duetime.domain.audit import own_entry
+from duetime.domain.audit import check_pruned, sweep_entries
 from duetime.domain.capacity import loads
-from duetime.domain.errors import no_audit_link
 from duetime.domain.ids import instant_of
 from duetime.domain.instants import DAY
 from duetime.domain.limits import MICRO
 from duetime.domain.subscriptions import EVENT_TAG
+from duetime.store.postgres.partitions import drop_day, list_days
 from duetime.store.postgres.statements import Statements
-from duetime.store.trimming import UNINDEXED, choose_to_trim
+from duetime.store.trimming import UNINDEXED, choose_to_trim, pruned_by_age
 
 
-class SweepCommands:
+class HousekeepingCommands:
     def __init__(self, statements: Statements) -> None:
         self._db = statements
+
+    async def prune(self, command: c.Prune) -> int:
+        by_age = min(command.before, command.skips_before)
+        count = await drop_day(self._db, by_age)
+        if not count:
+            count = await self._prune_page(await self._row_by_row_before(command.before, by_age), command.limit)
+        others = pruned_by_age(command, count)
+        removed = [await self._db.remove(block, before=at, limit=command.limit) for block, at in others.items()]
+        await self._db.run("prune_commits", limit=command.limit)
+        return max(count, *removed)
+
+    async def _row_by_row_before(self, before: int, by_age: int) -> int:
+        """Returns the instant before which rows are removed one by one; spares a day that is soon dropped whole."""
+        if before > by_age:  # by size: only the oldest rows go
+            return before
+        today = by_age // DAY
+        return today * DAY if today in await list_days(self._db.connection) else before
+
+    async def _prune_page(self, before: int, limit: int) -> int:
+        count = 0
+        for tenant, state, day, number in await self._db.rows("prune_executions", before=before, limit=limit):
+            self._db.moved[tenant, state, day] -= number
+            count += number
+        return count
 
     async def sweep_jobs(self, command: c.SweepJobs) -> c.Swept:
         page = await self._db.row(
@@ -38,16 +57,9 @@ class SweepCommands:
         rows = await self._db.rows("sweep_jobs", jobs=jobs, tag=EVENT_TAG) if jobs else []
         if rows:
             self._db.make_room(loads([row["tenant"] for row in rows], [row["size"] for row in rows], -1))
-            self._note([row for row in rows if not row["is_notification"]], command.now)
+            removed = [(row["id"], row["tenant"]) for row in rows if not row["is_notification"]]
+            self._db.pending.entries.extend(sweep_entries(removed, command.now))
         return c.Swept(len(rows), page["last"] if page["number"] == command.limit else None)
-
-    def _note(self, removed: Sequence[asyncpg.Record], now: int) -> None:
-        """Adds one audit entry a tenant for all of its removed jobs."""
-        by_tenant = defaultdict[str, list[str]](list)
-        for row in removed:
-            by_tenant[row["tenant"]].append(row["id"])
-        for tenant, jobs in by_tenant.items():
-            self._db.note(own_entry(now, tenant, "job.sweep", "", {"count": len(jobs), "jobs": jobs}))
 
     async def sweep_limits(self, command: c.SweepLimits) -> c.SweptRows:
         tenant, user_id, name = command.after
@@ -92,9 +104,8 @@ class SweepCommands:
         found = await self._db.value("lock_audit_link", chain=command.chain, link=command.link)
         if found != command.hash:
             pruned = await self._db.value("get_audit_checkpoint", chain=command.chain)
-            if found is None and pruned is not None and pruned >= command.link:
-                return 0
-            raise no_audit_link(command.chain, command.link)
+            check_pruned(command.chain, command.link, found, pruned)
+            return 0
         return await self._db.remove(
             "prune_audit", chain=command.chain, link=command.link, hash=command.hash, now=command.now
         )

@@ -1,25 +1,31 @@
-"""Commands that remove rows which no index finds by age: jobs that ended long ago, limits that are full again, totals
-that are zero. They also trim a tenant's history, and prune the oldest links of the audit's chains."""
+"""Housekeeping commands: prune what is old, trim a tenant's history, and sweep rows that no index finds by age, such as
+jobs that ended long ago, limits that are full again and totals that are zero."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
 from duetime.domain import commands as c
-from duetime.domain.audit import PROMOTED, own_entry
+from duetime.domain.audit import PROMOTED, check_pruned, sweep_entries
 from duetime.domain.capacity import loads
-from duetime.domain.errors import no_audit_link
+from duetime.domain.ids import make_id
 from duetime.domain.limits import MICRO
 from duetime.domain.subscriptions import EVENT_TAG
 from duetime.store.sqlite.statements import Statements, page
-from duetime.store.trimming import UNINDEXED, choose_to_trim
+from duetime.store.trimming import UNINDEXED, choose_to_trim, pruned_by_age
 
 
-class SweepCommands:
+class HousekeepingCommands:
     def __init__(self, statements: Statements) -> None:
         self._db = statements
+
+    def prune(self, command: c.Prune) -> int:
+        before = make_id(max(command.before, 0), bytes(10))
+        ids = self._db.value("list_prunable", before=before, limit=command.limit)
+        count = self._db.remove_executions(ids) if ids is not None else 0
+        others = pruned_by_age(command, count)
+        return max(count, *(self._db.remove(block, before=at, limit=command.limit) for block, at in others.items()))
 
     def sweep_jobs(self, command: c.SweepJobs) -> c.Swept:
         seen = self._db.row("list_swept_page", after=command.after_job_id, limit=command.limit)
@@ -30,9 +36,9 @@ class SweepCommands:
         here = {"after": command.after_job_id, "last": last, "tag": EVENT_TAG}
         delivered = self._db.rows("list_delivered", before=command.delivered_before, **here)
         if delivered:
-            history = self._db.row("list_history", jobs=page([row[0] for row in delivered]))
-            if history is not None and history[0] is not None:
-                self._db.remove_executions(history[0])
+            ids = self._db.value("list_history", jobs=page([row[0] for row in delivered]))
+            if ids is not None:
+                self._db.remove_executions(ids)
         over = self._db.rows("list_to_sweep", before=command.before, **here)
         rows = list({row[0]: row for row in delivered + over}.values())
         if rows:
@@ -44,15 +50,8 @@ class SweepCommands:
         for name in ("sweep_links", "sweep_timers", "sweep_jobs"):
             self._db.run(name, jobs=ids)
         self._db.make_room(loads([row[1] for row in rows], [row[2] for row in rows], -1))
-        self._note([(job_id, tenant) for job_id, tenant, _, is_notification in rows if not is_notification], now)
-
-    def _note(self, removed: list[tuple[str, str]], now: int) -> None:
-        """Adds one audit entry a tenant for all of its removed jobs."""
-        by_tenant = defaultdict[str, list[str]](list)
-        for job_id, tenant in removed:
-            by_tenant[tenant].append(job_id)
-        for tenant, jobs in by_tenant.items():
-            self._db.note(own_entry(now, tenant, "job.sweep", "", {"count": len(jobs), "jobs": jobs}))
+        removed = [(job_id, tenant) for job_id, tenant, _, is_notification in rows if not is_notification]
+        self._db.entries.extend(sweep_entries(removed, now))
 
     def sweep_limits(self, command: c.SweepLimits) -> c.SweptRows:
         tenant, user_id, name = command.after
@@ -62,8 +61,7 @@ class SweepCommands:
             return c.SweptRows(0, None)
         *last, number = row
         until = dict(zip(("last_tenant", "last_user", "last_name"), last, strict=True))
-        self._db.run("sweep_limits", before=command.before * MICRO, **here, **until)
-        removed = self._db.connection.changes()
+        removed = self._db.remove("sweep_limits", before=command.before * MICRO, **here, **until)
         return c.SweptRows(removed, (last[0], last[1], last[2]) if number == command.limit else None)
 
     def sweep_counters(self, command: c.SweepCounters) -> c.SweptRows:
@@ -73,8 +71,7 @@ class SweepCommands:
         if row is None:
             return c.SweptRows(0, None)
         *last, number = row
-        self._db.run("sweep_counters", tenant=tenant, name=name, last_tenant=last[0], last_name=last[1])
-        removed = self._db.connection.changes()
+        removed = self._db.remove("sweep_counters", tenant=tenant, name=name, last_tenant=last[0], last_name=last[1])
         return c.SweptRows(removed, (last[0], last[1], 0) if number == command.limit else None)
 
     def trim_history(self, command: c.TrimHistory) -> c.Trimmed:
@@ -88,13 +85,11 @@ class SweepCommands:
         return c.Trimmed(removed, last, is_end)
 
     def prune_audit(self, command: c.PruneAudit) -> int:
-        row = self._db.row("get_audit_link", link=command.link) if command.chain == PROMOTED else None
-        if row is None or row[0] != command.hash:
-            pruned = self._db.row("get_audit_checkpoint", chain=command.chain)
-            if row is None and pruned is not None and pruned[0] >= command.link:
-                return 0
-            raise no_audit_link(command.chain, command.link)
+        found = self._db.value("get_audit_link", link=command.link) if command.chain == PROMOTED else None
+        if found != command.hash:
+            pruned = self._db.value("get_audit_checkpoint", chain=command.chain)
+            check_pruned(command.chain, command.link, found, pruned)
+            return 0
         self._db.run("set_audit_checkpoint", chain=command.chain, link=command.link, hash=command.hash, now=command.now)
         self._db.run("prune_audit_links", link=command.link)
-        self._db.run("prune_audit", link=command.link)
-        return self._db.connection.changes()
+        return self._db.remove("prune_audit", link=command.link)

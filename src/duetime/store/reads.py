@@ -1,0 +1,272 @@
+"""The reads that differ between the stores only in their SQL.
+
+A store names its SQL blocks and its filters as the others do, and runs them on three groups of connections: for the
+engine, for the node itself, and for users. A block selects one column, `row`: JSON in the order of the record's fields.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
+
+from duetime.domain import worker_limits
+from duetime.domain.breaker import Circuit, CircuitChanges
+from duetime.domain.capacity import Load
+from duetime.domain.commands import Command, Finish, PauseJob
+from duetime.domain.errors import Conflict, Overloaded
+from duetime.domain.execution import Run
+from duetime.domain.history import Held
+from duetime.domain.job import JobSpec
+from duetime.domain.lease import Writes
+from duetime.domain.signing import SigningState
+from duetime.ports.pages import PAGE_BYTES, Page
+from duetime.ports.store import (
+    AuditCheckpoint,
+    AuditQuery,
+    AuditRecord,
+    ConnectionRecord,
+    ExecutionQuery,
+    ExecutionRecord,
+    JobQuery,
+    JobRecord,
+    KeyRecord,
+    LinkRecord,
+    SkippedRecord,
+    SubscriptionRecord,
+    WorkerRecord,
+)
+from duetime.store.decoding import Unreadable, decode, decode_held, given_up, read_specs
+from duetime.store.filtering import Sql
+from duetime.store.totals import JOBS, totals_of
+
+T = TypeVar("T")
+Group = TypeVar("Group")  # of connections
+Block = TypeVar("Block")  # of SQL
+
+MOST_WORKERS = 2**31  # a worker's id is below
+
+
+class Filters(Protocol):
+    """The module `filters` of a store."""
+
+    def count_jobs(self, query: JobQuery) -> Sql: ...
+
+    def list_executions(self, query: ExecutionQuery) -> Sql: ...
+
+    def count_executions(self, query: ExecutionQuery) -> Sql: ...
+
+    def list_audit(self, query: AuditQuery) -> Sql: ...
+
+
+class StoreReads(ABC, Generic[Group, Block]):
+    _engine_reads: Group
+    _own_reads: Group
+    _people_reads: Group
+    _sql: Mapping[str, Block]
+    _filters: Filters
+    _read_errors: ClassVar[tuple[type[Exception], ...]] = (Overloaded,)
+
+    @abstractmethod
+    async def apply(self, commands: Sequence[Command]) -> list[Any]: ...
+
+    @abstractmethod
+    def writes(self) -> Writes: ...
+
+    @abstractmethod
+    def _text(self, group: Group, sql: Block, values: dict[str, Any]) -> Awaitable[str | None]:
+        """Returns all rows as one JSON text: one value to receive and to decode, for any number of rows."""
+
+    @abstractmethod
+    def _statement(self, sql: str) -> Block:
+        """Returns SQL that a filter built as a block."""
+
+    @abstractmethod
+    async def _page(self, sql: Sql, row: type[T]) -> Page[T]:
+        """Returns the rows of a filter that fit into a page, for users."""
+
+    @abstractmethod
+    async def _total(self, tenant: str, names: Sequence[str]) -> int:
+        """Returns the sum of these totals."""
+
+    async def _read(self, group: Group, block: str, row: Any, /, **values: Any) -> list[Any]:
+        return decode(row, await self._text(group, self._sql[block], values))
+
+    async def _ask(self, sql: Sql, row: type[T]) -> list[T]:
+        """Returns the rows of a filter, for users."""
+        return decode(row, await self._text(self._people_reads, self._statement(sql[0]), sql[1]))
+
+    async def _find(self, group: Group, block: str, row: type[T], /, **values: Any) -> T | None:
+        """Returns the only row; None if there is none."""
+        return single(await self._read(group, block, row, **values))
+
+    async def _instant(self, group: Group, block: str, /, **values: Any) -> int | None:
+        return single(await self._read(group, block, int | None, **values))
+
+    def _reads_of(self, tenant: str | None) -> Group:
+        """Reads of one tenant are for users; reads of all tenants are for the engine."""
+        return self._engine_reads if tenant is None else self._people_reads
+
+    # For the engine.
+    async def _pause_unreadable(self, timers: Sequence[Unreadable]) -> None:
+        if timers:
+            now = _wall_clock()
+            await self.apply([PauseJob(now, row.fields[1], row.fields[0], "duetime", row.error) for row in timers])
+
+    async def list_waiting_tenants(self, now: int, after: str, limit: int) -> list[str]:
+        return await self._read(self._engine_reads, "list_waiting_tenants", str, now=now, after=after, limit=limit)
+
+    async def list_lapsed_runs(self, node: int, limit: int) -> list[Run]:
+        values = {"node": node, "limit": limit, "bytes": PAGE_BYTES}
+        runs, apart = decode_held(Run, await self._text(self._engine_reads, self._sql["list_lapsed_runs"], values))
+        if apart:
+            now = _wall_clock()
+            await self.apply([Finish(node, now, tuple(given_up(row, now) for row in apart))])
+        return runs
+
+    async def list_to_stop(self, node: int, limit: int) -> list[str]:
+        return await self._read(self._engine_reads, "list_to_stop", str, node=node, limit=limit)
+
+    async def list_workers(
+        self, tenant: str | None, limit: int, before: int | None = None, function: str | None = None
+    ) -> list[WorkerRecord]:
+        return await self._read(
+            self._reads_of(tenant), "list_workers", WorkerRecord, tenant=tenant, limit=limit, before=before,
+            function=function, bytes=worker_limits.PAGE_BYTES,
+        )  # fmt: skip
+
+    async def list_beats(self, after: int, limit: int) -> list[tuple[int, int]]:
+        return await self._read(self._engine_reads, "list_beats", tuple[int, int], after=after, limit=limit)
+
+    async def get_worker(self, worker_id: int) -> WorkerRecord | None:
+        if not 0 < worker_id < MOST_WORKERS:
+            return None
+        return await self._find(self._engine_reads, "get_worker", WorkerRecord, worker=worker_id)
+
+    async def list_claims(self, worker_id: int, tenant: str, limit: int) -> list[tuple[str, int, int, bool]]:
+        row = tuple[str, int, int, bool]
+        return await self._read(self._engine_reads, "list_claims", row, worker=worker_id, tenant=tenant, limit=limit)
+
+    async def list_changed_circuits(self, since: int | None, limit: int) -> CircuitChanges:
+        row = tuple[int, list[Circuit]]
+        if since is None:
+            (found,) = await self._read(self._engine_reads, "load_circuits", row, limit=limit)
+        else:
+            (found,) = await self._read(self._engine_reads, "list_changed_circuits", row, since=since, limit=limit)
+        return CircuitChanges(*found)
+
+    async def count_history(self) -> int:
+        (count,) = await self._read(self._engine_reads, "count_history", int)
+        return cast(int, count)
+
+    async def list_history(self) -> list[Held]:
+        return await self._read(self._engine_reads, "list_history", Held)
+
+    async def newest_at(self) -> int | None:
+        return await self._instant(self._engine_reads, "newest_at")
+
+    # For the node.
+    async def get_load(self) -> Load:
+        (load,) = await self._read(self._own_reads, "get_load", Load)
+        return cast(Load, load)
+
+    async def get_key(self, key_id: str) -> KeyRecord | None:
+        return await self._find(self._own_reads, "get_key", KeyRecord, id=key_id)
+
+    async def check(self) -> str | None:
+        if (failure := self.writes().failure) is not None:
+            return f"the last write failed: {failure}"
+        try:
+            await self._read(self._own_reads, "check", int)
+        except self._read_errors as error:
+            return f"the database can't be read: {error}"
+        return None
+
+    # For users.
+    async def _ask_job(self, sql: Sql) -> JobRecord | None:
+        text = await self._text(self._people_reads, self._statement(sql[0]), sql[1])
+        found, apart = decode_held(JobRecord, text)
+        if apart:
+            job_id, error = apart[0].fields[0], apart[0].error
+            raise Conflict(f"job {job_id} can't be shown or changed, {error}; install the version that wrote it")
+        return single(found)
+
+    async def count_jobs(self, query: JobQuery) -> int:
+        if query == JobQuery(query.tenant, sort=query.sort, order=query.order, limit=query.limit,
+                             offset=query.offset, after=query.after):  # fmt: skip
+            return await self._total(query.tenant, [JOBS])
+        return (await self._ask(self._filters.count_jobs(query), int))[0]
+
+    async def list_executions(self, query: ExecutionQuery) -> Page[ExecutionRecord]:
+        return await self._page(self._filters.list_executions(query), ExecutionRecord)
+
+    async def count_executions(self, query: ExecutionQuery) -> int:
+        if (names := totals_of(query)) is not None:
+            return await self._total(query.tenant, names)
+        return (await self._ask(self._filters.count_executions(query), int))[0]
+
+    async def next_waiting_of(self, job_id: str, tenant: str = "") -> int | None:
+        return await self._instant(self._people_reads, "next_waiting_of", job=job_id, tenant=tenant)
+
+    async def list_skipped(self, job_id: str, limit: int, tenant: str = "") -> list[SkippedRecord]:
+        return await self._read(
+            self._people_reads, "list_skipped", SkippedRecord, job=job_id, limit=limit, tenant=tenant
+        )
+
+    async def list_links(self, job_id: str, tenant: str = "") -> list[LinkRecord]:
+        return await self._read(self._people_reads, "list_links", LinkRecord, job=job_id, tenant=tenant)
+
+    async def list_lateness(self, job_id: str, limit: int, tenant: str = "") -> list[int]:
+        return await self._read(self._people_reads, "list_lateness", int, job=job_id, limit=limit, tenant=tenant)
+
+    async def get_response(self, tenant: str, idempotency_key: str) -> tuple[str, str] | None:
+        row = tuple[str, str]
+        return await self._find(self._people_reads, "get_response", row, tenant=tenant, key=idempotency_key)
+
+    async def list_circuits(self, tenant: str | None, limit: int) -> list[Circuit]:
+        if tenant is None:
+            return await self._read(self._engine_reads, "list_circuits", Circuit, limit=limit)
+        return await self._read(self._people_reads, "list_circuits_of", Circuit, tenant=tenant, limit=limit)
+
+    async def get_circuit(self, circuit: int, tenant: str = "") -> Circuit | None:
+        return await self._find(self._people_reads, "get_circuit", Circuit, circuit=circuit, tenant=tenant)
+
+    async def list_keys(self, tenant: str, limit: int) -> list[KeyRecord]:
+        return await self._read(self._people_reads, "list_keys", KeyRecord, tenant=tenant, limit=limit)
+
+    async def list_signing_states(self, tenant: str | None, since: int, after: str, limit: int) -> list[SigningState]:
+        return await self._read(
+            self._reads_of(tenant), "list_signing_states", SigningState, tenant=tenant, since=since, after=after,
+            limit=limit,
+        )  # fmt: skip
+
+    async def list_subscriptions(self, tenant: str | None, limit: int) -> list[SubscriptionRecord]:
+        group = self._reads_of(tenant)
+        return await self._read(group, "list_subscriptions", SubscriptionRecord, tenant=tenant, limit=limit)
+
+    async def get_connection(self, tenant: str, name: str) -> ConnectionRecord | None:
+        return await self._find(self._people_reads, "get_connection", ConnectionRecord, tenant=tenant, name=name)
+
+    async def list_connections(self, tenant: str | None, limit: int) -> list[ConnectionRecord]:
+        return await self._read(self._people_reads, "list_connections", ConnectionRecord, tenant=tenant, limit=limit)
+
+    async def list_audit(self, query: AuditQuery) -> Page[AuditRecord]:
+        return await self._page(self._filters.list_audit(query), AuditRecord)
+
+    async def list_audit_checkpoints(self) -> list[AuditCheckpoint]:
+        return await self._read(self._people_reads, "list_audit_checkpoints", AuditCheckpoint)
+
+    async def list_specs(self, after: str, limit: int) -> list[tuple[str, str, int, JobSpec]]:
+        def fetch(last: str) -> Awaitable[str | None]:
+            return self._text(self._people_reads, self._sql["list_specs"], {"after": last, "limit": limit})
+
+        return await read_specs(fetch, after)
+
+
+def single(found: list[T]) -> T | None:
+    return found[0] if found else None
+
+
+def _wall_clock() -> int:
+    return time.time_ns() // 1_000_000
