@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 
 from duetime.domain.commands import Claim, Release
 from duetime.domain.commands.runs import CLAIM_BYTES
-from duetime.domain.errors import DuetimeError
 from duetime.domain.execution import Run
 from duetime.domain.held_specs import limit_of_bytes
 from duetime.domain.instants import SECOND
@@ -19,7 +18,7 @@ from duetime.engine.service import Service
 from duetime.engine.unanswered import Unanswered
 from duetime.ports.clock import Clock
 from duetime.ports.executor import always
-from duetime.ports.store import Store
+from duetime.ports.store import Store, apply_one
 from duetime.telemetry.debugging import debug
 
 PAGE = 500
@@ -88,9 +87,7 @@ class Claimer(Service):
             if not self.is_clock_right():
                 return False
             with self._unanswered.write():
-                (claimed,) = await self._store.apply([claim])
-            if isinstance(claimed, DuetimeError):
-                raise claimed
+                claimed = await apply_one(self._store, claim)
             debug("executions were claimed", count=len(claimed), limit=limit, tenants=len(claim.tenants))
             self._dispatcher.offer(claimed)
             self._has_claimed |= bool(claimed)
@@ -113,9 +110,7 @@ class Claimer(Service):
         runs = self.releasing
         if not runs:
             return 0
-        (refused,) = await self._store.apply([Release(self._node, self._clock.now(), tuple(runs))])
-        if isinstance(refused, DuetimeError):
-            raise refused
+        await apply_one(self._store, Release(self._node, self._clock.now(), tuple(runs)))
         debug("executions were given back for tenants that have fewer", count=len(runs))
         self.releasing = []
         self._dispatcher.recorded(runs)

@@ -55,7 +55,7 @@ from duetime.ports.clock import Clock
 from duetime.ports.executor import Executor
 from duetime.ports.logs import LogStore
 from duetime.ports.registry import Registry
-from duetime.ports.store import Store
+from duetime.ports.store import Store, apply_one
 from duetime.ports.vault import NoVault, Vault
 
 WORKER = "worker"
@@ -140,8 +140,7 @@ class Engine:
         settings, roles = self._settings, self._settings.roles
         if self.node == 0 and math.isinf(self._registry.ttl_seconds):
             await self._doubt_clock()
-        (node,) = await self._store.apply([StartNode(self._clock.now(), settings.node_name)])
-        self.node = int(node)
+        self.node = await apply_one(self._store, StartNode(self._clock.now(), settings.node_name))
         self._lost.clear()
         self.membership = Membership(self._registry, self._machine_clock, self.node, settings.node_name, roles)
         self.membership.on_ended = self._lost.set
@@ -163,13 +162,13 @@ class Engine:
         on_finish.refused = self.notification_refused
         on_finish.subscriptions = self.subscribers.of
         on_finish.due_hint = self.due_hint
-        recorder = Recorder(self._store, self._clock, self.node, self._events, on_finish)
+        self.breaker = Breaker(self._store, self._clock, self._events, settings.breaker, shared=fenced)
+        await self.breaker.load()
+        recorder = Recorder(self._store, self._clock, self.node, self._events, on_finish, self.breaker)
         limits = settings.limits if WORKER in roles else msgspec.structs.replace(settings.limits, capacity=0)
         self.dispatcher = Dispatcher(limits, lambda run: runner.attempt(run), lambda run: runner.drop(run))
         if fenced:
             self.dispatcher.is_trusted = self.membership.is_trusted
-        self.breaker = Breaker(self._store, self._clock, self._events, settings.breaker, shared=fenced)
-        await self.breaker.load()
         self.dispatcher.is_held = self.breaker.holds
         runner = AttemptRunner(
             self._executor, recorder, self._clock, self._jitter, lambda id: id in self.dispatcher.cancelled,
@@ -207,7 +206,6 @@ class Engine:
         )  # fmt: skip
         self.retention.is_clock_right = self.membership.is_clock_right
         self.retention.rests_until = self._prunes_from
-        recorder.breaker = self.breaker
         recorder.recorded = self.dispatcher.recorded
         recorder.is_busy = lambda: self.dispatcher.running() > 0
         recorder.waiting_hint = self._hint_own

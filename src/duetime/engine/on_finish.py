@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any
 
 import structlog
 
@@ -61,7 +60,7 @@ class OnFinishCommands:
         return commands
 
     def tell(
-        self, ends: Ends, commands: Sequence[OnFinish], answers: Sequence[Any], refused: Collection[str], now: int
+        self, ends: Ends, commands: Sequence[OnFinish], answers: Sequence[object], refused: Collection[str], now: int
     ) -> None:
         """Publishes, logs and counts what was written. `answers`: the store's results of `commands`.
 
@@ -81,7 +80,7 @@ class OnFinishCommands:
         ):
             self.due_hint(now)
 
-    def _tell(self, command: OnFinish, answer: Any, now: int) -> None:
+    def _tell(self, command: OnFinish, answer: object, now: int) -> None:
         following = command.command
         if isinstance(following, PauseJob) and not isinstance(answer, DuetimeError):
             self._events.publish("job.paused", now, following.tenant, {"job_id": following.job_id, "by": following.by})

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 import structlog
 
 from duetime.domain.commands import EndNodes, EndWorkers, Finish
-from duetime.domain.errors import DuetimeError
 from duetime.domain.execution import Attempted, Run, lapse
 from duetime.domain.instants import SECOND
 from duetime.engine.on_finish import OnFinishCommands
@@ -15,7 +14,7 @@ from duetime.engine.pages import Pages
 from duetime.engine.service import Service
 from duetime.ports.clock import Clock
 from duetime.ports.executor import always
-from duetime.ports.store import Store
+from duetime.ports.store import Store, apply_one, result_of
 from duetime.telemetry.debugging import debug
 
 log = structlog.get_logger()
@@ -73,9 +72,7 @@ class Reconciler(Service):
         gone = frozenset(self._gone_nodes())
         if news := gone - self._ended:
             log.warning("nodes are gone: their runs are taken over", nodes=sorted(news))
-            (refused,) = await self._store.apply([EndNodes(now, tuple(sorted(news)))])
-            if isinstance(refused, DuetimeError):
-                raise refused
+            await apply_one(self._store, EndNodes(now, tuple(sorted(news))))
             await self.on_ended(news)
         self._ended = gone
         return bool(news) | await self._end_workers(now)
@@ -85,9 +82,7 @@ class Reconciler(Service):
         silent = tuple(sorted(self.silent_workers().items()))
         if not silent:
             return False
-        (ended,) = await self._store.apply([EndWorkers(now, silent)])
-        if isinstance(ended, DuetimeError):
-            raise ended
+        ended = await apply_one(self._store, EndWorkers(now, silent))
         if ended:
             log.warning("workers fell silent: their runs are taken over", workers=ended)
             await self.on_ended(ended)
@@ -114,8 +109,7 @@ class Reconciler(Service):
         """Writes the ends. Returns how many were refused."""
         following = self._on_finish.commands(ends, now)
         finish = Finish(self._node, now, tuple(attempted for _, attempted in ends))
-        refused, *answers = await self._store.apply([finish, *following])
-        if isinstance(refused, DuetimeError):
-            raise refused
+        answer, *answers = await self._store.apply([finish, *following])
+        refused = result_of(finish, answer)
         self._on_finish.tell(ends, following, answers, refused, now)
         return len(refused)

@@ -28,7 +28,7 @@ from duetime.engine.service import Service
 from duetime.engine.timer_buffer import READ_AHEAD, Due, TimerBuffer
 from duetime.engine.unanswered import Unanswered
 from duetime.ports.clock import Clock
-from duetime.ports.store import Store
+from duetime.ports.store import Store, result_of
 from duetime.process.crash import crash_point
 from duetime.telemetry.debugging import debug
 
@@ -314,15 +314,15 @@ class Timer(Service):
 
     async def _write(self, page: FirePlan, command: Fire) -> None:
         with self._unanswered.write(), self._pages.writing(len(command.moves)):
-            (fired,) = await self._store.apply([command])
+            (answer,) = await self._store.apply([command])
         crash_point("after_fire")
-        if isinstance(fired, StaleEpoch):
-            log.warning("a fire was refused: another node owns the shard", shard=fired.shard, epoch=fired.epoch)
+        try:
+            fired = result_of(command, answer)
+        except StaleEpoch as error:
+            log.warning("a fire was refused: another node owns the shard", shard=error.shard, epoch=error.epoch)
             self._ownership.doubt()
             self._drop()
             return
-        if isinstance(fired, DuetimeError):
-            raise fired
         debug(
             "a page of due jobs was fired", jobs=len(page.moves), executions=len(page.runs), skipped=len(page.skips),
             claimed=command.claim, stale=len(fired.stale_jobs), in_pages_of=self._page,

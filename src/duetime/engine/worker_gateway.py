@@ -17,7 +17,7 @@ import structlog
 from duetime.domain.commands import BeatWorkers, Command, EndNodes, Release, SaveProgress
 from duetime.domain.defaults import timeout_of
 from duetime.domain.endpoints import endpoint_of_function
-from duetime.domain.errors import DuetimeError, NotFound, StaleWrite
+from duetime.domain.errors import NotFound, StaleWrite
 from duetime.domain.execution import Attempted, Outcome, Run, conclude, lapse
 from duetime.domain.job import Delivery, PythonJob
 from duetime.domain.payloads import PythonCall
@@ -48,7 +48,7 @@ from duetime.engine.worker_records import WorkerRecords
 from duetime.ports.clock import Clock
 from duetime.ports.executor import always
 from duetime.ports.logs import LogStore, LogWriter
-from duetime.ports.store import Store, WorkerRecord
+from duetime.ports.store import Store, WorkerRecord, apply_one
 from duetime.ports.vault import DecryptionFailed, Vault
 
 log = structlog.get_logger()
@@ -134,7 +134,7 @@ class WorkerGateway:
     async def leave(self, tenant: str, worker_id: int) -> None:
         """Ends the worker. Executions that it still runs are returned to other workers at once."""
         known = await self._known(tenant, worker_id)
-        await self._apply(EndNodes(self._clock.now(), (worker_id,)))
+        await apply_one(self._store, EndNodes(self._clock.now(), (worker_id,)))
         await self.forget((worker_id,))
         self._taken_over()
         log.info("a worker left", worker=known.record.name)
@@ -165,7 +165,7 @@ class WorkerGateway:
         for number, run in enumerate(runs):
             size += len(_encode(run.spec.payload))
             if size > MOST_BYTES and number:
-                await self._apply(Release(known.record.worker_id, self._clock.now(), tuple(runs[number:])))
+                await apply_one(self._store, Release(known.record.worker_id, self._clock.now(), tuple(runs[number:])))
                 break
             try:
                 call = self._decrypted(run)
@@ -332,7 +332,7 @@ class WorkerGateway:
 
     async def _release_runs(self, known: _Known, runs: Sequence[Run]) -> None:
         if runs:
-            await self._apply(Release(known.record.worker_id, self._clock.now(), tuple(runs)))
+            await apply_one(self._store, Release(known.record.worker_id, self._clock.now(), tuple(runs)))
             self._recorder.waiting_hint(0)
             self.hint()
 
@@ -377,15 +377,9 @@ class WorkerGateway:
         if now - known.beaten_at < self._lease / 4:
             return
         known.beaten_at = now
-        if await self._apply(BeatWorkers(self._clock.now(), (known.record.worker_id,))):
+        if await apply_one(self._store, BeatWorkers(self._clock.now(), (known.record.worker_id,))):
             await self.forget((known.record.worker_id,))
             raise _unknown(known.record.worker_id)
-
-    async def _apply(self, command: Command) -> Any:
-        (answer,) = await self._store.apply([command])
-        if isinstance(answer, DuetimeError):
-            raise answer
-        return answer
 
 
 def _assignment(run: Run, call: PythonCall, progress: Any) -> Assignment:
