@@ -28,8 +28,9 @@ SHORTEST_PAUSE, LONGEST_PAUSE = 20, 320  # ms, while there is nothing to claim, 
 
 class Claimer(Service):
     def __init__(
-        self, store: Store, clock: Clock, node: int, dispatcher: Dispatcher, unanswered: Unanswered | None = None
-    ) -> None:
+        self, store: Store, clock: Clock, node: int, dispatcher: Dispatcher, unanswered: Unanswered,
+        is_clock_right: Callable[[], bool] = always,
+    ) -> None:  # fmt: skip
         super().__init__("claimer", clock)
         self._store = store
         self._node = node
@@ -38,9 +39,9 @@ class Claimer(Service):
         self._last_tenant = ""  # the last one that had its turn in this round; empty: a round begins
         self._has_claimed = False  # in this round
         self._pause = SHORTEST_PAUSE
-        self._unanswered = unanswered or Unanswered(clock.monotonic)
+        self._unanswered = unanswered
+        self._is_clock_right = is_clock_right
         self.releasing: list[Run] = []  # claims to release for other tenants, not yet written
-        self.is_clock_right: Callable[[], bool] = always
 
     def hint(self, due_at: int) -> None:
         """Takes note that an execution can be claimed from `due_at` on."""
@@ -53,7 +54,7 @@ class Claimer(Service):
         now = self._clock.now()
         self._dispatcher.resume()
         self._next_at = now + SECOND
-        if not self.is_clock_right():
+        if not self._is_clock_right():
             return self._next_at
         await self._release()
         waiting_at = await self._store.next_waiting_at()
@@ -84,7 +85,7 @@ class Claimer(Service):
                 self._node, self._clock.now(), limit, tuple(tenants[:limit]), full_endpoints,
                 bytes=min(CLAIM_BYTES, limit_of_bytes(self._dispatcher.room())),
             )  # fmt: skip
-            if not self.is_clock_right():
+            if not self._is_clock_right():
                 return False
             with self._unanswered.write():
                 claimed = await apply_one(self._store, claim)

@@ -28,14 +28,22 @@ Ends = Sequence[tuple[Run, Attempted]]
 
 
 class OnFinishCommands:
-    def __init__(self, events: EventHub, random_bytes: Callable[[int], bytes], limit: Limit | None = None) -> None:
-        """`limit`: of notifications per tenant."""
+    """`limit`: of notifications per tenant. `subscriptions(tenant)`: who is notified.
+
+    `refused(error)` is called for each notification that can't be stored. `due_hint(due_at)`: a job is due then.
+    """
+
+    def __init__(
+        self, events: EventHub, random_bytes: Callable[[int], bytes], limit: Limit | None, *,
+        subscriptions: Callable[[str], Sequence[SubscriptionRecord]], refused: Callable[[DuetimeError], None],
+        due_hint: Callable[[int], None],
+    ) -> None:  # fmt: skip
         self._events = events
         self._random_bytes = random_bytes
         self._limit = limit
-        self.refused: Callable[[DuetimeError], None] = lambda error: None
-        self.due_hint: Callable[[int], None] = lambda due_at: None
-        self.subscriptions: Callable[[str], Sequence[SubscriptionRecord]] = lambda tenant: ()
+        self._subscriptions = subscriptions
+        self._refused = refused
+        self._due_hint = due_hint
 
     def pages(self, results: Ends) -> Iterator[list[tuple[Run, Attempted]]]:
         """Splits ends into pages with a bounded number of on-finish commands each: nearly always one page."""
@@ -43,7 +51,7 @@ class OnFinishCommands:
         count = 0
         for result in results:
             page.append(result)
-            count += on_finish.has_on_finish_commands(*result) + len(self.subscriptions(result[0].tenant))
+            count += on_finish.has_on_finish_commands(*result) + len(self._subscriptions(result[0].tenant))
             if count >= MOST_IN_A_COMMIT:
                 yield page
                 page, count = [], 0
@@ -53,7 +61,7 @@ class OnFinishCommands:
     def commands(self, ends: Ends, now: int) -> list[OnFinish]:
         commands: list[OnFinish] = []
         for run, attempted in ends:
-            told = self.subscriptions(run.tenant)
+            told = self._subscriptions(run.tenant)
             if told or on_finish.has_on_finish_commands(run, attempted):
                 urls = [(one.url, one.events) for one in told]
                 commands += on_finish.on_finish_commands(run, attempted, now, self._random_bytes(10), urls, self._limit)
@@ -78,7 +86,7 @@ class OnFinishCommands:
         if any(isinstance(command.command, CreateJobs) for command in commands) or any(
             run.spec.key is not None and attempted.state not in OPEN for run, attempted in ends
         ):
-            self.due_hint(now)
+            self._due_hint(now)
 
     def _tell(self, command: OnFinish, answer: object, now: int) -> None:
         following = command.command
@@ -90,6 +98,6 @@ class OnFinishCommands:
             if not isinstance(answer, DuetimeError):
                 self._events.publish("job.created", now, job.tenant, data)
                 return
-            self.refused(answer)
+            self._refused(answer)
             about: dict[str, object] = {"execution_id": command.execution_id, "name": job.name, "error": answer.code}
             self._events.publish("webhook.refused", now, job.tenant, about)

@@ -39,9 +39,15 @@ Result = tuple[Run, Attempted]
 
 
 class Recorder(Service):
+    """`recorded(runs)` is called when their ends are written. `is_busy()`: attempts are running.
+
+    `waiting_hint(due_at)`: an execution can be claimed from then on.
+    """
+
     def __init__(
-        self, store: Store, clock: Clock, node: int, events: EventHub, on_finish: OnFinishCommands, breaker: Breaker
-    ) -> None:
+        self, store: Store, clock: Clock, node: int, events: EventHub, on_finish: OnFinishCommands, breaker: Breaker, *,
+        recorded: Callable[[Sequence[Run]], None], is_busy: Callable[[], bool], waiting_hint: Callable[[int], None],
+    ) -> None:  # fmt: skip
         super().__init__("recorder", clock)
         self._store = store
         self._node = node
@@ -52,9 +58,9 @@ class Recorder(Service):
         self._writing: list[Result] = []
         self._pages = Pages(ENOUGH)
         self._enough = asyncio.Event()
-        self.is_busy: Callable[[], bool] = lambda: False
-        self.recorded: Callable[[Sequence[Run]], None] = lambda runs: None
-        self.waiting_hint: Callable[[int], None] = lambda due_at: None
+        self._recorded = recorded
+        self._is_busy = is_busy
+        self._waiting_hint = waiting_hint
 
     def add(self, run: Run, attempted: Attempted) -> None:
         self._results.append((run, attempted))
@@ -74,7 +80,7 @@ class Recorder(Service):
             try:
                 async for page, _ in self._record(self._node, self._writing):
                     written += len(page)
-                    self.recorded([run for run, _ in page])
+                    self._recorded([run for run, _ in page])
             except BaseException:
                 self._results = self._writing[written:] + self._results
                 raise
@@ -83,7 +89,7 @@ class Recorder(Service):
         return self._clock.now() + SECOND
 
     async def _gather(self) -> None:
-        if self.is_busy() and len(self._results) < ENOUGH:
+        if self._is_busy() and len(self._results) < ENOUGH:
             self._enough.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(GATHER_SECONDS):
@@ -139,9 +145,9 @@ class Recorder(Service):
             if attempted.execution_id in refused:
                 continue
             if attempted.state in OPEN:
-                self.waiting_hint(attempted.due_at)
+                self._waiting_hint(attempted.due_at)
             elif may_release_another(run, attempted):
-                self.waiting_hint(attempted.ended_at)
+                self._waiting_hint(attempted.ended_at)
             self._events.publish(_KINDS[attempted.state], attempted.ended_at, run.tenant, _event(run, attempted))
 
 

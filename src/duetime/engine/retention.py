@@ -34,12 +34,16 @@ FIRST: dict[str, Any] = {"jobs": FIRST_ID, "limits": ("", "", ""), "counters": (
 
 
 class Retention(Service):
-    """Runs on one node for the whole cluster: the one where `runs_housekeeping` returns True."""
+    """Runs on one node for the whole cluster: the one where `runs_housekeeping` returns True.
+
+    `rests_until`: by the monotonic clock, because an operator may have to set the wall clock first.
+    """
 
     def __init__(
         self, store: Store, clock: Clock, age_seconds: float, most_executions: int,
         runs_housekeeping: Callable[[], bool], logs: LogStore | None = None, most_log_bytes: int = 0,
-        audit: AuditRetention | None = None,
+        audit: AuditRetention | None = None, *,
+        is_clock_right: Callable[[], bool] = always, rests_until: float = -math.inf,
     ) -> None:  # fmt: skip
         super().__init__("retention", clock)
         self._runs_housekeeping = runs_housekeeping
@@ -54,13 +58,13 @@ class Retention(Service):
         self._sweep_at = 0
         self._trimmed_up_to: dict[str, str] = {}  # the last execution looked at, by tenant
         self._trimming_since = 0
-        self.is_clock_right: Callable[[], bool] = always
-        self.rests_until = -math.inf  # on the monotonic clock: an operator may have to set the wall clock first
+        self._is_clock_right = is_clock_right
+        self._rests_until = rests_until
 
     async def run_once(self) -> int:
         now = self._clock.now()
         # With a clock that is ahead, history would be pruned too early, and pruning can't be undone.
-        if self._clock.monotonic() < self.rests_until or not self.is_clock_right():
+        if self._clock.monotonic() < self._rests_until or not self._is_clock_right():
             return now + MINUTE
         if self._logs is not None and abs(now - self._logs_pruned_at) >= MINUTE:  # on every node: logs may be per node
             self._logs_pruned_at = now
