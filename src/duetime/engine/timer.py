@@ -105,14 +105,15 @@ class Timer(Service):
         if await ownership.settle():
             buffer.read_only(ownership.shards())
             self._second.close()
-        if ownership.shards() == ():
+        shards = ownership.shards()
+        if shards == ():
             return now + SECOND
         if abs(now - self._looked_back_at) >= SECOND:  # or the clock was set back
             self._looked_back_at = now
             buffer.look_back()
         if buffer.is_read():
             await buffer.end_reading()
-        self._second.look(now, buffer, ownership.shards())
+        self._second.look(now, buffer, shards)
         try:
             if self._second.is_open:
                 if (due := await self._second.take(self._clock.now(), SHARED_PAGE)) is not None:
