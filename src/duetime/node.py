@@ -134,15 +134,15 @@ class Node:
             vault=self._vault,
             logs=self._logs,
             archive=AuditFolder(Path(value("AUDIT_EXPORT_FOLDER") or Path(value("DATA")) / "audit")),
+            notification_refused=self._metrics.note_refused_notification,
         )
-        self._engine.notification_refused = self._metrics.note_refused_notification
         self._keyring = Keyring(self._store, self._engine.clock)
         self._limiter = Limiter(self._store, self._engine.clock, self._limits)
         self._bodies = HeldBodies()
 
     def _keys_of(self, tenant: str) -> tuple[bytes, ...]:
         """Those that sign a request of this tenant now."""
-        return self._signing.sign_with(tenant, self._engine.signing.versions(tenant))
+        return self._signing.sign_with(tenant, self._engine.term.signing.versions(tenant))
 
     async def _find_connection(self, tenant: str, name: str) -> str | None:
         """The URL of a connection, in plain."""
@@ -243,14 +243,14 @@ class Node:
         await self._keyring.stop()
 
     def _cluster(self) -> ClusterState:
-        own = self._engine.membership  # of the term that is under way
+        own = self._engine.term.membership  # of the term that is under way
         return ClusterState(
             own.node, self._settings("NODE_NAME"), own.standing, own.owned, own.view, own.clock_state, own.clock_offset
         )
 
     def _refusal(self) -> Overloaded | None:
         """Why no changes are taken: what is created, or asked for, carries the time."""
-        own = self._engine.membership
+        own = self._engine.term.membership
         if own.clock_state is not ClockState.WRONG:
             return None
         what = explain_clock(own.clock_offset or 0)
@@ -272,15 +272,15 @@ class Node:
             self._capacity,
             self._keyring.forget,
             self._metrics,
-            lambda: self._engine.worker_gateway,
+            lambda: self._engine.term.worker_gateway,
             self._logs,
             frozenset(JobType) - {kind for kind, switch in _SWITCHES.items() if not self._settings(switch)},
             KeyLimits(self._settings("TENANT_KEYS_LIMIT"), self._settings("TENANT_USERS_LIMIT")),
             self._signing.derive,
-            lambda state: self._engine.signing.learn(state),
+            lambda state: self._engine.term.signing.learn(state),
             circuits_hint=self._engine.circuits_hint,
-            subscriptions=lambda tenant: self._engine.subscribers.of(tenant),
-            subscriptions_hint=lambda: self._engine.subscribers.wake(),
+            subscriptions=lambda tenant: self._engine.term.subscribers.of(tenant),
+            subscriptions_hint=lambda: self._engine.term.subscribers.wake(),
             connection_refusal=lambda url: refusal_of(
                 url, make_sql_rules(self._settings), own_database(self._settings)
             ),

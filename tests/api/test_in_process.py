@@ -195,7 +195,7 @@ async def fail(context: ApiContext, clock: HandClock) -> tuple[str, str]:
     follower = context.events.follow(LOCAL.tenant, 0)
     await engine.start()
     made = json.loads(await create_job(context, LOCAL, body("immediate"), None))
-    engine.timer.hint(clock.now())
+    engine.term.timer.hint(clock.now())
     event = None
     while event is None or event.kind != "execution.failed":
         event = await anext(follower)

@@ -64,13 +64,13 @@ class Stage:
         """Create a job as the API does: write, then hint."""
         made = new_job(job, now=self.clock.now(), **fields)
         assert await one(self.store, c.CreateJobs(self.clock.now(), (made,))) is None
-        self.engine.timer.hint(made.due_at)
+        self.engine.term.timer.hint(made.due_at)
         return made.job_id
 
     async def turn_timer(self) -> int:
         """Let the timer do all that is due now; answers when it wants to be called again."""
         for _ in range(MOST_PAGES):
-            if next_at := await self.engine.timer.run_once():
+            if next_at := await self.engine.term.timer.run_once():
                 await self.settle()
                 return next_at
         raise AssertionError(f"after {MOST_PAGES} turns the timer is still due at once: what it fires is refused")
@@ -78,21 +78,21 @@ class Stage:
     async def settle(self) -> None:
         """Let attempts run until each has ended or is held by the executor, and record what came of them."""
         await self.let_run()
-        await self.engine.recorder.run_once()
+        await self.engine.term.recorder.run_once()
         await self.let_run()
 
     async def let_run(self) -> None:
         quiet = 0
         while quiet < TURNS:
             await asyncio.sleep(0)
-            quiet = quiet + 1 if self.engine.dispatcher.running() == self.executor.running() else 0
+            quiet = quiet + 1 if self.engine.term.dispatcher.running() == self.executor.running() else 0
 
     async def tick(self) -> None:
         """All services in turn until none has anything to do at this instant."""
         while True:
             begun = len(self.executor.tasks)
             await self.turn_timer()
-            await self.engine.claimer.run_once()
+            await self.engine.term.claimer.run_once()
             await self.settle()
             if len(self.executor.tasks) == begun:
                 return
@@ -119,4 +119,4 @@ class Stage:
     async def cancel_execution(self, execution_id: str) -> None:
         """As the API does: mark it in the store, then tell the node."""
         await self.apply(c.CancelExecution(self.clock.now(), TENANT, execution_id))
-        self.engine.dispatcher.cancel(execution_id)
+        self.engine.term.dispatcher.cancel(execution_id)

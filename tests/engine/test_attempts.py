@@ -97,7 +97,7 @@ async def test_a_dead_letter_that_is_driven_again_runs(stage: Stage, executor: S
     (dead,) = await stage.executions(job_id)
     fresh = "019b76da-b000-7000-8000-000000000001"
     assert await stage.apply(c.Redrive(NOW, TENANT, ((dead.execution_id, fresh),))) == [(dead.execution_id, fresh)]
-    stage.engine.claimer.hint(NOW)
+    stage.engine.term.claimer.hint(NOW)
     await stage.tick()
     assert executor.tasks[-1].execution_id == fresh
     assert executor.tasks[-1].trigger is Trigger.RETRY
@@ -172,7 +172,7 @@ async def test_a_manual_run_runs_at_once(stage: Stage, executor: ScriptedExecuto
     job_id = await stage.add_job(spec("every 1h"))
     await stage.tick()
     made = await add_run(stage.store, job_id, NOW)
-    stage.engine.claimer.hint(NOW)
+    stage.engine.term.claimer.hint(NOW)
     await stage.tick()
     assert [(task.execution_id, task.trigger) for task in executor.tasks] == [(made, Trigger.MANUAL)]
 
@@ -190,7 +190,7 @@ async def test_a_running_attempt_that_is_cancelled_stops_and_is_not_retried(stag
     (found,) = await stage.executions(job_id)
     assert (found.state, found.error_type, found.dead) == (State.CANCELLED, ErrorType.CANCELLED, False)
     assert len(executor.cancelled) == 1
-    assert stage.engine.dispatcher.running() == 0
+    assert stage.engine.term.dispatcher.running() == 0
     await stage.pass_time(60, step=10)
     assert len(executor.tasks) == 1
 
@@ -242,7 +242,7 @@ async def test_a_cancelled_job_stops_what_runs_and_fires_no_more(stage: Stage, e
     job_id = await stage.add_job(spec("every 1m"))
     await stage.pass_time(60, step=60)
     for running in await stage.apply(c.CancelJob(stage.clock.now(), TENANT, job_id)):
-        stage.engine.dispatcher.cancel(running)
+        stage.engine.term.dispatcher.cancel(running)
     await stage.settle()
     await stage.pass_time(300, step=60)
     assert await stage.states(job_id) == [State.CANCELLED]
@@ -258,17 +258,17 @@ async def test_a_result_is_kept_until_the_store_takes_it(stage: Stage, executor:
     await stage.join(store=flaky)
     job_id = await stage.add_job(spec("immediate"))
     flaky.fail_next(c.Finish, times)
-    await stage.engine.timer.run_once()
+    await stage.engine.term.timer.run_once()
     await stage.let_run()
     for _ in range(times):
         with pytest.raises(Exception, match="the disk is full"):
-            await stage.engine.recorder.run_once()
+            await stage.engine.term.recorder.run_once()
         assert await stage.states(job_id) == [State.RUNNING]
-        assert stage.engine.dispatcher.room() == Limits().capacity - 1, "what is not written still takes its room"
+        assert stage.engine.term.dispatcher.room() == Limits().capacity - 1, "what is not written still takes its room"
     await stage.settle()
     assert flaky.failed == times
     assert await stage.states(job_id) == [State.COMPLETED]
-    assert stage.engine.dispatcher.room() == Limits().capacity
+    assert stage.engine.term.dispatcher.room() == Limits().capacity
     assert len(executor.tasks) == 1
 
 
@@ -277,10 +277,10 @@ async def test_results_keep_their_order_through_a_failure(stage: Stage):
     await stage.join(store=flaky)
     jobs = [await stage.add_job(spec("immediate"))]
     flaky.fail_next(c.Finish)
-    await stage.engine.timer.run_once()
+    await stage.engine.term.timer.run_once()
     await stage.let_run()
     with pytest.raises(Exception, match="the disk is full"):
-        await stage.engine.recorder.run_once()
+        await stage.engine.term.recorder.run_once()
     jobs.append(await stage.add_job(spec("immediate")))
     await stage.tick()
     assert [await stage.states(job_id) for job_id in jobs] == [[State.COMPLETED], [State.COMPLETED]]

@@ -204,7 +204,7 @@ async def test_a_manual_run_is_skipped_too(stage: Stage, executor: ScriptedExecu
     await stage.join()
     (last,) = (await run_jobs(stage, 5))[-1:]
     made = await add_run(stage.store, last.job_id, NOW)
-    stage.engine.claimer.hint(NOW)
+    stage.engine.term.claimer.hint(NOW)
     await stage.tick()
     assert (await execution(stage.store, made)).reason == "circuit_open"
 
@@ -219,7 +219,7 @@ async def test_one_that_is_asked_to_stop_while_it_is_decided_whether_it_is_sent_
     stage.clock.advance(120)
     gate = slow.hold(c.TakeProbe)
     job_id = await stage.add_job(spec("immediate"))
-    await stage.engine.timer.run_once()
+    await stage.engine.term.timer.run_once()
     await until(lambda: len(slow.held) == 1)
     (found,) = await stage.executions(job_id)
     await stage.cancel_execution(found.execution_id)
@@ -234,7 +234,7 @@ async def test_a_threshold_of_none_turns_it_off(stage: Stage, executor: Scripted
     await stage.join(breaker=Rules(threshold=0))
     assert states(await run_jobs(stage, 8)) == [State.FAILED] * 8
     assert await stage.store.list_circuits(None, 10) == []
-    assert stage.engine.breaker not in stage.engine.services
+    assert stage.engine.term.breaker not in stage.engine.term.services
 
 
 async def test_it_stays_open_over_a_restart(stage: Stage, executor: ScriptedExecutor):
@@ -277,7 +277,7 @@ async def test_one_that_was_closed_by_hand_is_called_again(stage: Stage, executo
     await stage.join()
     await run_jobs(stage, 5)
     await stage.apply(c.CloseCircuit(NOW, TENANT, NUMBER))
-    await stage.engine.breaker.run_once()
+    await stage.engine.term.breaker.run_once()
     assert states(await run_jobs(stage)) == [State.FAILED]
     assert stage.events.list_kept()[-2].kind == "circuit.closed"
 
@@ -320,9 +320,9 @@ async def test_the_number_of_circuits_in_memory_is_bounded(
     for n in range(5):
         await run_jobs(stage, url=f"https://hook.example/{n}")
     assert len(await stage.store.list_circuits(None, 10)) == 5
-    assert len(engine.breaker._circuits) == 3
-    await engine.breaker.run_once()
-    assert len(engine.breaker._circuits) == 3
+    assert len(engine.term.breaker._circuits) == 3
+    await engine.term.breaker.run_once()
+    assert len(engine.term.breaker._circuits) == 3
 
 
 # Several nodes
@@ -338,7 +338,7 @@ async def nodes(store: Store, clock: HandClock) -> tuple[Stage, Stage]:
         stage.executor.answer(FAILURE)
     for _ in range(3):
         for stage in stages:
-            await stage.engine.membership.run_once()
+            await stage.engine.term.membership.run_once()
     return stages
 
 
@@ -348,8 +348,8 @@ async def run_on(stage: Stage, count: int = 1) -> list[ExecutionRecord]:
     for _ in range(count):
         job_id = await stage.add_job(spec("every 1h", retry_policy=ONCE))
         made = await add_run(stage.store, job_id, stage.clock.now())
-        stage.engine.claimer.hint(stage.clock.now())
-        await stage.engine.claimer.run_once()
+        stage.engine.term.claimer.hint(stage.clock.now())
+        await stage.engine.term.claimer.run_once()
         await stage.settle()
         found.append(await execution(stage.store, made))
     return found
@@ -358,8 +358,8 @@ async def run_on(stage: Stage, count: int = 1) -> list[ExecutionRecord]:
 async def test_failures_on_two_nodes_add_up_and_both_know_when_they_look(nodes: tuple[Stage, Stage]):
     one, other = nodes
     assert states(await run_on(one, 3) + await run_on(other, 2)) == [State.FAILED] * 5
-    assert await other.engine.breaker.run_once() == other.clock.now() + SECOND // 2
-    await one.engine.breaker.run_once()
+    assert await other.engine.term.breaker.run_once() == other.clock.now() + SECOND // 2
+    await one.engine.term.breaker.run_once()
     assert states(await run_on(one) + await run_on(other)) == [State.SKIPPED] * 2
     assert [sum(event.kind == "circuit.opened" for event in stage.events.list_kept()) for stage in nodes] == [1, 1]
 
@@ -367,11 +367,11 @@ async def test_failures_on_two_nodes_add_up_and_both_know_when_they_look(nodes: 
 async def test_one_probe_among_two_nodes_that_ask_at_once(nodes: tuple[Stage, Stage]):
     one, other = nodes
     await run_on(one, 5)
-    await other.engine.breaker.run_once()
+    await other.engine.term.breaker.run_once()
     begun = len(one.executor.tasks) + len(other.executor.tasks)
     for stage in (*nodes, *nodes):
         one.clock.advance(1)
-        await stage.engine.membership.run_once()
+        await stage.engine.term.membership.run_once()
     ran = [run for runs in await asyncio.gather(run_on(one, 3), run_on(other, 3)) for run in runs]
     for stage in nodes:  # what one asked for, the other may have claimed
         await stage.settle()
@@ -395,11 +395,11 @@ async def test_what_is_read_while_a_result_is_written_does_not_undo_it(stage: St
             await go.wait()
             return stale
 
-    engine.breaker._store = Slow(stage.store)
-    reading = asyncio.create_task(engine.breaker.run_once())
+    engine.term.breaker._store = Slow(stage.store)
+    reading = asyncio.create_task(engine.term.breaker.run_once())
     await run_jobs(stage)
     go.set()
     assert await reading == stage.clock.now() + SECOND // 2, "it reads again soon"
     assert states(await run_jobs(stage)) == [State.SKIPPED]
-    assert await engine.breaker.run_once() == stage.clock.now() + DAY, "and then it is sure"
+    assert await engine.term.breaker.run_once() == stage.clock.now() + DAY, "and then it is sure"
     assert states(await run_jobs(stage)) == [State.SKIPPED]

@@ -34,8 +34,8 @@ async def run(stage: Stage, job_id: str) -> None:
 
 async def lose(stage: Stage) -> None:
     """As by kill -9: what was written stays, and nothing of the node writes any more."""
-    _, running = await stage.engine.dispatcher.drain(0)
-    stage.engine.recorder.add = lambda *_: None  # type: ignore[method-assign,assignment]
+    _, running = await stage.engine.term.dispatcher.drain(0)
+    stage.engine.term.recorder.add = lambda *_: None  # type: ignore[method-assign,assignment]
     for task in running:
         task.cancel()
     await asyncio.gather(*running, return_exceptions=True)
@@ -95,7 +95,7 @@ async def test_a_crash_between_the_end_and_the_start_loses_nothing(stage: Stage,
     first = await stage.add_job(chained("a"))
     then = await stage.add_job(chained("b", "a"))
     await run(stage, first)
-    await stage.engine.claimer.run_once()
+    await stage.engine.term.claimer.run_once()
     await stage.settle()  # the end of the first is written, and no timer has turned since
     assert (await stage.job(then)).due_at == NOW
     await lose(stage)
@@ -114,7 +114,7 @@ async def test_after_a_long_crash_the_catch_up_policy_decides(stage: Stage, exec
     then = await stage.add_job(chained("b", "a"))
     never = await stage.add_job(chained("c", "a", catch_up={"policy": "skip"}))
     await run(stage, first)
-    await stage.engine.claimer.run_once()
+    await stage.engine.term.claimer.run_once()
     await stage.settle()
     await lose(stage)
     stage.clock.advance(600)
@@ -139,7 +139,7 @@ async def test_a_run_that_is_given_up_with_its_node_starts_who_waits_for_failure
         await stage.tick()
         await lose(stage)
         await stage.join()
-        await stage.engine.reconciler.run_once()
+        await stage.engine.term.reconciler.run_once()
     await stage.tick()
     assert await stage.states(first) == [State.FAILED]
     assert await stage.states(then) == [State.COMPLETED]

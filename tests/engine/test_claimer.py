@@ -17,6 +17,7 @@ from duetime.domain.ids import execution_id
 from duetime.domain.states import Trigger
 from duetime.engine.claimer import LONGEST_PAUSE, MOST_TENANTS, SHORTEST_PAUSE, Claimer
 from duetime.engine.dispatcher import Dispatcher, Limits
+from duetime.engine.unanswered import Unanswered
 from duetime.testing import HandClock
 from samples import NOW, spec
 
@@ -70,8 +71,9 @@ def claimer_of(store: Any, **limits: int) -> tuple[Claimer, Dispatcher]:
     async def hang(run: Run) -> None:
         await asyncio.Event().wait()
 
-    dispatcher = Dispatcher(Limits(**limits), hang, lambda run: None)
-    return Claimer(store, HandClock(NOW), 1, dispatcher), dispatcher
+    clock = HandClock(NOW)
+    dispatcher = Dispatcher(Limits(**limits), hang, lambda run: None, set(), is_held=lambda run: False)
+    return Claimer(store, clock, 1, dispatcher, Unanswered(clock.monotonic)), dispatcher
 
 
 async def settle(claimer: Claimer) -> int:

@@ -54,11 +54,11 @@ async def test_nothing_is_pruned_by_a_clock_that_may_be_ahead_for_an_hour(stage:
     stage.clock.jump(40 * 86_400)
     await stage.join()
     for _ in range(4):
-        await stage.engine.retention.run_once()
+        await stage.engine.term.retention.run_once()
         stage.clock.advance(899)
     assert await stage.store.count_history() == 1
     stage.clock.advance(5)
-    await stage.engine.retention.run_once()
+    await stage.engine.term.retention.run_once()
     assert await stage.store.count_history() == 0
 
 
@@ -66,5 +66,5 @@ async def test_a_node_that_was_off_for_a_short_while_prunes_at_once(stage: Stage
     await ran_until_now(stage)
     stage.clock.jump(HOUR / SECOND)
     await stage.join(history_seconds=60)
-    await stage.engine.retention.run_once()
+    await stage.engine.term.retention.run_once()
     assert await stage.store.count_history() == 0

@@ -49,7 +49,7 @@ async def waiting(stage: Stage, executor: ScriptedExecutor) -> str:
     job_id = await stage.add_job(spec(HALF_PAST, url=URL))
     stage.clock.jump(3600)
     await stage.turn_timer()
-    assert (stage.engine.dispatcher.running(), stage.engine.dispatcher.waiting()) == (1, 1)
+    assert (stage.engine.term.dispatcher.running(), stage.engine.term.dispatcher.waiting()) == (1, 1)
     stage.clock.jump(-3600)
     return job_id
 
@@ -68,7 +68,7 @@ async def test_what_is_given_back_waits_for_its_instant(stage: Stage, executor: 
     await stage.engine.stop()
     executor.let_go()
     await stage.join()
-    await stage.engine.reconciler.run_once()
+    await stage.engine.term.reconciler.run_once()
     await stage.pass_time(1799, step=60)
     assert await stage.states(waiting) == [State.QUEUED]
     await stage.pass_time(1)
@@ -95,7 +95,7 @@ async def test_a_claim_goes_by_the_clock_as_it_is_when_the_claim_is_made(
     await stage.join(store=store)  # type: ignore[arg-type]
     clock.jump(3600)
     store.jump = -3600.0
-    await stage.engine.claimer.run_once()
+    await stage.engine.term.claimer.run_once()
     await stage.settle()
     assert (clock.now(), await stage.states(waiting)) == (NOW, [State.QUEUED])
 
@@ -151,8 +151,8 @@ async def test_runs_of_a_lost_node_are_looked_for_though_the_clock_was_set_back(
     await stage.tick()
     other = await stage.join(node_name="node-2", reconcile_interval_seconds=60)
     stage.clock.jump(3600)
-    await other.reconciler.run_once()
+    await other.term.reconciler.run_once()
     stage.clock.jump(-3600)
     await stage.apply(c.StartNode(NOW, "node-1"))  # whoever was node-1 is gone
-    await other.reconciler.run_once()
+    await other.term.reconciler.run_once()
     assert await stage.states(job_id) == [State.QUEUED]

@@ -36,13 +36,18 @@ class Attempts:
         self._let_go: set[str] = set()
         if not hold:
             self._go.set()
-        self.dispatcher = Dispatcher(limits, self._attempt, self.dropped.append)
+        self.is_trusted = True
+        self.is_held = False  # the breaker ends all of them without a request
+        self.dispatcher = Dispatcher(
+            limits, self._attempt, self.dropped.append, set(),
+            is_held=lambda run: self.is_held, is_trusted=lambda: self.is_trusted,
+        )  # fmt: skip
 
     async def _attempt(self, run: Run) -> None:
         self.begun.append(run)
         while not self._go.is_set() and run.execution_id not in self._let_go:  # noqa: ASYNC110 (one of many, or all)
             await asyncio.sleep(0)
-        if not self.dispatcher.is_trusted():
+        if not self.is_trusted:
             raise NotSent
         self.dispatcher.recorded([run])
 
@@ -327,11 +332,11 @@ async def test_slots_that_were_taken_before_the_lease_came_into_doubt_begin_noth
     """A process that is stopped between a claim and its slots' first turn comes back with all of them."""
     attempts, runs = Attempts(Limits()), [run_of(number) for number in range(5)]
     attempts.dispatcher.offer(runs)
-    attempts.dispatcher.is_trusted = lambda: False
+    attempts.is_trusted = False
     await all_slots_end(attempts)
     assert attempts.begun == []
     assert attempts.dispatcher.waiting() == 5
-    attempts.dispatcher.is_trusted = lambda: True
+    attempts.is_trusted = True
     attempts.dispatcher.resume()
     await until(lambda: attempts.dispatcher.room() == Limits().capacity)
     assert {run.execution_id for run in attempts.begun} == {run.execution_id for run in runs}
@@ -341,11 +346,11 @@ async def test_a_run_that_was_not_sent_waits_and_goes_on_when_the_lease_holds():
     attempts, run = Attempts(Limits(endpoint=1), hold=True), run_of(1)
     attempts.dispatcher.offer([run, run_of(2)])
     await until(lambda: attempts.begun == [run])
-    attempts.dispatcher.is_trusted = lambda: False
+    attempts.is_trusted = False
     attempts.let_go()
     await all_slots_end(attempts)
     assert (attempts.begun, attempts.dispatcher.waiting(), attempts.dispatcher.running()) == ([run], 2, 0)
-    attempts.dispatcher.is_trusted = lambda: True
+    attempts.is_trusted = True
     attempts.dispatcher.resume()
     await until(lambda: attempts.dispatcher.room() == Limits().capacity)
     assert len(attempts.begun) == 3
@@ -354,7 +359,7 @@ async def test_a_run_that_was_not_sent_waits_and_goes_on_when_the_lease_holds():
 async def test_a_drain_gives_back_what_was_not_sent():
     attempts, run = Attempts(Limits()), run_of(1)
     attempts.dispatcher.offer([run])
-    attempts.dispatcher.is_trusted = lambda: False
+    attempts.is_trusted = False
     await all_slots_end(attempts)
     assert await attempts.dispatcher.drain(0) == ([run], [])
 
@@ -363,10 +368,10 @@ async def test_a_run_that_was_asked_to_stop_before_its_lane_began_ends_though_th
     """Nothing is sent for it; put back, it would be forgotten that it was asked."""
     attempts, run = Attempts(Limits(), hold=True), run_of(1)
     attempts.dispatcher.offer([run])
-    attempts.dispatcher.is_trusted = lambda: False
+    attempts.is_trusted = False
     assert attempts.dispatcher.cancel(run.execution_id)
     await until(lambda: attempts.begun == [run])
-    attempts.dispatcher.is_trusted = lambda: True
+    attempts.is_trusted = True
     attempts.let_go()
     await until(lambda: attempts.dispatcher.room() == Limits().capacity)
 
@@ -468,7 +473,7 @@ async def test_whoever_comes_later_does_not_overtake_those_that_wait(monkeypatch
 
 async def test_what_is_not_sent_at_all_waits_for_no_rate():
     attempts = Attempts(Limits(rate=0.01))
-    attempts.dispatcher.is_held = lambda run: True
+    attempts.is_held = True
     runs = [run_of(number) for number in range(20)]
     attempts.dispatcher.offer(runs)
     await until(lambda: attempts.begun == runs)

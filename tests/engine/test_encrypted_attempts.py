@@ -40,7 +40,7 @@ async def run_encrypted(stage: Stage, vault: AesVault, **fields: object) -> str:
     await stage.join()
     job = encrypt_job(new_job(spec("immediate", payload=PAYLOAD, **fields), now=NOW), vault)
     assert await stage.apply(c.CreateJobs(NOW, (job,))) is None
-    stage.engine.timer.hint(job.due_at)
+    stage.engine.term.timer.hint(job.due_at)
     await stage.tick()
     return job.job_id
 
@@ -117,7 +117,7 @@ async def test_a_secret_of_another_job_is_not_sent(stage: Stage, executor: Scrip
     victim = encrypt_job(new_job(spec("immediate", payload=PAYLOAD), now=NOW), vault)
     thief = new_job(spec("immediate", payload=victim.spec.payload), now=NOW)
     assert await stage.apply(c.CreateJobs(NOW, (thief,))) is None
-    stage.engine.timer.hint(thief.due_at)
+    stage.engine.term.timer.hint(thief.due_at)
     await stage.tick()
     assert executor.tasks == []
     (failed,) = await stage.executions(thief.job_id)

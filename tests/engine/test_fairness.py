@@ -58,7 +58,7 @@ async def test_what_comes_due_while_a_tenants_backlog_is_fired_is_fired_in_betwe
             break
         if turn % 4 == 3:
             stage.clock.set(stage.clock.now() + SECOND // 2)
-        await stage.engine.timer.run_once()
+        await stage.engine.term.timer.run_once()
         await stage.settle()
     in_between = {task.scheduled_at for task in executor.tasks[begun:] if task.tenant == QUIET}
     assert {DUE, DUE + SECOND, DUE + 2 * SECOND} <= in_between
@@ -71,10 +71,10 @@ async def test_others_do_not_wait_while_a_page_of_a_backlog_is_written(stage: St
     stage.clock.set(DUE - SECOND // 2)
     await stage.turn_timer()
     await create(stage, LOUD, 9000)
-    stage.engine.timer.hint(DUE)
+    stage.engine.term.timer.hint(DUE)
     stage.clock.set(DUE)
     while not fired_at(executor, DUE) or len(places(executor, LOUD)) < 1000:
-        await stage.engine.timer.run_once()
+        await stage.engine.term.timer.run_once()
         await stage.settle()
     written = store.hold(c.Fire, lambda command: command.runs[0].tenant == LOUD)
     stage.clock.set(DUE + SECOND * 9 // 10)
@@ -103,7 +103,7 @@ def fired_at(executor: ScriptedExecutor, instant: int) -> int:
 
 async def turn_for_ever(stage: Stage) -> None:
     while True:
-        await stage.engine.timer.run_once()
+        await stage.engine.term.timer.run_once()
         await asyncio.sleep(0)
 
 
@@ -115,7 +115,7 @@ async def test_pages_are_small_only_while_others_are_due_beside(stage: Stage, ex
     sizes: list[int] = []
     while len(executor.tasks) < 6000:
         before = len(executor.tasks)
-        await stage.engine.timer.run_once()
+        await stage.engine.term.timer.run_once()
         await stage.settle()
         sizes.append(len(executor.tasks) - before)
     assert max(sizes) > SHARED_PAGE
@@ -137,7 +137,7 @@ async def test_what_waits_in_the_store_is_claimed_by_tenants_in_turn(stage: Stag
         await create(stage, tenant, count, "2026-01-02T00:00:00Z", priority=9 if tenant == LOUD else 0)
         for job in (await stage.store.list_due_timers(2**50, 1000))[-count:]:
             await add_run(stage.store, job.job_id, NOW, tenant)
-    await stage.engine.claimer.run_once()
+    await stage.engine.term.claimer.run_once()
     assert await stage.store.count_executions(ExecutionQuery(QUIET, state=State.RUNNING)) == 3
     assert 0 < await stage.store.count_executions(ExecutionQuery(LOUD, state=State.RUNNING)) <= 450
 
@@ -150,9 +150,9 @@ async def test_a_tenant_that_fills_the_memory_gives_back_what_has_not_begun(stag
         (job,) = [t for t in await stage.store.list_due_timers(2**50, 10) if t.tenant == tenant]
         for n in range(count):
             await add_run(stage.store, job.job_id, NOW - n, tenant)
-        while await engine.claimer.run_once() == 0:
+        while await engine.term.claimer.run_once() == 0:
             pass
-    assert engine.dispatcher.room() >= 0
+    assert engine.term.dispatcher.room() >= 0
     running = {
         tenant: await stage.store.count_executions(ExecutionQuery(tenant, state=State.RUNNING)) for tenant in "abc"
     }
@@ -196,4 +196,4 @@ async def test_a_place_is_never_lost_however_claims_come_go_and_are_cancelled(st
     executor.let_go(url)
     await stage.settle()
     assert [await stage.states(job_id) for job_id in waiting[3:-1]] == [[State.COMPLETED]] * 4
-    assert stage.engine.dispatcher.waiting() == 0
+    assert stage.engine.term.dispatcher.waiting() == 0

@@ -63,8 +63,8 @@ async def reader(counted: Counted, writer: Stage) -> Breaker:
 async def fail_at(stage: Stage, url: str = URL, tenant: str = TENANT) -> None:
     job_id = await stage.add_job(spec("every 1h", url=url, retry_policy=ONCE), tenant=tenant)
     await add_run(stage.store, job_id, stage.clock.now(), tenant)
-    stage.engine.claimer.hint(stage.clock.now())
-    await stage.engine.claimer.run_once()
+    stage.engine.term.claimer.hint(stage.clock.now())
+    await stage.engine.term.claimer.run_once()
     await stage.settle()
 
 
@@ -126,7 +126,7 @@ async def test_a_tenant_whose_targets_all_fail_pushes_out_its_own_only(
         writer.clock.advance(0.001)
         await fail_at(writer, f"https://{n}.example/")
         await reader.run_once()
-    for known in (reader, writer.engine.breaker):
+    for known in (reader, writer.engine.term.breaker):
         assert circuit_of("other", URL) in known._circuits
         assert len(known._circuits) == 4
     assert len(await writer.store.list_circuits(None, 100)) == 4

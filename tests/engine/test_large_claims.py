@@ -88,7 +88,7 @@ async def test_what_has_no_room_stays_queued_and_runs_as_room_opens(stage: Stage
     for _ in range(5):
         await stage.tick()
     assert executor.running() in range(3, 7)
-    assert stage.engine.dispatcher.room() > -59, "one at most was larger than what was free"
+    assert stage.engine.term.dispatcher.room() > -59, "one at most was larger than what was free"
     executor.let_go()
     for _ in range(20):
         await stage.tick()
@@ -103,7 +103,7 @@ async def test_runs_by_hand_of_one_large_job_are_claimed_a_few_at_a_time(stage: 
         await add_run(stage.store, job_id, NOW - n)
     for _ in range(10):
         await stage.tick()
-    assert stage.engine.dispatcher.running() + stage.engine.dispatcher.waiting() <= 6
+    assert stage.engine.term.dispatcher.running() + stage.engine.term.dispatcher.waiting() <= 6
     states = await stage.states(job_id)
     assert states.count(State.QUEUED) >= 24
     executor.let_go()

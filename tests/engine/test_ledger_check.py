@@ -25,9 +25,9 @@ URL = "https://hook.example/run"
 async def lose(stage: Stage, job_id: str) -> None:
     """As a defect would: the claim is in the ledger, and nowhere else."""
     (execution,) = await stage.executions(job_id)
-    run = stage.engine.dispatcher._queue.waiting[execution.execution_id]
-    stage.engine.dispatcher._queue.remove(run)
-    stage.engine.dispatcher.recorded([run])
+    run = stage.engine.term.dispatcher._queue.waiting[execution.execution_id]
+    stage.engine.term.dispatcher._queue.remove(run)
+    stage.engine.term.dispatcher.recorded([run])
 
 
 async def stuck(stage: Stage, executor: ScriptedExecutor, **fields: object) -> str:
@@ -43,7 +43,7 @@ async def stuck(stage: Stage, executor: ScriptedExecutor, **fields: object) -> s
 
 async def test_an_execution_that_the_node_lost_is_returned_and_runs(stage: Stage, executor: ScriptedExecutor):
     job_id = await stuck(stage, executor, overlap=Overlap.SKIP)
-    check = stage.engine.ledger_check
+    check = stage.engine.term.ledger_check
     next_at = await check.run_once()
     assert next_at > stage.clock.now()
     assert await stage.states(job_id) == [State.RUNNING], "it may be on its way from the store to the dispatcher"
@@ -61,7 +61,7 @@ async def test_an_execution_that_the_node_lost_is_returned_and_runs(stage: Stage
 async def test_what_is_to_run_at_most_once_is_not_run_again(stage: Stage, executor: ScriptedExecutor):
     job_id = await stuck(stage, executor, delivery=Delivery.AT_MOST_ONCE)
     for _ in range(2):
-        stage.clock.set(await stage.engine.ledger_check.run_once())
+        stage.clock.set(await stage.engine.term.ledger_check.run_once())
     assert await stage.states(job_id) == [State.FAILED]
 
 
@@ -70,7 +70,7 @@ async def test_what_runs_waits_or_is_about_to_be_recorded_is_left_alone(stage: S
     await stage.join(Limits(concurrency=1))
     jobs = [await stage.add_job(spec("immediate", url=URL)) for _ in range(3)]
     await stage.tick()
-    check = stage.engine.ledger_check
+    check = stage.engine.term.ledger_check
     for _ in range(3):
         stage.clock.set(await check.run_once())
     assert [await stage.states(job_id) for job_id in jobs] == [[State.RUNNING]] * 3
@@ -84,7 +84,7 @@ async def test_what_runs_waits_or_is_about_to_be_recorded_is_left_alone(stage: S
 
 async def test_a_later_claim_of_the_same_execution_is_another_claim(stage: Stage, executor: ScriptedExecutor):
     job_id = await stuck(stage, executor)
-    check = stage.engine.ledger_check
+    check = stage.engine.term.ledger_check
     await check.run_once()
     ((lost, token),) = check._missing
     check._missing = frozenset({(lost, token - 1)})
@@ -122,7 +122,7 @@ async def test_what_was_fired_and_not_answered_yet_is_not_lost_however_long_that
     while await stage.states(job_id) != [State.RUNNING]:  # noqa: ASYNC110 (the store is asked: no event says so)
         await asyncio.sleep(0)
     for _ in range(4):
-        stage.clock.set(await stage.engine.ledger_check.run_once())
+        stage.clock.set(await stage.engine.term.ledger_check.run_once())
     assert await stage.states(job_id) == [State.RUNNING]
     silent.answers.set()
     await firing

@@ -132,9 +132,9 @@ async def test_what_does_not_fit_waits_in_the_store_and_runs_later(stage: Stage,
     await stage.apply(c.CreateJobs(NOW, jobs))
     stage.clock.set(NOW + MINUTE)
     await stage.turn_timer()
-    await stage.engine.claimer.run_once()
+    await stage.engine.term.claimer.run_once()
     await stage.let_run()
-    held = stage.engine.dispatcher.running() + stage.engine.dispatcher.waiting()
+    held = stage.engine.term.dispatcher.running() + stage.engine.term.dispatcher.waiting()
     assert 0 < held <= 10
     assert await count(stage, State.QUEUED) == 60 - held
     executor.let_go()
@@ -147,7 +147,7 @@ async def test_what_does_not_fit_waits_in_the_store_and_runs_later(stage: Stage,
 async def test_a_hanging_endpoint_never_fills_all_of_the_memory(stage: Stage, executor: ScriptedExecutor):
     executor.hold(HANGS)
     await stage.join(Limits(capacity=20))
-    dispatcher = stage.engine.dispatcher
+    dispatcher = stage.engine.term.dispatcher
     while not dispatcher.full_endpoints():
         await stage.add_job(spec("immediate", url=HANGS))
         await stage.tick()
@@ -169,7 +169,7 @@ async def test_a_hanging_endpoint_never_fills_all_of_the_memory(stage: Stage, ex
 
 async def test_a_dispatcher_that_is_closed_has_no_room(stage: Stage):
     engine = await stage.join()
-    await engine.dispatcher.drain(0)
-    assert engine.dispatcher.room() == 0
+    await engine.term.dispatcher.drain(0)
+    assert engine.term.dispatcher.room() == 0
     target = (TENANT, 1)
-    assert target in await engine.dispatcher.admit({target: 1}, 0.01)
+    assert target in await engine.term.dispatcher.admit({target: 1}, 0.01)

@@ -68,13 +68,15 @@ class Node(Membership):
     """One that writes down what it was told."""
 
     def __init__(self, registry: Any, clock: HandClock, node: int, name: str = "", roles: str = "timer") -> None:
-        super().__init__(registry, clock, node, name or f"n{node}", roles.split(), margin_seconds=MARGIN)
         self.gained: list[Mapping[int, int]] = []
         self.lost: list[Mapping[int, int]] = []
+        self.trusted: list[bool] = []
         self.ended = 0
-        self.on_gained = self.gained.append
-        self.on_lost = self.lost.append
-        self.on_ended = self._note_end
+        super().__init__(
+            registry, clock, node, name or f"n{node}", roles.split(), margin_seconds=MARGIN,
+            on_gained=self.gained.append, on_lost=self.lost.append, on_ended=self._note_end,
+            on_trusted=lambda: self.trusted.append(self.is_trusted()),
+        )  # fmt: skip
 
     def _note_end(self) -> None:
         self.ended += 1
@@ -212,15 +214,14 @@ async def test_a_node_that_owns_nothing_is_told_that_a_doubt_came_to_nothing(lin
     """A worker has runs that wait for it, and no shards that it could gain anew."""
     node = Node(line, clock, 1, roles="worker")
     await node.run_once()
-    told: list[bool] = []
-    node.on_trusted = lambda: told.append(node.is_trusted())
+    assert node.trusted == [True]
     clock.advance(1)
     await node.run_once()
-    assert told == []
+    assert node.trusted == [True]
     clock.advance(TTL - MARGIN)
     assert not node.is_trusted()
     await node.run_once()
-    assert (told, node.gained) == ([True], [])
+    assert (node.trusted, node.gained) == ([True, True], [])
 
 
 async def test_a_refused_renewal_is_the_end_of_this_node(line: Line, clock: HandClock):

@@ -80,7 +80,7 @@ async def test_the_end_of_a_sibling_tells_at_once_that_the_next_one_may_run(stag
     stage.clock.advance(5)
     await stage.tick()
     hints: list[int] = []
-    engine.recorder.waiting_hint = hints.append
+    engine.term.claimer.hint = hints.append  # type: ignore[method-assign]
     executor.let_go()
     await stage.settle()
     assert hints == [stage.clock.now()]
@@ -92,7 +92,7 @@ async def test_the_end_of_a_punctual_execution_that_nothing_waits_for_tells_nobo
     """Each such word costs a look into the store."""
     engine = await stage.join()
     hints: list[int] = []
-    engine.recorder.waiting_hint = hints.append
+    engine.term.claimer.hint = hints.append  # type: ignore[method-assign]
     await stage.add_job(spec("every 1s"))
     await stage.pass_time(3)
     assert len(executor.tasks) == 3

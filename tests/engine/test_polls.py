@@ -84,7 +84,7 @@ async def polling(
     stage: Stage, count: int, tenant: str = TENANT, *, apart: bool = False, free: int = 10
 ) -> AsyncIterator[list[asyncio.Task[Polled]]]:
     """So many workers that wait for something; `apart`: each for a function of its own."""
-    gateway = stage.engine.worker_gateway
+    gateway = stage.engine.term.worker_gateway
     asked = []
     for number in range(count):
         function = f"shop.of{number}" if apart else ADD
@@ -100,7 +100,7 @@ async def polling(
 
 async def quiet(stage: Stage, waiting: int) -> None:
     """So many polls wait, and nobody looks for them."""
-    of_desk = stage.engine.worker_gateway._polls
+    of_desk = stage.engine.term.worker_gateway._polls
     await until(lambda: of_desk.waiting() == waiting and not of_desk._turns)
 
 
@@ -108,7 +108,7 @@ async def test_a_hint_costs_one_look_for_all_workers_of_the_same_functions(stage
     async with polling(stage, 200):
         await quiet(stage, 200)
         looks.forget()
-        stage.engine.worker_gateway.hint()
+        stage.engine.term.worker_gateway.hint()
         await until(lambda: bool(looks.looks))
         await quiet(stage, 200)
         assert len(looks.looks) <= 3  # one, and one for each second that this took
@@ -120,7 +120,7 @@ async def test_many_hints_at_once_are_one(stage: Stage, looks: Looks):
         await quiet(stage, 20)
         looks.forget()
         for _ in range(1000):
-            stage.engine.worker_gateway.hint()
+            stage.engine.term.worker_gateway.hint()
         await until(lambda: len(looks.looks) >= 20)
         await quiet(stage, 20)
         assert len(looks.looks) <= 60
@@ -146,7 +146,7 @@ async def test_a_burst_is_claimed_for_several_workers_in_one_commit(stage: Stage
     await stage.tick()
     gate = looks.hold(Claim)
     async with polling(stage, 10) as asked:
-        await until(lambda: bool(looks.held) and stage.engine.worker_gateway._polls._places[TENANT] == 10)
+        await until(lambda: bool(looks.held) and stage.engine.term.worker_gateway._polls._places[TENANT] == 10)
         gate.set()
         polled = await asyncio.gather(*asked)
     assert [len(one.assignments) for one in polled] == [10] * 10
@@ -159,7 +159,7 @@ async def test_a_tenant_with_many_workers_delays_another_by_its_turn_and_no_more
         await quiet(stage, 101)
         looks.go.clear()  # the store is slow: everybody who is to be looked for stands in line
         looks.forget()
-        stage.engine.worker_gateway.hint()
+        stage.engine.term.worker_gateway.hint()
         await until(lambda: bool(looks.looks))
         looks.go.set()
         await until(lambda: mine in looks.looks)
@@ -170,13 +170,13 @@ async def test_a_tenant_with_many_workers_delays_another_by_its_turn_and_no_more
 async def test_polls_read_one_at_a_time_so_that_the_node_finds_a_connection(stage: Stage, looks: Looks):
     async with polling(stage, 50, apart=True):
         await quiet(stage, 50)
-        stage.engine.worker_gateway.hint()
+        stage.engine.term.worker_gateway.hint()
         await until(lambda: len(looks.looks) >= 100)
         assert looks.most_at_once == 1
 
 
 async def test_reports_of_many_workers_delay_another_tenants_by_one_read(stage: Stage, looks: Looks):
-    gateway = stage.engine.worker_gateway
+    gateway = stage.engine.term.worker_gateway
     hostile = [(await gateway.join(HOSTILE, "bob", Joining(f"host:{it}", (ADD,), 10))).worker_id for it in range(50)]
     hand = await hire(stage)
     stage.clock.advance(2)  # it is time to compare what they have with the ledger
@@ -184,7 +184,7 @@ async def test_reports_of_many_workers_delay_another_tenants_by_one_read(stage: 
     said = [asyncio.create_task(gateway.report(HOSTILE, Reporting(worker, []))) for worker in hostile]
     await until(lambda: bool(looks.compared))
     said.append(asyncio.create_task(hand.report()))  # type: ignore[arg-type]
-    await until(lambda: gateway._workers[hand.worker_id].looked_at == stage.clock.monotonic())
+    await until(lambda: gateway._workers._workers[hand.worker_id].looked_at == stage.clock.monotonic())
     looks.go.set()
     await asyncio.gather(*said)
     assert looks.compared.index(hand.worker_id) <= 2
@@ -195,7 +195,7 @@ async def test_a_tenant_that_polls_too_much_is_told_so_and_others_are_not(
     stage: Stage, looks: Looks, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(polls, "MOST_POLLS_OF_A_TENANT", 3)
-    gateway = stage.engine.worker_gateway
+    gateway = stage.engine.term.worker_gateway
     hand = await hire(stage)
     async with polling(stage, 3, HOSTILE), polling(stage, 2):
         await quiet(stage, 5)
@@ -211,7 +211,7 @@ async def test_a_closed_desk_answers_who_waits_and_tells_all_others_to_come_back
     hand = await hire(stage)
     async with polling(stage, 3) as asked:
         await quiet(stage, 3)
-        stage.engine.worker_gateway.close()
+        stage.engine.term.worker_gateway.close()
         assert await asyncio.gather(*asked) == [Polled()] * 3
     looks.forget()
     with pytest.raises(Overloaded, match="ask another one") as told:
@@ -231,7 +231,7 @@ async def test_what_is_claimed_for_a_worker_that_went_meanwhile_is_given_back_un
         await stage.turn_timer()
         await until(lambda: bool(looks.held))
     gate.set()
-    await until(lambda: not stage.engine.worker_gateway._polls._turns)
+    await until(lambda: not stage.engine.term.worker_gateway._polls._turns)
     assert await stage.states(job_id) == [State.QUEUED]
     (one,) = await (await hire(stage)).poll()
     assert (one.attempt, one.token) == (1, 2)

@@ -22,8 +22,8 @@ from samples import NOW, TENANT, execution, spec
 
 async def lose(stage: Stage) -> None:
     """The node dies as by kill -9: its runs stay RUNNING in the store, and nothing of it writes any more."""
-    _, running = await stage.engine.dispatcher.drain(0)
-    stage.engine.recorder.add = lambda *_: None  # type: ignore[method-assign,assignment]
+    _, running = await stage.engine.term.dispatcher.drain(0)
+    stage.engine.term.recorder.add = lambda *_: None  # type: ignore[method-assign,assignment]
     for task in running:
         task.cancel()
     await asyncio.gather(*running, return_exceptions=True)
@@ -42,7 +42,7 @@ async def test_a_run_of_a_lost_node_is_tried_again_under_the_same_id(stage: Stag
 
     engine = await stage.join()
     with capture_logs() as logs:
-        await engine.reconciler.run_once()
+        await engine.term.reconciler.run_once()
     assert [(log["event"], log["count"]) for log in logs] == [("runs of lost nodes and workers were taken over", 1)]
     await stage.tick()
     first, second = executor.tasks
@@ -62,7 +62,7 @@ async def test_the_late_result_of_a_node_that_was_voided_is_refused_and_logged(
     await stage.tick()
 
     later = await stage.join()
-    await later.reconciler.run_once()
+    await later.term.reconciler.run_once()
     executor.let_go()
     await until(lambda: len(executor.finished) == 1)
     with capture_logs() as logs:
@@ -73,7 +73,7 @@ async def test_the_late_result_of_a_node_that_was_voided_is_refused_and_logged(
     stage.engine = later
     await stage.tick()
     assert await stage.states(job_id) == [State.COMPLETED]
-    assert earlier.dispatcher.room() == Limits().capacity, "what was refused is no longer held"
+    assert earlier.term.dispatcher.room() == Limits().capacity, "what was refused is no longer held"
 
 
 async def test_a_run_that_loses_its_node_each_time_is_given_up(stage: Stage, executor: ScriptedExecutor):
@@ -84,7 +84,7 @@ async def test_a_run_that_loses_its_node_each_time_is_given_up(stage: Stage, exe
         await stage.tick()
         await lose(stage)
         await stage.join()
-        await stage.engine.reconciler.run_once()
+        await stage.engine.term.reconciler.run_once()
     await stage.tick()
     (dead,) = await stage.executions(job_id)
     assert (dead.state, dead.dead, dead.attempt) == (State.FAILED, True, LOST_ATTEMPTS)
@@ -99,7 +99,7 @@ async def test_many_lost_runs_are_taken_over_page_by_page(stage: Stage, executor
     await lose(stage)
     executor.let_go()
     await stage.join(reconcile_batch=10)
-    await stage.engine.reconciler.run_once()
+    await stage.engine.term.reconciler.run_once()
     await stage.tick()
     assert [await stage.states(job_id) for job_id in jobs] == [[State.COMPLETED]] * 25
 
@@ -110,7 +110,7 @@ async def test_runs_of_a_node_that_lives_are_left_alone(stage: Stage, executor: 
     job_id = await stage.add_job(spec("immediate"))
     await stage.tick()
     other = await stage.join(node_name="node-2")
-    await other.reconciler.run_once()
+    await other.term.reconciler.run_once()
     assert await stage.states(job_id) == [State.RUNNING]
 
 
@@ -123,7 +123,7 @@ async def test_a_cancelled_run_of_a_lost_node_is_cancelled(stage: Stage, executo
     await stage.apply(c.CancelExecution(NOW, TENANT, running.execution_id))
     await lose(stage)
     await stage.join()
-    await stage.engine.reconciler.run_once()
+    await stage.engine.term.reconciler.run_once()
     await stage.tick()
     assert await stage.states(job_id) == [State.CANCELLED]
     assert len(executor.tasks) == 1
@@ -139,7 +139,7 @@ async def test_a_stop_lets_what_runs_run_out(stage: Stage, executor: ScriptedExe
     job_id = await stage.add_job(spec("immediate"))
     await executor.until_started(1)
     stopping = asyncio.ensure_future(engine.stop())
-    await until(lambda: engine.dispatcher.room() == 0)
+    await until(lambda: engine.term.dispatcher.room() == 0)
     assert executor.started
     executor.let_go()
     await stopping
@@ -165,7 +165,7 @@ async def test_what_was_not_begun_when_the_drain_is_over_is_given_back_uncounted
 
     executor.let_go()
     await stage.join()
-    await stage.engine.reconciler.run_once()
+    await stage.engine.term.reconciler.run_once()
     await stage.tick()
     assert [(task.attempt, task.token) for task in executor.tasks[1:]] == [(2, 2), (1, 2)]
     assert await stage.states(begun) == await stage.states(waiting) == [State.COMPLETED]
@@ -183,12 +183,12 @@ async def test_a_stop_writes_the_results_that_a_failing_store_had_refused(stage:
     await stage.join(store=flaky)
     job_id = await stage.add_job(spec("immediate"))
     flaky.fail_next(c.Finish)
-    await stage.engine.timer.run_once()
+    await stage.engine.term.timer.run_once()
     await stage.let_run()
     with pytest.raises(Exception, match="the disk is full"):
-        await stage.engine.recorder.run_once()
+        await stage.engine.term.recorder.run_once()
     stopping = asyncio.ensure_future(stage.engine.stop())
-    await stage.engine.recorder.run_once()
+    await stage.engine.term.recorder.run_once()
     await stopping
     assert await stage.states(job_id) == [State.COMPLETED]
 

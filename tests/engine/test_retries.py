@@ -43,7 +43,7 @@ async def test_a_policy_goes_on_where_the_node_before_left_it(stage: Stage, exec
         due_at = stage.clock.now() + wait * SECOND
         await lose(stage)
         await stage.join()
-        await stage.engine.reconciler.run_once()
+        await stage.engine.term.reconciler.run_once()
         stage.clock.set(due_at - 1)
         await stage.tick()
         assert len(executor.tasks) == attempt, "too early"
@@ -166,7 +166,7 @@ async def test_what_is_to_run_at_most_once_is_not_repeated_when_its_node_is_lost
     await stage.tick()
     await lose(stage)
     await stage.join()
-    await stage.engine.reconciler.run_once()
+    await stage.engine.term.reconciler.run_once()
     await stage.tick()
     assert len(executor.tasks) == 1
     (found,) = await stage.executions(job_id)
@@ -185,7 +185,7 @@ async def test_one_that_is_driven_again_while_its_circuit_is_open_stays_a_dead_l
     await stage.tick()
     (dead,) = await stage.executions(job_id)
     await stage.apply(c.Redrive(NOW, TENANT, ((dead.execution_id, fresh := new_id(NOW)),)))
-    stage.engine.claimer.hint(NOW)
+    stage.engine.term.claimer.hint(NOW)
     await stage.tick()
     found = await execution(stage.store, fresh)
     assert (found.state, found.dead, found.error_type) == (State.FAILED, True, ErrorType.CIRCUIT_OPEN)
@@ -199,7 +199,7 @@ async def test_dead_letters_run_at_their_pace_also_after_a_restart(stage: Stage,
     letters = [(await stage.executions(job_id))[0].execution_id for job_id in jobs]
     pairs = tuple((letter, new_id(NOW)) for letter in letters)
     await stage.apply(c.Redrive(NOW, TENANT, pairs, per_second=0.5))
-    stage.engine.claimer.hint(NOW)
+    stage.engine.term.claimer.hint(NOW)
     begun: list[int] = []
     for second in range(8):
         if second == 3:

@@ -107,11 +107,11 @@ async def test_every_service_of_an_engine_starts_and_stops_in_any_order(stage: S
     engine = await stage.join()
     order = random.Random(7)
     for _ in range(10):
-        deeds = [deed for service in engine.services for deed in (service.start, service.stop)]
+        deeds = [deed for service in engine.term.services for deed in (service.start, service.stop)]
         order.shuffle(deeds)
         for deed in deeds:
             await in_time(deed())
-    for service in engine.services:
+    for service in engine.term.services:
         await in_time(service.stop())
     await in_time(engine.stop())
 
@@ -125,7 +125,7 @@ async def test_an_engine_that_runs_by_itself_fires_and_records(
     for minute in (1, 2, 3):
         clock.set(NOW + minute * MINUTE)
         await executor.until_ended(minute)
-        await until(lambda: engine.dispatcher.waiting() + engine.dispatcher.running() == 0)
+        await until(lambda: engine.term.dispatcher.waiting() + engine.term.dispatcher.running() == 0)
     assert set(engine.health().values()) == {"healthy"}
     await engine.stop()
     assert [task.scheduled_at for task in executor.tasks] == [NOW + n * MINUTE for n in (1, 2, 3)]
@@ -140,7 +140,7 @@ async def test_history_beyond_its_age_is_removed(stage: Stage):
     await stage.add_job(spec("every 10m"))
     await stage.pass_time(3 * 3600 + 1, step=600)
     assert await stage.store.count_history() == 18
-    await stage.engine.retention.run_once()
+    await stage.engine.term.retention.run_once()
     left = await stage.store.list_executions(ExecutionQuery(TENANT, limit=100))
     assert min(e.scheduled_at for e in left) >= stage.clock.now() - 3600 * SECOND
 

@@ -60,7 +60,7 @@ async def nodes(store: Store, clock: HandClock) -> tuple[Stage, Stage]:
         stage.registry, stage.bus, wire.others = registry, wire, [other]
     for name, stage in zip("ab", stages, strict=True):
         await stage.join(node_name=name)
-        await stage.bus.start(stage.engine._hear)
+        await stage.bus.start(stage.engine.term.hear)
     await spread(*stages)
     return stages
 
@@ -68,7 +68,7 @@ async def nodes(store: Store, clock: HandClock) -> tuple[Stage, Stage]:
 async def spread(*stages: Stage) -> None:
     for _ in range(3):
         for stage in stages:
-            await stage.engine.membership.run_once()
+            await stage.engine.term.membership.run_once()
 
 
 async def add_jobs(store: Store, schedule: str = "2026-01-01T00:00:03Z", count: int = 200) -> set[str]:
@@ -91,7 +91,7 @@ async def beat(clock: HandClock, seconds: float, *stages: Stage) -> None:
     for _ in range(int(seconds)):
         clock.advance(1)
         for stage in stages:
-            await stage.engine.membership.run_once()
+            await stage.engine.term.membership.run_once()
 
 
 async def test_each_fires_for_its_own_shards_and_together_for_all(nodes: tuple[Stage, Stage], store: Store):
@@ -102,8 +102,8 @@ async def test_each_fires_for_its_own_shards_and_together_for_all(nodes: tuple[S
     await b.tick()
     assert began(a) | began(b) == jobs
     assert not began(a) & began(b)
-    assert {shard_of(job_id) for job_id in began(a)} <= set(a.engine.membership.owned)
-    assert len(a.engine.membership.owned) == len(b.engine.membership.owned) == SHARDS // 2
+    assert {shard_of(job_id) for job_id in began(a)} <= set(a.engine.term.membership.owned)
+    assert len(a.engine.term.membership.owned) == len(b.engine.term.membership.owned) == SHARDS // 2
 
 
 async def test_what_a_dead_node_owned_another_fires_when_the_lease_has_lapsed(nodes: tuple[Stage, Stage], store: Store):
@@ -139,8 +139,8 @@ async def test_a_node_that_was_stopped_while_it_waited_for_room_fires_nothing(
         a.clock.advance(60)
         return frozenset()
 
-    monkeypatch.setattr(a.engine.dispatcher, "admit", stopped)
-    await a.engine.timer.run_once()
+    monkeypatch.setattr(a.engine.term.dispatcher, "admit", stopped)
+    await a.engine.term.timer.run_once()
     assert await store.count_executions(ExecutionQuery(TENANT)) == 0
 
 
@@ -150,19 +150,19 @@ async def test_the_store_refuses_a_node_that_was_stopped_between_its_look_and_it
     a, b = nodes
     jobs = await add_jobs(store)
     await beat(a.clock, 3, a, b)
-    await a.engine.timer._ownership.settle()
-    owned = dict(a.engine.membership.owned)
+    await a.engine.term.timer._ownership.settle()
+    owned = dict(a.engine.term.membership.owned)
     mine = {job_id for job_id in jobs if shard_of(job_id) in owned}
-    a.engine.timer._ownership._owned_now = lambda monotonic: owned  # it looked just before it was stopped
+    a.engine.term.timer._ownership._owned_now = lambda monotonic: owned  # it looked just before it was stopped
     await beat(a.clock, 6, b)  # b takes all, and fences it
-    await b.engine.timer._ownership.settle()
+    await b.engine.term.timer._ownership.settle()
     with capture_logs() as logs:
-        await a.engine.timer.run_once()
+        await a.engine.term.timer.run_once()
     assert any("another node owns the shard" in line["event"] for line in logs)
     assert began(a) == set()
     assert [await executions_of(store, job_id) for job_id in mine] == [[]] * len(mine)
     with pytest.raises(StaleEpoch):  # a turn that fails is followed by a pause: it does not try without end
-        await a.engine.timer.run_once()
+        await a.engine.term.timer.run_once()
 
 
 async def test_runs_of_a_dead_node_are_taken_over_by_whoever_runs_the_chores(nodes: tuple[Stage, Stage], store: Store):
@@ -171,11 +171,11 @@ async def test_runs_of_a_dead_node_are_taken_over_by_whoever_runs_the_chores(nod
     await beat(a.clock, 3, a, b)
     a.executor.hold()
     await a.turn_timer()
-    orphans = {job_id for job_id in jobs if shard_of(job_id) in a.engine.membership.owned}
+    orphans = {job_id for job_id in jobs if shard_of(job_id) in a.engine.term.membership.owned}
     assert began(a) <= orphans
     await beat(a.clock, 7, b)
     with capture_logs() as logs:
-        await b.engine.reconciler.run_once()
+        await b.engine.term.reconciler.run_once()
     assert any(line["event"] == "nodes are gone: their runs are taken over" for line in logs)
     await b.tick()
     assert orphans < began(b) == jobs
@@ -192,7 +192,7 @@ async def test_a_late_result_of_a_node_that_lost_its_lease_is_refused(nodes: tup
     a.executor.hold()
     await a.turn_timer()
     await beat(a.clock, 7, b)
-    await b.engine.reconciler.run_once()
+    await b.engine.term.reconciler.run_once()
     await b.tick()
     a.executor.let_go()
     with capture_logs() as logs:
@@ -203,12 +203,12 @@ async def test_a_late_result_of_a_node_that_lost_its_lease_is_refused(nodes: tup
 async def test_a_graceful_stop_hands_over_at_once_while_its_own_runs_end(nodes: tuple[Stage, Stage], store: Store):
     a, b = nodes
     jobs = await add_jobs(store)
-    await a.engine.membership.retire()
-    assert dict(a.engine.membership.owned) == {}
-    await b.engine.membership.run_once()
-    assert len(b.engine.membership.owned) == SHARDS
+    await a.engine.term.membership.retire()
+    assert dict(a.engine.term.membership.owned) == {}
+    await b.engine.term.membership.run_once()
+    assert len(b.engine.term.membership.owned) == SHARDS
     await beat(a.clock, 3, a, b)  # its lease lives on, and it takes nothing back
-    assert dict(a.engine.membership.owned) == {}
+    assert dict(a.engine.term.membership.owned) == {}
     await b.tick()
     assert began(b) == jobs
     view = await a.registry.view()
@@ -227,13 +227,13 @@ async def test_a_node_that_stops_tells_the_others_that_its_shards_are_free_and_t
         looks.append(node)
         return await renew(node)
 
-    await b.engine.membership.start()
+    await b.engine.term.membership.start()
     await until(lambda: b.clock.waiting() == 1)
     monkeypatch.setattr(b.registry, "renew", counted)
     await a.engine.stop()
-    await until(lambda: len(b.engine.membership.owned) == SHARDS)
+    await until(lambda: len(b.engine.term.membership.owned) == SHARDS)
     assert looks.count(b.engine.node) == 1
-    await b.engine.membership.stop()
+    await b.engine.term.membership.stop()
 
 
 async def test_runs_that_a_stop_gives_back_are_hinted_to_the_others(nodes: tuple[Stage, Stage], store: Store):
@@ -242,8 +242,8 @@ async def test_runs_that_a_stop_gives_back_are_hinted_to_the_others(nodes: tuple
     await beat(a.clock, 3, a, b)
     a.executor.hold()
     await a.turn_timer()
-    assert a.engine.dispatcher.waiting()
-    a.engine.dispatcher.stop_waiting()
+    assert a.engine.term.dispatcher.waiting()
+    a.engine.term.dispatcher.stop_waiting()
     await a.engine.stop()
     assert any(hint.waiting_at <= a.clock.now() for hint in a.bus.sent)  # type: ignore[attr-defined]
 
@@ -256,13 +256,13 @@ async def test_a_node_that_gives_up_shards_to_a_newcomer_tells_it(store: Store, 
         stage.registry, stage.bus, wire.others = registry, wire, [other]
     for name, stage in (("old", old), ("new", new)):
         await stage.join(node_name=name)
-        await stage.bus.start(stage.engine._hear)
-    assert dict(new.engine.membership.owned) == {}
-    new.engine.membership._wake.clear()
-    await old.engine.membership.run_once()
-    assert new.engine.membership._wake.is_set()
-    await new.engine.membership.run_once()
-    assert len(new.engine.membership.owned) == SHARDS // 2
+        await stage.bus.start(stage.engine.term.hear)
+    assert dict(new.engine.term.membership.owned) == {}
+    new.engine.term.membership._wake.clear()
+    await old.engine.term.membership.run_once()
+    assert new.engine.term.membership._wake.is_set()
+    await new.engine.term.membership.run_once()
+    assert len(new.engine.term.membership.owned) == SHARDS // 2
 
 
 async def test_a_node_that_retires_takes_nothing_back_though_nobody_heard_of_it(
@@ -276,21 +276,21 @@ async def test_a_node_that_retires_takes_nothing_back_though_nobody_heard_of_it(
     with monkeypatch.context() as patch:
         patch.setattr(a.registry, "join", cut)
         with pytest.raises(ConnectionError):
-            await a.engine.membership.retire()
+            await a.engine.term.membership.retire()
     await spread(a, b)
-    assert dict(a.engine.membership.owned) == {}
+    assert dict(a.engine.term.membership.owned) == {}
 
 
 async def test_a_job_created_on_another_node_is_hinted_to_its_owner(nodes: tuple[Stage, Stage], store: Store):
     a, b = nodes
-    owned_by_b = next(random_id(n) for n in range(1000) if shard_of(random_id(n)) in b.engine.membership.owned)
+    owned_by_b = next(random_id(n) for n in range(1000) if shard_of(random_id(n)) in b.engine.term.membership.owned)
     await b.turn_timer()
-    b.engine.timer._wake.clear()
+    b.engine.term.timer._wake.clear()
     made = new_job(spec("immediate"), job_id=owned_by_b)
     await store.apply([c.CreateJobs(NOW, (made,))])
-    assert not b.engine.timer._wake.is_set()
+    assert not b.engine.term.timer._wake.is_set()
     a.engine.due_hint(made.due_at)
-    assert b.engine.timer._wake.is_set()
+    assert b.engine.term.timer._wake.is_set()
     await b.tick()
     assert began(b) == {owned_by_b}
 
@@ -343,8 +343,8 @@ async def test_a_cancellation_that_nobody_hinted_at_is_found_within_a_second(nod
     runner, other = (a, b) if began(a) else (b, a)
     (task,) = runner.executor.tasks
     await store.apply([c.CancelExecution(a.clock.now(), TENANT, task.execution_id)])
-    await other.engine.stopper.run_once()
-    assert await runner.engine.stopper.run_once() <= a.clock.now() + SECOND
+    await other.engine.term.stopper.run_once()
+    assert await runner.engine.term.stopper.run_once() <= a.clock.now() + SECOND
     await runner.settle()
     assert [e.state for e in await executions_of(store, task.job_id)] == [State.CANCELLED]
 
@@ -362,7 +362,7 @@ async def test_a_node_whose_lease_was_lost_joins_anew_under_another_id(store: St
         first = engine.node
         clock.advance(60)  # stopped for longer than its lease
         with capture_logs() as logged:
-            await until(lambda: engine.node != first and len(engine.membership.owned) == SHARDS)
+            await until(lambda: engine.node != first and len(engine.term.membership.owned) == SHARDS)
         (lost,) = [line for line in logged if line["event"].startswith("the lease is lost")]
         assert lost["name"] == "a", "the operator reads which node it was"
         assert "NODE_NAME" in lost["advice"], "two nodes of one name take each other's lease in turn"
@@ -399,8 +399,8 @@ async def test_roles_split_who_fires_from_who_runs(
     stage = Stage(store, clock, ScriptedExecutor())
     stage.registry = MemoryRegistry(clock, TTL)
     await stage.join(node_name="a", roles=frozenset(roles))
-    assert bool(stage.engine.membership.owned) is fires
-    services = {service.name for service in stage.engine.services}
+    assert bool(stage.engine.term.membership.owned) is fires
+    services = {service.name for service in stage.engine.term.services}
     assert ("timer" in services, "claimer" in services) == (fires, runs)
     if fires:
         job_id = await stage.add_job(spec("immediate"))
@@ -420,15 +420,15 @@ async def test_what_waits_while_the_lease_is_in_doubt_goes_on_when_it_is_renewed
     for number, job_id in enumerate(await add_jobs(store, "2030-01-01T00:00:00Z", count=2)):
         await stage.apply(c.AddRun(NOW, TENANT, job_id, execution_id(NOW, number), Trigger.MANUAL))
     stage.executor.hold()
-    await stage.engine.claimer.run_once()
+    await stage.engine.term.claimer.run_once()
     await stage.executor.until_started(1)
     clock.advance(TTL - 0.5)
     stage.executor.let_go()
     await stage.let_run()
-    assert (len(stage.executor.tasks), stage.engine.dispatcher.waiting()) == (1, 1)
-    await stage.engine.membership.run_once()
+    assert (len(stage.executor.tasks), stage.engine.term.dispatcher.waiting()) == (1, 1)
+    await stage.engine.term.membership.run_once()
     await stage.let_run()
-    assert (len(stage.executor.finished), stage.engine.dispatcher.waiting()) == (2, 0)
+    assert (len(stage.executor.finished), stage.engine.term.dispatcher.waiting()) == (2, 0)
 
 
 class Unwritable(FlakyStore):
@@ -466,12 +466,12 @@ async def test_a_node_that_cannot_write_for_a_leases_time_gives_its_shards_to_on
     jobs = await add_jobs(store)
     flaky.failure = "the server takes no writes"
     await beat(a.clock, TTL, a, b)
-    assert len(a.engine.membership.owned) == SHARDS // 2  # it may be over in a moment
-    assert a.engine.membership.failure is None
+    assert len(a.engine.term.membership.owned) == SHARDS // 2  # it may be over in a moment
+    assert a.engine.term.membership.failure is None
     await beat(a.clock, 2, a, b)
-    assert dict(a.engine.membership.owned) == {}
-    assert len(b.engine.membership.owned) == SHARDS
-    assert "the server takes no writes" in str(a.engine.membership.failure)
+    assert dict(a.engine.term.membership.owned) == {}
+    assert len(b.engine.term.membership.owned) == SHARDS
+    assert "the server takes no writes" in str(a.engine.term.membership.failure)
     await b.tick()
     assert began(b) == jobs
     view = await a.registry.view()
@@ -485,16 +485,16 @@ async def test_it_takes_its_share_again_when_a_probe_has_been_written(
     flaky.failure = "the server takes no writes"
     await beat(a.clock, TTL + 2, a, b)
     with pytest.raises(Overloaded):
-        await a.engine.write_probe.run_once()
+        await a.engine.term.write_probe.run_once()
     flaky.failure = None
     committed = flaky.committed
-    a.engine.membership._wake.clear()
-    await a.engine.write_probe.run_once()  # nothing has failed: nothing is probed
+    a.engine.term.membership._wake.clear()
+    await a.engine.term.write_probe.run_once()  # nothing has failed: nothing is probed
     assert flaky.committed == committed
-    assert not a.engine.membership._wake.is_set()
+    assert not a.engine.term.membership._wake.is_set()
     await spread(a, b)
-    assert len(a.engine.membership.owned) == len(b.engine.membership.owned) == SHARDS // 2
-    assert a.engine.membership.failure is None
+    assert len(a.engine.term.membership.owned) == len(b.engine.term.membership.owned) == SHARDS // 2
+    assert a.engine.term.membership.failure is None
 
 
 async def test_a_probe_is_a_commit_and_wakes_the_heartbeat(
@@ -502,11 +502,11 @@ async def test_a_probe_is_a_commit_and_wakes_the_heartbeat(
 ):
     a, _, flaky = beside_unwritable
     before = flaky.committed
-    a.engine.membership._wake.clear()
+    a.engine.term.membership._wake.clear()
     monkeypatch.setattr(flaky, "writes", lambda: Writes(before, "a write failed a moment ago"))
-    await a.engine.write_probe.run_once()
+    await a.engine.term.write_probe.run_once()
     assert flaky.committed == before + 1
-    assert a.engine.membership._wake.is_set()
+    assert a.engine.term.membership._wake.is_set()
 
 
 async def test_a_heartbeat_that_fails_too_is_no_reason_to_give_up_what_a_lease_still_covers(
@@ -525,4 +525,4 @@ async def test_a_heartbeat_that_fails_too_is_no_reason_to_give_up_what_a_lease_s
     await beat(a.clock, 1, a, b)
     flaky.failure = None
     await beat(a.clock, TTL, a, b)
-    assert len(a.engine.membership.owned) == SHARDS // 2
+    assert len(a.engine.term.membership.owned) == SHARDS // 2

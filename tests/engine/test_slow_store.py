@@ -37,7 +37,7 @@ async def until_written(turn: object, flaky: FlakyStore, **args: object) -> int:
 async def end_many(stage: Stage, count: int) -> list[str]:
     """So many attempts have ended, and none of them is recorded."""
     jobs = [await stage.add_job(spec("immediate")) for _ in range(count)]
-    while await stage.engine.timer.run_once() == 0:
+    while await stage.engine.term.timer.run_once() == 0:
         continue
     await stage.let_run()
     return jobs
@@ -49,18 +49,18 @@ async def test_ends_that_gathered_while_the_store_was_away_are_written_in_pages_
     await stage.join(store=flaky)  # type: ignore[arg-type]
     jobs = await end_many(stage, 100)
     flaky.write_in_time(Finish, 7)
-    assert await until_written(stage.engine.recorder.run_once, flaky) == 5  # 100, 50, 25, 12; and 12 again, later
+    assert await until_written(stage.engine.term.recorder.run_once, flaky) == 5  # 100, 50, 25, 12; and 12 again, later
     assert flaky.sizes[:6] == [100, 50, 25, 12, 6, 6]
     for job_id in jobs:
         assert await stage.states(job_id) == [State.COMPLETED]
-    assert (stage.engine.dispatcher.room(), stage.engine.dispatcher.running()) == (Limits().capacity, 0)
+    assert (stage.engine.term.dispatcher.room(), stage.engine.term.dispatcher.running()) == (Limits().capacity, 0)
 
 
 async def test_what_was_written_before_a_page_ran_out_of_time_is_not_written_again(stage: Stage, flaky: FlakyStore):
     await stage.join(store=flaky)  # type: ignore[arg-type]
     await end_many(stage, 100)
     flaky.write_in_time(Finish, 7)
-    await until_written(stage.engine.recorder.run_once, flaky)
+    await until_written(stage.engine.term.recorder.run_once, flaky)
     assert sum(size for size in flaky.sizes if size <= 7) == 100
 
 
@@ -73,7 +73,7 @@ async def test_ends_that_a_worker_reports_are_written_in_pages_too(stage: Stage,
     flaky.write_in_time(Finish, 7)
 
     async def report() -> None:
-        await stage.engine.worker_gateway.report(TENANT, Reporting(hand.worker_id, [], ended))
+        await stage.engine.term.worker_gateway.report(TENANT, Reporting(hand.worker_id, [], ended))
 
     assert await until_written(report, flaky) <= 4
     assert {state for job_id in jobs for state in await stage.states(job_id)} == {State.COMPLETED}
@@ -88,7 +88,7 @@ async def test_what_a_worker_gives_back_is_released_in_pages(stage: Stage, flaky
     flaky.write_in_time(Release, 7)
 
     async def report() -> None:
-        await stage.engine.worker_gateway.report(TENANT, Reporting(hand.worker_id, [], unbegun=unbegun))
+        await stage.engine.term.worker_gateway.report(TENANT, Reporting(hand.worker_id, [], unbegun=unbegun))
 
     assert await until_written(report, flaky) <= 4
     assert {state for job_id in jobs for state in await stage.states(job_id)} == {State.QUEUED}
@@ -108,11 +108,11 @@ async def test_what_never_started_is_given_back_in_pages_when_a_node_stops(stage
 
 async def test_what_a_lost_node_ran_is_taken_over_in_pages(stage: Stage, flaky: FlakyStore):
     await stage.join(store=flaky)  # type: ignore[arg-type]
-    stage.engine.recorder.add = lambda *_: None  # type: ignore[method-assign,assignment]
+    stage.engine.term.recorder.add = lambda *_: None  # type: ignore[method-assign,assignment]
     jobs = await end_many(stage, 40)
     await stage.join(store=flaky)  # type: ignore[arg-type]
     flaky.write_in_time(Finish, 7)
-    assert await until_written(stage.engine.reconciler.run_once, flaky) <= 4
+    assert await until_written(stage.engine.term.reconciler.run_once, flaky) <= 4
     assert {state for job_id in jobs for state in await stage.states(job_id)} == {State.QUEUED}
 
 
@@ -123,7 +123,7 @@ async def test_a_page_of_fires_that_took_too_long_is_fired_in_smaller_ones(stage
     flaky.write_in_time(Fire, 30)
 
     async def fire() -> None:
-        while await stage.engine.timer.run_once() == 0:
+        while await stage.engine.term.timer.run_once() == 0:
             continue
 
     assert await until_written(fire, flaky) <= 8

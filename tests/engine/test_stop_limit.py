@@ -99,7 +99,7 @@ async def test_a_second_request_ends_an_engine_that_has_an_hour(store: Store, cl
     await stage.add_job(spec("immediate"))
     await until(lambda: bool(stage.executor.tasks))
     stopping = asyncio.ensure_future(engine.stop())
-    await until(lambda: engine.dispatcher._closed)
+    await until(lambda: engine.term.dispatcher._closed)
     engine.stop_waiting()
     async with asyncio.timeout(HANGS):
         await stopping
@@ -112,8 +112,8 @@ async def test_steps_that_hang_before_the_drain_leave_time_to_give_back_what_was
     engine = await stage.join(Limits(concurrency=1), drain_seconds=0.5, stop_seconds=0.5)
     jobs = [await stage.add_job(spec("immediate")) for _ in range(3)]
     await stage.tick()
-    monkeypatch.setattr(engine.timer, "stop", never)
-    monkeypatch.setattr(engine.membership, "retire", never)
+    monkeypatch.setattr(engine.term.timer, "stop", never)
+    monkeypatch.setattr(engine.term.membership, "retire", never)
     async with asyncio.timeout(HANGS):
         await engine.stop()
     states = sorted([state for job_id in jobs for state in await stage.states(job_id)])

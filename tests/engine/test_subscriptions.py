@@ -17,7 +17,7 @@ GONE = Outcome(ErrorType.HTTP_ERROR, "answered 410", 410)
 
 async def subscribe(stage: Stage, *events: str, url: str = HOOK, tenant: str = TENANT) -> None:
     await stage.apply(c.AddSubscription(NOW, tenant, new_id(), url, events, "ann"))
-    await stage.engine.subscribers.run_once()
+    await stage.engine.term.subscribers.run_once()
 
 
 def told(executor: ScriptedExecutor) -> list[tuple[str, str]]:
@@ -84,13 +84,13 @@ async def test_an_end_that_is_refused_tells_nobody(stage: Stage, executor: Scrip
     await stage.apply(c.EndNodes(NOW, (stage.engine.node,)))
     second = Stage(stage.store, stage.clock, ScriptedExecutor())
     await second.join(node_name="node-2")
-    await second.engine.subscribers.run_once()
-    await second.engine.reconciler.run_once()
+    await second.engine.term.subscribers.run_once()
+    await second.engine.term.reconciler.run_once()
     for _ in range(4):
         await second.tick()
     executor.let_go()
     await stage.let_run()
-    await stage.engine.recorder.run_once()
+    await stage.engine.term.recorder.run_once()
     assert told(executor) == []
     assert told(second.executor) == [(HOOK, "execution.completed")]
     assert (await stage.executions(job_id))[0].execution_id == running.execution_id

@@ -130,7 +130,7 @@ async def test_a_job_changed_to_be_due_sooner_fires_at_its_new_instant(stage: St
     job_id = await read_ahead(stage)
     job, now = spec("immediate"), stage.clock.now()
     await stage.apply(c.ChangeJob(now, TENANT, job_id, 1, None, job.name, job.type, False, now, job))
-    stage.engine.timer.hint(now)
+    stage.engine.term.timer.hint(now)
     await stage.tick()
     assert [task.scheduled_at for task in executor.tasks] == [now]
 
@@ -226,7 +226,7 @@ async def test_a_catch_up_of_many_runs_at_once_stays_within_the_capacity(stage: 
     job_id = await stage.add_job(spec("every 1m", overlap="allow", catch_up=CatchUp("all", 7200, 100)))
     stage.clock.jump(3600 + 30)
     await stage.turn_timer()
-    dispatcher = stage.engine.dispatcher
+    dispatcher = stage.engine.term.dispatcher
     assert dispatcher.running() + dispatcher.waiting() <= 20
     assert len(await stage.executions(job_id)) == 60
     executor.let_go()
@@ -243,7 +243,7 @@ async def test_a_fire_that_fails_is_tried_again_and_nothing_is_lost(stage: Stage
     stage.clock.set(NOW + MINUTE)
     flaky.fail_next(c.Fire)
     with pytest.raises(Overloaded):
-        await stage.engine.timer.run_once()
+        await stage.engine.term.timer.run_once()
     assert executor.tasks == []
     await stage.tick()
     assert [task.scheduled_at for task in executor.tasks] == [NOW + MINUTE]
@@ -258,17 +258,17 @@ async def burst_of(stage: Stage, count: int) -> tuple[c.NewJob, ...]:
 
 async def run_at_least(stage: Stage, count: int) -> None:
     while len(stage.executor.tasks) < count:
-        await stage.engine.timer.run_once()
+        await stage.engine.term.timer.run_once()
         await stage.let_run()
 
 
 async def turn_until(stage: Stage, condition: Callable[[], bool]) -> asyncio.Task[int]:
     """Turn the timer until this holds; answers the turn that is under way then."""
-    turn = asyncio.ensure_future(stage.engine.timer.run_once())
+    turn = asyncio.ensure_future(stage.engine.term.timer.run_once())
     async with asyncio.timeout(PATIENCE_SECONDS):
         while not condition():
             if turn.done():
-                turn = asyncio.ensure_future(stage.engine.timer.run_once())
+                turn = asyncio.ensure_future(stage.engine.term.timer.run_once())
             await asyncio.sleep(0)
     return turn
 
@@ -309,7 +309,7 @@ async def test_pages_that_were_under_way_when_one_failed_are_fired_once_all_the_
     jobs = await burst_of(stage, 4 * PAGE)
     flaky.write_in_time(c.Fire, PAGE)  # which notes the sizes of pages
     while sum(flaky.sizes) < PAGE:  # then two more at least are to come
-        await stage.engine.timer.run_once()
+        await stage.engine.term.timer.run_once()
     flaky.fail_next(c.Fire, failing)
     for _ in range(failing):
         with suppress(Overloaded):  # one turn for both, if both were under way
@@ -327,9 +327,9 @@ async def test_a_page_that_is_being_written_at_a_stop_is_run(stage: Stage):
     await run_at_least(stage, BURST)
     before = len(stage.executor.tasks)
     gate = flaky.hold(c.Fire)
-    turn = asyncio.ensure_future(stage.engine.timer.run_once())
+    turn = asyncio.ensure_future(stage.engine.term.timer.run_once())
     await until(lambda: bool(flaky.held))
-    stopping = asyncio.ensure_future(stage.engine.timer.stop())
+    stopping = asyncio.ensure_future(stage.engine.term.timer.stop())
     await stage.let_run()
     assert not stopping.done()
     gate.set()
@@ -345,7 +345,7 @@ async def test_a_void_node_fires_nothing(stage: Stage, executor: ScriptedExecuto
     await stage.apply(c.StartNode(NOW, "node-1"))
     stage.clock.set(NOW + MINUTE)
     with pytest.raises(StaleWrite):
-        await stage.engine.timer.run_once()
+        await stage.engine.term.timer.run_once()
     assert executor.tasks == []
 
 

@@ -136,7 +136,7 @@ async def test_a_late_result_that_is_refused_tells_nobody(stage: Stage, executor
     job_id = await stage.add_job(telling())
     await stage.tick()
     later = await stage.join()
-    await later.reconciler.run_once()
+    await later.term.reconciler.run_once()
     executor.let_go(URL)
     stage.engine = earlier
     with capture_logs():
@@ -153,7 +153,7 @@ async def test_a_run_that_is_given_up_with_its_node_is_told_of(stage: Stage, exe
         await stage.tick()
         await lose(stage)
         await stage.join()
-        await stage.engine.reconciler.run_once()
+        await stage.engine.term.reconciler.run_once()
     await stage.tick()
     assert await stage.states(job_id) == [State.FAILED]
     (word,) = told(executor)

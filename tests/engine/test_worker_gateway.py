@@ -36,7 +36,7 @@ class Hand:
         self.running: list[WorkClaim] = []
 
     async def poll(self, free: int = 10, wait_seconds: float = 0) -> list[Assignment]:
-        polled = await self.stage.engine.worker_gateway.poll(TENANT, Polling(self.worker_id, free, wait_seconds))
+        polled = await self.stage.engine.term.worker_gateway.poll(TENANT, Polling(self.worker_id, free, wait_seconds))
         self.running += [one.claim for one in polled.assignments]
         return polled.assignments
 
@@ -45,11 +45,11 @@ class Hand:
             if end.claim in self.running:
                 self.running.remove(end.claim)
         reporting = Reporting(self.worker_id, list(self.running), list(ended), list(notes))
-        return await self.stage.engine.worker_gateway.report(TENANT, reporting)
+        return await self.stage.engine.term.worker_gateway.report(TENANT, reporting)
 
 
 async def hire(stage: Stage, *functions: str) -> Hand:
-    joined = await stage.engine.worker_gateway.join(TENANT, "ann", Joining("host:1", functions or (ADD,), 10))
+    joined = await stage.engine.term.worker_gateway.join(TENANT, "ann", Joining("host:1", functions or (ADD,), 10))
     return Hand(stage, joined.worker_id)
 
 
@@ -96,8 +96,8 @@ async def test_another_tenants_worker_of_the_same_function_gets_nothing(stage: S
     await stage.join()
     await stage.add_job(call(ADD))
     await stage.tick()
-    joined = await stage.engine.worker_gateway.join("globex", "bob", Joining("host:2", (ADD,), 10))
-    polled = await stage.engine.worker_gateway.poll("globex", Polling(joined.worker_id, 10, 0))
+    joined = await stage.engine.term.worker_gateway.join("globex", "bob", Joining("host:2", (ADD,), 10))
+    polled = await stage.engine.term.worker_gateway.poll("globex", Polling(joined.worker_id, 10, 0))
     assert polled.assignments == []
 
 
@@ -105,9 +105,9 @@ async def test_another_tenant_can_use_no_worker_but_its_own(stage: Stage):
     await stage.join()
     hand = await hire(stage)
     for asked in (
-        stage.engine.worker_gateway.poll("globex", Polling(hand.worker_id, 1, 0)),
-        stage.engine.worker_gateway.report("globex", Reporting(hand.worker_id, [])),
-        stage.engine.worker_gateway.leave("globex", hand.worker_id),
+        stage.engine.term.worker_gateway.poll("globex", Polling(hand.worker_id, 1, 0)),
+        stage.engine.term.worker_gateway.report("globex", Reporting(hand.worker_id, [])),
+        stage.engine.term.worker_gateway.leave("globex", hand.worker_id),
     ):
         with pytest.raises(NotFound, match="join anew"):
             await asked
@@ -117,7 +117,7 @@ async def test_a_poll_that_waits_is_answered_as_soon_as_there_is_something(stage
     await stage.join()
     hand = await hire(stage)
     waiting = asyncio.create_task(hand.poll(wait_seconds=30))
-    await until(lambda: bool(stage.engine.worker_gateway._polls.waiting()))
+    await until(lambda: bool(stage.engine.term.worker_gateway._polls.waiting()))
     await stage.add_job(call(ADD))
     await stage.turn_timer()
     async with asyncio.timeout(PATIENCE_SECONDS):
@@ -155,8 +155,8 @@ async def lose(stage: Stage) -> None:
     """Time passes, and no worker says a word."""
     for _ in range(8):
         stage.clock.advance(1)
-        await stage.engine.watch.run_once()
-        await stage.engine.reconciler.run_once()
+        await stage.engine.term.watch.run_once()
+        await stage.engine.term.reconciler.run_once()
 
 
 async def test_what_a_silent_worker_runs_goes_to_another_with_the_same_id_and_the_next_attempt(stage: Stage):
@@ -187,8 +187,8 @@ async def test_a_worker_that_beats_is_not_taken_for_lost(stage: Stage):
     for _ in range(20):
         stage.clock.advance(1)
         await hand.report()
-        await stage.engine.watch.run_once()
-        await stage.engine.reconciler.run_once()
+        await stage.engine.term.watch.run_once()
+        await stage.engine.term.reconciler.run_once()
     assert await stage.states(job_id) == [State.RUNNING]
 
 
@@ -198,11 +198,11 @@ async def test_a_clock_that_is_set_makes_no_worker_die(stage: Stage):
     await stage.tick()
     hand = await hire(stage)
     await hand.poll()
-    await stage.engine.watch.run_once()
+    await stage.engine.term.watch.run_once()
     for jump in (3600, -7200):
         stage.clock.jump(jump)
-        await stage.engine.watch.run_once()
-        await stage.engine.reconciler.run_once()
+        await stage.engine.term.watch.run_once()
+        await stage.engine.term.reconciler.run_once()
     assert await stage.states(job_id) == [State.RUNNING]
 
 
@@ -223,8 +223,8 @@ async def test_a_worker_that_leaves_gives_back_what_it_runs_at_once(stage: Stage
     await stage.tick()
     hand = await hire(stage)
     await hand.poll()
-    await stage.engine.worker_gateway.leave(TENANT, hand.worker_id)
-    await stage.engine.reconciler.run_once()
+    await stage.engine.term.worker_gateway.leave(TENANT, hand.worker_id)
+    await stage.engine.term.reconciler.run_once()
     assert await stage.states(job_id) == [State.QUEUED]
     assert await stage.store.list_workers(None, 10) == []
 
@@ -268,7 +268,7 @@ async def test_what_was_not_begun_is_given_back_at_once_with_no_attempt_counted(
     await stage.tick()
     hand = await hire(stage)
     (one,) = await hand.poll()
-    await stage.engine.worker_gateway.report(TENANT, Reporting(hand.worker_id, [], unbegun=[one.claim]))
+    await stage.engine.term.worker_gateway.report(TENANT, Reporting(hand.worker_id, [], unbegun=[one.claim]))
     assert await stage.states(job_id) == [State.QUEUED]
     (again,) = await (await hire(stage)).poll()
     assert (again.attempt, again.token) == (1, 2)
@@ -281,9 +281,9 @@ async def test_a_give_back_that_is_sent_again_releases_nothing_that_was_claimed_
     hand = await hire(stage)
     (one,) = await hand.poll()
     given_back = Reporting(hand.worker_id, [], unbegun=[one.claim])
-    await stage.engine.worker_gateway.report(TENANT, given_back)  # the answer is lost on its way
+    await stage.engine.term.worker_gateway.report(TENANT, given_back)  # the answer is lost on its way
     (again,) = await hand.poll()  # and it begins
-    await stage.engine.worker_gateway.report(TENANT, msgspec.structs.replace(given_back, running=[again.claim]))
+    await stage.engine.term.worker_gateway.report(TENANT, msgspec.structs.replace(given_back, running=[again.claim]))
     assert await (await hire(stage)).poll() == []
     assert await stage.states(job_id) == [State.RUNNING]
     assert (await hand.report(done(again, "3"))).refused == []
@@ -295,7 +295,7 @@ async def test_a_worker_that_runs_an_older_claim_never_got_the_newer_one(stage: 
     await stage.tick()
     hand = await hire(stage)
     (one,) = await hand.poll()
-    await stage.engine.worker_gateway.report(TENANT, Reporting(hand.worker_id, [], unbegun=[one.claim]))
+    await stage.engine.term.worker_gateway.report(TENANT, Reporting(hand.worker_id, [], unbegun=[one.claim]))
     await hand.poll()
     hand.running = [one.claim]  # the answer to the second poll is lost
     for _ in range(8):
@@ -310,7 +310,7 @@ async def test_an_end_and_a_note_of_an_older_claim_leave_the_newer_one_alone(sta
     await stage.tick()
     hand = await hire(stage)
     (one,) = await hand.poll()
-    await stage.engine.worker_gateway.report(TENANT, Reporting(hand.worker_id, [], unbegun=[one.claim]))
+    await stage.engine.term.worker_gateway.report(TENANT, Reporting(hand.worker_id, [], unbegun=[one.claim]))
     (again,) = await hand.poll()
     note = Note(one.execution_id, one.attempt, one.token, progress=msgspec.Raw(b"41"))
     reported = await hand.report(done(one, "old"), done(again, "new"), notes=(note,))
@@ -411,6 +411,6 @@ async def test_workers_that_ended_elsewhere_are_not_remembered_for_ever(stage: S
         stage.clock.advance(30)
         await polling[0].poll()
     await hire(stage)
-    assert len(engine.worker_gateway._workers) == 2
+    assert len(engine.term.worker_gateway._workers._workers) == 2
     assert await polling[1].poll() == [], "one that was only silent is still a worker"
-    assert len(engine.worker_gateway._workers) == 3
+    assert len(engine.term.worker_gateway._workers._workers) == 3

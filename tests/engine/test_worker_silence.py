@@ -20,23 +20,23 @@ async def busy_worker(stage: Stage) -> tuple[int, str]:
     """A worker that runs a function, watched from its first beat on; and the job of that function."""
     job_id = await stage.add_job(PythonJob("sum", "immediate", payload=PythonCall(ADD)))
     await stage.tick()
-    joined = await stage.engine.worker_gateway.join(TENANT, "ann", Joining("host:1", (ADD,), 10))
-    await stage.engine.worker_gateway.poll(TENANT, Polling(joined.worker_id, 10, 0))
-    await stage.engine.watch.run_once()
+    joined = await stage.engine.term.worker_gateway.join(TENANT, "ann", Joining("host:1", (ADD,), 10))
+    await stage.engine.term.worker_gateway.poll(TENANT, Polling(joined.worker_id, 10, 0))
+    await stage.engine.term.watch.run_once()
     return joined.worker_id, job_id
 
 
 async def look(stage: Stage, seconds: float = 1) -> None:
     stage.clock.advance(seconds)
-    await stage.engine.watch.run_once()
-    await stage.engine.reconciler.run_once()
+    await stage.engine.term.watch.run_once()
+    await stage.engine.term.reconciler.run_once()
 
 
 async def test_a_node_that_was_stopped_ends_no_worker_before_it_has_looked_again(stage: Stage):
     await stage.join()
     _, job_id = await busy_worker(stage)
     stage.clock.advance(60)
-    await stage.engine.reconciler.run_once()
+    await stage.engine.term.reconciler.run_once()
     assert await stage.states(job_id) == [State.RUNNING]
 
 
@@ -98,8 +98,8 @@ async def test_a_worker_that_beat_since_it_was_looked_at_is_not_ended(stage: Sta
     worker_id, job_id = await busy_worker(stage)
     for _ in range(6):
         stage.clock.advance(1)
-        await stage.engine.watch.run_once()
+        await stage.engine.term.watch.run_once()
     await stage.apply(c.BeatWorkers(stage.clock.now(), (worker_id,)))  # by way of another node
-    await stage.engine.reconciler.run_once()
+    await stage.engine.term.reconciler.run_once()
     assert await stage.states(job_id) == [State.RUNNING]
-    assert (await stage.engine.worker_gateway.report(TENANT, Reporting(worker_id, []))).refused == []
+    assert (await stage.engine.term.worker_gateway.report(TENANT, Reporting(worker_id, []))).refused == []

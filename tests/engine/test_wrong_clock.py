@@ -77,7 +77,7 @@ class Cluster:
         if with_a:
             await self.a.join(node_name="a")
         await self.b.join(node_name="b")
-        self.b.engine.retention._logs = self.shelf  # type: ignore[assignment]
+        self.b.engine.term.retention._logs = self.shelf  # type: ignore[assignment]
         for _ in range(3):
             await self.beat()
 
@@ -85,15 +85,15 @@ class Cluster:
         self.clock.advance(seconds)
         for stage in (self.a, self.b):
             if hasattr(stage, "engine"):
-                await stage.engine.membership.run_once()
+                await stage.engine.term.membership.run_once()
 
     async def turn_b(self) -> None:
         """Everything that node b does by itself, and more than once."""
         engine = self.b.engine
         for _ in range(3):
-            await engine.watch.run_once()
-            await engine.reconciler.run_once()
-            await engine.retention.run_once()
+            await engine.term.watch.run_once()
+            await engine.term.reconciler.run_once()
+            await engine.term.retention.run_once()
             await self.b.tick()
 
     def began(self, stage: Stage) -> set[str]:
@@ -129,9 +129,9 @@ async def lost_run(store: Store) -> str:
 @WRONG
 async def test_a_node_that_starts_with_a_wrong_clock_owns_nothing_and_the_other_owns_all(cluster: Cluster, offset: int):
     await cluster.join(offset)
-    assert dict(cluster.b.engine.membership.owned) == {}
-    assert len(cluster.a.engine.membership.owned) == SHARDS
-    assert cluster.b.engine.membership.clock_state is ClockState.WRONG
+    assert dict(cluster.b.engine.term.membership.owned) == {}
+    assert len(cluster.a.engine.term.membership.owned) == SHARDS
+    assert cluster.b.engine.term.membership.clock_state is ClockState.WRONG
 
 
 @WRONG
@@ -177,7 +177,7 @@ async def test_alone_it_fires_nothing_either_until_its_clock_is_right(cluster: C
     await cluster.beat()
     await cluster.turn_b()
     assert cluster.began(cluster.b) == {job_id}
-    assert len(cluster.b.engine.membership.owned) == SHARDS
+    assert len(cluster.b.engine.term.membership.owned) == SHARDS
 
 
 @WRONG
@@ -186,15 +186,15 @@ async def test_a_clock_that_is_set_is_noticed_before_the_next_heartbeat(cluster:
     due_later = [await add_job(store, spec(format_instant(NOW + HOUR + n * DAY))) for n in range(39)]
     await cluster.join(0)
     await cluster.turn_b()
-    assert any(shard_of(job_id) in cluster.b.engine.membership.owned for job_id in due_later)
+    assert any(shard_of(job_id) in cluster.b.engine.term.membership.owned for job_id in due_later)
     cluster.b_clock.offset = offset
-    assert dict(cluster.b.engine.membership.owned) == {}
+    assert dict(cluster.b.engine.term.membership.owned) == {}
     await cluster.turn_b()
     assert cluster.began(cluster.b) == set()
     assert await store.count_history() == 1
     await cluster.beat()
     await cluster.beat()
-    assert len(cluster.a.engine.membership.owned) == SHARDS
+    assert len(cluster.a.engine.term.membership.owned) == SHARDS
 
 
 @pytest.mark.parametrize("whose", ["the node's", "the registry's"])
@@ -232,7 +232,7 @@ async def test_what_it_held_ends_by_the_time_that_both_agreed_on(
 async def test_a_clock_that_is_a_little_off_is_told_of_and_the_node_goes_on(cluster: Cluster):
     with capture_logs() as logs:
         await cluster.join(1500, with_a=False)
-    membership = cluster.b.engine.membership
+    membership = cluster.b.engine.term.membership
     assert (membership.clock_state, membership.clock_offset) == (ClockState.OFF, 1500)
     assert len(membership.owned) == SHARDS
     told = [line for line in logs if "this node's clock is 1.5 s ahead of the database's" in line["event"]]
@@ -251,7 +251,7 @@ async def test_a_worker_gets_nothing_from_a_node_with_a_wrong_clock(cluster: Clu
     await add_run(store, job_id, NOW)
     await cluster.join(40 * DAY)
     for stage, count in ((cluster.b, 0), (cluster.a, 1)):
-        gateway = stage.engine.worker_gateway
+        gateway = stage.engine.term.worker_gateway
         joined = await gateway.join(TENANT, "ann", Joining("host:1", ("shop.add",), 10))
         polled = await gateway.poll(TENANT, Polling(joined.worker_id, 10, 0))
         assert len(polled.assignments) == count

@@ -41,8 +41,10 @@ class World:
         self.given_back: list[Run] = []
         self.held: dict[str, Run] = {}
         self.is_trusted = True
-        self.dispatcher = Dispatcher(self.limits, self._attempt, self.ended.append)
-        self.dispatcher.is_trusted = lambda: self.is_trusted
+        self.dispatcher = Dispatcher(
+            self.limits, self._attempt, self.ended.append, set(),
+            is_held=lambda run: False, is_trusted=lambda: self.is_trusted,
+        )  # fmt: skip
         self._number = 0
 
     async def _attempt(self, run: Run) -> None:

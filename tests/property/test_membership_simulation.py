@@ -118,8 +118,9 @@ class Process:
         self.clock = NodeClock(cluster.clock)
         self.network = Network(cluster.registry, cluster.clock, self.clock, cluster.chance)
         self.network.trouble = cluster.trouble
-        self.membership = Membership(self.network, self.clock, node, name, ["timer"], BEAT, MARGIN)
-        self.membership.on_ended = lambda: cluster.restart(self)
+        self.membership = Membership(
+            self.network, self.clock, node, name, ["timer"], BEAT, MARGIN, on_ended=lambda: cluster.restart(self)
+        )
 
 
 class Cluster:

@@ -63,11 +63,11 @@ def call(name: str, schedule: str = "immediate") -> PythonJob:
 
 
 async def hire(stage: Stage, tenant: str) -> int:
-    return (await stage.engine.worker_gateway.join(tenant, "u", Joining("host", (FUNCTION,), 10))).worker_id
+    return (await stage.engine.term.worker_gateway.join(tenant, "u", Joining("host", (FUNCTION,), 10))).worker_id
 
 
 async def poll(stage: Stage, tenant: str, worker: int) -> list[Assignment]:
-    return (await stage.engine.worker_gateway.poll(tenant, Polling(worker, 10, 0))).assignments
+    return (await stage.engine.term.worker_gateway.poll(tenant, Polling(worker, 10, 0))).assignments
 
 
 async def test_a_poll_hands_out_what_is_the_tenants_own(stage: Stage):
@@ -85,9 +85,9 @@ async def test_a_worker_of_another_tenant_is_nobody(stage: Stage):
     with pytest.raises(NotFound):
         await poll(stage, THIEF, victim)
     with pytest.raises(NotFound):
-        await stage.engine.worker_gateway.report(THIEF, Reporting(victim, []))
+        await stage.engine.term.worker_gateway.report(THIEF, Reporting(victim, []))
     with pytest.raises(NotFound):
-        await stage.engine.worker_gateway.leave(THIEF, victim)
+        await stage.engine.term.worker_gateway.leave(THIEF, victim)
 
 
 async def test_a_report_ends_and_notes_nothing_of_another_tenant(stage: Stage):
@@ -100,11 +100,11 @@ async def test_a_report_ends_and_notes_nothing_of_another_tenant(stage: Stage):
         "ended": [Ended(*claim, 1, 2, result=json.dumps("stolen"))], "notes": [Note(*claim, "stolen\n")],
         "unbegun": [WorkClaim(*claim)],
     }  # fmt: skip
-    reported = await stage.engine.worker_gateway.report(THIEF, Reporting(thief, [WorkClaim(*claim)], **said))
+    reported = await stage.engine.term.worker_gateway.report(THIEF, Reporting(thief, [WorkClaim(*claim)], **said))
     assert reported.refused == [WorkClaim(*claim)]
     (still,) = await stage.executions(job_id)
     assert (still.state, still.response) == (State.RUNNING, None)
-    assert (await stage.engine.worker_gateway.report(VICTIM, Reporting(victim, [], **said))).refused == []
+    assert (await stage.engine.term.worker_gateway.report(VICTIM, Reporting(victim, [], **said))).refused == []
 
 
 # The store itself, whoever asks it

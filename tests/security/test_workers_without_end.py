@@ -133,7 +133,7 @@ async def stage(tmp_path: Path) -> AsyncIterator[tuple[Stage, Watched]]:
 
 async def test_made_up_worker_ids_are_read_one_at_a_time_and_others_take_turns(stage: tuple[Stage, Watched]) -> None:
     made, store = stage
-    gateway = made.engine.worker_gateway
+    gateway = made.engine.term.worker_gateway
     worker = (await gateway.join(VICTIM, "u", Joining("host", ("f",), 1))).worker_id
     await gateway.forget((worker,))  # as if it had joined at another node
     store.open.clear()
@@ -162,7 +162,7 @@ async def test_made_up_worker_ids_are_read_one_at_a_time_and_others_take_turns(s
 
 async def test_a_tenant_that_was_refused_is_refused_again_without_the_store(stage: tuple[Stage, Watched]) -> None:
     made, store = stage
-    gateway = made.engine.worker_gateway
+    gateway = made.engine.term.worker_gateway
     for _ in range(2):
         await gateway.join(HOSTILE, "u", Joining("host", ("f",), 1))
     for _ in range(50):
@@ -183,9 +183,9 @@ async def test_the_watch_overlooks_no_worker_however_many_a_tenant_has(
     monkeypatch.setattr("duetime.engine.watch.PAGE", 2)
     tenants = [VICTIM, *(f"hostile-{number}" for number in range(5))]
     workers = [
-        (await made.engine.worker_gateway.join(tenant, "u", Joining("host", ("f",), 1))).worker_id for tenant in tenants
+        (await made.engine.term.worker_gateway.join(tenant, "u", Joining("host", ("f",), 1))).worker_id for tenant in tenants
     ]
     for _ in range(7):
         made.clock.advance(1)
-        await made.engine.watch.run_once()
-    assert sorted(made.engine.watch.silent()) == sorted(workers)
+        await made.engine.term.watch.run_once()
+    assert sorted(made.engine.term.watch.silent()) == sorted(workers)

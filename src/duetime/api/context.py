@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 import structlog
@@ -12,7 +12,7 @@ from duetime.api.http.held_bodies import HeldBodies
 from duetime.api.http.starts import TenantTurns
 from duetime.api.streams import Streams
 from duetime.domain.capacity import Capacity
-from duetime.domain.commands import Carried, Command, WithNotifications
+from duetime.domain.commands import Command, WithNotifications
 from duetime.domain.connection_urls import Url
 from duetime.domain.defaults import OperatorDefaults
 from duetime.domain.errors import DuetimeError, InsufficientStorage
@@ -26,12 +26,14 @@ from duetime.domain.weights import LIGHT_BYTES
 from duetime.events import EventHub
 from duetime.ports.clock import Clock
 from duetime.ports.logs import LogStore
-from duetime.ports.store import Store, SubscriptionRecord
+from duetime.ports.store import Store, SubscriptionRecord, apply_one
 from duetime.ports.vault import Vault
 from duetime.ports.worker_gateway import WorkerGateway
 from duetime.telemetry.metrics import Metrics
 
 log = structlog.get_logger()
+
+T = TypeVar("T")
 
 
 class ClusterState(msgspec.Struct, frozen=True):
@@ -80,18 +82,19 @@ class ApiContext(msgspec.Struct, frozen=True):
     bodies: HeldBodies = msgspec.field(default_factory=HeldBodies)
     turns: TenantTurns = msgspec.field(default_factory=TenantTurns)
 
-    async def apply(self, command: Command, then: tuple[Command, ...] = ()) -> Any:
-        """Applies a command. Returns its answer, or raises its refusal. `then`: commands applied if it succeeds."""
-        (answer,) = await self.store.apply([WithNotifications(command, then) if then else command])
-        if isinstance(answer, DuetimeError):
-            self.note_refusal(answer)
-            raise answer
-        if isinstance(answer, Carried):
-            for error in answer.refused:
-                self.metrics.note_refused_notification(error)
-                log.error("a notification can't be stored", error=error.message)
-            return answer.answer
-        return answer
+    async def apply(self, command: Command[T], then: tuple[Command, ...] = ()) -> T:
+        """Applies a command. Returns its result, or raises its refusal. `then`: commands applied if it succeeds."""
+        try:
+            if not then:
+                return await apply_one(self.store, command)
+            carried = await apply_one(self.store, WithNotifications(command, then))
+        except DuetimeError as error:
+            self.note_refusal(error)
+            raise
+        for refusal in carried.refused:
+            self.metrics.note_refused_notification(refusal)
+            log.error("a notification can't be stored", error=refusal.message)
+        return carried.answer
 
     async def take_turn(self, tenant: str, body: bytes) -> None:
         """Call it before a body is decoded: large bodies take turns, so that many of them delay no other request."""

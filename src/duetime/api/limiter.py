@@ -19,7 +19,7 @@ from duetime.domain.identity import Caller
 from duetime.domain.instants import SECOND
 from duetime.domain.limits import MICRO, Quota, TierLimits
 from duetime.ports.clock import Clock
-from duetime.ports.store import Store
+from duetime.ports.store import Store, apply_one
 
 HELD_SECONDS = 1.0  # how long a node keeps reserved requests that are not spent
 
@@ -116,12 +116,9 @@ class Limiter:
         """Asks the store for more requests. Returns how many it has granted."""
         now = self._clock.now()
         wanted = limits.share(reservation.quota.limit, reservation.full_at, now)
-        (answer,) = await self._store.apply([TakeRequests(now, reservation.quota, wanted)])
-        if isinstance(answer, DuetimeError):
-            raise answer
-        granted, full_at = answer
+        granted, full_at = await apply_one(self._store, TakeRequests(now, reservation.quota, wanted))
         reservation.learn(full_at, now)
-        return int(granted)
+        return granted
 
     def _sweep_later(self) -> None:
         if self._sweeping is None:

@@ -49,9 +49,6 @@ class WorkerLimits(msgspec.Struct, frozen=True):
             )
 
 
-DEFAULT_LIMITS = WorkerLimits()
-
-
 def cost_of_join(name_bytes: int) -> int:
     """Returns how much a join counts in the tenant's quota."""
     return 1 + name_bytes // JOIN_BYTES

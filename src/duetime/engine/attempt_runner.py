@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Callable, Container
+from collections.abc import Callable, Set
 from typing import Any
 
 import msgspec
@@ -21,9 +21,9 @@ from duetime.engine.breaker import Breaker
 from duetime.engine.recorder import Recorder
 from duetime.engine.redaction import RedactingLog, Redaction
 from duetime.ports.clock import Clock
-from duetime.ports.executor import Executor, NotSent, Task, always
+from duetime.ports.executor import Executor, NotSent, Task
 from duetime.ports.logs import NO_LOG, LogStore, LogWriter
-from duetime.ports.vault import DecryptionFailed, NoVault, Vault
+from duetime.ports.vault import DecryptionFailed, Vault
 from duetime.process.crash import crash_point
 
 log = structlog.get_logger()
@@ -34,19 +34,20 @@ CANCELLED = Outcome(error_type=ErrorType.CANCELLED, error_message="cancelled on 
 class AttemptRunner:
     def __init__(
         self, executor: Executor[Any], recorder: Recorder, clock: Clock, jitter: Callable[[], float],
-        cancelled: Container[str], may_send: Callable[[], bool] = always, vault: Vault | None = None,
-        logs: LogStore | None = None, breaker: Breaker | None = None, redaction: Redaction | None = None,
+        cancelled: Set[str], may_send: Callable[[], bool], vault: Vault, logs: LogStore | None, breaker: Breaker,
+        redaction: Redaction,
     ) -> None:  # fmt: skip
+        """`cancelled`: running executions that were asked to stop."""
         self._executor = executor
         self._recorder = recorder
         self._clock = clock
         self._jitter = jitter
         self._cancelled = cancelled
         self._may_send = may_send
-        self._vault: Vault = NoVault() if vault is None else vault
+        self._vault = vault
         self._logs = logs
         self._breaker = breaker
-        self._redaction = Redaction() if redaction is None else redaction
+        self._redaction = redaction
 
     async def attempt(self, run: Run) -> None:
         """Runs one attempt within its timeout, and records how it ends. A shutdown returns the execution.
@@ -78,7 +79,7 @@ class AttemptRunner:
     async def _execute(self, run: Run) -> Outcome:
         if run.cancel_requested or run.execution_id in self._cancelled:
             return CANCELLED
-        if self._breaker is not None and self._breaker.holds(run):
+        if self._breaker.holds(run):
             circuit = await self._breaker.ask(run)
             if circuit is not None:
                 return Outcome(ErrorType.CIRCUIT_OPEN, explain_refusal(circuit))

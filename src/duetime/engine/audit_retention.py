@@ -13,10 +13,9 @@ import structlog
 from duetime.domain.audit import BEFORE_ALL, FIRST_LINK, Head, Verifier, is_older
 from duetime.domain.audit_export import ExportedPage, encode_line
 from duetime.domain.commands import PruneAudit
-from duetime.domain.errors import DuetimeError
 from duetime.domain.instants import DAY, HOUR
 from duetime.ports.archive import AuditArchive
-from duetime.ports.store import AuditPage, Store
+from duetime.ports.store import AuditPage, Store, apply_one
 
 LINKS = 200  # at once: one file and one write
 REST = HOUR
@@ -70,9 +69,7 @@ class AuditRetention:
             )
             return False
         await self._archive.save(chain, page[0].link, last.link, _lines(page, checkpoints.get(chain)))
-        (removed,) = await self._store.apply([PruneAudit(now, chain, last.link, last.hash)])
-        if isinstance(removed, DuetimeError):
-            raise removed
+        removed = await apply_one(self._store, PruneAudit(now, chain, last.link, last.hash))
         log.info("the audit was pruned", chain=chain, up_to_link=last.link, entries=removed)
         return True
 

@@ -21,7 +21,7 @@ from duetime.domain.states import State
 from duetime.engine.service import Service
 from duetime.events import EventHub
 from duetime.ports.clock import Clock
-from duetime.ports.store import Store
+from duetime.ports.store import Store, apply_one
 
 REFRESH = SECOND // 2
 RELOAD = HOUR  # of everything: changes omit forgotten and pruned circuits. Much shorter than closed ones are kept
@@ -94,16 +94,14 @@ class Breaker(Service):
             return circuit
         self._asking.add(number)
         try:
-            (answer,) = await self._store.apply([TakeProbe(now, number, run.execution_id, self._rules)])
+            decided = await apply_one(self._store, TakeProbe(now, number, run.execution_id, self._rules))
         except DuetimeError as error:
-            answer = error
+            log.warning("who tries a target again can't be decided now", url=circuit.url, error=str(error))
+            return circuit
         finally:
             self._asking.discard(number)
-        if isinstance(answer, DuetimeError):
-            log.warning("who tries a target again can't be decided now", url=circuit.url, error=str(answer))
-            return circuit
-        self.learn([(number, answer)])
-        return None if lets_through(answer, run.execution_id) else answer
+        self.learn([(number, decided)])
+        return None if lets_through(decided, run.execution_id) else decided
 
     # For the recorder
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 
 from duetime.domain.commands import Claim, Release
 from duetime.domain.commands.runs import CLAIM_BYTES
-from duetime.domain.errors import DuetimeError
 from duetime.domain.execution import Run
 from duetime.domain.held_specs import limit_of_bytes
 from duetime.domain.instants import SECOND
@@ -19,7 +18,7 @@ from duetime.engine.service import Service
 from duetime.engine.unanswered import Unanswered
 from duetime.ports.clock import Clock
 from duetime.ports.executor import always
-from duetime.ports.store import Store
+from duetime.ports.store import Store, apply_one
 from duetime.telemetry.debugging import debug
 
 PAGE = 500
@@ -29,8 +28,9 @@ SHORTEST_PAUSE, LONGEST_PAUSE = 20, 320  # ms, while there is nothing to claim, 
 
 class Claimer(Service):
     def __init__(
-        self, store: Store, clock: Clock, node: int, dispatcher: Dispatcher, unanswered: Unanswered | None = None
-    ) -> None:
+        self, store: Store, clock: Clock, node: int, dispatcher: Dispatcher, unanswered: Unanswered,
+        is_clock_right: Callable[[], bool] = always,
+    ) -> None:  # fmt: skip
         super().__init__("claimer", clock)
         self._store = store
         self._node = node
@@ -39,9 +39,9 @@ class Claimer(Service):
         self._last_tenant = ""  # the last one that had its turn in this round; empty: a round begins
         self._has_claimed = False  # in this round
         self._pause = SHORTEST_PAUSE
-        self._unanswered = unanswered or Unanswered(clock.monotonic)
+        self._unanswered = unanswered
+        self._is_clock_right = is_clock_right
         self.releasing: list[Run] = []  # claims to release for other tenants, not yet written
-        self.is_clock_right: Callable[[], bool] = always
 
     def hint(self, due_at: int) -> None:
         """Takes note that an execution can be claimed from `due_at` on."""
@@ -54,7 +54,7 @@ class Claimer(Service):
         now = self._clock.now()
         self._dispatcher.resume()
         self._next_at = now + SECOND
-        if not self.is_clock_right():
+        if not self._is_clock_right():
             return self._next_at
         await self._release()
         waiting_at = await self._store.next_waiting_at()
@@ -85,12 +85,10 @@ class Claimer(Service):
                 self._node, self._clock.now(), limit, tuple(tenants[:limit]), full_endpoints,
                 bytes=min(CLAIM_BYTES, limit_of_bytes(self._dispatcher.room())),
             )  # fmt: skip
-            if not self.is_clock_right():
+            if not self._is_clock_right():
                 return False
             with self._unanswered.write():
-                (claimed,) = await self._store.apply([claim])
-            if isinstance(claimed, DuetimeError):
-                raise claimed
+                claimed = await apply_one(self._store, claim)
             debug("executions were claimed", count=len(claimed), limit=limit, tenants=len(claim.tenants))
             self._dispatcher.offer(claimed)
             self._has_claimed |= bool(claimed)
@@ -113,9 +111,7 @@ class Claimer(Service):
         runs = self.releasing
         if not runs:
             return 0
-        (refused,) = await self._store.apply([Release(self._node, self._clock.now(), tuple(runs))])
-        if isinstance(refused, DuetimeError):
-            raise refused
+        await apply_one(self._store, Release(self._node, self._clock.now(), tuple(runs)))
         debug("executions were given back for tenants that have fewer", count=len(runs))
         self.releasing = []
         self._dispatcher.recorded(runs)

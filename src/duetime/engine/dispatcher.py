@@ -40,10 +40,23 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Dispatcher:
-    def __init__(self, limits: Limits, attempt: Attempt, drop: Callable[[Run], None]) -> None:
+    """`drop(run)` is called for a claim that was cancelled before it started.
+
+    `cancelled`: running executions that were asked to stop. `is_held(run)`: it will end without a request.
+    `is_trusted()`: while the lease is in doubt no attempt starts. If the process was suspended, another node may hold
+    the claims.
+    """
+
+    def __init__(
+        self, limits: Limits, attempt: Attempt, drop: Callable[[Run], None], cancelled: set[str], *,
+        is_held: Callable[[Run], bool], is_trusted: Callable[[], bool] = always,
+    ) -> None:  # fmt: skip
         self._limits = limits
         self._attempt = attempt
         self._drop = drop
+        self.cancelled = cancelled
+        self._is_held = is_held
+        self._is_trusted = is_trusted
         self._rate_limiter = RateLimiter(limits.rate) if limits.rate else None
         self._clocks: dict[int, asyncio.TimerHandle] = {}  # wake-ups for endpoints that have used up their rate limit
         self._rate_limited: dict[int, list[EndpointQueue]] = {}  # queues that wait for the rate limit of their endpoint
@@ -58,11 +71,6 @@ class Dispatcher:
         self._idle = asyncio.Event()
         self._idle.set()
         self._closed = False
-        self.is_held: Callable[[Run], bool] = lambda run: False  # True if it will end without a request
-        self.cancelled: set[str] = set()  # running executions that were asked to stop
-        # While the lease is in doubt no attempt starts. If the process was suspended, another node may hold the claims.
-        self.is_trusted: Callable[[], bool] = always
-        self.waiting_hint: Callable[[int], None] = lambda due_at: None  # an execution can be claimed from then on
 
     # Claims and room for them
 
@@ -202,7 +210,7 @@ class Dispatcher:
 
     def _open_slots(self) -> None:
         """Opens a slot for each claim that may start now. Slots for claims that only wait would slow down a burst."""
-        while self.is_trusted() and (run := self._queue.take()) is not None:
+        while self._is_trusted() and (run := self._queue.take()) is not None:
             self._running[run.execution_id] = None
             self._slots.add(asyncio.create_task(self._slot(run)))
 
@@ -217,7 +225,7 @@ class Dispatcher:
                 try:
                     # All slots that were opened together start one turn of the event loop later. If the process was
                     # suspended in between, the lease may be lost: check again. (A cancelled execution sends nothing.)
-                    if self.is_trusted() or run.execution_id in self.cancelled:
+                    if self._is_trusted() or run.execution_id in self.cancelled:
                         await self._attempt(run)
                         is_over = True
                 except NotSent:
@@ -226,7 +234,7 @@ class Dispatcher:
                     self._end(run, task)
                 if not is_over:
                     self._queue.put_back(run)  # `resume` starts it, or `drain` returns it
-                run = self._queue.take() if self.is_trusted() else None
+                run = self._queue.take() if self._is_trusted() else None
                 # One end may let several claims start. But not if all other places are taken: it freed only one.
                 if run is not None and self._queue.queues > 1 and self._queue.running < self._limits.concurrency:
                     self._open_slots()
@@ -246,7 +254,7 @@ class Dispatcher:
     def _may_call(self, queue: EndpointQueue, run: Run) -> bool:
         """Returns whether the endpoint may be called now. If not, the queue waits behind those already waiting."""
         limiter, endpoint = self._rate_limiter, run.endpoint
-        if limiter is None or not isinstance(run.spec, HttpJob) or self.is_held(run):
+        if limiter is None or not isinstance(run.spec, HttpJob) or self._is_held(run):
             return True
         loop = asyncio.get_running_loop()
         if endpoint not in self._clocks:

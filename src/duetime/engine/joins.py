@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from duetime.domain.commands import JoinWorker
-from duetime.domain.errors import ComeBack, DuetimeError
+from duetime.domain.errors import ComeBack
 from duetime.domain.work import Joining
 from duetime.domain.worker_limits import WorkerLimits
 from duetime.places import Places
 from duetime.ports.clock import Clock
-from duetime.ports.store import Store
+from duetime.ports.store import Store, result_of
 
 AT_ONCE = 4  # joins being written; a tenant below its share may exceed this
 MOST_AT_ONCE = 16
@@ -37,9 +37,7 @@ class Joins:
             (answer,) = await self._store.apply([command])
             if isinstance(answer, ComeBack):
                 self._remember(tenant, answer)
-            if isinstance(answer, DuetimeError):
-                raise answer
-            return int(answer)
+            return result_of(command, answer)
 
     def _check(self, tenant: str) -> None:
         error, until = self._refused.get(tenant, (None, 0.0))

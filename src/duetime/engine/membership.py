@@ -48,7 +48,9 @@ def _ignore(*_: object) -> None:
 
 
 class Membership(Service):
-    """`on_gained(shards)` and `on_lost(shards)` get shard: epoch. `on_ended()`: this node id can't be used any more.
+    """`writes()`: whether the last writes to the store succeeded.
+
+    `on_gained(shards)` and `on_lost(shards)` get shard: epoch. `on_ended()`: this node id can't be used any more.
     `on_trusted()`: the lease is trusted again. It is a separate callback: a node without shards gets no `on_gained`.
     `on_released()`: the registry has released shards that this node gave up, and another node may take them.
 
@@ -57,15 +59,22 @@ class Membership(Service):
 
     def __init__(
         self, registry: Registry, clock: Clock, node: int, name: str, roles: Collection[str],
-        heartbeat_seconds: float = HEARTBEAT_SECONDS, margin_seconds: float | None = None,
+        heartbeat_seconds: float = HEARTBEAT_SECONDS, margin_seconds: float | None = None, *,
+        writes: Callable[[], Writes] = Writes,
+        on_gained: Callable[[Mapping[int, int]], None] = _ignore,
+        on_lost: Callable[[Mapping[int, int]], None] = _ignore,
+        on_ended: Callable[[], None] = _ignore,
+        on_trusted: Callable[[], None] = _ignore,
+        on_released: Callable[[], None] = _ignore,
     ) -> None:  # fmt: skip
         self._trouble: str | None = None  # of the last heartbeat
         super().__init__("membership", clock)
-        self.on_gained: Callable[[Mapping[int, int]], None] = _ignore
-        self.on_lost: Callable[[Mapping[int, int]], None] = _ignore
-        self.on_ended: Callable[[], None] = _ignore
-        self.on_trusted: Callable[[], None] = _ignore
-        self.on_released: Callable[[], None] = _ignore
+        self._writes = writes
+        self._on_gained = on_gained
+        self._on_lost = on_lost
+        self._on_ended = on_ended
+        self._on_trusted = on_trusted
+        self._on_released = on_released
         self.view: View | None = None  # the latest; for the health page, and to list the living nodes
         self.node = node
         self._registry = registry
@@ -83,7 +92,6 @@ class Membership(Service):
         self._agreed: Reckoning | None = None  # the last time at which this node's clock was not wrong, by that clock
         self._clock_state = ClockState.RIGHT  # as of the last response
         self._over = False  # fenced, or left: this node id will never own a shard again
-        self.writes: Callable[[], Writes] = Writes  # whether the last writes to the store succeeded
         self._writing = Writing()
         self._may_own = True  # False while this node can't write
 
@@ -101,7 +109,7 @@ class Membership(Service):
     def _withheld(self) -> str | None:
         if self._may_own:
             return None
-        return f"this node owns no shards, for the store has taken no write of it for long: {self.writes().failure}"
+        return f"this node owns no shards, for the store has taken no write of it for long: {self._writes().failure}"
 
     @property
     def standing(self) -> Standing:
@@ -206,7 +214,7 @@ class Membership(Service):
                 advice="if this repeats, another node has the same name: give each its own NODE_NAME",
             )  # fmt: skip
             self._end()
-            self.on_ended()
+            self._on_ended()
 
     async def retire(self) -> None:
         """Begins a graceful stop: gives up all shards to other nodes. Keeps the lease for attempts that still run."""
@@ -247,18 +255,18 @@ class Membership(Service):
         self.view = view
         self._become(believed(view, self.node, self._given_up))
         if not was_trusted:
-            self.on_trusted()
+            self._on_trusted()
         return view
 
     def _look_at_writes(self) -> None:
         """Drops the timer role while the store accepts no writes of this node, so that other nodes take its shards."""
         now, may_own = self._clock.monotonic(), self._may_own
-        self._writing = self._writing.seen(self.writes(), now)
+        self._writing = self._writing.seen(self._writes(), now)
         self._may_own = self._writing.may_own(self._registry.ttl_seconds, now)
         if self._may_own is not may_own and TIMER in self._roles and not self._over:
             log.warning(
                 "the store takes writes again" if self._may_own else "the store takes no writes: shards are given up",
-                node=self.node, failure=self.writes().failure,
+                node=self.node, failure=self._writes().failure,
             )  # fmt: skip
 
     async def _spread(self, view: View) -> bool:
@@ -285,7 +293,7 @@ class Membership(Service):
     async def _release(self, shards: Mapping[int, int]) -> None:
         await self._registry.release(self.node, shards)
         if shards:
-            self.on_released()
+            self._on_released()
 
     def _become(self, held: dict[int, int]) -> None:
         held = {} if self._over else held  # the response may arrive after the end
@@ -295,11 +303,11 @@ class Membership(Service):
         if lost:
             if not math.isinf(self._registry.ttl_seconds):
                 log.info("shards were given up or lost", node=self.node, count=len(lost), left=len(held))
-            self.on_lost(lost)
+            self._on_lost(lost)
         if gained:
             if not math.isinf(self._registry.ttl_seconds):  # a single node always owns all shards: no log line
                 log.info("shards were gained", node=self.node, count=len(gained), owned=len(held))
-            self.on_gained(gained)
+            self._on_gained(gained)
 
     def _doubt(self, error: Exception) -> None:
         trouble = _sentence(error)

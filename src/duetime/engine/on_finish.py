@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any
 
 import structlog
 
@@ -29,14 +28,22 @@ Ends = Sequence[tuple[Run, Attempted]]
 
 
 class OnFinishCommands:
-    def __init__(self, events: EventHub, random_bytes: Callable[[int], bytes], limit: Limit | None = None) -> None:
-        """`limit`: of notifications per tenant."""
+    """`limit`: of notifications per tenant. `subscriptions(tenant)`: who is notified.
+
+    `refused(error)` is called for each notification that can't be stored. `due_hint(due_at)`: a job is due then.
+    """
+
+    def __init__(
+        self, events: EventHub, random_bytes: Callable[[int], bytes], limit: Limit | None, *,
+        subscriptions: Callable[[str], Sequence[SubscriptionRecord]], refused: Callable[[DuetimeError], None],
+        due_hint: Callable[[int], None],
+    ) -> None:  # fmt: skip
         self._events = events
         self._random_bytes = random_bytes
         self._limit = limit
-        self.refused: Callable[[DuetimeError], None] = lambda error: None
-        self.due_hint: Callable[[int], None] = lambda due_at: None
-        self.subscriptions: Callable[[str], Sequence[SubscriptionRecord]] = lambda tenant: ()
+        self._subscriptions = subscriptions
+        self._refused = refused
+        self._due_hint = due_hint
 
     def pages(self, results: Ends) -> Iterator[tuple[Ends, Ends]]:
         """Splits ends into pages with a bounded number of on-finish commands each: nearly always one page.
@@ -45,7 +52,7 @@ class OnFinishCommands:
         """
         begin, count = 0, 0
         following: list[tuple[Run, Attempted]] = []
-        of, has = self.subscriptions, on_finish.has_on_finish_commands
+        of, has = self._subscriptions, on_finish.has_on_finish_commands
         for number, result in enumerate(results):
             subscribed = len(of(result[0].tenant))
             has_own = has(*result)
@@ -63,12 +70,12 @@ class OnFinishCommands:
         """Returns the on-finish commands of these ends."""
         commands: list[OnFinish] = []
         for run, attempted in following:
-            urls = [(one.url, one.events) for one in self.subscriptions(run.tenant)]
+            urls = [(one.url, one.events) for one in self._subscriptions(run.tenant)]
             commands += on_finish.on_finish_commands(run, attempted, now, self._random_bytes(10), urls, self._limit)
         return commands
 
     def tell(
-        self, ends: Ends, commands: Sequence[OnFinish], answers: Sequence[Any], refused: Collection[str], now: int
+        self, ends: Ends, commands: Sequence[OnFinish], answers: Sequence[object], refused: Collection[str], now: int
     ) -> None:
         """Publishes, logs and counts what was written. `answers`: the store's results of `commands`.
 
@@ -86,9 +93,9 @@ class OnFinishCommands:
         if any(isinstance(command.command, CreateJobs) for command in commands) or any(
             run.spec.key is not None and attempted.state not in OPEN for run, attempted in ends
         ):
-            self.due_hint(now)
+            self._due_hint(now)
 
-    def _tell(self, command: OnFinish, answer: Any, now: int) -> None:
+    def _tell(self, command: OnFinish, answer: object, now: int) -> None:
         following = command.command
         if isinstance(following, PauseJob) and not isinstance(answer, DuetimeError):
             self._events.publish("job.paused", now, following.tenant, {"job_id": following.job_id, "by": following.by})
@@ -98,6 +105,6 @@ class OnFinishCommands:
             if not isinstance(answer, DuetimeError):
                 self._events.publish("job.created", now, job.tenant, data)
                 return
-            self.refused(answer)
+            self._refused(answer)
             about: dict[str, object] = {"execution_id": command.execution_id, "name": job.name, "error": answer.code}
             self._events.publish("webhook.refused", now, job.tenant, about)

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from duetime.domain.commands import FenceShards
-from duetime.domain.errors import DuetimeError
 from duetime.domain.ids import SHARDS, shard_of
 from duetime.ports.clock import Clock
-from duetime.ports.store import Store
+from duetime.ports.store import Store, apply_one
 from duetime.telemetry.debugging import debug
 
 # A page with more jobs than this touches most shards anyway: it names all owned shards without looking them up.
@@ -42,9 +41,7 @@ class Ownership:
             sorted((shard, epoch) for shard, epoch in owned.items() if self._fenced_epochs.get(shard) != epoch)
         )
         if gained:
-            (refused,) = await self._store.apply([FenceShards(self._node, gained)])
-            if isinstance(refused, DuetimeError):
-                raise refused
+            await apply_one(self._store, FenceShards(self._node, gained))
         debug(
             "shards were handed over", node=self._node, gained=[shard for shard, _ in gained],
             lost=sorted(self._fenced_epochs.keys() - owned.keys()), owned=len(owned),

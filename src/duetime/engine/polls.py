@@ -24,7 +24,7 @@ from duetime.domain.round_robin import RoundRobin
 from duetime.engine.turn_gate import TurnGate
 from duetime.ports.clock import Clock
 from duetime.ports.executor import always
-from duetime.ports.store import Store
+from duetime.ports.store import Store, result_of
 
 LOOK_SECONDS = 1.0  # how often an open poll queries the store without a hint: a hint may be lost
 HINT_PAUSE_SECONDS = 0.005  # hints closer together than this are merged
@@ -234,22 +234,24 @@ class Polls:
         for poll in polls:
             poll.is_claiming = True
         try:
-            answers = await self._store.apply([_claim(poll, group, now, CLAIM_BYTES // len(polls)) for poll in polls])
+            claims = [_claim(poll, group, now, CLAIM_BYTES // len(polls)) for poll in polls]
+            answers = await self._store.apply(claims)
         finally:
             for poll in polls:
                 poll.is_claiming = False
                 poll.woken.set()
         group.has_more = True
         unwanted: list[Release] = []
-        for poll, answer in zip(polls, answers, strict=True):
+        for poll, claim, answer in zip(polls, claims, answers, strict=True):
             if isinstance(answer, DuetimeError):
                 poll.error = answer
                 continue
-            group.has_more = group.has_more and len(answer) == poll.free
-            if answer and poll.is_gone:
-                unwanted.append(Release(poll.worker_id, now, tuple(answer)))
-            elif answer:
-                poll.runs = answer
+            runs = result_of(claim, answer)
+            group.has_more = group.has_more and len(runs) == poll.free
+            if runs and poll.is_gone:
+                unwanted.append(Release(poll.worker_id, now, tuple(runs)))
+            elif runs:
+                poll.runs = runs
                 del group.polls[poll]
         group.batch = min(2 * group.batch, MOST_POLLS_A_TURN) if group.has_more else 1
         if unwanted:

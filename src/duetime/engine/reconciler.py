@@ -7,30 +7,30 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 import structlog
 
 from duetime.domain.commands import EndNodes, EndWorkers, Finish
-from duetime.domain.errors import DuetimeError
 from duetime.domain.execution import lapse
 from duetime.domain.instants import SECOND
 from duetime.engine.on_finish import Ends, OnFinishCommands
 from duetime.engine.pages import Pages
 from duetime.engine.service import Service
 from duetime.ports.clock import Clock
-from duetime.ports.executor import always
-from duetime.ports.store import Store
+from duetime.ports.store import Store, apply_one, result_of
 from duetime.telemetry.debugging import debug
 
 log = structlog.get_logger()
 
 
-async def _ignore(_: Collection[int]) -> None:
-    return
-
-
 class Reconciler(Service):
-    """Every node runs it once at its start, for executions of its earlier process. Then one node does it for all."""
+    """Every node runs it once at its start, for executions of its earlier process. Then one node does it for all.
+
+    `silent_workers()`: with their heartbeats, as of the last look. `on_ended(ids)`: nodes or workers have ended.
+    `waiting_hint(due_at)`: an execution can be claimed from then on.
+    """
 
     def __init__(
         self, store: Store, clock: Clock, node: int, interval_seconds: float, batch: int,
         runs_housekeeping: Callable[[], bool], gone_nodes: Callable[[], Collection[int]], on_finish: OnFinishCommands,
+        *, silent_workers: Callable[[], Mapping[int, int]], on_ended: Callable[[Collection[int]], Awaitable[None]],
+        waiting_hint: Callable[[int], None], is_clock_right: Callable[[], bool],
     ) -> None:  # fmt: skip
         super().__init__("reconciler", clock)
         self._store = store
@@ -43,10 +43,10 @@ class Reconciler(Service):
         self._next_at = 0
         self._is_asked = False
         self._ended: frozenset[int] = frozenset()  # nodes that are recorded in the store as gone
-        self.waiting_hint: Callable[[int], None] = lambda due_at: None
-        self.is_clock_right: Callable[[], bool] = always
-        self.silent_workers: Callable[[], Mapping[int, int]] = dict  # with their heartbeats, as of the last look
-        self.on_ended: Callable[[Collection[int]], Awaitable[None]] = _ignore
+        self._silent_workers = silent_workers
+        self._on_ended = on_ended
+        self._waiting_hint = waiting_hint
+        self._is_clock_right = is_clock_right
 
     def look_now(self) -> None:
         """Looks for lost executions at once: a worker has left."""
@@ -55,7 +55,7 @@ class Reconciler(Service):
 
     async def run_once(self) -> int:
         now = self._clock.now()
-        if not self.is_clock_right():
+        if not self._is_clock_right():
             return now + SECOND
         is_first = self._next_at == 0
         if self._next_at > now + self._interval:  # the clock was set back
@@ -73,24 +73,20 @@ class Reconciler(Service):
         gone = frozenset(self._gone_nodes())
         if news := gone - self._ended:
             log.warning("nodes are gone: their runs are taken over", nodes=sorted(news))
-            (refused,) = await self._store.apply([EndNodes(now, tuple(sorted(news)))])
-            if isinstance(refused, DuetimeError):
-                raise refused
-            await self.on_ended(news)
+            await apply_one(self._store, EndNodes(now, tuple(sorted(news))))
+            await self._on_ended(news)
         self._ended = gone
         return bool(news) | await self._end_workers(now)
 
     async def _end_workers(self, now: int) -> bool:
         """Ends workers that were found silent and have sent no heartbeat since. Returns True if there is one."""
-        silent = tuple(sorted(self.silent_workers().items()))
+        silent = tuple(sorted(self._silent_workers().items()))
         if not silent:
             return False
-        (ended,) = await self._store.apply([EndWorkers(now, silent)])
-        if isinstance(ended, DuetimeError):
-            raise ended
+        ended = await apply_one(self._store, EndWorkers(now, silent))
         if ended:
             log.warning("workers fell silent: their runs are taken over", workers=ended)
-            await self.on_ended(ended)
+            await self._on_ended(ended)
         return bool(ended)
 
     async def _take_over(self) -> None:
@@ -108,14 +104,13 @@ class Reconciler(Service):
         debug("executions of lost nodes were looked for", found=returned)
         if returned:
             log.warning("runs of lost nodes and workers were taken over", count=returned)
-            self.waiting_hint(0)
+            self._waiting_hint(0)
 
     async def _finish(self, ends: Ends, with_commands: Ends, now: int) -> int:
         """Writes the ends. Returns how many were refused."""
         following = self._on_finish.commands(with_commands, now)
         finish = Finish(self._node, now, tuple(attempted for _, attempted in ends))
-        refused, *answers = await self._store.apply([finish, *following])
-        if isinstance(refused, DuetimeError):
-            raise refused
+        answer, *answers = await self._store.apply([finish, *following])
+        refused = result_of(finish, answer)
         self._on_finish.tell(ends, following, answers, refused, now)
         return len(refused)

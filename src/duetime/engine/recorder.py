@@ -24,7 +24,7 @@ from duetime.engine.pages import Pages
 from duetime.engine.service import Service
 from duetime.events import EventHub
 from duetime.ports.clock import Clock
-from duetime.ports.store import Store
+from duetime.ports.store import Store, result_of
 from duetime.process.crash import crash_point
 from duetime.telemetry.debugging import debug
 
@@ -40,20 +40,28 @@ Result = tuple[Run, Attempted]
 
 
 class Recorder(Service):
-    def __init__(self, store: Store, clock: Clock, node: int, events: EventHub, on_finish: OnFinishCommands) -> None:
+    """`recorded(runs)` is called when their ends are written. `is_busy()`: attempts are running.
+
+    `waiting_hint(due_at)`: an execution can be claimed from then on.
+    """
+
+    def __init__(
+        self, store: Store, clock: Clock, node: int, events: EventHub, on_finish: OnFinishCommands, breaker: Breaker, *,
+        recorded: Callable[[Sequence[Run]], None], is_busy: Callable[[], bool], waiting_hint: Callable[[int], None],
+    ) -> None:  # fmt: skip
         super().__init__("recorder", clock)
         self._store = store
         self._node = node
         self._events = events
         self._on_finish = on_finish
+        self._breaker = breaker
         self._results: list[Result] = []
         self._writing: list[Result] = []
         self._pages = Pages(PAGE)
         self._enough = asyncio.Event()
-        self.breaker: Breaker | None = None
-        self.is_busy: Callable[[], bool] = lambda: False
-        self.recorded: Callable[[Sequence[Run]], None] = lambda runs: None
-        self.waiting_hint: Callable[[int], None] = lambda due_at: None
+        self._recorded = recorded
+        self._is_busy = is_busy
+        self._waiting_hint = waiting_hint
 
     def add(self, run: Run, attempted: Attempted) -> None:
         self._results.append((run, attempted))
@@ -73,7 +81,7 @@ class Recorder(Service):
             try:
                 async for page, _ in self._record(self._node, self._writing):
                     written += len(page)
-                    self.recorded([run for run, _ in page])
+                    self._recorded([run for run, _ in page])
             except BaseException:
                 self._results = self._writing[written:] + self._results
                 raise
@@ -82,7 +90,7 @@ class Recorder(Service):
         return self._clock.now() + SECOND
 
     async def _gather(self) -> None:
-        if self.is_busy() and len(self._results) < ENOUGH:
+        if self._is_busy() and len(self._results) < ENOUGH:
             self._enough.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(GATHER_SECONDS):
@@ -119,22 +127,20 @@ class Recorder(Service):
     ) -> frozenset[str]:
         now = self._clock.now()
         crash_point("before_finish")
-        commands: list[Command] = [Finish(node, now, tuple(attempted for _, attempted in results))]
+        finish = Finish(node, now, tuple(attempted for _, attempted in results))
         following = self._on_finish.commands(with_commands, now)
-        commands += following
-        counted = None if self.breaker is None else self.breaker.count(now, results)
-        commands += [] if counted is None else [counted]
-        refused, *others = await self._store.apply(commands)
+        counted = self._breaker.count(now, results)
+        commands: list[Command] = [finish, *following] if counted is None else [finish, *following, counted]
+        answer, *others = await self._store.apply(commands)
         crash_point("after_finish")
-        if isinstance(refused, DuetimeError):
-            raise refused
+        refused = result_of(finish, answer)
         debug("results of attempts were written", count=len(results), refused=len(refused), commands=len(commands))
         for execution_id in refused:
             log.warning("a late result was refused: its claim is no longer ours", execution_id=execution_id)
         self._tell(results, frozenset(refused))
         self._on_finish.tell(results, following, others[: len(following)], refused, now)
-        if counted is not None and self.breaker is not None and not isinstance(others[-1], DuetimeError):
-            self.breaker.learn(others[-1])
+        if counted is not None and not isinstance(others[-1], DuetimeError):
+            self._breaker.learn(result_of(counted, others[-1]))
         return frozenset(refused)
 
     def _tell(self, results: Sequence[Result], refused: frozenset[str]) -> None:
@@ -144,9 +150,9 @@ class Recorder(Service):
                 continue
             state = attempted.state
             if state in OPEN:
-                self.waiting_hint(attempted.due_at)
+                self._waiting_hint(attempted.due_at)
             elif may_release_another(run, attempted):
-                self.waiting_hint(attempted.ended_at)
+                self._waiting_hint(attempted.ended_at)
             publish(_KINDS[state], attempted.ended_at, run.tenant, _event(run, attempted))
 
 

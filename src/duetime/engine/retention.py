@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from duetime.domain.commands import Command, Prune, SweepCounters, SweepJobs, SweepLimits, TrimHistory
-from duetime.domain.errors import DuetimeError
+from duetime.domain.commands import Command, Prune, SweepCounters, SweepJobs, SweepLimits, Swept, SweptRows, TrimHistory
 from duetime.domain.history import to_trim
 from duetime.domain.instants import DAY, HOUR, MINUTE, SECOND
 from duetime.engine.audit_retention import AuditRetention
@@ -15,7 +14,7 @@ from duetime.engine.service import Service
 from duetime.ports.clock import Clock
 from duetime.ports.executor import always
 from duetime.ports.logs import LogStore
-from duetime.ports.store import Store
+from duetime.ports.store import Store, apply_one, result_of
 
 PAGE = 500
 PAUSE_BETWEEN_PAGES = 50  # ms
@@ -35,12 +34,16 @@ FIRST: dict[str, Any] = {"jobs": FIRST_ID, "limits": ("", "", ""), "counters": (
 
 
 class Retention(Service):
-    """Runs on one node for the whole cluster: the one where `runs_housekeeping` returns True."""
+    """Runs on one node for the whole cluster: the one where `runs_housekeeping` returns True.
+
+    `rests_until`: by the monotonic clock, because an operator may have to set the wall clock first.
+    """
 
     def __init__(
         self, store: Store, clock: Clock, age_seconds: float, most_executions: int,
         runs_housekeeping: Callable[[], bool], logs: LogStore | None = None, most_log_bytes: int = 0,
-        audit: AuditRetention | None = None,
+        audit: AuditRetention | None = None, *,
+        is_clock_right: Callable[[], bool] = always, rests_until: float = -math.inf,
     ) -> None:  # fmt: skip
         super().__init__("retention", clock)
         self._runs_housekeeping = runs_housekeeping
@@ -55,13 +58,13 @@ class Retention(Service):
         self._sweep_at = 0
         self._trimmed_up_to: dict[str, str] = {}  # the last execution looked at, by tenant
         self._trimming_since = 0
-        self.is_clock_right: Callable[[], bool] = always
-        self.rests_until = -math.inf  # on the monotonic clock: an operator may have to set the wall clock first
+        self._is_clock_right = is_clock_right
+        self._rests_until = rests_until
 
     async def run_once(self) -> int:
         now = self._clock.now()
         # With a clock that is ahead, history would be pruned too early, and pruning can't be undone.
-        if self._clock.monotonic() < self.rests_until or not self.is_clock_right():
+        if self._clock.monotonic() < self._rests_until or not self._is_clock_right():
             return now + MINUTE
         if self._logs is not None and abs(now - self._logs_pruned_at) >= MINUTE:  # on every node: logs may be per node
             self._logs_pruned_at = now
@@ -73,10 +76,7 @@ class Retention(Service):
             over, over, now - IDEMPOTENCY_KEYS_KEPT, PAGE, now - CIRCUITS_KEPT,
             nodes_before=over - NODES_KEPT, revoked_before=over,
         )  # fmt: skip
-        (pruned,) = await self._store.apply([prune])
-        if isinstance(pruned, DuetimeError):
-            raise pruned
-        if pruned >= PAGE or await self._trim(now):
+        if await apply_one(self._store, prune) >= PAGE or await self._trim(now):
             return now + PAUSE_BETWEEN_PAGES
         next_at = await self._sweep(now)
         is_more = self._audit is not None and await self._audit.prune(now)
@@ -94,9 +94,8 @@ class Retention(Service):
             for tenant, number in trims[:TRIM_TENANTS]
         ]
         is_more = False
-        for command, trimmed in zip(commands, await self._store.apply(commands), strict=True):
-            if isinstance(trimmed, DuetimeError):
-                raise trimmed
+        for command, answer in zip(commands, await self._store.apply(commands), strict=True):
+            trimmed = result_of(command, answer)
             self._trimmed_up_to[command.tenant] = trimmed.last
             is_more = is_more or trimmed.removed > 0 or not trimmed.is_end
         return is_more
@@ -106,10 +105,10 @@ class Retention(Service):
         if now < self._sweep_at <= now + SWEEP_REST:  # further ahead: the clock was set back
             return now + MINUTE
         commands = self._sweeps(now)
-        for table, swept in zip(commands, await self._store.apply(list(commands.values())), strict=True):
-            if isinstance(swept, DuetimeError):
-                raise swept
-            last = swept.last_job_id if table == "jobs" else swept.last
+        answers = await self._store.apply(list(commands.values()))
+        for (table, command), answer in zip(commands.items(), answers, strict=True):
+            swept = result_of(command, answer)
+            last = swept.last_job_id if isinstance(swept, Swept) else swept.last
             if last is None:
                 del self._swept_up_to[table]
             else:
@@ -119,9 +118,9 @@ class Retention(Service):
         self._swept_up_to, self._sweep_at = dict(FIRST), now + SWEEP_REST
         return now + MINUTE
 
-    def _sweeps(self, now: int) -> dict[str, Command]:
+    def _sweeps(self, now: int) -> dict[str, Command[Swept | SweptRows]]:
         over, delivered = now - self._age, now - min(self._age, DELIVERED_KEPT)
-        make: dict[str, Callable[[Any], Command]] = {
+        make: dict[str, Callable[[Any], Command[Swept | SweptRows]]] = {
             "jobs": lambda after: SweepJobs(now, over, after, SWEEP_PAGE, delivered),
             "limits": lambda after: SweepLimits(now - LIMITS_KEPT, after, SWEEP_PAGE),
             "counters": lambda after: SweepCounters(over - DAY, after, SWEEP_PAGE),

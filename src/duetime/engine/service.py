@@ -28,7 +28,6 @@ class Service:
         self._task: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
         self.failure: str | None = None  # of the last turn, for the health page
-        self.on_void: Callable[[StaleWrite], None] = lambda error: None  # called when the store has fenced this node
 
     async def run_once(self) -> int:
         """Does one turn. Returns the instant at which the next is due, unless `wake` is called before."""
@@ -37,10 +36,11 @@ class Service:
     def wake(self) -> None:
         self._wake.set()
 
-    async def start(self) -> None:
+    async def start(self, on_fenced: Callable[[StaleWrite], None] | None = None) -> None:
+        """Starts the loop. `on_fenced` is called when a turn fails because the store has fenced this node."""
         if self._task is None:
             self._stop.clear()  # here, not in the loop: `stop` may be called before the first turn
-            self._task = asyncio.create_task(self._turn(), name=self.name)
+            self._task = asyncio.create_task(self._turn(on_fenced), name=self.name)
 
     async def stop(self) -> None:
         """Ends the loop after the current turn. Stopping twice, or before the start, does nothing."""
@@ -50,7 +50,7 @@ class Service:
             self._wake.set()
             await task
 
-    async def _turn(self) -> None:
+    async def _turn(self, on_fenced: Callable[[StaleWrite], None] | None) -> None:
         pause = SECOND
         while not self._stop.is_set():
             self._wake.clear()
@@ -68,8 +68,8 @@ class Service:
                 # Only a stop ends this pause: wake-ups would only make the service fail more often.
                 until, waker = self._clock.now() + pause, self._stop
                 pause = min(2 * pause, LONGEST_PAUSE)
-                if isinstance(error, StaleWrite) and not isinstance(error, StaleEpoch):
-                    self.on_void(error)
+                if on_fenced is not None and isinstance(error, StaleWrite) and not isinstance(error, StaleEpoch):
+                    on_fenced(error)
             await asyncio.sleep(0)  # a turn that never awaits, and is due again at once, must not block the loop
             if not self._stop.is_set():
                 await self._clock.wait(waker, until)

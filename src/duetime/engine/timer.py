@@ -18,17 +18,17 @@ from duetime.domain.commands import Fire, Fired, PauseJob
 from duetime.domain.endpoints import endpoint_of
 from duetime.domain.errors import DuetimeError, StaleEpoch
 from duetime.domain.execution import Run
-from duetime.domain.fairness import FEW_DUE, crowding
 from duetime.domain.instants import SECOND
-from duetime.domain.plan import GRACE, DueTimer, FirePlan, Place, plan
+from duetime.domain.plan import DueTimer, FirePlan, plan
 from duetime.engine.dispatcher import MOST_WAITS, Dispatcher, Target
 from duetime.engine.ownership import Ownership
 from duetime.engine.pages import Pages
+from duetime.engine.second_buffer import SecondBuffer
 from duetime.engine.service import Service
 from duetime.engine.timer_buffer import READ_AHEAD, Due, TimerBuffer
 from duetime.engine.unanswered import Unanswered
 from duetime.ports.clock import Clock
-from duetime.ports.store import Store
+from duetime.ports.store import Store, result_of
 from duetime.process.crash import crash_point
 from duetime.telemetry.debugging import debug
 
@@ -40,12 +40,7 @@ FIRST_PAGE = 8  # a burst begins with a small page, so that its first requests l
 BURST = 24
 PAGE_GROWTH = 3  # planning and writing a page takes about as long as running the page before it
 SHARED_PAGE = 256  # while other tenants are due beside a crowding one: they wait for one such page at most
-LOOK_BESIDE = SECOND // 4  # how often to look for crowding tenants: those with hundreds of due timers
-BESIDE_FOR = 2 * SECOND  # how long pages stay small after other tenants were due beside crowding ones
-CROWDING_FOR = 10 * SECOND
-LOOK_BACK_BESIDE = 5 * SECOND
-MOST_FIRED = 100_000
-MOST_WRITTEN_BESIDE = 2  # pages at once
+MOST_WRITTEN_SECOND = 2  # pages of the second buffer at once
 ROOM_WAIT_SECONDS = 0.25  # how long a page waits for room in the dispatcher before it is written as QUEUED
 CLOCK_JUMP_SECONDS = 2.0
 
@@ -72,33 +67,28 @@ class _Writing(NamedTuple):
 
 
 class Timer(Service):
+    """`waiting_hint(due_at)`: an execution can be claimed from then on."""
+
     def __init__(
         self, store: Store, clock: Clock, node: int, dispatcher: Dispatcher, random_bytes: Callable[[int], bytes],
-        ownership: Ownership, unanswered: Unanswered | None = None,
+        ownership: Ownership, unanswered: Unanswered, waiting_hint: Callable[[int], None],
     ) -> None:  # fmt: skip
         super().__init__("timer", clock)
         self._ownership = ownership
-        self._unanswered = unanswered or Unanswered(clock.monotonic)
+        self._unanswered = unanswered
+        self._waiting_hint = waiting_hint
         self._random_bytes = random_bytes
         self._store = store
         self._node = node
         self._dispatcher = dispatcher
         self._buffer = TimerBuffer(store, random_bytes)
-        # While a tenant has more timers due than can be fired at once, a second buffer reads the timers of all other
-        # tenants, so that they need not wait. The first buffer still reads everything. If it fires a timer that the
-        # second one has fired already, the store refuses.
-        self._beside: TimerBuffer | None = None
-        self._crowding: dict[str, int] = {}  # tenants with hundreds of due timers, and when that was last seen
-        self._looked_beside_at = 0
-        self._looked_back_beside_at = 0
-        self._fired: set[Place] = set()  # by the second buffer; the first one reads these timers later
-        self._was_beside_at = 0
+        self._second = SecondBuffer(store, random_bytes)
         self._page = FIRST_PAGE
         self._pages = Pages(PAGE)
         self._writing: deque[_Writing] = deque()
-        self._writing_beside: deque[_Writing] = deque()
+        self._writing_second: deque[_Writing] = deque()
         self._looked_back_at = 0
-        self._offset = clock.now() / SECOND - clock.monotonic()
+        self._offset: float | None = None  # of the wall clock from the monotonic clock, as of the last turn
 
     def hint(self, due_at: int) -> None:
         """Takes note that a created or changed job is due at `due_at`. Cheap enough to be called for each job."""
@@ -106,8 +96,7 @@ class Timer(Service):
             self.wake()
 
     def _hint(self, due_at: int) -> bool:
-        if self._beside is not None:
-            self._beside.hint(due_at)
+        self._second.hint(due_at)
         return self._buffer.hint(due_at)
 
     async def run_once(self) -> int:
@@ -116,31 +105,33 @@ class Timer(Service):
         buffer, ownership = self._buffer, self._ownership
         if await ownership.settle():
             buffer.read_only(ownership.shards())
-            self._end_beside()
-        if ownership.shards() == ():
+            self._second.close()
+        shards = ownership.shards()
+        if shards == ():
             return now + SECOND
         if abs(now - self._looked_back_at) >= SECOND:  # or the clock was set back
             self._looked_back_at = now
             buffer.look_back()
         if buffer.is_read():
             await buffer.end_reading()
-        self._look_beside(now)
+        self._second.look(now, buffer, shards)
         try:
-            if self._beside is not None:
-                await self._fire_beside(self._beside)
-                if not await self._await_turn(self._beside):
+            if self._second.is_open:
+                if (due := await self._second.take(self._clock.now(), SHARED_PAGE)) is not None:
+                    await self._fire(due, is_second=True)
+                if not await self._await_turn():
                     return 0
             due, is_reading = buffer.take(self._clock.now(), self._page_size(now)), buffer.read_on(now)
             if due is None and is_reading:
                 await buffer.end_reading()
                 due = buffer.take(self._clock.now(), self._page_size(now))
             if due is not None:
-                await self._fire(self._without_fired(due))
+                await self._fire(self._second.without_fired(due))
                 return 0
             if is_reading:
                 return 0
             await self._written(self._writing)
-            await self._written(self._writing_beside)
+            await self._written(self._writing_second)
         except BaseException:
             self._drop()  # timers that were not written are still due: read them again
             self._page = min(self._page, self._pages.size)
@@ -155,50 +146,12 @@ class Timer(Service):
         buffer.drop()  # the next read starts over, and finds the timers that were added meanwhile
         return now + SECOND if nearest is None else min(now + SECOND, max(nearest - READ_AHEAD, now + 1))
 
-    # Other tenants beside one with hundreds of due timers
-
-    def _look_beside(self, now: int) -> None:
-        """Finds the tenants with so many due timers that the other tenants need the second buffer."""
-        if abs(now - self._looked_beside_at) < LOOK_BESIDE or (self._beside is None and self._buffer.held() <= FEW_DUE):
-            return
-        self._looked_beside_at = now
-        held = self._buffer.count_by_tenant()
-        if self._beside is not None:
-            held |= self._beside.count_by_tenant()
-        found = crowding(held)
-        self._crowding |= dict.fromkeys(found, now)
-        # Remember them for a while: more due timers of such a tenant may lie beyond what was read so far.
-        self._crowding = {tenant: at for tenant, at in self._crowding.items() if abs(now - at) < CROWDING_FOR}
-        without = frozenset(self._crowding)
-        if not without:
-            self._end_beside()
-        elif self._beside is None or without != self._beside.without:
-            # Timers that are more than GRACE late were missed: the first buffer handles them, in their order.
-            self._beside = TimerBuffer(self._store, self._random_bytes, self._ownership.shards(), without, now - GRACE)
-            self._looked_back_beside_at = now
-
-    async def _fire_beside(self, beside: TimerBuffer) -> None:
-        now = self._clock.now()
-        if abs(now - self._looked_back_beside_at) >= LOOK_BACK_BESIDE:
-            self._looked_back_beside_at = now
-            beside.look_back(now - GRACE)
-        if beside.is_read():
-            await beside.end_reading()
-        due = beside.take(now, SHARED_PAGE)
-        beside.read_on(now)
-        if due is not None:
-            self._was_beside_at = now
-            if len(self._fired) > MOST_FIRED:
-                self._fired.clear()  # the set only saves work: the store refuses to fire them a second time
-            self._fired.update(timer.place for timer in due.timers)
-            await self._fire(due, is_beside=True)
-
-    async def _await_turn(self, beside: TimerBuffer) -> bool:
+    async def _await_turn(self) -> bool:
         """Waits until the first buffer may write a page. Returns False if other tenants are due before that."""
         # While other tenants are due, the first buffer writes one page at a time: the store must serve them, too.
-        most = 0 if self._is_shared(self._clock.now()) else self._most_writing()
+        most = 0 if self._second.is_shared(self._clock.now()) else self._most_writing()
         while len(self._writing) > most:
-            left = self._seconds_alone(beside)
+            left = self._second.seconds_left(self._clock.now())
             if left <= 0:
                 return False
             oldest = self._writing[0].task
@@ -208,38 +161,14 @@ class Timer(Service):
             await self._written(self._writing, but=len(self._writing) - 1)
         return True
 
-    def _seconds_alone(self, beside: TimerBuffer) -> float:
-        """Returns the seconds until the second buffer has a due timer. A timer that was not read is not due soon."""
-        now = self._clock.now()
-        first_due_at = beside.first_due_at()
-        return (READ_AHEAD // 2 if first_due_at is None else first_due_at - now) / SECOND
-
-    def _without_fired(self, due: Due) -> Due:
-        """Returns `due` without the timers that the second buffer has fired meanwhile."""
-        if not self._fired:
-            return due
-        timers, planned = due
-        kept = [number for number, timer in enumerate(timers) if timer.place not in self._fired]
-        if len(kept) == len(timers):
-            return due
-        self._fired.difference_update(timer.place for timer in timers)
-        return Due([timers[number] for number in kept], None if planned is None else planned.only(kept))
-
-    def _end_beside(self) -> None:
-        self._beside = None
-        self._fired.clear()
-
     def _page_size(self, now: int) -> int:
-        return min(self._page, SHARED_PAGE) if self._is_shared(now) else self._page
-
-    def _is_shared(self, now: int) -> bool:
-        return self._beside is not None and abs(now - self._was_beside_at) < BESIDE_FOR
+        return min(self._page, SHARED_PAGE) if self._second.is_shared(now) else self._page
 
     def _drop(self) -> None:
         self._buffer.drop()
-        self._end_beside()
+        self._second.close()
 
-    async def _fire(self, due: Due, is_beside: bool = False) -> None:
+    async def _fire(self, due: Due, is_second: bool = False) -> None:
         timers, planned = due
         if not timers:
             return
@@ -251,24 +180,25 @@ class Timer(Service):
         wanted = sum((page.born for page in self._all_writing()), places)
         refused = await self._dispatcher.admit(wanted, self._room_wait())
         if not refused:
-            await self._fire_page(due, True, is_beside, None if planned is None else places)
+            await self._fire_page(due, True, is_second, None if planned is None else places)
             return
         # Executions without room are written as QUEUED and claimed later. They must not delay the others.
         left_out = [target in refused for target in targets]
         if all(left_out):
-            await self._fire_page(due, False, is_beside)
+            await self._fire_page(due, False, is_second)
             return
         for claim in (True, False):
             if page := [timer for timer, out in zip(timers, left_out, strict=True) if out is not claim]:
-                await self._fire_page(Due(page, None), claim, is_beside)
+                await self._fire_page(Due(page, None), claim, is_second)
 
     def _room_wait(self) -> float:
         """Returns how long a page may wait for room: never past the time at which other tenants are due."""
-        if self._beside is None or not self._is_shared(self._clock.now()):
+        now = self._clock.now()
+        if not self._second.is_shared(now):
             return ROOM_WAIT_SECONDS
-        return min(ROOM_WAIT_SECONDS, max(0.0, self._seconds_alone(self._beside) / MOST_WAITS))
+        return min(ROOM_WAIT_SECONDS, max(0.0, self._second.seconds_left(now) / MOST_WAITS))
 
-    async def _fire_page(self, due: Due, claim: bool, is_beside: bool, places: Counter[Target] | None = None) -> None:
+    async def _fire_page(self, due: Due, claim: bool, is_second: bool, places: Counter[Target] | None = None) -> None:
         """`places`: of the executions by target, if they are known already."""
         now = self._clock.now()
         page = await self._plan(due, now)
@@ -283,12 +213,12 @@ class Timer(Service):
         born = Counter[Target]()
         if claim:
             born = _places_by_target(list(map(_target, page.runs)), page.born) if places is None else places
-        writing = self._writing_beside if is_beside else self._writing
+        writing = self._writing_second if is_second else self._writing
         writing.append(_Writing(asyncio.create_task(self._write(page, command)), born))
-        if is_beside:  # it does not wait for pages of the first buffer
-            await self._written(writing, but=MOST_WRITTEN_BESIDE)
+        if is_second:  # it does not wait for pages of the first buffer
+            await self._written(writing, but=MOST_WRITTEN_SECOND)
             return
-        if self._beside is None:  # else `_await_turn` waits before the next page, until others are due
+        if not self._second.is_open:  # else `_await_turn` waits before the next page, until others are due
             await self._written(writing, but=self._most_writing())
         self._page = min(self._page * PAGE_GROWTH, self._pages.size)
 
@@ -300,7 +230,7 @@ class Timer(Service):
             except BaseException:
                 await asyncio.gather(*(page.task for page in self._all_writing()), return_exceptions=True)
                 self._writing.clear()
-                self._writing_beside.clear()
+                self._writing_second.clear()
                 raise
 
     def _most_writing(self) -> int:
@@ -308,7 +238,7 @@ class Timer(Service):
         return 1 if self._page >= BURST else 0
 
     def _all_writing(self) -> tuple[_Writing, ...]:
-        return (*self._writing, *self._writing_beside)
+        return (*self._writing, *self._writing_second)
 
     async def stop(self) -> None:
         await super().stop()
@@ -316,15 +246,15 @@ class Timer(Service):
 
     async def _write(self, page: FirePlan, command: Fire) -> None:
         with self._unanswered.write(), self._pages.writing(len(command.moves)):
-            (fired,) = await self._store.apply([command])
+            (answer,) = await self._store.apply([command])
         crash_point("after_fire")
-        if isinstance(fired, StaleEpoch):
-            log.warning("a fire was refused: another node owns the shard", shard=fired.shard, epoch=fired.epoch)
+        try:
+            fired = result_of(command, answer)
+        except StaleEpoch as error:
+            log.warning("a fire was refused: another node owns the shard", shard=error.shard, epoch=error.epoch)
             self._ownership.doubt()
             self._drop()
             return
-        if isinstance(fired, DuetimeError):
-            raise fired
         debug(
             "a page of due jobs was fired", jobs=len(page.moves), executions=len(page.runs), skipped=len(page.skips),
             claimed=command.claim, stale=len(fired.stale_jobs), in_pages_of=self._page,
@@ -362,7 +292,7 @@ class Timer(Service):
         for execution_id in fired.to_cancel:
             self._dispatcher.cancel(execution_id)
         if not claim:
-            self._dispatcher.waiting_hint(0)
+            self._waiting_hint(0)
             return
         runs = page.born
         if fired.stale_jobs or fired.not_claimed:
@@ -374,7 +304,7 @@ class Timer(Service):
     def _notice_clock_jumps(self, now: int) -> None:
         """If the wall clock was set, logs a warning and drops the timers that were read by the old time."""
         offset = now / SECOND - self._clock.monotonic()
-        jumped = offset - self._offset
+        jumped = 0.0 if self._offset is None else offset - self._offset
         self._offset = offset
         if abs(jumped) >= CLOCK_JUMP_SECONDS:
             log.warning("the clock jumped", seconds=round(jumped, 3))

@@ -10,19 +10,18 @@ removed once no secret needs them. A rotation that was killed can be run again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
-from duetime.domain.commands import Command, Reencrypt, ReencryptConnection
-from duetime.domain.errors import DuetimeError
+from duetime.domain.commands import Reencrypt, ReencryptConnection
 from duetime.domain.job import JobSpec
 from duetime.domain.secrets import connection_place, key_id_of, reencrypt_spec
 from duetime.operate.offline import open_offline
-from duetime.ports.store import ConnectionRecord
+from duetime.ports.store import ConnectionRecord, Writable, apply_one
 from duetime.ports.vault import DecryptionFailed, KeysUnusable, Vault
 from duetime.settings import Setting
 from duetime.store import StoreUnusable
@@ -50,12 +49,11 @@ class Rotated(msgspec.Struct, frozen=True):
     kept: tuple[str, ...] = ()  # ids of keys that stay in the file, without the newest
 
 
-class Definitions(Protocol):
+class Definitions(Writable, Protocol):
     """The methods of a store that a rotation needs."""
 
     async def list_specs(self, after: str, limit: int) -> list[tuple[str, str, int, JobSpec]]: ...
     async def list_connections(self, tenant: str | None, limit: int) -> list[ConnectionRecord]: ...
-    async def apply(self, commands: Sequence[Command]) -> list[Any]: ...
 
 
 async def rotate(settings: Mapping[str, Setting], tell: Callable[[int], None]) -> Rotated:
@@ -120,10 +118,8 @@ async def _pass(
             if again is not spec:
                 changes.append((job_id, version, again))
         if changes:
-            (answer,) = await store.apply([Reencrypt(tuple(changes))])
-            if isinstance(answer, DuetimeError):
-                raise answer
-            wanted, done = wanted + len(changes), done + answer
+            done += await apply_one(store, Reencrypt(tuple(changes)))
+            wanted += len(changes)
         seen += len(page)
         tell(seen)
     return wanted, done, broken
@@ -141,8 +137,6 @@ async def _pass_connections(store: Definitions, vault: Vault, key_id: str, broke
         except DecryptionFailed as error:
             broken[f"connection {record.name}"] = str(error)
             continue
-        (answer,) = await store.apply([ReencryptConnection(record.tenant, record.name, record.url, again)])
-        if isinstance(answer, DuetimeError):
-            raise answer
-        wanted, done = wanted + 1, done + answer
+        done += await apply_one(store, ReencryptConnection(record.tenant, record.name, record.url, again))
+        wanted += 1
     return wanted, done

@@ -79,7 +79,7 @@ class Churn:
         self._subscription = new_id(self.now)
         events = ("execution.completed", "execution.failed")
         await self.do(c.AddSubscription(self.now, tenant, self._subscription, HOOK, events, "ann"))
-        await self._stage.engine.subscribers.run_once()
+        await self._stage.engine.term.subscribers.run_once()
         await self.do(c.PutConnection(self.now, tenant, "sales", "encrypted", "postgresql://db/sales", "ann"))
 
     async def _add(self, tenant: str, schedule: str, *, quota: Quota | None = None, **fields: object) -> str:
@@ -87,7 +87,7 @@ class Churn:
         record = c.IdempotencyRecord(tenant, f"key of {job.job_id}", "f", "answer")
         noted = entry_of("job.create", job.job_id, self.now)
         await self.do(c.CreateJobs(self.now, (job,), record, quota, (noted,)))
-        self._stage.engine.timer.hint(job.due_at)
+        self._stage.engine.term.timer.hint(job.due_at)
         return job.job_id
 
     async def _jobs(self, tenant: str) -> None:
@@ -127,7 +127,7 @@ class Churn:
 
     async def _end_of_day(self, tenant: str) -> None:
         await self.do(c.RemoveSubscription(tenant, self._subscription))
-        await self._stage.engine.subscribers.run_once()
+        await self._stage.engine.term.subscribers.run_once()
         await self.do(c.RemoveConnection(tenant, "sales"))
         for job_id in self._purged:
             await self.do(c.CancelJob(self.now, tenant, job_id))
@@ -136,7 +136,7 @@ class Churn:
 
 async def keep_house(stage: Stage, until: int) -> None:
     """Let time pass until then; at each instant housekeeping does all that it finds."""
-    retention = stage.engine.retention
+    retention = stage.engine.term.retention
     while stage.clock.now() < until:
         stage.clock.set(min(stage.clock.now() + 2 * DAY, until))
         while (next_at := await retention.run_once()) < stage.clock.now() + MINUTE:

@@ -11,20 +11,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import structlog
 
-from duetime.domain.commands import Command, TouchKeys
+from duetime.domain.commands import TouchKeys
 from duetime.domain.errors import Unauthorized
 from duetime.domain.identity import Caller, rights_of, tier_of
 from duetime.domain.instants import MINUTE
 from duetime.domain.keys import hash_secret, is_secret, parse_key
 from duetime.places import Places
 from duetime.ports.clock import Clock
-from duetime.ports.store import KeyRecord
+from duetime.ports.store import KeyRecord, Writable
 
 FRESH_SECONDS = 2.0
 MOST_CACHED = 4096  # of each kind
@@ -39,12 +38,10 @@ _Value = TypeVar("_Value")
 log = structlog.get_logger()
 
 
-class KeyStore(Protocol):
+class KeyStore(Writable, Protocol):
     """The methods of the store that the keyring needs."""
 
     async def get_key(self, key_id: str) -> KeyRecord | None: ...
-
-    async def apply(self, commands: Sequence[Command]) -> list[Any]: ...
 
 
 class Keyring:

@@ -297,7 +297,7 @@ class _Batch:
 
     async def _write_page(self, page: list[Numbered], now: int) -> None:
         context, caller = self._context, self._caller
-        answers: list[DuetimeError | None] = [None] * len(page)
+        answers: list[object] = [None] * len(page)
         try:
             (answer,) = await context.store.apply([self._together([job for _, job in page], now)])
             if isinstance(answer, DuetimeError):  # one of them can't be written: find out which

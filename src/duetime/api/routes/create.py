@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from hashlib import blake2b
-from typing import cast
 
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Receive, Scope, Send
@@ -154,7 +153,7 @@ async def _create_unless_stored(context: ApiContext, caller: Caller, body: bytes
     record = IdempotencyRecord(caller.tenant, key, fingerprint, answer.decode())
     first = await context.apply(create_command(context, caller, job, now, record))
     if first is not None:
-        return cast(bytes, first.encode())
+        return first.encode()
     announce(context, job, now)
     return answer
 

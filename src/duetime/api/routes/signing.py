@@ -74,7 +74,7 @@ class SigningKeyController(Controller):
         now = context.clock.now()
         noted = entry(caller, now, "signing_key.rotate", RESOURCE)
         command = RotateSigningKey(now, caller.tenant, wanted.overlap_seconds * SECOND, caller.user_id, noted)
-        state: SigningState = await context.apply(command)
+        state = await context.apply(command)
         context.signing_hint(state)
         return _view(context, caller.tenant, state, now)
 

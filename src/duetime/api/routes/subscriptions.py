@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from litestar import Controller, Request, Response, delete, get, post
@@ -21,6 +21,8 @@ from duetime.domain.ids import make_id
 from duetime.domain.instants import format_instant
 from duetime.domain.subscriptions import EVENTS, MOST_SUBSCRIPTIONS, EventName, about_job, notification
 from duetime.ports.store import JobRecord, SubscriptionRecord
+
+T = TypeVar("T")
 
 
 class SubscriptionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -88,8 +90,8 @@ class SubscriptionController(Controller):
 
 
 async def apply_and_tell(
-    context: ApiContext, caller: Caller, command: Command, event: str, record: JobRecord, now: int
-) -> Any:
+    context: ApiContext, caller: Caller, command: Command[T], event: str, record: JobRecord, now: int
+) -> T:
     """Do something to a job, and in the same commit store the requests that tell of it. Answers what it answers."""
     spec = record.spec
     body = about_job(event, record.job_id, spec.name, spec.key, caller.user_id, now)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from duetime.domain.audit import Entry
-from duetime.domain.breaker import End, Rules
+from duetime.domain.breaker import Circuit, End, Rules
 from duetime.domain.commands.base import Command
 
 
-class CountEnds(Command, frozen=True):
+class CountEnds(Command[list[tuple[int, Circuit | None]]], frozen=True):
     """Count ends of executions for their circuits. It follows the Finish that writes these ends, in the same batch.
 
     An end that the Finish refused is not counted. If a tenant has more circuits than it may have, `breaker.beyond` says
@@ -20,7 +20,7 @@ class CountEnds(Command, frozen=True):
     rules: Rules
 
 
-class TakeProbe(Command, frozen=True):
+class TakeProbe(Command[Circuit | None], frozen=True):
     """Make an execution the probe of an open circuit, if a probe is due. If many ask at once, one becomes the probe.
 
     Returns the Circuit in its new state, with its probe, or None if it is closed.
@@ -32,7 +32,7 @@ class TakeProbe(Command, frozen=True):
     rules: Rules
 
 
-class CloseCircuit(Command, frozen=True):
+class CloseCircuit(Command[None], frozen=True):
     """Close a circuit and forget its target's failures: executions run again. Returns None. Fails with NotFound."""
 
     now: int

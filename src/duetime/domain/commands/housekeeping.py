@@ -11,7 +11,12 @@ import msgspec
 from duetime.domain.commands.base import Command
 
 
-class SweepLimits(Command, frozen=True):
+class SweptRows(msgspec.Struct, frozen=True):
+    removed: int
+    last: tuple[str, str, str] | tuple[str, str, int] | None  # the last row that was read; None: there are no more
+
+
+class SweepLimits(Command[SweptRows], frozen=True):
     """Remove limits whose bucket has been full since before `before`, among the `limit` rows after `after`.
 
     `after` is (tenant, user, name of the limit). Returns `SweptRows`. A user without a row has a full bucket.
@@ -22,7 +27,7 @@ class SweepLimits(Command, frozen=True):
     limit: int
 
 
-class SweepCounters(Command, frozen=True):
+class SweepCounters(Command[SweptRows], frozen=True):
     """Remove totals of 0 (of tenants with no jobs and no history), among the `limit` totals after `after`.
 
     `after` is (tenant, name of the total, day). Returns `SweptRows`. A missing total counts as 0. A store that keeps
@@ -34,12 +39,7 @@ class SweepCounters(Command, frozen=True):
     limit: int
 
 
-class SweptRows(msgspec.Struct, frozen=True):
-    removed: int
-    last: tuple[str, str, str] | tuple[str, str, int] | None  # the last row that was read; None: there are no more
-
-
-class PruneAudit(Command, frozen=True):
+class PruneAudit(Command[int], frozen=True):
     """Remove the entries of an audit chain up to `link`, whose hash is `hash`. Both are kept as the chain's checkpoint.
 
     The caller has verified these entries, has written them elsewhere, and limits their number. Returns the number of
@@ -52,7 +52,13 @@ class PruneAudit(Command, frozen=True):
     hash: str  # hex
 
 
-class TrimHistory(Command, frozen=True):
+class Trimmed(msgspec.Struct, frozen=True):
+    removed: int
+    last: str  # the last execution that was read: the next command goes on after it
+    is_end: bool  # the tenant has no executions after `last`
+
+
+class TrimHistory(Command[Trimmed], frozen=True):
     """Remove up to `number` ended executions of a tenant, oldest first and dead letters last. Returns `Trimmed`.
 
     It reads the `look` executions after `after` (an execution's id). Only if these are the tenant's last ones, and
@@ -63,9 +69,3 @@ class TrimHistory(Command, frozen=True):
     number: int
     after: str
     look: int
-
-
-class Trimmed(msgspec.Struct, frozen=True):
-    removed: int
-    last: str  # the last execution that was read: the next command goes on after it
-    is_end: bool  # the tenant has no executions after `last`

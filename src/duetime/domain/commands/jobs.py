@@ -6,7 +6,7 @@ import msgspec
 
 from duetime.domain.audit import Entry
 from duetime.domain.commands.base import Command
-from duetime.domain.job import JobSpec
+from duetime.domain.job import JobSpec, JobStatus
 from duetime.domain.limits import Quota
 from duetime.domain.plan import Skipped
 
@@ -33,7 +33,7 @@ class IdempotencyRecord(msgspec.Struct, frozen=True):
     response: str
 
 
-class CreateJobs(Command, frozen=True):
+class CreateJobs(Command[str | None], frozen=True):
     """Add jobs and their timers. Returns None.
 
     With `idempotency`: returns the stored response (str) if the key is known with the same fingerprint, and fails with
@@ -48,7 +48,7 @@ class CreateJobs(Command, frozen=True):
     audit: tuple[Entry, ...] = ()
 
 
-class ChangeJob(Command, frozen=True):
+class ChangeJob(Command[int], frozen=True):
     """Replace a job's spec. Returns the new version.
 
     With `replan` the job is next due at `due_at`, and `restart` sets its count of runs to zero. A job with no due
@@ -75,7 +75,7 @@ class ChangeJob(Command, frozen=True):
     audit: Entry | None = None
 
 
-class PauseJob(Command, frozen=True):
+class PauseJob(Command[JobStatus], frozen=True):
     """Stop planning executions. `due_at` is kept: skipped instants are counted from there. Returns the job's status.
 
     Pausing a paused job changes nothing. Fails with NotFound; Conflict if the job is COMPLETED or CANCELLED.
@@ -89,7 +89,7 @@ class PauseJob(Command, frozen=True):
     audit: Entry | None = None
 
 
-class ResumeJob(Command, frozen=True):
+class ResumeJob(Command[JobStatus], frozen=True):
     """Plan executions again from `due_at`, and write the instants skipped meanwhile to the ledger. Returns the status.
 
     Fails with NotFound; Conflict if the job is not PAUSED, or changed since it was read (`version`).
@@ -104,7 +104,7 @@ class ResumeJob(Command, frozen=True):
     audit: Entry | None = None
 
 
-class CancelJob(Command, frozen=True):
+class CancelJob(Command[list[str]], frozen=True):
     """Cancel a job and its waiting executions. Returns the ids of its running executions, which have to be stopped.
 
     `skipped` are the overdue instants that will never run; those that the timer has already passed are left out.
@@ -118,7 +118,7 @@ class CancelJob(Command, frozen=True):
     audit: Entry | None = None
 
 
-class PurgeJob(Command, frozen=True):
+class PurgeJob(Command[bool], frozen=True):
     """Remove a job with its history, up to `limit` executions at a time. Returns whether more are left.
 
     While more are left, the job and its waiting executions are CANCELLED: repeat the command until the job is removed.
@@ -131,7 +131,7 @@ class PurgeJob(Command, frozen=True):
     audit: Entry | None = None
 
 
-class Reencrypt(Command, frozen=True):
+class Reencrypt(Command[int], frozen=True):
     """Replace stored definitions by the same ones with secrets encrypted anew. Returns how many were replaced.
 
     `changes` lists (job id, version, definition). A job that has another version by now is left alone. The job's
@@ -141,7 +141,12 @@ class Reencrypt(Command, frozen=True):
     changes: tuple[tuple[str, int, JobSpec], ...]
 
 
-class SweepJobs(Command, frozen=True):
+class Swept(msgspec.Struct, frozen=True):
+    removed: int
+    last_job_id: str | None  # the last job that was read; None: there are no more
+
+
+class SweepJobs(Command[Swept], frozen=True):
     """Remove jobs that ended long ago, among the `limit` jobs after `after_job_id`. Returns `Swept`.
 
     A job is removed if it has no key, is CANCELLED, or COMPLETED and does not recur, if its last execution ended and it
@@ -156,8 +161,3 @@ class SweepJobs(Command, frozen=True):
     after_job_id: str
     limit: int
     delivered_before: int = 0
-
-
-class Swept(msgspec.Struct, frozen=True):
-    removed: int
-    last_job_id: str | None  # the last job that was read; None: there are no more

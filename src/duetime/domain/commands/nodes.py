@@ -6,7 +6,7 @@ from duetime.domain.commands.base import Command
 from duetime.domain.worker_limits import WorkerLimits
 
 
-class JoinWorker(Command, frozen=True):
+class JoinWorker(Command[int], frozen=True):
     """Add a worker. The ledger treats it as a node, with a row that lists the functions it can run. Returns its id.
 
     Beyond `limits`, fails with RateLimited for too many workers or names, and QuotaExceeded for too many joins.
@@ -21,26 +21,26 @@ class JoinWorker(Command, frozen=True):
     limits: WorkerLimits | None = None
 
 
-class BeatWorkers(Command, frozen=True):
+class BeatWorkers(Command[list[int]], frozen=True):
     """Record heartbeats of workers. Returns the ids of the workers that have ended."""
 
     now: int
     workers: tuple[int, ...]
 
 
-class StartNode(Command, frozen=True):
+class StartNode(Command[int], frozen=True):
     """Join as `name`. From then on an earlier node of the same name is fenced. Returns the new node's id."""
 
     now: int
     name: str
 
 
-class StopNode(Command, frozen=True):
+class StopNode(Command[None], frozen=True):
     now: int
     node: int
 
 
-class EndNodes(Command, frozen=True):
+class EndNodes(Command[None], frozen=True):
     """Fence expired nodes (or workers): their claims have lapsed. Returns None.
 
     No Fire, Claim or FenceShards of these nodes is committed after this. A result is still accepted as long as its
@@ -51,7 +51,7 @@ class EndNodes(Command, frozen=True):
     nodes: tuple[int, ...]
 
 
-class EndWorkers(Command, frozen=True):
+class EndWorkers(Command[list[int]], frozen=True):
     """End, as EndNodes does, each (worker, beats) whose number of heartbeats is still `beats`. Returns their ids.
 
     The caller found the worker silent in an earlier read: a worker that has sent a heartbeat since is not ended.
@@ -61,7 +61,7 @@ class EndWorkers(Command, frozen=True):
     workers: tuple[tuple[int, int], ...]
 
 
-class FenceShards(Command, frozen=True):
+class FenceShards(Command[None], frozen=True):
     """Make `node` the owner of these (shard, epoch). No Fire of an earlier epoch is committed after this. Returns None.
 
     Repeating it changes nothing. Fails as a whole: with StaleWrite if `node` is fenced; with StaleEpoch if a shard is
@@ -72,7 +72,7 @@ class FenceShards(Command, frozen=True):
     shards: tuple[tuple[int, int], ...]
 
 
-class Prune(Command, frozen=True):
+class Prune(Command[int], frozen=True):
     """Remove up to `limit` terminal executions (and their attempts) scheduled before `before`.
 
     Also removes, up to `limit` of each: ledger entries that ended before `skips_before`, idempotency keys from before

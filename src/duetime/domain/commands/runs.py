@@ -9,13 +9,21 @@ from duetime.domain.commands.base import Command
 from duetime.domain.execution import Attempted, Run
 from duetime.domain.instants import SECOND
 from duetime.domain.plan import PlannedRun, Skipped, TimerMove
-from duetime.domain.states import Trigger
+from duetime.domain.states import State, Trigger
 
 CLAIM_BYTES = 4 * 1024 * 1024  # of definitions
 MOST_ENDPOINTS = 1_000  # of a tenant, that a claim reads if some of the tenant's endpoints are full
 
 
-class Fire(Command, frozen=True):
+class Fired(msgspec.Struct, frozen=True):
+    """The differences between a page's plan and the rows written; mostly none."""
+
+    stale_jobs: frozenset[str] = frozenset()
+    not_claimed: frozenset[str] = frozenset()  # ids of executions that were skipped or held
+    to_cancel: tuple[str, ...] = ()  # running executions that a newer execution replaces
+
+
+class Fire(Command[Fired], frozen=True):
     """Write a page of decisions in one transaction: add executions, move timers. Returns `Fired`.
 
     If a timer is no longer due at `due_at`, or its job has another version, another process fired or changed it: its
@@ -35,15 +43,7 @@ class Fire(Command, frozen=True):
     epochs: tuple[tuple[int, int], ...] = ()
 
 
-class Fired(msgspec.Struct, frozen=True):
-    """The differences between a page's plan and the rows written; mostly none."""
-
-    stale_jobs: frozenset[str] = frozenset()
-    not_claimed: frozenset[str] = frozenset()  # ids of executions that were skipped or held
-    to_cancel: tuple[str, ...] = ()  # running executions that a newer execution replaces
-
-
-class AddRun(Command, frozen=True):
+class AddRun(Command[str], frozen=True):
     """Add a QUEUED execution outside the timetable (manual, retry). Returns its id, which must begin with `now`.
 
     Fails with NotFound; Conflict if the job is CANCELLED.
@@ -57,7 +57,7 @@ class AddRun(Command, frozen=True):
     audit: Entry | None = None
 
 
-class Claim(Command, frozen=True):
+class Claim(Command[list[Run]], frozen=True):
     """Claim up to `limit` waiting executions of `tenants` for `node`. Returns a list of Run.
 
     `limit` is divided equally among the tenants, so that a tenant with many waiting executions leaves room for others.
@@ -94,7 +94,7 @@ class Claim(Command, frozen=True):
         return tuple(endpoint for owner, endpoint in self.full_endpoints if owner == tenant)
 
 
-class Finish(Command, frozen=True):
+class Finish(Command[list[str]], frozen=True):
     """Write the ends of attempts. Returns the ids that were refused: their token is old or they are not RUNNING.
 
     An execution whose cancellation was requested is not retried: instead of QUEUED or RETRYING, it becomes CANCELLED.
@@ -106,7 +106,7 @@ class Finish(Command, frozen=True):
     attempts: tuple[Attempted, ...]
 
 
-class Release(Command, frozen=True):
+class Release(Command[None], frozen=True):
     """Return claimed executions that never started to QUEUED. No attempt is counted. Returns None."""
 
     node: int
@@ -114,7 +114,7 @@ class Release(Command, frozen=True):
     runs: tuple[Run, ...]
 
 
-class CancelExecution(Command, frozen=True):
+class CancelExecution(Command[State], frozen=True):
     """Cancel an execution. Returns its state: CANCELLED if it waited, RUNNING if its node has to stop it.
 
     Fails with NotFound; Conflict if the execution is terminal.
@@ -126,7 +126,7 @@ class CancelExecution(Command, frozen=True):
     audit: Entry | None = None
 
 
-class Redrive(Command, frozen=True):
+class Redrive(Command[list[tuple[str, str]]], frozen=True):
     """Run dead letters again, each as a new execution (trigger retry). Returns a list of the redriven pairs.
 
     `pairs` lists (dead execution, new execution, whose id begins with `now`). One that is no longer dead, or whose job
@@ -148,7 +148,7 @@ class Redrive(Command, frozen=True):
         return self.now + int((self.driven + number) * SECOND / self.per_second)
 
 
-class SaveProgress(Command, frozen=True):
+class SaveProgress(Command[bool], frozen=True):
     """Store the progress that a running attempt reports. Returns whether its claim is still valid.
 
     `value` is JSON; None deletes the progress. For an execution of another tenant the claim is not valid.

@@ -9,9 +9,10 @@ from duetime.domain.commands.base import Command
 from duetime.domain.grants import KeyLimits
 from duetime.domain.identity import Role, Tier
 from duetime.domain.limits import Quota
+from duetime.domain.signing import SigningState
 
 
-class TakeRequests(Command, frozen=True):
+class TakeRequests(Command[tuple[int, int]], frozen=True):
     """Reserve `wanted` requests of a user's limit, or as many as are left. `given_back` were reserved and not used.
 
     Returns (how many were reserved, when the bucket is full again in µs).
@@ -38,7 +39,7 @@ class NewKey(msgspec.Struct, frozen=True):
     expires_at: int | None = None
 
 
-class AddKey(Command, frozen=True):
+class AddKey(Command[None], frozen=True):
     """Add an API key. Returns None. Fails with Conflict if the tenant has as many keys as `limits` allow.
 
     With `limits`, it also removes the oldest revoked or expired keys beyond `grants.ENDED_KEPT`.
@@ -50,7 +51,7 @@ class AddKey(Command, frozen=True):
     limits: KeyLimits | None = None
 
 
-class RevokeKey(Command, frozen=True):
+class RevokeKey(Command[None], frozen=True):
     """Revoke an API key: later requests with it are refused. Returns None; revoking again changes nothing.
 
     Fails with NotFound.
@@ -62,14 +63,14 @@ class RevokeKey(Command, frozen=True):
     audit: Entry | None = None
 
 
-class TouchKeys(Command, frozen=True):
+class TouchKeys(Command[None], frozen=True):
     """Record that these keys were used at `now`. Returns None."""
 
     now: int
     key_ids: tuple[str, ...]
 
 
-class RotateSigningKey(Command, frozen=True):
+class RotateSigningKey(Command[SigningState], frozen=True):
     """Start the next version of a tenant's signing key. The current key also signs for `overlap` ms.
 
     Returns the new `SigningState`. Fails with Conflict while an earlier rotation is under way, unless `overlap` is 0.
@@ -82,7 +83,7 @@ class RotateSigningKey(Command, frozen=True):
     audit: Entry | None = None
 
 
-class AddSubscription(Command, frozen=True):
+class AddSubscription(Command[None], frozen=True):
     """Send notifications of these events to a tenant's URL. Returns None. Fails with Conflict if it has too many."""
 
     now: int
@@ -94,7 +95,7 @@ class AddSubscription(Command, frozen=True):
     audit: Entry | None = None
 
 
-class RemoveSubscription(Command, frozen=True):
+class RemoveSubscription(Command[None], frozen=True):
     """Remove a subscription. Returns None. Fails with NotFound."""
 
     tenant: str
@@ -102,7 +103,7 @@ class RemoveSubscription(Command, frozen=True):
     audit: Entry | None = None
 
 
-class PutConnection(Command, frozen=True):
+class PutConnection(Command[None], frozen=True):
     """Add a database connection for SQL jobs, or replace the URL of an existing one. Returns None.
 
     `limit`: how many a tenant may have; None: any number. Fails with Conflict.
@@ -118,7 +119,7 @@ class PutConnection(Command, frozen=True):
     limit: int | None = None
 
 
-class RemoveConnection(Command, frozen=True):
+class RemoveConnection(Command[None], frozen=True):
     """Remove a connection. Returns None. Fails with NotFound."""
 
     tenant: str
@@ -126,7 +127,7 @@ class RemoveConnection(Command, frozen=True):
     audit: Entry | None = None
 
 
-class ReencryptConnection(Command, frozen=True):
+class ReencryptConnection(Command[bool], frozen=True):
     """Replace the encrypted URL `old` by `new`, the same URL encrypted anew. Returns whether `old` was still stored."""
 
     tenant: str

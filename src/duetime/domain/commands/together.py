@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Generic
 
 import msgspec
 
-from duetime.domain.commands.base import Command
+from duetime.domain.commands.base import Command, R
 from duetime.domain.errors import DuetimeError
 from duetime.domain.states import State
 
 
-class OnFinish(Command, frozen=True):
+class OnFinish(Command[object], frozen=True):
     """Apply `command` if this same commit ends the execution with this attempt, token and state.
 
     Returns the command's result, or None if it was not applied. It follows the Finish in the same batch: so it is
@@ -26,16 +26,16 @@ class OnFinish(Command, frozen=True):
     command: Command
 
 
-class WithNotifications(Command, frozen=True):
+class Carried(msgspec.Struct, Generic[R], frozen=True):
+    answer: R  # the result of `first`
+    refused: tuple[DuetimeError, ...]  # errors of commands in `then`
+
+
+class WithNotifications(Command[Carried[R]], Generic[R], frozen=True):
     """Apply `first` and, if it does not fail, the commands in `then`, in one commit. Returns `Carried`.
 
     A command in `then` that fails is left out, and does not affect the others.
     """
 
-    first: Command
+    first: Command[R]
     then: tuple[Command, ...]
-
-
-class Carried(msgspec.Struct, frozen=True):
-    answer: Any  # the result of `first`
-    refused: tuple[DuetimeError, ...]  # errors of commands in `then`

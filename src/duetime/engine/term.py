@@ -1,0 +1,282 @@
+"""A term: the parts of a node that belong to one lease. When the lease is lost, a new term replaces them all."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Collection
+from typing import Any
+
+import msgspec
+import structlog
+
+from duetime.domain.commands import Release
+from duetime.domain.errors import DuetimeError, TimedOut
+from duetime.domain.execution import Run
+from duetime.domain.hint import Hint
+from duetime.domain.instants import LATEST, SECOND
+from duetime.domain.lease import TIMER, runs_housekeeping
+from duetime.engine.attempt_runner import AttemptRunner
+from duetime.engine.audit_retention import AuditRetention
+from duetime.engine.breaker import Breaker
+from duetime.engine.claimer import Claimer
+from duetime.engine.dispatcher import Dispatcher
+from duetime.engine.ledger_check import LedgerCheck
+from duetime.engine.membership import Membership
+from duetime.engine.on_finish import OnFinishCommands
+from duetime.engine.ownership import Ownership
+from duetime.engine.pages import Pages
+from duetime.engine.reconciler import Reconciler
+from duetime.engine.recorder import Recorder
+from duetime.engine.redaction import Redaction
+from duetime.engine.retention import Retention
+from duetime.engine.service import Service
+from duetime.engine.settings import WORKER, EngineSettings
+from duetime.engine.signing import SigningStates
+from duetime.engine.stop_steps import LEAST_SECONDS, StopSteps, settled
+from duetime.engine.stopper import Stopper
+from duetime.engine.subscribers import Subscribers
+from duetime.engine.timer import Timer
+from duetime.engine.unanswered import Unanswered
+from duetime.engine.watch import WorkerWatch
+from duetime.engine.worker_gateway import WorkerGateway
+from duetime.engine.write_probe import WriteProbe
+from duetime.events import EventHub
+from duetime.ports.archive import AuditArchive
+from duetime.ports.bus import Bus
+from duetime.ports.clock import Clock
+from duetime.ports.executor import Executor, always
+from duetime.ports.logs import LogStore
+from duetime.ports.registry import Registry
+from duetime.ports.store import Store
+from duetime.ports.vault import Vault
+
+HINTED_AHEAD = 2 * SECOND  # no hint is sent for a job due later: the owner of its shard finds it without
+RELEASE_PAGE = 2048
+MOST_TIMEOUTS = 3  # of releases during a stop; after that, other nodes take the executions over
+
+log = structlog.get_logger()
+
+
+class Surroundings(msgspec.Struct, frozen=True):
+    """What outlives a term. `clock`: for all times that are stored. `machine_clock`: for the lease."""
+
+    store: Store
+    registry: Registry
+    bus: Bus
+    executor: Executor[Any]
+    clock: Clock
+    machine_clock: Clock
+    events: EventHub
+    jitter: Callable[[], float]
+    random_bytes: Callable[[int], bytes]
+    vault: Vault
+    logs: LogStore | None
+    archive: AuditArchive | None
+    redaction: Redaction
+    notification_refused: Callable[[DuetimeError], None]
+
+    @property
+    def is_shared(self) -> bool:
+        """Returns whether other nodes may use the same store. If so, a lease can expire, and a node can be fenced."""
+        return not math.isinf(self.registry.ttl_seconds)
+
+
+class Term:
+    """The constructor builds all parts, and gives each of them all that it needs. No part runs before that is done.
+
+    Some parts need each other. Then the part that only notifies the other is built first, and gets a function that
+    looks the other up when it is called: membership notifies the timer and the dispatcher, the recorder notifies the
+    dispatcher, the worker gateway notifies the reconciler, and every part that makes work notifies the parts that do it
+    (`due_hint`, `waiting_hint`).
+
+    `on_lost()`: the lease is lost. `retention_rests_until`: as in `Retention`.
+    """
+
+    def __init__(
+        self, around: Surroundings, settings: EngineSettings, node: int, on_lost: Callable[[], None],
+        retention_rests_until: float,
+    ) -> None:  # fmt: skip
+        store, clock, roles = around.store, around.clock, settings.roles
+        self._around = around
+        self.node = node
+        self.membership = membership = Membership(
+            around.registry, around.machine_clock, node, settings.node_name, roles,
+            writes=store.writes,
+            on_gained=lambda shards: self.timer.wake(),
+            on_lost=lambda shards: self.timer.wake(),
+            on_ended=on_lost,
+            on_trusted=lambda: self.dispatcher.resume(),
+            on_released=lambda: around.bus.send(Hint(shards_free=True)),
+        )  # fmt: skip
+        is_trusted = membership.is_trusted if around.is_shared else always
+
+        def does_housekeeping() -> bool:
+            return runs_housekeeping(membership.owned)
+
+        # Attempts, and their ends
+        self.subscribers = Subscribers(store, clock, alone=not around.is_shared)
+        self.signing = SigningStates(store, clock, alone=not around.is_shared)
+        self.breaker = Breaker(store, clock, around.events, settings.breaker, shared=around.is_shared)
+        on_finish = OnFinishCommands(
+            around.events, around.random_bytes, settings.notifications,
+            subscriptions=self.subscribers.of, refused=around.notification_refused, due_hint=self.due_hint,
+        )  # fmt: skip
+        self.recorder = Recorder(
+            store, clock, node, around.events, on_finish, self.breaker,
+            recorded=lambda runs: self.dispatcher.recorded(runs),
+            is_busy=lambda: self.dispatcher.running() > 0,
+            waiting_hint=self.own_waiting_hint,
+        )  # fmt: skip
+        cancelled: set[str] = set()
+        runner = AttemptRunner(
+            around.executor, self.recorder, clock, around.jitter, cancelled, is_trusted, around.vault, around.logs,
+            self.breaker, around.redaction,
+        )  # fmt: skip
+        limits = settings.limits if WORKER in roles else msgspec.structs.replace(settings.limits, capacity=0)
+        self.dispatcher = Dispatcher(
+            limits, runner.attempt, runner.drop, cancelled, is_held=self.breaker.holds, is_trusted=is_trusted
+        )
+
+        # What makes and claims executions
+        unanswered = Unanswered(clock.monotonic)
+        ownership = Ownership(store, clock, node, membership.owned_now, fenced=around.is_shared)
+        self.timer = Timer(
+            store, clock, node, self.dispatcher, around.random_bytes, ownership, unanswered, self.waiting_hint
+        )
+        self.claimer = Claimer(store, clock, node, self.dispatcher, unanswered, membership.is_clock_right)
+        self.stopper = Stopper(store, clock, node, self.dispatcher)
+        self.ledger_check = LedgerCheck(
+            store, clock, node, self.dispatcher, self.recorder, unanswered,
+            lambda: [run.execution_id for run in self.claimer.releasing],
+        )  # fmt: skip
+
+        # Workers, and what lost nodes and workers leave
+        self.worker_gateway = WorkerGateway(
+            store, clock, self.recorder, around.vault, around.logs, settings.worker_lease_seconds, around.jitter,
+            around.redaction, settings.workers,
+            taken_over=lambda: self.reconciler.look_now(),
+            waiting_hint=self.own_waiting_hint,
+            is_clock_right=membership.is_clock_right,
+        )  # fmt: skip
+        self.watch = WorkerWatch(store, clock, settings.worker_lease_seconds, does_housekeeping)
+        self.reconciler = Reconciler(
+            store, clock, node, settings.reconcile_interval_seconds, settings.reconcile_batch, does_housekeeping,
+            membership.gone, on_finish,
+            silent_workers=self.watch.silent,
+            on_ended=self.worker_gateway.forget,
+            waiting_hint=self.waiting_hint,
+            is_clock_right=membership.is_clock_right,
+        )  # fmt: skip
+        self.write_probe = WriteProbe(store, clock, node, membership.wake)
+
+        # Without an archive to export it to, the audit is kept forever.
+        audit = None
+        if around.archive is not None and settings.audit_seconds:
+            audit = AuditRetention(store, around.archive, settings.audit_seconds)
+        self.retention = Retention(
+            store, clock, settings.history_seconds, settings.history_most, does_housekeeping, around.logs,
+            settings.logs_most_bytes, audit,
+            is_clock_right=membership.is_clock_right,
+            rests_until=retention_rests_until,
+        )  # fmt: skip
+        self.services = self._list_services(roles)
+
+    def _list_services(self, roles: Collection[str]) -> list[Service]:
+        is_shared = self._around.is_shared
+        services: list[Service] = [self.membership, self.subscribers, self.signing]
+        services += [self.recorder, self.watch, self.reconciler]
+        services += [self.breaker] if self.breaker.is_on else []
+        services += [self.claimer, self.ledger_check] if WORKER in roles else []
+        services += [self.stopper] if WORKER in roles and is_shared else []
+        services += [self.write_probe] if is_shared else []
+        services += [self.timer, self.retention] if TIMER in roles else []
+        return services
+
+    async def load(self) -> None:
+        """Reads what must be known before the first execution of this term ends, and before its first request."""
+        await self.subscribers.run_once()
+        await self.signing.run_once()
+        await self.breaker.load()
+
+    async def start(self) -> None:
+        # A node that is alone is fenced only by another process on the same files: then it must not join anew.
+        on_fenced = self.membership.lose if self._around.is_shared else None
+        for service in self.services:
+            await service.start(on_fenced)
+
+    async def wind_down(self, steps: StopSteps, drain_seconds: float) -> None:
+        """Stops the services except membership, drains, and releases the claims that were not drained."""
+        self.worker_gateway.close()
+        own = (
+            self.timer, self.watch, self.reconciler, self.claimer, self.stopper, self.retention, self.subscribers,
+            self.ledger_check, self.write_probe,
+        )  # fmt: skip
+        await steps.run(settled([service.stop() for service in own]))
+        never_started, slots = await self.dispatcher.drain(steps.time_to_drain(drain_seconds))
+        never_started += self.claimer.releasing
+        for slot in slots:
+            slot.cancel()
+        await steps.run(settled(slots))
+        if never_started and await steps.run(self._give_back(never_started), LEAST_SECONDS):
+            log.warning("runs were given back unstarted", count=len(never_started))
+        await steps.run(self.recorder.stop(), LEAST_SECONDS)
+        await steps.run(self.breaker.stop())
+
+    async def _give_back(self, runs: Collection[Run]) -> None:
+        """Releases claims, as of now or `scheduled_at` if later: the clock may have been set back since the claim."""
+        now, pages, timeouts = self._around.clock.now(), Pages(RELEASE_PAGE), 0
+        left = sorted(runs, key=lambda run: max(now, run.scheduled_at))
+        while left:
+            page = left[: pages.size]
+            by_instant = defaultdict[int, list[Run]](list)
+            for run in page:
+                by_instant[max(now, run.scheduled_at)].append(run)
+            releases = [Release(self.node, at, tuple(some)) for at, some in by_instant.items()]
+            try:
+                with pages.writing(len(page)):
+                    await self._around.store.apply(releases)
+            except TimedOut:
+                timeouts += 1
+                if timeouts > MOST_TIMEOUTS:
+                    raise
+                continue
+            left = left[len(page) :]
+            self._around.bus.send(Hint(waiting_at=min(by_instant)))
+
+    # Hints: from the parts of this term, from the API and from other nodes
+
+    def due_hint(self, due_at: int) -> None:
+        """Tells the timer that owns the job, on this or another node, that the job is due at `due_at`."""
+        self.timer.hint(due_at)
+        if due_at <= self._around.clock.now() + HINTED_AHEAD:
+            self._around.bus.send(Hint(due_at=due_at, due_until=due_at))
+
+    def waiting_hint(self, due_at: int) -> None:
+        """Tells all nodes that an execution can be claimed from `due_at` on."""
+        self.own_waiting_hint(due_at)
+        self._around.bus.send(Hint(waiting_at=due_at))
+
+    def own_waiting_hint(self, due_at: int) -> None:
+        """Tells this node that an execution can be claimed from `due_at` on, by itself or by a worker."""
+        self.claimer.hint(due_at)
+        self.worker_gateway.hint()
+
+    def cancel(self, execution_id: str) -> bool:
+        """Cancels an execution. Returns False if this node does not hold it, and sends a hint to the other nodes."""
+        if self.dispatcher.cancel(execution_id):
+            return True
+        self._around.bus.send(Hint(cancel=(execution_id,)))
+        return False
+
+    def hear(self, hint: Hint) -> None:
+        """Handles a hint from another node."""
+        if hint.due_until:
+            self.timer.hint(hint.due_at)
+            self.timer.hint(hint.due_until)
+        if hint.waiting_at != LATEST:
+            self.own_waiting_hint(hint.waiting_at)
+        if hint.shards_free:
+            self.membership.wake()
+        for execution_id in hint.cancel:
+            self.dispatcher.cancel(execution_id)
