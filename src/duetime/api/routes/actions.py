@@ -70,7 +70,7 @@ class JobActionController(Controller):
         command = msgspec.structs.replace(command, audit=noted)
         status = await apply_and_tell(context, caller, command, "job.resumed", record, now)
         if command.due_at is not None:
-            context.due_hint(command.due_at)
+            context.engine.due_hint(command.due_at)
         context.events.publish("job.resumed", now, caller.tenant, {"job_id": job_id}, record.owner)
         return JobMessage(job_id, status, "Job resumed.", text(command.due_at))
 
@@ -182,7 +182,7 @@ async def add_run(context: ApiContext, caller: Caller, job_id: str, trigger: Tri
     execution_id = make_id(now, context.random_bytes(10))
     noted = entry(caller, now, "job.run", job_id, None, {"execution_id": execution_id, "trigger": trigger})
     await context.apply(AddRun(now, caller.tenant, job_id, execution_id, trigger, noted))
-    context.waiting_hint(now)
+    context.engine.waiting_hint(now)
     return QueuedRun(job_id, execution_id, State.QUEUED, message)
 
 
@@ -193,7 +193,7 @@ async def redrive(context: ApiContext, caller: Caller, dead: ExecutionRecord) ->
     noted = entry(caller, now, "execution.retry", dead.execution_id)
     if not await context.apply(Redrive(now, caller.tenant, ((dead.execution_id, execution_id),), noted)):
         return None
-    context.waiting_hint(now)
+    context.engine.waiting_hint(now)
     return QueuedRun(dead.job_id, execution_id, State.QUEUED, "Queued for retry")
 
 

@@ -119,7 +119,7 @@ class JobController(Controller):
         sent: dict[str, Any] | None = None,
     ) -> Response[Any]:  # fmt: skip
         check_runnable(context, caller, spec)
-        spec = context.defaults.fill(spec)
+        spec = context.rules.defaults.fill(spec)
         if spec.type is JobType.SQL_QUERY:
             spec = await bound(context, caller, spec, record.spec)
         await check_after(context, caller, spec, record.spec.after)
@@ -135,7 +135,7 @@ class JobController(Controller):
         await context.apply(msgspec.structs.replace(command, audit=noted))
         changed = await find_job(context, caller, record.job_id)
         if changed.due_at is not None:
-            context.due_hint(changed.due_at)
+            context.engine.due_hint(changed.due_at)
         data = {"job_id": record.job_id, "version": changed.version}
         context.events.publish("job.changed", now, caller.tenant, data, record.owner)
         return _versioned(view_job(changed), changed.version)
@@ -204,7 +204,7 @@ async def cancel_job(context: ApiContext, caller: Caller, job_id: str) -> None:
     else:
         running = await apply_and_tell(context, caller, command, "job.cancelled", record, now)
     for execution_id in running:
-        context.cancel_running(execution_id)
+        context.engine.cancel(execution_id)
     context.events.publish("job.cancelled", now, caller.tenant, {"job_id": job_id}, record.owner)
 
 

@@ -104,7 +104,7 @@ class KeyController(Controller):
             "expires_at": text(key.expires_at),
         }  # fmt: skip
         noted = entry(caller, now, "api_key.create", key_id, None, shown)
-        await context.apply(AddKey(now, key, noted, context.key_limits))
+        await context.apply(AddKey(now, key, noted, context.limits.keys))
         made = MadeKey(
             key_id, token, key.name, key.user_id, key.role, key.tier, wanted.scopes, format_instant(now),
             text(key.expires_at),
@@ -113,7 +113,7 @@ class KeyController(Controller):
 
     @get("/", summary="All API keys, latest first; never their secrets", right=Right.ADMIN)
     async def list_api_keys(self, context: ApiContext, caller: Caller) -> KeyList:
-        most = context.key_limits.keys + ENDED_KEPT
+        most = context.limits.keys.keys + ENDED_KEPT
         return KeyList([_view(record) for record in await context.store.list_keys(caller.tenant, most)])
 
     @delete("/{key_id:str}", summary="Revoke an API key, for good", status_code=200, right=Right.ADMIN)
