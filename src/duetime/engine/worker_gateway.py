@@ -37,7 +37,7 @@ from duetime.domain.work import (
     WorkClaim,
     error_type_of,
 )
-from duetime.domain.worker_limits import DEFAULT_LIMITS, WorkerLimits
+from duetime.domain.worker_limits import WorkerLimits
 from duetime.engine.joins import Joins
 from duetime.engine.pages import Pages
 from duetime.engine.polls import Polls
@@ -89,8 +89,8 @@ class WorkerGateway:
 
     def __init__(
         self, store: Store, clock: Clock, recorder: Recorder, vault: Vault, logs: LogStore | None, lease_seconds: float,
-        jitter: Callable[[], float], taken_over: Callable[[], None], redaction: Redaction | None = None,
-        limits: WorkerLimits = DEFAULT_LIMITS,
+        jitter: Callable[[], float], taken_over: Callable[[], None], redaction: Redaction | None,
+        limits: WorkerLimits,
     ) -> None:  # fmt: skip
         self._store = store
         self._clock = clock

@@ -20,7 +20,7 @@ from duetime.domain.job import JobSpec
 from duetime.domain.lease import Writes
 from duetime.domain.plan import DueTimer, Place
 from duetime.domain.signing import SigningState
-from duetime.domain.upkeep import DEFAULT_UPKEEP, Upkeep
+from duetime.domain.upkeep import Upkeep
 from duetime.ports.pages import PAGE_BYTES, Page
 from duetime.ports.store import (
     AttemptRecord,
@@ -40,6 +40,7 @@ from duetime.ports.store import (
     WorkerRecord,
 )
 from duetime.postgres import TROUBLE
+from duetime.settings.table import DEFAULTS
 from duetime.store import StoreUnusable
 from duetime.store.decoding import bounded, decode, decode_held, decode_page, given_up, read_specs
 from duetime.store.postgres import faults, filters
@@ -54,13 +55,15 @@ MOST_PASSED_OVER = 64  # groups of timers (by tenant and instant) that a page `w
 ENGINE_CONNECTIONS = 2  # a user's slow list must not delay an execution
 FEW_CONNECTIONS = 3  # for users; with fewer, none is reserved for the node
 FIRST_ID = "00000000-0000-0000-0000-000000000000"
+DEFAULT_UPKEEP = Upkeep(DEFAULTS.db_max_idle_conns, DEFAULTS.db_conn_max_idle_time, DEFAULTS.db_conn_max_lifetime)
 
 
 class PostgresStore:
     """`url`: postgresql://…; with `?pgbouncer=true` no session state is kept between transactions."""
 
     def __init__(
-        self, url: str, *, max_connections: int = 25, op_timeout_seconds: float = 5.0, capacity: Capacity = UNBOUNDED,
+        self, url: str, *, max_connections: int = DEFAULTS.db_max_open_conns,
+        op_timeout_seconds: float = DEFAULTS.db_op_timeout, capacity: Capacity = UNBOUNDED,
         upkeep: Upkeep = DEFAULT_UPKEEP,
     ) -> None:  # fmt: skip
         people = max_connections - WRITER_CONNECTIONS - ENGINE_CONNECTIONS

@@ -39,6 +39,7 @@ from duetime.ports.store import (
     SubscriptionRecord,
     WorkerRecord,
 )
+from duetime.settings.table import DEFAULTS
 from duetime.store.decoding import decode, decode_held, decode_page, given_up, read_specs
 from duetime.store.sqlite import filters
 from duetime.store.sqlite.blocks import load_blocks
@@ -58,13 +59,14 @@ from duetime.store.sqlite.writer import Writer
 
 T = TypeVar("T")
 
-READ_SECONDS = 5.0  # time limit of users' reads
 OPEN_PAGE = 2_000  # open executions that one read looks at, in a few ms
 MOST_PASSED_OVER = 2_000  # groups of timers (by tenant and instant) that a page `without` tenants skips
 
 
 class SqliteStore:
-    def __init__(self, folder: Path, capacity: Capacity = UNBOUNDED, read_seconds: float = READ_SECONDS) -> None:
+    def __init__(
+        self, folder: Path, capacity: Capacity = UNBOUNDED, read_seconds: float = DEFAULTS.db_op_timeout
+    ) -> None:
         self._folder = folder
         self._lock: IO[str] | None = None
         self._was_open = False
