@@ -132,10 +132,11 @@ class JobActionController(Controller):
         record = await find_job(context, caller, job_id)
         opened = await _open_executions(context, caller, job_id)
         summary, holds = explain(
-            record.status, record.due_at, record.paused_by, record.paused_at, record.pause_reason, record.spec,
-            [one.state for one in opened], context.clock.now(), await _circuit_of(context, record),
-            await context.store.next_waiting_of(job_id, caller.tenant), not all(map(_waits_its_turn, opened)),
-            await _has_worker(context, record),
+            status=record.status, due_at=record.due_at, paused_by=record.paused_by, paused_at=record.paused_at,
+            pause_reason=record.pause_reason, spec=record.spec, open_states=[one.state for one in opened],
+            now=context.clock.now(), circuit=await _circuit_of(context, record),
+            waiting_at=await context.store.next_waiting_of(job_id, caller.tenant),
+            is_overlap=not all(map(_waits_its_turn, opened)), has_worker=await _has_worker(context, record),
         )  # fmt: skip
         if opened or record.due_at is not None:
             holds += list_blocked(context, record.spec)

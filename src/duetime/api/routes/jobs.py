@@ -69,9 +69,9 @@ class JobController(Controller):
         kind = read_filter(type, JobType, "type")
         key, equals, value = (tag or "").partition("=")
         query = JobQuery(
-            caller.tenant, status, kind, name, (key, value if equals else None) if tag else None,
-            owner or caller.sees, sort, order, limit + 1, offset,
-            paging.read_cursor(cursor, int if sort == "next_run_time" else str) if cursor else None,
+            caller.tenant, status=status, type=kind, name=name, tag=(key, value if equals else None) if tag else None,
+            owner=owner or caller.sees, sort=sort, order=order, limit=limit + 1, offset=offset,
+            after=paging.read_cursor(cursor, int if sort == "next_run_time" else str) if cursor else None,
         )  # fmt: skip
         total = await context.store.count_jobs(query)  # first: a page may be large, and waits for nothing
         records = await context.store.list_jobs(query)
@@ -126,8 +126,9 @@ class JobController(Controller):
         now = context.clock.now()
         paused = record.status is JobStatus.PAUSED
         command: ChangeJob = authoring.change_job(
-            record.job_id, caller.tenant, record.version, record.created_at, record.status, record.spec, spec,
-            record.resume_at if paused else record.due_at, record.fired, now, sent,
+            record.job_id, caller.tenant, version=record.version, created_at=record.created_at, status=record.status,
+            old=record.spec, new=spec, due_at=record.resume_at if paused else record.due_at, fired=record.fired,
+            now=now, sent=sent,
         )  # fmt: skip
         command = encrypt_change(command, record.spec, context.vault)
         before, after = changed_fields(hide_spec(record.spec), hide_spec(command.spec, record.spec))

@@ -95,9 +95,9 @@ class KeyController(Controller):
         expires_at = caller.expires_at if days is None else now + int(days * DAY)
         check_grant(caller, wanted.role, tier, wanted.scopes, expires_at)
         key = NewKey(
-            key_id, caller.tenant, wanted.user_id or caller.user_id, wanted.name, wanted.role, tier,
-            tuple(dict.fromkeys(wanted.scopes)), hash_secret(secret), caller.user_id,
-            expires_at,
+            key_id, caller.tenant, user_id=wanted.user_id or caller.user_id, name=wanted.name, role=wanted.role,
+            tier=tier, scopes=tuple(dict.fromkeys(wanted.scopes)), secret_hash=hash_secret(secret),
+            created_by=caller.user_id, expires_at=expires_at,
         )  # fmt: skip
         shown = {
             "name": key.name, "user_id": key.user_id, "role": key.role, "tier": key.tier, "scopes": key.scopes,
