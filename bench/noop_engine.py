@@ -24,11 +24,11 @@ from duetime.domain.payloads import HttpRequest
 from duetime.domain.states import State
 from duetime.engine.engine import Engine, EngineSettings
 from duetime.events import EventHub
-from duetime.node import tune_the_interpreter
 from duetime.ports.executor import Outcome, Task
 from duetime.ports.registry import Registry
 from duetime.ports.store import ExecutionQuery, Store
 from duetime.process.clock import SystemClock
+from duetime.process.tuning import tune_the_interpreter
 from duetime.registry.embedded import EmbeddedRegistry
 from duetime.registry.postgres import PostgresRegistry
 from duetime.store.postgres import PostgresStore

@@ -194,7 +194,13 @@ if __name__ == "__main__":
     import duetime.node
 
     # Commands import these as they run. (Pydantic is there for the tests' own tools; typer and Litestar look for it.)
-    for module in ("typer._adapters", "litestar.plugins.pydantic", "duetime.telemetry.logs", "uvloop"):
+    for module in (
+        "typer._adapters",
+        "litestar.plugins.pydantic",
+        "duetime.telemetry.logs",
+        "duetime.settings.loading",
+        "uvloop",
+    ):
         importlib.import_module(module)
     typer.main.get_command = cache(typer.main.get_command)  # typer builds all of sixty commands to run one
     typer.main.get_command(duetime.cli.main.app)

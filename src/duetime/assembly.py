@@ -1,23 +1,28 @@
-"""The parts of a node, made from its settings: with node.py, the only files that name concrete adapters.
-
-`value` returns a setting by its name.
-"""
+"""The parts of a node, made from its settings: with node.py, the only files that name concrete adapters."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 from duetime.api.auth.tokens import Tokens
+from duetime.api.context import CreationRules
 from duetime.bus.local import LocalBus
 from duetime.bus.postgres import PostgresBus
+from duetime.domain.breaker import Rules
 from duetime.domain.capacity import Capacity
+from duetime.domain.defaults import OperatorDefaults
+from duetime.domain.endpoints import SCRIPTS
 from duetime.domain.identity import Tier
+from duetime.domain.instants import SECOND
+from duetime.domain.job import JobType
 from duetime.domain.limits import TierLimits
 from duetime.domain.payloads import HttpRequest, Script, SqlQuery
 from duetime.domain.upkeep import Upkeep
+from duetime.domain.worker_limits import WorkerLimits
+from duetime.engine.dispatcher import Limits
+from duetime.engine.engine import EngineSettings
 from duetime.executors.http import HttpExecutor
 from duetime.executors.pool import ConnectionLimits
 from duetime.executors.script.executor import ScriptExecutor
@@ -25,6 +30,7 @@ from duetime.executors.script.limits import ScriptLimits
 from duetime.executors.sql.executor import SqlExecutor
 from duetime.executors.sql.limits import SqlLimits, SqlRules
 from duetime.executors.sql.own import OwnDatabase
+from duetime.executors.sql.registering import refusal_of
 from duetime.ports.bus import Bus
 from duetime.ports.executor import Executor
 from duetime.ports.registry import Registry
@@ -32,92 +38,134 @@ from duetime.ports.store import Store
 from duetime.process.memory import memory_limit
 from duetime.registry.embedded import EmbeddedRegistry
 from duetime.registry.postgres import PostgresRegistry
+from duetime.settings.table import Settings
 from duetime.store.postgres import PostgresStore
 from duetime.store.postgres.connections import Address
 from duetime.store.sqlite import SqliteStore
 
+SHORTEST_STOP_SECONDS = 2.0  # beside the drain, however short HTTP_SHUTDOWN_TIMEOUT is: results are to be written
 
-def make_executors(
-    value: Callable[[str], Any], find: Callable[[str, str], Awaitable[str | None]],
-    keys_of: Callable[[str], tuple[bytes, ...]],
-) -> dict[type, Executor[Any]]:  # fmt: skip
-    """What this node can run, by payload. (Python functions are for workers.)"""
-    limits = ScriptLimits(
-        cpu_seconds=math.ceil(value("SCRIPT_CPU_LIMIT")), memory_bytes=value("SCRIPT_MEMORY_LIMIT"),
-        file_bytes=value("SCRIPT_FILE_LIMIT"), processes=value("SCRIPT_PROCESS_LIMIT"),
-    )  # fmt: skip
-    return {
-        HttpRequest: HttpExecutor(
-            allow=value("ALLOW_PRIVATE_TARGETS"), domains=value("ALLOWED_TARGETS"), limits=make_target_limits(value),
-            keys_of=keys_of,
+
+def make_storage(settings: Settings, capacity: Capacity) -> tuple[Store, Registry, Bus]:
+    if not settings.database_url:
+        return SqliteStore(settings.data, capacity, settings.db_op_timeout), EmbeddedRegistry(), LocalBus()
+    store = PostgresStore(
+        settings.database_url,
+        max_connections=settings.db_max_open_conns,
+        op_timeout_seconds=settings.db_op_timeout,
+        capacity=capacity,
+        upkeep=Upkeep(
+            most_idle=settings.db_max_idle_conns,
+            idle_seconds=settings.db_conn_max_idle_time or None,
+            lifetime_seconds=settings.db_conn_max_lifetime or None,
         ),
-        Script: ScriptExecutor(limits, allowed=value("ALLOW_SCRIPTS")),
-        SqlQuery: SqlExecutor(
-            find,
-            own_database(value),
-            SqlLimits(
-                value("SQL_ROWS_LIMIT"), value("SQL_RESULT_LIMIT"), value("SQL_CONNECTIONS"),
-                received_bytes=value("SQL_RECEIVE_LIMIT"), file_bytes=value("SQL_SQLITE_FILE_LIMIT"),
-                memory_bytes=value("SQL_SQLITE_MEMORY_LIMIT"),
-            ),
-            make_sql_rules(value),
-        ),
-    }  # fmt: skip
+    )
+    plain = Address(settings.database_url).url  # without what only the store understands
+    return store, PostgresRegistry(plain, settings.node_lease_seconds), PostgresBus(plain)
 
 
-def make_target_limits(value: Callable[[str], Any]) -> ConnectionLimits:
-    return ConnectionLimits(
-        idle=value("TARGET_MAX_IDLE_CONNS"), idle_of_origin=value("TARGET_MAX_IDLE_CONNS_PER_HOST"),
-        handshake_seconds=value("TARGET_TLS_HANDSHAKE_TIMEOUT"),
-        header_seconds=value("TARGET_RESPONSE_HEADER_TIMEOUT") or None,
-    )  # fmt: skip
+def make_capacity(settings: Settings) -> Capacity:
+    memory = settings.queue_memory_limit or memory_limit() * settings.queue_memory_percent // 100
+    is_shared = settings.jwt_secret or settings.jwks_file  # else there is one tenant, who may have all
+    return Capacity(settings.queue_job_limit or None, memory, settings.tenant_capacity_percent if is_shared else 100)
 
 
-def own_database(value: Callable[[str], Any]) -> OwnDatabase:
-    return OwnDatabase(None if value("DATABASE_URL") else Path(value("DATA")), value("DATABASE_URL") or None)
-
-
-def make_sql_rules(value: Callable[[str], Any]) -> SqlRules:
-    return SqlRules(
-        value("ALLOW_SQL"), value("SQL_ALLOWED_HOSTS"), value("SQL_ALLOW_SUPERUSERS"), value("SQL_SQLITE_FOLDER")
+def make_tier_limits(settings: Settings) -> TierLimits:
+    return TierLimits.of(
+        {Tier.FREE: settings.free_requests_per_hour, Tier.PRO: settings.pro_requests_per_hour},
+        {Tier.FREE: settings.free_jobs_per_day, Tier.PRO: settings.pro_jobs_per_day},
+        settings.tenant_notifications_per_hour,
     )
 
 
-def make_capacity(value: Callable[[str], Any]) -> Capacity:
-    memory = value("QUEUE_MEMORY_LIMIT") or memory_limit() * value("QUEUE_MEMORY_PERCENT") // 100
-    is_shared = value("JWT_SECRET") or value("JWKS_FILE")  # else there is one tenant, who may have all
-    return Capacity(value("QUEUE_JOB_LIMIT") or None, memory, value("TENANT_CAPACITY_PERCENT") if is_shared else 100)
-
-
-def make_limits(value: Callable[[str], Any]) -> TierLimits:
-    requests, jobs = ("FREE_REQUESTS_PER_HOUR", "PRO_REQUESTS_PER_HOUR"), ("FREE_JOBS_PER_DAY", "PRO_JOBS_PER_DAY")
-    tiers = Tier.FREE, Tier.PRO
-    return TierLimits.of(
-        dict(zip(tiers, map(value, requests), strict=True)), dict(zip(tiers, map(value, jobs), strict=True)),
-        value("TENANT_NOTIFICATIONS_PER_HOUR"),
-    )  # fmt: skip
-
-
-def make_tokens(value: Callable[[str], Any]) -> Tokens | None:
+def make_tokens(settings: Settings) -> Tokens | None:
     """None: no identity is set up."""
-    secret, file = value("JWT_SECRET"), value("JWKS_FILE")
+    secret, file = settings.jwt_secret, settings.jwks_file
     if not secret and not file:
         return None
-    path = Path(file) if file else None
-    return Tokens(secret=secret, jwks_file=path, issuer=value("JWT_ISSUER"), audience=value("JWT_AUDIENCE"))
+    return Tokens(secret=secret, jwks_file=file, issuer=settings.jwt_issuer, audience=settings.jwt_audience)
 
 
-def make_storage(value: Callable[[str], Any], capacity: Capacity) -> tuple[Store, Registry, Bus]:
-    if url := value("DATABASE_URL"):
-        store = PostgresStore(
-            url, max_connections=value("DB_MAX_OPEN_CONNS"), op_timeout_seconds=value("DB_OP_TIMEOUT"),
-            capacity=capacity,
-            upkeep=Upkeep(
-                value("DB_MAX_IDLE_CONNS"), value("DB_CONN_MAX_IDLE_TIME") or None,
-                value("DB_CONN_MAX_LIFETIME") or None,
-            ),
-        )  # fmt: skip
-        plain = Address(url).url  # without what only the store understands
-        return store, PostgresRegistry(plain, value("NODE_LEASE_SECONDS")), PostgresBus(plain)
-    store_here = SqliteStore(Path(value("DATA")), capacity, value("DB_OP_TIMEOUT"))
-    return store_here, EmbeddedRegistry(), LocalBus()
+def make_engine_settings(settings: Settings, tiers: TierLimits) -> EngineSettings:
+    return EngineSettings(
+        node_name=settings.node_name,
+        roles=settings.roles,
+        limits=Limits(
+            concurrency=settings.dispatcher_workers,
+            endpoint=settings.endpoint_concurrency,
+            tenant=settings.tenant_concurrency or settings.dispatcher_workers,
+            rate=settings.endpoint_rate,
+            special={SCRIPTS: settings.script_concurrency},
+        ),
+        drain_seconds=settings.dispatcher_drain_timeout,
+        stop_seconds=max(settings.http_shutdown_timeout, SHORTEST_STOP_SECONDS),
+        reconcile_interval_seconds=settings.reconcile_interval,
+        reconcile_batch=settings.reconcile_batch_size,
+        history_seconds=settings.execution_history_retention,
+        history_most=settings.execution_history_limit,
+        logs_most_bytes=settings.logs_total_limit,
+        audit_seconds=settings.audit_retention,
+        worker_lease_seconds=settings.worker_lease_seconds,
+        workers=WorkerLimits(settings.tenant_workers_limit),
+        breaker=Rules(settings.circuit_breaker_threshold, int(settings.circuit_breaker_cooldown * SECOND)),
+        notifications=tiers.notifications,
+    )
+
+
+def make_executors(
+    settings: Settings, find: Callable[[str, str], Awaitable[str | None]], keys_of: Callable[[str], tuple[bytes, ...]]
+) -> tuple[HttpExecutor, dict[type, Executor[Any]]]:
+    """What this node can run, by payload, and that of webhooks by its type. (Python functions are for workers.)"""
+    webhooks = HttpExecutor(
+        allow=settings.allow_private_targets,
+        domains=settings.allowed_targets,
+        limits=ConnectionLimits(
+            idle=settings.target_max_idle_conns,
+            idle_of_origin=settings.target_max_idle_conns_per_host,
+            handshake_seconds=settings.target_tls_handshake_timeout,
+            header_seconds=settings.target_response_header_timeout or None,
+        ),
+        keys_of=keys_of,
+    )
+    script_limits = ScriptLimits(
+        cpu_seconds=math.ceil(settings.script_cpu_limit),
+        memory_bytes=settings.script_memory_limit,
+        file_bytes=settings.script_file_limit,
+        processes=settings.script_process_limit,
+    )
+    sql_limits = SqlLimits(
+        rows=settings.sql_rows_limit,
+        bytes=settings.sql_result_limit,
+        connections=settings.sql_connections,
+        received_bytes=settings.sql_receive_limit,
+        file_bytes=settings.sql_sqlite_file_limit,
+        memory_bytes=settings.sql_sqlite_memory_limit,
+    )
+    return webhooks, {
+        HttpRequest: webhooks,
+        Script: ScriptExecutor(script_limits, allowed=settings.allow_scripts),
+        SqlQuery: SqlExecutor(find, own_database(settings), sql_limits, make_sql_rules(settings)),
+    }
+
+
+def own_database(settings: Settings) -> OwnDatabase:
+    return OwnDatabase(None if settings.database_url else settings.data, settings.database_url or None)
+
+
+def make_sql_rules(settings: Settings) -> SqlRules:
+    return SqlRules(
+        allowed=settings.allow_sql,
+        servers=settings.sql_allowed_hosts,
+        superusers=settings.sql_allow_superusers,
+        sqlite_folder=settings.sql_sqlite_folder,
+    )
+
+
+def make_creation_rules(settings: Settings, webhooks: HttpExecutor) -> CreationRules:
+    is_off = {JobType.SCRIPT: not settings.allow_scripts, JobType.SQL_QUERY: not settings.allow_sql}
+    return CreationRules(
+        types=frozenset(kind for kind in JobType if not is_off.get(kind)),
+        defaults=OperatorDefaults(settings.job_execution_timeout, settings.max_execution_attempts),
+        target_refusal=webhooks.refusal,
+        connection_refusal=lambda url: refusal_of(url, make_sql_rules(settings), own_database(settings)),
+    )

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 import pytest
 
-from duetime.api.context import ApiContext, ClusterState
+from duetime.api.context import ApiContext, ApiLimits, ClusterState, CreationRules, EngineLink
 from duetime.api.routes.actions import JobActionController, list_coming
 from duetime.api.routes.batch import _Batch
 from duetime.api.routes.create import create_job
@@ -21,6 +21,7 @@ from duetime.api.routes.executions import ExecutionController
 from duetime.bus.local import LocalBus
 from duetime.domain.capacity import UNBOUNDED
 from duetime.domain.commands import Command
+from duetime.domain.defaults import OperatorDefaults
 from duetime.domain.errors import Conflict
 from duetime.domain.execution import Outcome
 from duetime.domain.grants import KeyLimits
@@ -41,6 +42,19 @@ from duetime.testing import HandClock, ScriptedExecutor
 
 T = TypeVar("T")
 
+NO_ENGINE = EngineLink(
+    due_hint=lambda at: None,
+    waiting_hint=lambda at: None,
+    circuits_hint=lambda: None,
+    subscriptions_hint=lambda: None,
+    signing_hint=lambda state: None,
+    cancel=lambda execution_id: False,
+    subscriptions=lambda tenant: (),
+    worker_gateway=cast(Any, None),
+    cluster=lambda: ClusterState(1, "node-1", Standing.TRUSTED, range(SHARDS), None),
+    health=dict,
+)
+
 
 @pytest.fixture
 def clock() -> HandClock:
@@ -52,11 +66,24 @@ async def context(tmp_path: Path, clock: HandClock) -> AsyncIterator[ApiContext]
     store = SqliteStore(tmp_path)
     await store.start()
     yield ApiContext(
-        store, clock, EventHub(), os.urandom, lambda at: None, lambda at: None, lambda execution_id: False, dict,
-        lambda: ClusterState(1, "node-1", Standing.TRUSTED, range(SHARDS), None), NoVault(), TierLimits(), UNBOUNDED,
-        lambda key_id: None, Metrics(), cast(Any, None), cast(Any, None), frozenset(JobType),
-        KeyLimits(10, 10), lambda tenant, version: (), lambda state: None,
-    )  # fmt: skip
+        store=store,
+        clock=clock,
+        events=EventHub(),
+        random_bytes=os.urandom,
+        vault=NoVault(),
+        logs=cast(Any, None),
+        metrics=Metrics(),
+        engine=NO_ENGINE,
+        limits=ApiLimits(tiers=TierLimits(), capacity=UNBOUNDED, keys=KeyLimits(10, 10), connections=None),
+        rules=CreationRules(
+            types=frozenset(JobType),
+            defaults=OperatorDefaults(),
+            target_refusal=lambda url: None,
+            connection_refusal=lambda url: None,
+        ),
+        forget_key=lambda key_id: None,
+        derive_keys=lambda tenant, version: (),
+    )
     await store.stop()
 
 

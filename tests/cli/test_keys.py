@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 
 from duetime.domain import commands as c
+from duetime.domain.encryption_keys import Key, parse_keys
 from duetime.domain.payloads import HttpRequest
 from duetime.domain.secrets import decrypt_payload, encrypt_job, key_id_of, list_values
 from duetime.operate.rotate import FIRST_ID
 from duetime.store.sqlite import SqliteStore
 from duetime.vault.aes import AesVault
 from duetime.vault.key_file import KeyFile
-from duetime.vault.keys import Key, make_key, parse_keys
+from duetime.vault.keys import make_key
 from patience import PATIENCE_SECONDS
 from samples import NOW, URL, new_job, spec
 from served import served

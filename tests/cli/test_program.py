@@ -38,6 +38,7 @@ HEAVY = (
     "ssl",
     "http.client",
     "duetime.node",
+    "duetime.settings.table",
     "duetime.domain.plan",
 )
 

@@ -18,8 +18,8 @@ from duetime.cli.main import app as cli
 from duetime.domain.errors import DuetimeError
 from duetime.domain.job import JobStatus, Overlap
 from duetime.domain.states import ErrorType, State, Trigger
-from duetime.foreign_settings import FOREIGN
-from duetime.settings import SETTINGS
+from duetime.settings.foreign import FOREIGN
+from duetime.settings.table import SETTINGS
 from served import served
 
 
@@ -42,7 +42,7 @@ def codes(kind: type[DuetimeError] = DuetimeError) -> set[str]:
 def test_every_setting_is_documented_with_its_default_and_none_that_is_not_there() -> None:
     ours = text("docs/reference/settings.md").split(OF_OTHERS)[0]
     rows = dict(re.findall(r"^\| `([A-Z_]+)` \| (.*?) \|", ours, re.MULTILINE))
-    assert rows == {name: f"`{default}`" if default else "(empty)" for name, (default, _, _) in SETTINGS.items()}
+    assert rows == {name: f"`{it.default}`" if it.default else "(empty)" for name, it in SETTINGS.items()}
 
 
 def test_every_setting_of_others_is_documented_and_none_that_is_not_known() -> None:

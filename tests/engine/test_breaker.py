@@ -231,7 +231,7 @@ async def test_one_that_is_asked_to_stop_while_it_is_decided_whether_it_is_sent_
 
 async def test_a_threshold_of_none_turns_it_off(stage: Stage, executor: ScriptedExecutor):
     executor.answer(FAILURE)
-    await stage.join(breaker=Rules(threshold=0))
+    await stage.join(breaker=Rules(threshold=0, cooldown=MINUTE))
     assert states(await run_jobs(stage, 8)) == [State.FAILED] * 8
     assert await stage.store.list_circuits(None, 10) == []
     assert stage.engine.term.breaker not in stage.engine.term.services

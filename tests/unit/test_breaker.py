@@ -174,7 +174,7 @@ def test_what_ended_first_counts_first_however_it_was_listed():
 
 
 def test_a_threshold_of_none_never_opens():
-    circuit = count({}, [failed() for _ in range(50)], Rules(threshold=0))[NUMBER]
+    circuit = count({}, [failed() for _ in range(50)], Rules(threshold=0, cooldown=MINUTE))[NUMBER]
     assert circuit is not None
     assert circuit.state is CircuitState.CLOSED
 

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from duetime.foreign_settings import FOREIGN, list_unread
-from duetime.settings import SETTINGS, BadSetting, list_misspelt, load_settings
+from duetime.settings import BadSetting
+from duetime.settings.foreign import FOREIGN, list_unread
+from duetime.settings.loading import load
+from duetime.settings.names import list_misspelt
+from duetime.settings.table import SETTINGS
 
 NAMED_BY_SEEDS = {
     "JOB_INPROGRESS_TIMEOUT", "RECONCILE_ENABLED", "RECONCILE_THRESHOLD", "METRICS_ENABLED", "DISPATCH_MODE",
@@ -33,7 +36,7 @@ def test_each_is_one_that_there_is_not_and_names_only_those_that_there_are():
 @pytest.mark.parametrize("name", FOREIGN)
 def test_one_with_our_prefix_is_refused_with_advice(toml: Path, name: str):
     with pytest.raises(BadSetting) as refused:
-        load_settings({}, {f"DUETIME_{name}": "false"})
+        load({}, {f"DUETIME_{name}": "false"})
     assert str(refused.value) == (
         f"{name}: 'false' (from DUETIME_{name}) can't be used: Duetime has no such setting: {FOREIGN[name].advice}"
     )
@@ -43,7 +46,7 @@ def test_one_with_our_prefix_is_refused_with_advice(toml: Path, name: str):
 def test_one_in_the_file_is_refused_with_advice(toml: Path, name: str):
     toml.write_text(f'{name} = "30s"')
     with pytest.raises(BadSetting, match=r"TICK_INTERVAL: '30s' \(from duetime.toml\).*waits for the next due instant"):
-        load_settings({}, {})
+        load({}, {})
 
 
 @pytest.mark.parametrize(
@@ -51,12 +54,12 @@ def test_one_in_the_file_is_refused_with_advice(toml: Path, name: str):
 )
 def test_a_value_that_says_what_is_so_anyway_is_taken(toml: Path, name: str, value: str):
     toml.write_text(f'{name.lower()} = "{value}"')
-    assert list(load_settings({}, {f"DUETIME_{name}": value})) == list(SETTINGS)
+    assert load({}, {f"DUETIME_{name}": value}).list_shown() == load({}, {}).list_shown()
 
 
 def test_a_bare_one_may_be_another_programs_and_is_only_told_of(toml: Path):
     environment = {"HTTP_ADDR": ":8080", "RECONCILE_ENABLED": "true", "PATH": "/bin"}
-    assert load_settings({}, environment)["PORT"].value == 8080
+    assert load({}, environment).port == 8080
     assert list_unread(environment) == [
         "HTTP_ADDR in the environment is not read: Duetime has no such setting: set HOST and PORT"
     ]

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
 
-from duetime.settings import SETTINGS, BadSetting, is_loopback, load_settings, load_some
+from duetime.domain.loopback import is_loopback
+from duetime.settings import BadSetting
+from duetime.settings.loading import load, load_on_demand
+from duetime.settings.table import SETTINGS, Settings
 
 
 @pytest.fixture
@@ -14,26 +18,27 @@ def toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_default_can_be_used(toml: Path) -> None:
-    settings = load_settings({}, {})
-    assert list(settings) == list(SETTINGS)
-    assert {setting.source for setting in settings.values()} == {"default"}
+    shown = load({}, {}).list_shown()
+    assert [setting.name for setting in shown] == list(SETTINGS)
+    assert {setting.source for setting in shown} == {"default"}
 
 
 def test_a_flag_wins_over_the_environment_over_the_file_over_the_default(toml: Path) -> None:
     environment = {"DUETIME_PORT": "2"}
-    assert load_settings({}, {})["PORT"].value == 8080
+    assert load({}, {}).port == 8080
     toml.write_text("port = 1")
-    assert (load_settings({}, {})["PORT"].value, load_settings({}, {})["PORT"].source) == (1, "duetime.toml")
-    from_environment = load_settings({"PORT": None}, environment)["PORT"]
-    assert (from_environment.value, from_environment.source) == (2, "DUETIME_PORT")
-    from_flag = load_settings({"PORT": "3"}, environment)["PORT"]
-    assert (from_flag.value, from_flag.source) == (3, "--port")
+    from_file = load({}, {})
+    assert (from_file.port, from_file.given["PORT"].source) == (1, "duetime.toml")
+    from_environment = load({"PORT": None}, environment)
+    assert (from_environment.port, from_environment.given["PORT"].source) == (2, "DUETIME_PORT")
+    from_flag = load({"PORT": "3"}, environment)
+    assert (from_flag.port, from_flag.given["PORT"].source) == (3, "--port")
 
 
 @pytest.mark.parametrize("key", ["port", "PORT", "Port"])
 def test_names_in_the_file_are_read_in_any_case(toml: Path, key: str) -> None:
     toml.write_text(f"{key} = 9")
-    assert load_settings({}, {})["PORT"].value == 9
+    assert load({}, {}).port == 9
 
 
 @pytest.mark.parametrize(
@@ -88,12 +93,12 @@ def test_names_in_the_file_are_read_in_any_case(toml: Path, key: str) -> None:
     ],
 )
 def test_a_value_is_read_as_its_kind(toml: Path, name: str, text: str, value: object) -> None:
-    assert load_settings({}, {f"DUETIME_{name}": text})[name].value == value
+    assert getattr(load({}, {f"DUETIME_{name}": text}), name.lower()) == value
 
 
 def test_networks_are_read_from_a_list(toml: Path) -> None:
     toml.write_text('allow_private_targets = ["10.0.0.0/8", "fd00::/8"]')
-    assert [str(it) for it in load_settings({}, {})["ALLOW_PRIVATE_TARGETS"].value] == ["10.0.0.0/8", "fd00::/8"]
+    assert load({}, {}).allow_private_targets == (ip_network("10.0.0.0/8"), ip_network("fd00::/8"))
 
 
 @pytest.mark.parametrize(
@@ -131,6 +136,7 @@ def test_networks_are_read_from_a_list(toml: Path) -> None:
         ("CORS_ORIGINS", "https://me@a.example.com", "must be origins such as"),
         ("CORS_ORIGINS", "ftp://a.example.com", "must be origins such as"),
         ("CORS_ORIGINS", "https://a.example.com:443", "leave out :443, as browsers do"),
+        ("LOG_SIZE_LIMIT", "", "must be a size such as 2GB"),
         ("QUEUE_MEMORY_LIMIT", "0", "must be a size such as 2GB"),
         ("QUEUE_MEMORY_LIMIT", "-1GB", "must be a size such as 2GB"),
         ("QUEUE_MEMORY_LIMIT", "2XB", "must be a size such as 2GB"),
@@ -146,7 +152,7 @@ def test_a_bad_value_names_the_setting_its_source_and_what_it_should_be(
     toml: Path, name: str, text: str, says: str
 ) -> None:
     with pytest.raises(BadSetting) as raised:
-        load_settings({}, {f"DUETIME_{name}": text})
+        load({}, {f"DUETIME_{name}": text})
     assert str(raised.value).startswith(f"{name}: ")
     assert f"(from DUETIME_{name})" in str(raised.value)
     assert says in str(raised.value)
@@ -155,43 +161,44 @@ def test_a_bad_value_names_the_setting_its_source_and_what_it_should_be(
 @pytest.mark.parametrize(("name", "text"), [("SIGNING_SECRETS", "whsec_hush!"), ("JWT_SECRET", "hush")])
 def test_a_bad_secret_is_not_told(toml: Path, name: str, text: str) -> None:
     with pytest.raises(BadSetting) as raised:
-        load_settings({}, {f"DUETIME_{name}": text})
+        load({}, {f"DUETIME_{name}": text})
     assert "hush" not in str(raised.value)
 
 
 def test_some_are_read_whatever_is_wrong_with_the_others(toml: Path) -> None:
     toml.write_text(f'port = "none"\nunknown = 1\njwt_secret = "{"x" * 32}"')
-    assert load_some(["JWT_SECRET"], {})["JWT_SECRET"].value == "x" * 32
-    assert load_some(["JWT_SECRET"], {"DUETIME_JWT_SECRET": "y" * 32})["JWT_SECRET"].value == "y" * 32
+    assert load_on_demand({}).jwt_secret == "x" * 32
+    assert load_on_demand({"DUETIME_JWT_SECRET": "y" * 32}).jwt_secret == "y" * 32
+    settings = load_on_demand({"DUETIME_JWT_SECRET": "short"})
     with pytest.raises(BadSetting, match="JWT_SECRET"):
-        load_some(["JWT_SECRET"], {"DUETIME_JWT_SECRET": "short"})
+        _ = settings.jwt_secret
 
 
 def test_an_unknown_key_in_the_file_names_the_nearest_one(toml: Path) -> None:
     toml.write_text("prot = 1")
     with pytest.raises(BadSetting, match=r"duetime.toml: unknown setting 'prot'; did you mean 'port'\?"):
-        load_settings({}, {})
+        load({}, {})
     toml.write_text("zzz = 1")
     with pytest.raises(BadSetting, match="`duetime config show` lists them all"):
-        load_settings({}, {})
+        load({}, {})
 
 
 def test_a_file_that_is_no_toml_is_named(toml: Path) -> None:
     toml.write_text("port: 1")
     with pytest.raises(BadSetting, match=r"^duetime.toml: "):
-        load_settings({}, {})
+        load({}, {})
 
 
 def test_a_secret_is_shown_as_hidden_and_an_empty_one_as_empty(toml: Path) -> None:
-    assert load_settings({}, {})["SIGNING_SECRETS"].shown == ""
-    assert load_settings({}, {"DUETIME_SIGNING_SECRETS": "plain"})["SIGNING_SECRETS"].shown == "********"
-    assert load_settings({}, {"DUETIME_JWT_SECRET": "x" * 32})["JWT_SECRET"].shown == "********"
+    assert Settings.signing_secrets.show(load({}, {})) == ""
+    assert Settings.signing_secrets.show(load({}, {"DUETIME_SIGNING_SECRETS": "plain"})) == "********"
+    assert Settings.jwt_secret.show(load({}, {"DUETIME_JWT_SECRET": "x" * 32})) == "********"
 
 
 def test_a_node_without_a_name_has_the_machines(toml: Path) -> None:
-    settings = load_settings({}, {})
-    assert settings["NODE_NAME"].value
-    assert settings["NODE_NAME"].shown == settings["NODE_NAME"].value
+    settings = load({}, {})
+    assert settings.node_name
+    assert Settings.node_name.show(settings) == settings.node_name
 
 
 @pytest.mark.parametrize(
@@ -215,11 +222,11 @@ def test_loopback_is_this_machine_alone(host: str, loopback: bool) -> None:
      "postgresql://a@one:1,two:2/shop", "postgresql:///shop?host=/run/postgresql", "postgresql://postgres:@/x?host=/y"],
 )  # fmt: skip
 def test_a_url_of_a_database_is_taken(toml: Path, url: str) -> None:
-    assert load_settings({"DATABASE_URL": url}, {})["DATABASE_URL"].value == url
+    assert load({"DATABASE_URL": url}, {}).database_url == url
 
 
 @pytest.mark.parametrize("password", ["se/cret", "12/se@cret", "12#secret", "se#cret", "12/se"])
 def test_a_password_with_bare_signs_is_refused_and_not_shown(toml: Path, password: str) -> None:
     with pytest.raises(BadSetting, match="%2F %40") as refused:
-        load_settings({"DATABASE_URL": f"postgresql://ann:{password}@db/shop"}, {})
+        load({"DATABASE_URL": f"postgresql://ann:{password}@db/shop"}, {})
     assert "cret" not in str(refused.value)

@@ -22,7 +22,7 @@ def test_what_was_used_lately_is_kept():
 
 def test_what_was_not_used_for_long_is_closed():
     assert Upkeep(most_idle=5, idle_seconds=60).unneeded(used(61, 60, 59), NOW) == [0, 1]
-    assert Upkeep(most_idle=5, idle_seconds=None).unneeded(used(1e9), NOW) == []
+    assert Upkeep(most_idle=5).unneeded(used(1e9), NOW) == []
 
 
 def test_beyond_the_most_the_ones_used_longest_ago_are_closed_once_a_burst_is_over():
@@ -34,10 +34,10 @@ def test_beyond_the_most_the_ones_used_longest_ago_are_closed_once_a_burst_is_ov
 
 @pytest.mark.parametrize(("ends_at", "closed"), [(NOW, [0]), (NOW + 1, [])])
 def test_what_is_too_old_is_closed(ends_at: float, closed: list[int]):
-    assert Upkeep().unneeded([Idle(NOW, ends_at)], NOW) == closed
+    assert Upkeep(most_idle=5).unneeded([Idle(NOW, ends_at)], NOW) == closed
 
 
 @pytest.mark.parametrize(("chance", "ends_at"), [(0.0, NOW + 1800), (0.5, NOW + 1710), (1.0, NOW + 1620)])
 def test_connections_that_were_opened_together_do_not_end_together(chance: float, ends_at: float):
-    assert Upkeep().ends_at(NOW, chance) == ends_at
-    assert Upkeep(lifetime_seconds=None).ends_at(NOW, chance) == inf
+    assert Upkeep(most_idle=5, lifetime_seconds=1800).ends_at(NOW, chance) == ends_at
+    assert Upkeep(most_idle=5).ends_at(NOW, chance) == inf

@@ -11,11 +11,14 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from duetime.domain.encryption_keys import Key, parse_keys
 from duetime.ports.vault import DecryptionFailed, KeysUnusable, NoVault
-from duetime.settings import SECRET, BadSetting, load_settings
+from duetime.settings import BadSetting
+from duetime.settings.loading import load
+from duetime.settings.table import Settings
 from duetime.vault.aes import AesVault, open_vault
 from duetime.vault.key_file import FILE_NAME, KeyFile
-from duetime.vault.keys import Key, make_key, parse_keys
+from duetime.vault.keys import make_key
 
 TEXT = "Bearer s3cret-of-ann"
 ACME, JOB = "acme", "019b76da-a800-7000-8000-000000000001"
@@ -102,15 +105,14 @@ class TestKeys:
     def test_the_setting_is_read_and_never_shown(self, key, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         second = make_key()
-        read = load_settings({}, {"DUETIME_ENCRYPTION_KEYS": f" {key.text}, {second.text},"})["ENCRYPTION_KEYS"]
-        assert read.value == (key, second)
-        assert read.shown == "********"
-        assert load_settings({}, {})["ENCRYPTION_KEYS"].value == ()
+        settings = load({}, {"DUETIME_ENCRYPTION_KEYS": f" {key.text}, {second.text},"})
+        assert settings.encryption_keys == (key, second)
+        assert Settings.encryption_keys.show(settings) == "********"
+        assert load({}, {}).encryption_keys == ()
         with pytest.raises(BadSetting) as refused:
-            load_settings({}, {"DUETIME_ENCRYPTION_KEYS": f"{key.text},a:{key.text[-9:]}"})
+            load({}, {"DUETIME_ENCRYPTION_KEYS": f"{key.text},a:{key.text[-9:]}"})
         assert "ENCRYPTION_KEYS" in str(refused.value)
         assert key.text[-9:] not in str(refused.value)
-        assert "ENCRYPTION_KEYS" in SECRET
 
 
 class TestKeyFile:

@@ -49,7 +49,7 @@ def list_blocked(context: ApiContext, spec: JobSpec) -> list[str]:
 
 def blocked(context: ApiContext, urls: Mapping[str, str]) -> list[str]:
     """Those of the URLs, by the field that they stand in, that no job may call here, each with the reason."""
-    refusals = [(place, context.target_refusal(url)) for place, url in urls.items()]
+    refusals = [(place, context.rules.target_refusal(url)) for place, url in urls.items()]
     return [f"{place} can't be called: {refusal}" for place, refusal in refusals if refusal is not None]
 
 

@@ -48,38 +48,56 @@ class ClusterState(msgspec.Struct, frozen=True):
     clock_offset: int | None = None  # ms ahead of the database's clock; None: there is no other clock
 
 
-class ApiContext(msgspec.Struct, frozen=True):
+class EngineLink(msgspec.Struct, frozen=True, kw_only=True):
+    """How routes reach the engine. A lost lease ends its term: each call reaches the term that is under way."""
+
+    due_hint: Callable[[int], None]  # tells the timer that a job is due at this time
+    waiting_hint: Callable[[int], None]  # tells the claimer that an execution waits since this time
+    circuits_hint: Callable[[], None]  # tells the breaker that a circuit was closed
+    subscriptions_hint: Callable[[], None]  # subscriptions have changed
+    signing_hint: Callable[[SigningState], None]  # a tenant has rotated its signing key
+    cancel: Callable[[str], bool]  # an execution that is running
+    subscriptions: Callable[[str], Sequence[SubscriptionRecord]]  # of a tenant
+    worker_gateway: Callable[[], WorkerGateway]
+    cluster: Callable[[], ClusterState]
+    health: Callable[[], dict[str, str]]
+
+
+class ApiLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much there may be: of requests, jobs, API keys and connections."""
+
+    tiers: TierLimits
+    capacity: Capacity
+    keys: KeyLimits
+    connections: int | None  # of one tenant
+
+
+class CreationRules(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs and connections may be created here."""
+
+    types: frozenset[JobType]
+    defaults: OperatorDefaults  # for fields that a job leaves out
+    # Returns why no job may call this URL, and which setting would allow it; None: allowed, as far as the URL shows.
+    target_refusal: Callable[[str], str | None]
+    # Returns why no connection with this URL may be registered, as a sentence; None: it may.
+    connection_refusal: Callable[[Url], str | None]
+
+
+class ApiContext(msgspec.Struct, frozen=True, kw_only=True):
     store: Store
     clock: Clock
     events: EventHub
     random_bytes: Callable[[int], bytes]
-    due_hint: Callable[[int], None]  # tells the timer that a job is due at this time
-    waiting_hint: Callable[[int], None]  # tells the claimer that an execution waits since this time
-    cancel_running: Callable[[str], bool]
-    engine_health: Callable[[], dict[str, str]]
-    cluster: Callable[[], ClusterState]
     vault: Vault
-    limits: TierLimits
-    capacity: Capacity
-    forget_key: Callable[[str], None]  # drops a revoked API key from the cache
-    metrics: Metrics
-    worker_gateway: Callable[[], WorkerGateway]  # of the current term
     logs: LogStore
-    types: frozenset[JobType]  # job types that may be created here
-    key_limits: KeyLimits
+    metrics: Metrics
+    engine: EngineLink
+    limits: ApiLimits
+    rules: CreationRules
+    forget_key: Callable[[str], None]  # drops a revoked API key from the cache
     derive_keys: Callable[[str, int], Sequence[bytes]]  # signing keys of a tenant and version; empty: no signing
-    signing_hint: Callable[[SigningState], None]  # a tenant has rotated its signing key
-    circuits_hint: Callable[[], None] = lambda: None  # tells the breaker that a circuit was closed
-    subscriptions: Callable[[str], Sequence[SubscriptionRecord]] = lambda tenant: ()  # of a tenant
-    subscriptions_hint: Callable[[], None] = lambda: None  # subscriptions have changed
-    # Returns why no connection with this URL may be registered here, as a sentence; None: it may.
-    connection_refusal: Callable[[Url], str | None] = lambda url: None
-    connections_limit: int | None = None  # of one tenant
-    defaults: OperatorDefaults = OperatorDefaults()  # for fields that a job leaves out
-    # Returns why no job may call this URL, and which setting would allow it; None: allowed, as far as the URL shows.
-    target_refusal: Callable[[str], str | None] = lambda url: None
-    streams: Streams = msgspec.field(default_factory=Streams)
     bodies: HeldBodies = msgspec.field(default_factory=HeldBodies)
+    streams: Streams = msgspec.field(default_factory=Streams)
     turns: TenantTurns = msgspec.field(default_factory=TenantTurns)
 
     async def apply(self, command: Command[T], then: tuple[Command, ...] = ()) -> T:
@@ -107,5 +125,5 @@ class ApiContext(msgspec.Struct, frozen=True):
 
     def quota_of(self, caller: Caller) -> Quota | None:
         """Returns the quota for new jobs of this caller; None: no limit."""
-        limit = self.limits.jobs.get(caller.tier)
+        limit = self.limits.tiers.jobs.get(caller.tier)
         return None if limit is None else Quota(caller.tenant, caller.user_id, limit)

@@ -58,9 +58,9 @@ class Gate:
     """
 
     def __init__(
-        self, app: ASGIApp, tokens: Tokens | None, keyring: Keyring, limiter: Limiter, clock: Clock,
-        origins: Sequence[str], request_ids: Iterator[bytes],
-        refusal: Callable[[], DuetimeError | None] = lambda: None, bodies: HeldBodies | None = None,
+        self, app: ASGIApp, *, tokens: Tokens | None, keyring: Keyring, limiter: Limiter, clock: Clock,
+        origins: Sequence[str], request_ids: Iterator[bytes], refusal: Callable[[], DuetimeError | None],
+        bodies: HeldBodies,
     ) -> None:  # fmt: skip
         self._app = app
         self._tokens = tokens
@@ -70,7 +70,7 @@ class Gate:
         self._origins = frozenset(origin.encode() for origin in origins)
         self._request_ids = request_ids
         self._refusal = refusal
-        self._bodies = bodies or HeldBodies()
+        self._bodies = bodies
         self._unsent = UnsentResponses()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

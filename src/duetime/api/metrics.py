@@ -16,7 +16,7 @@ def create_metrics_app(context: ApiContext) -> ASGIApp:
         if scope["type"] == ScopeType.HTTP and scope["path"] == "/metrics":
             try:
                 body = context.metrics.render(
-                    await context.store.get_load(), context.capacity, context.cluster().clock_offset
+                    await context.store.get_load(), context.limits.capacity, context.engine.cluster().clock_offset
                 )
                 status, kind = 200, CONTENT_TYPE_LATEST.encode()
             except DuetimeError as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import typer
 
 from duetime.cli.options import Json
-from duetime.settings import load_settings
 
 app = typer.Typer(no_args_is_help=True, help="Settings: their values, and where each came from.")
 
@@ -26,9 +25,10 @@ def show(as_json: Json = False) -> None:
     DUETIME_PORT=9000 duetime config show --json
     """
     from duetime.cli.output import print_json, print_table
+    from duetime.settings.loading import load
 
-    settings = load_settings({}).values()
+    settings = load({}).list_shown()
     if as_json:
-        print_json([{"name": it.name, "value": it.shown, "source": it.source, "help": it.help} for it in settings])
+        print_json([setting._asdict() for setting in settings])
         return
-    print_table(("setting", "value", "from", "for"), [(it.name, it.shown, it.source, it.help) for it in settings], "")
+    print_table(("setting", "value", "from", "for"), settings, "")

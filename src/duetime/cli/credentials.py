@@ -12,11 +12,11 @@ import sys
 from urllib.parse import urlsplit
 
 from duetime.cli.errors import BadUsage
-from duetime.settings import is_loopback, load_some
+from duetime.domain.loopback import is_loopback
+from duetime.settings.loading import load_on_demand
 
 OWN_SECONDS = 60
 OWN_CLAIMS = {"user_id": "cli", "role": "admin", "tier": "enterprise", "tenant": "default"}
-SIGNING = ("JWT_SECRET", "JWT_ISSUER", "JWT_AUDIENCE")
 
 
 class Credentials:
@@ -41,7 +41,7 @@ class Credentials:
         """What a person can do who was told that they are nobody (401)."""
         if self._given:
             return ()
-        if not self._is_here and load_some(SIGNING)["JWT_SECRET"].value:
+        if not self._is_here and load_on_demand().jwt_secret:
             return (
                 "JWT_SECRET is used for a server on this machine only; for another one:",
                 'DUETIME_TOKEN="$(duetime token create --jwt --user me --role admin)" duetime …',
@@ -70,8 +70,8 @@ def _is_here(host: str) -> bool:
 
 
 def _own_token() -> str | None:
-    settings = load_some(SIGNING)
-    if not settings["JWT_SECRET"].value:
+    settings = load_on_demand()
+    if not settings.jwt_secret:
         return None
     import time
 
@@ -79,8 +79,10 @@ def _own_token() -> str | None:
     from duetime.api.auth.tokens import sign
 
     try:
-        secret, issuer, audience = (settings[name].value for name in SIGNING)
-        return sign(secret, issuer, audience, OWN_CLAIMS, time.time_ns() // 1_000_000, OWN_SECONDS)
+        return sign(
+            settings.jwt_secret, settings.jwt_issuer, settings.jwt_audience, OWN_CLAIMS,
+            time.time_ns() // 1_000_000, OWN_SECONDS,
+        )  # fmt: skip
     except BadKeys as error:
         raise BadUsage(str(error)) from None
 

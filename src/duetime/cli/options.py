@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from duetime.cli.errors import BadUsage, CommandFailed
-from duetime.settings import BadSetting, Setting, load_settings, load_some
+from duetime.settings import BadSetting
+
+if TYPE_CHECKING:
+    from duetime.settings.table import Settings
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 MOST_NAMES = 1000  # looked through for a name
@@ -27,10 +30,12 @@ def client_of(context: typer.Context) -> Any:
 
 def own_url() -> str:
     """Of the server that `duetime serve` would be, started here: nobody has to say a port twice. Raises BadSetting."""
-    host, port = (setting.value for setting in load_some(("HOST", "PORT")).values())
+    from duetime.settings.loading import load_on_demand
+
+    settings = load_on_demand()
+    host, port = _ANY.get(settings.host, settings.host), settings.port
     if not port:  # a free one, which only that server knows
         return DEFAULT_URL
-    host = _ANY.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
@@ -61,11 +66,13 @@ DatabaseUrl = Annotated[
 Data = Annotated[str | None, typer.Option("--data", help="Folder of the SQLite database, in place of --database-url.")]
 
 
-def storage_settings(database_url: str | None, data: str | None) -> dict[str, Setting]:
+def storage_settings(database_url: str | None, data: str | None) -> Settings:
     """Settings, with the database that was named. A folder that is named wins over a DATABASE_URL around us."""
     if database_url is not None and data is not None:
         raise BadUsage("give --database-url or --data, not both")
-    return load_settings({"DATABASE_URL": "" if data is not None else database_url, "DATA": data})
+    from duetime.settings.loading import load
+
+    return load({"DATABASE_URL": "" if data is not None else database_url, "DATA": data})
 
 
 def find_job_id(client: Any, text: str) -> str:

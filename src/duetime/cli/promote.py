@@ -10,7 +10,6 @@ import typer
 
 from duetime.cli.errors import BadUsage, CommandFailed
 from duetime.cli.options import Json
-from duetime.settings import load_settings
 
 STOP_SLACK_SECONDS = 20.0  # beyond what a node may take to stop, by its settings
 INTERRUPTED = 130
@@ -43,9 +42,11 @@ def promote(
         raise BadUsage("where to? duetime promote --to postgresql://user:password@host/duetime")
     if to is not None and "@" in to.partition("//")[2].partition("/")[2].partition("?")[0]:
         raise BadUsage("--to: a / in a password must be written %2F, a @ must be written %40")  # and is never shown
-    settings = load_settings({"DATA": data})
-    stop_seconds = settings["DISPATCHER_DRAIN_TIMEOUT"].value + settings["HTTP_SHUTDOWN_TIMEOUT"].value
-    folder = Path(settings["DATA"].value)
+    from duetime.settings.loading import load
+
+    settings = load({"DATA": data})
+    stop_seconds = settings.dispatcher_drain_timeout + settings.http_shutdown_timeout
+    folder = settings.data
     with _Person(yes) as person:
         done = _run(folder, to, person, stop_seconds + STOP_SLACK_SECONDS, undo)
     if undo:

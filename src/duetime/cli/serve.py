@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from duetime.cli.errors import CommandFailed
 from duetime.cli.options import Json
-from duetime.foreign_settings import list_unread
-from duetime.settings import BadSetting, Setting, is_loopback, list_misspelt, load_settings
+from duetime.settings import BadSetting
+
+if TYPE_CHECKING:
+    from duetime.settings.table import Settings
 
 FIRST_JOB = """\
   curl {url}/api/v1/jobs -H 'content-type: application/json' \\
@@ -53,7 +53,9 @@ def serve(
     export DUETIME_JWT_SECRET="$(openssl rand -base64 32)"   # from here on, who asks needs a token
     duetime serve --host 0.0.0.0
     """
-    settings = load_settings(
+    from duetime.settings.loading import load
+
+    settings = load(
         {
             "HOST": host,
             "PORT": None if port is None else str(port),
@@ -67,32 +69,32 @@ def serve(
     _run(settings, _check_identity(settings), as_json)
 
 
-def _check_identity(settings: Mapping[str, Setting]) -> str:
+def _check_identity(settings: Settings) -> str:
     """`open`: whoever reaches the port is the admin, which is only for this machine alone; or `required`.
 
     Keys that can't be used end the start here, before anything runs.
     """
-    host, secret, file = (settings[name].value for name in ("HOST", "JWT_SECRET", "JWKS_FILE"))
-    if not secret and not file:
-        if not is_loopback(host):
+    from duetime.domain.loopback import is_loopback
+
+    if not settings.jwt_secret and not settings.jwks_file:
+        if not is_loopback(settings.host):
             raise BadSetting(
-                f"HOST: '{host}' is not this machine alone, and nobody would have to say who they are: whoever reaches "
-                "the port could run jobs. Set DUETIME_JWT_SECRET (`openssl rand -base64 32` prints one) or "
-                "DUETIME_JWKS_FILE, or listen on 127.0.0.1."
+                f"HOST: '{settings.host}' is not this machine alone, and nobody would have to say who they are: "
+                "whoever reaches the port could run jobs. Set DUETIME_JWT_SECRET (`openssl rand -base64 32` prints "
+                "one) or DUETIME_JWKS_FILE, or listen on 127.0.0.1."
             )
         return OPEN
     from duetime.api.auth.jwks import BadKeys
-    from duetime.api.auth.tokens import Tokens
+    from duetime.assembly import make_tokens
 
-    issuer, audience = settings["JWT_ISSUER"].value, settings["JWT_AUDIENCE"].value
     try:
-        Tokens(secret=secret, jwks_file=Path(file) if file else None, issuer=issuer, audience=audience)
+        make_tokens(settings)
     except BadKeys as error:
         raise BadSetting(str(error)) from None
     return REQUIRED
 
 
-def _run(settings: Mapping[str, Setting], identity: str, as_json: bool) -> None:
+def _run(settings: Settings, identity: str, as_json: bool) -> None:
     import asyncio
 
     import structlog
@@ -102,21 +104,23 @@ def _run(settings: Mapping[str, Setting], identity: str, as_json: bool) -> None:
     from duetime.node import Node
     from duetime.ports.logs import LogsUnusable
     from duetime.ports.vault import KeysUnusable
+    from duetime.settings.foreign import list_unread
+    from duetime.settings.names import list_misspelt
     from duetime.store import StoreUnusable
     from duetime.store.postgres.connections import Address
     from duetime.telemetry.logs import configure_logs
 
-    configure_logs(settings["LOG_LEVEL"].value)
+    configure_logs(settings.log_level)
     for sentence in (*list_unread(os.environ), *list_misspelt(os.environ)):
         structlog.get_logger().warning(sentence)
 
     def ready(url: str) -> None:
-        database = settings["DATABASE_URL"].value
-        data = f"PostgreSQL at {Address(database).shown}" if database else str(settings["DATA"].value)
+        database = settings.database_url
+        data = f"PostgreSQL at {Address(database).shown}" if database else str(settings.data)
         if as_json:
             sys.stdout.write(json.dumps({"url": url, "data": data, "identity": identity}) + "\n")
         else:
-            sys.stdout.write(_welcome(url, data, identity, bool(settings["JWT_SECRET"].value)))
+            sys.stdout.write(_welcome(url, data, identity, bool(settings.jwt_secret)))
         sys.stdout.flush()
 
     try:

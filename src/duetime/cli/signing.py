@@ -8,7 +8,6 @@ import typer
 
 from duetime.cli.errors import BadUsage
 from duetime.cli.options import Json, client_of
-from duetime.setting_values import parse_duration
 
 app = typer.Typer(no_args_is_help=True, help="The key that receivers verify requests with: show it, rotate it.")
 
@@ -39,8 +38,10 @@ def rotate(
     duetime signing-key rotate --overlap 7d
     duetime signing-key rotate --overlap 0s
     """
+    from duetime.settings.values import duration
+
     try:
-        seconds = int(parse_duration(overlap))
+        seconds = int(duration(overlap))
     except ValueError as error:
         raise BadUsage(f"--overlap {error}") from None
     _print(client_of(context).post("/signing-key/rotate", {"overlap_seconds": seconds}), as_json)

@@ -10,8 +10,6 @@ import typer
 
 from duetime.cli.errors import BadUsage
 from duetime.cli.options import Json, client_of
-from duetime.setting_values import parse_duration
-from duetime.settings import load_some
 
 app = typer.Typer(no_args_is_help=True, help="API keys and tokens: who may ask the server, and for what.")
 
@@ -122,9 +120,10 @@ def _create_jwt(claims: dict[str, Any], seconds: int, as_json: bool) -> None:
     from duetime.cli.output import print_json
     from duetime.domain.errors import Unauthorized
     from duetime.domain.instants import format_instant
+    from duetime.settings.loading import load_on_demand
 
-    settings = load_some(("JWT_SECRET", "JWT_ISSUER", "JWT_AUDIENCE"))
-    secret, issuer, audience = (setting.value for setting in settings.values())
+    settings = load_on_demand()
+    secret, issuer, audience = settings.jwt_secret, settings.jwt_issuer, settings.jwt_audience
     if not secret:
         raise BadUsage(
             "there is no JWT_SECRET to sign with; set DUETIME_JWT_SECRET, or jwt_secret in duetime.toml, to what the "
@@ -175,8 +174,10 @@ def _end(key: dict[str, Any]) -> str:
 def _seconds(text: str | None) -> int | None:
     if text is None:
         return None
+    from duetime.settings.values import duration
+
     try:
-        seconds = int(parse_duration(text))
+        seconds = int(duration(text))
     except ValueError as error:
         raise BadUsage(f"--expires {error}") from None
     if seconds < 1:

@@ -54,8 +54,8 @@ class CircuitState(StrEnum):
 
 
 class Rules(msgspec.Struct, frozen=True):
-    threshold: int = 5  # executions in a row; 0: there is no breaker
-    cooldown: int = 2 * MINUTE
+    threshold: int  # executions in a row; 0: there is no breaker
+    cooldown: int
 
 
 class Circuit(msgspec.Struct, frozen=True, array_like=True):

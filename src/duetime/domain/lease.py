@@ -24,7 +24,6 @@ import msgspec
 from duetime.domain.ids import SHARDS
 from duetime.domain.instants import DAY, SECOND, format_instant
 
-NODE_LEASE_SECONDS = 5.0
 MARGIN_SHARE = 0.2  # of the ttl
 TIMER = "timer"  # the role that owns shards
 HOUSEKEEPING_SHARD = 0

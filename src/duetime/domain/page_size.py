@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import msgspec
 
-LAPSED_PAGE = 500  # executions of lost nodes that are taken over in one commit: about what one node runs at once
 SUCCESSES_TO_GROW = 8  # full pages in a row, before a page is twice as large
 
 

@@ -21,9 +21,9 @@ class Idle(NamedTuple):
 class Upkeep(msgspec.Struct, frozen=True):
     """Seconds; None: no such bound."""
 
-    most_idle: int = 5
-    idle_seconds: float | None = 300.0
-    lifetime_seconds: float | None = 1800.0
+    most_idle: int
+    idle_seconds: float | None = None
+    lifetime_seconds: float | None = None
 
     def ends_at(self, opened_at: float, jitter: float) -> float:
         """Returns when a connection is too old: up to a tenth before its lifetime, so that not all end at once."""
@@ -41,6 +41,3 @@ class Upkeep(msgspec.Struct, frozen=True):
             or (self.idle_seconds is not None and now - since >= self.idle_seconds)
             or (place < beyond and now - since >= SURPLUS_SECONDS)
         ]
-
-
-DEFAULT_UPKEEP = Upkeep()

@@ -12,7 +12,6 @@ from duetime.domain.errors import RateLimited
 from duetime.domain.instants import HOUR
 from duetime.domain.limits import ALL_USERS, Limit, Quota
 
-DEFAULT_WORKERS = 2000
 MOST_NAME_BYTES = 4 * 1024 * 1024  # of the names of functions of all workers of a tenant
 PAGE_BYTES = 1024 * 1024  # of names, in a page of workers
 LEAST_JOINS = 2000  # an hour, however few workers a tenant may have
@@ -24,7 +23,7 @@ FULL_SECONDS = 5  # after which a worker that found no place may ask again: thos
 class WorkerLimits(msgspec.Struct, frozen=True):
     """Of one tenant."""
 
-    workers: int = DEFAULT_WORKERS
+    workers: int
     name_bytes: int = MOST_NAME_BYTES
 
     def quota(self, tenant: str) -> Quota:

@@ -20,6 +20,7 @@ from duetime.domain.job import HttpJob
 from duetime.engine.claim_queue import MOST_WOKEN, ClaimQueue, EndpointQueue
 from duetime.engine.rate_limiter import RateLimiter
 from duetime.ports.executor import NotSent, always
+from duetime.settings.table import DEFAULTS
 
 MOST_WAITS = 4  # for room, each as long as the caller says; another one only if the last freed a good part of it
 
@@ -32,9 +33,9 @@ ANYWHERE: Target = ("", -1)  # stands for all targets: no target has room
 class Limits(msgspec.Struct, frozen=True):
     # Places of memory for running and waiting claims: one per claim, more for a large one (`domain.held_specs`).
     capacity: int = 32_768
-    concurrency: int = 512
-    endpoint: int = 64
-    tenant: int = 512
+    concurrency: int = DEFAULTS.dispatcher_workers
+    endpoint: int = DEFAULTS.endpoint_concurrency
+    tenant: int = DEFAULTS.dispatcher_workers
     rate: float = 0.0  # requests per second to an endpoint; 0: no limit
     special: Mapping[int, int] = msgspec.field(default_factory=dict)  # endpoints with their own limit
 

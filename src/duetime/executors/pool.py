@@ -18,6 +18,7 @@ import msgspec
 from duetime.domain.shares import gives_way_to
 from duetime.executors.connection import Connection
 from duetime.executors.guard import Target
+from duetime.settings.table import DEFAULTS
 
 Origin = tuple[bool, str, int]
 
@@ -26,9 +27,9 @@ class ConnectionLimits(msgspec.Struct, frozen=True):
     """Limits on connections to targets. A job can't change them."""
 
     idle_seconds: float = 4.0  # an idle connection is closed after this time
-    idle: int = 1024  # idle connections in total
-    idle_of_origin: int = 256
-    handshake_seconds: float = 10.0  # for the TLS handshake
+    idle: int = DEFAULTS.target_max_idle_conns  # idle connections in total
+    idle_of_origin: int = DEFAULTS.target_max_idle_conns_per_host
+    handshake_seconds: float = DEFAULTS.target_tls_handshake_timeout  # for the TLS handshake
     header_seconds: float | None = None  # from the request to the response head; None: until the attempt's deadline
 
 

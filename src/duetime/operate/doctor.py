@@ -9,15 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 from duetime.domain import doctor
 from duetime.domain.doctor import Check, Status, not_done, reason
 from duetime.domain.lease import View
 from duetime.private_files import permissions
 from duetime.registry.doctor import read_view
-from duetime.settings import Setting
+from duetime.settings.table import Settings
 from duetime.store.postgres.connections import Address
 from duetime.store.postgres.doctor import PostgresDoctor
 from duetime.store.sqlite.doctor import SqliteDoctor
@@ -25,20 +23,15 @@ from duetime.store.sqlite.doctor import SqliteDoctor
 CHECK_SECONDS = 5.0
 INTEGRITY_SECONDS = 60.0  # reads all of a file
 
-HISTORY = ("EXECUTION_HISTORY_RETENTION", "EXECUTION_HISTORY_LIMIT")
-
 Look = tuple[str, Callable[[], Awaitable[Check]]]
 
 
-async def run_checks(settings: Mapping[str, Setting]) -> list[Check]:
-    value: Callable[[str], Any] = lambda name: settings[name].value  # noqa: E731
-    if value("DATABASE_URL"):
-        return await _check_postgres(value)
-    return await _check_sqlite(value)
+async def run_checks(settings: Settings) -> list[Check]:
+    return await (_check_postgres(settings) if settings.database_url else _check_sqlite(settings))
 
 
-async def _check_postgres(value: Callable[[str], Any]) -> list[Check]:
-    url = value("DATABASE_URL")
+async def _check_postgres(settings: Settings) -> list[Check]:
+    url, history = settings.database_url, (settings.execution_history_retention, settings.execution_history_limit)
     database = PostgresDoctor(url, CHECK_SECONDS)
     try:
         connection = await _look("connection", database.connection)
@@ -50,7 +43,7 @@ async def _check_postgres(value: Callable[[str], Any]) -> list[Check]:
             ("durability", database.durability),
             ("autovacuum", database.autovacuum),
             ("clock skew", database.clock_skew),
-            ("connections", partial(database.connections, value("DB_MAX_OPEN_CONNS"), len(cluster.alive or ()))),
+            ("connections", partial(database.connections, settings.db_max_open_conns, len(cluster.alive or ()))),
             ("schema", database.schema),
         ]
         tables: list[Look] = [
@@ -60,8 +53,8 @@ async def _check_postgres(value: Callable[[str], Any]) -> list[Check]:
             ("due timers", database.due_timers),
             ("waiting executions", database.waiting_runs),
             ("waiting functions", database.waiting_functions),
-            ("lost executions", partial(database.lost_runs, cluster.alive, value("RECONCILE_INTERVAL"))),
-            ("history", partial(database.history, *map(value, HISTORY))),
+            ("lost executions", partial(database.lost_runs, cluster.alive, settings.reconcile_interval)),
+            ("history", partial(database.history, *history)),
             ("stray history", database.strays),
             ("dead rows", database.dead_rows),
         ]
@@ -73,14 +66,14 @@ async def _check_postgres(value: Callable[[str], Any]) -> list[Check]:
         await database.stop()
 
 
-async def _check_sqlite(value: Callable[[str], Any]) -> list[Check]:
-    database = SqliteDoctor(Path(value("DATA")), CHECK_SECONDS, INTEGRITY_SECONDS)
+async def _check_sqlite(settings: Settings) -> list[Check]:
+    database = SqliteDoctor(settings.data, CHECK_SECONDS, INTEGRITY_SECONDS)
     looks: dict[str, Callable[[], Check]] = {
         "file": database.file,
         "integrity": database.integrity,
         "journal mode": database.journal_mode,
         "free space": database.free_space,
-        "permissions": partial(permissions, Path(value("DATA"))),
+        "permissions": partial(permissions, settings.data),
         "node": database.running,
         "write-ahead log": database.wal_size,
         "schema": database.schema,
@@ -89,7 +82,7 @@ async def _check_sqlite(value: Callable[[str], Any]) -> list[Check]:
         "due timers": database.due_timers,
         "waiting executions": database.waiting_runs,
         "waiting functions": database.waiting_functions,
-        "lost executions": partial(database.lost_runs, value("RECONCILE_INTERVAL")),
+        "lost executions": partial(database.lost_runs, settings.reconcile_interval),
     }
     return await _all(_in_threads(looks), _in_threads(tables))
 

@@ -7,7 +7,6 @@ continues one that was killed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -16,7 +15,7 @@ from duetime.domain.doctor import reason
 from duetime.postgres import TROUBLE
 from duetime.registry.doctor import read_view
 from duetime.registry.postgres import PostgresRegistry
-from duetime.settings import Setting
+from duetime.settings.table import Settings
 from duetime.store import StoreUnusable
 from duetime.store.postgres.connections import Address
 from duetime.store.postgres.schema import migrate as migrate_schema
@@ -36,11 +35,11 @@ class Migrated(msgspec.Struct, frozen=True):
     has_changed: bool
 
 
-async def migrate(settings: Mapping[str, Setting]) -> Migrated:
+async def migrate(settings: Settings) -> Migrated:
     """Migrates the configured database. Raises StoreUnusable, with the reason."""
-    if url := settings["DATABASE_URL"].value:
-        return await _migrate_postgres(url)
-    return await asyncio.to_thread(_migrate_sqlite, Path(settings["DATA"].value))
+    if settings.database_url:
+        return await _migrate_postgres(settings.database_url)
+    return await asyncio.to_thread(_migrate_sqlite, settings.data)
 
 
 def _migrate_sqlite(folder: Path) -> Migrated:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any
 
 from duetime.domain.doctor import reason
 from duetime.postgres import TROUBLE, Servers
-from duetime.settings import Setting
+from duetime.settings.table import Settings
 from duetime.store import StoreUnusable
 from duetime.store.postgres import PostgresStore
 from duetime.store.postgres.connections import Address
@@ -20,15 +18,14 @@ CONNECT_SECONDS = 10
 
 
 @asynccontextmanager
-async def open_offline(settings: Mapping[str, Setting]) -> AsyncIterator[PostgresStore | OfflineSqlite]:
+async def open_offline(settings: Settings) -> AsyncIterator[PostgresStore | OfflineSqlite]:
     """Yields the configured store. Raises StoreUnusable."""
-    value: Callable[[str], Any] = lambda name: settings[name].value  # noqa: E731
     store: PostgresStore | OfflineSqlite
-    if url := value("DATABASE_URL"):
-        await _check_schema(Address(url))
-        store = PostgresStore(url, op_timeout_seconds=value("DB_OP_TIMEOUT"))
+    if settings.database_url:
+        await _check_schema(Address(settings.database_url))
+        store = PostgresStore(settings.database_url, op_timeout_seconds=settings.db_op_timeout)
     else:
-        store = OfflineSqlite(Path(value("DATA")))
+        store = OfflineSqlite(settings.data)
     try:
         await store.start()
         yield store

@@ -10,10 +10,9 @@ removed once no secret needs them. A rotation that was killed can be run again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -23,7 +22,7 @@ from duetime.domain.secrets import connection_place, key_id_of, reencrypt_spec
 from duetime.operate.offline import open_offline
 from duetime.ports.store import ConnectionRecord, Writable, apply_one
 from duetime.ports.vault import DecryptionFailed, KeysUnusable, Vault
-from duetime.settings import Setting
+from duetime.settings.table import Settings
 from duetime.store import StoreUnusable
 from duetime.vault.aes import AesVault
 from duetime.vault.key_file import KEPT, KeyFile
@@ -56,17 +55,16 @@ class Definitions(Writable, Protocol):
     async def list_connections(self, tenant: str | None, limit: int) -> list[ConnectionRecord]: ...
 
 
-async def rotate(settings: Mapping[str, Setting], tell: Callable[[int], None]) -> Rotated:
+async def rotate(settings: Settings, tell: Callable[[int], None]) -> Rotated:
     """`tell` is called with the number of jobs read so far. Raises StoreUnusable, KeysUnusable or DuetimeError."""
-    value: Callable[[str], Any] = lambda name: settings[name].value  # noqa: E731
-    keys, folder = value("ENCRYPTION_KEYS"), Path(value("DATA"))
-    on_postgres = bool(value("DATABASE_URL"))
+    keys, file = settings.encryption_keys, KeyFile(settings.data)
+    on_postgres = bool(settings.database_url)
     if on_postgres and not keys:
         raise KeysUnusable("there are no ENCRYPTION_KEYS; `duetime keys create` prints one, the newest goes first")
     async with open_offline(settings) as store:
         if keys:
-            return await reencrypt_all(store, AesVault(keys, None if on_postgres else KeyFile(folder)), tell)
-        return await rotate_file(store, KeyFile(folder), tell)
+            return await reencrypt_all(store, AesVault(keys, None if on_postgres else file), tell)
+        return await rotate_file(store, file, tell)
 
 
 async def rotate_file(store: Definitions, file: KeyFile, tell: Callable[[int], None]) -> Rotated:

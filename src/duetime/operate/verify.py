@@ -14,7 +14,7 @@ from duetime.domain.audit import BEFORE_ALL, FIRST_LINK, Head, Verifier
 from duetime.domain.audit_export import ExportedPage, ExportVerifier, encode_line
 from duetime.operate.offline import open_offline
 from duetime.ports.store import AuditPage
-from duetime.settings import Setting
+from duetime.settings.table import Settings
 from duetime.store import StoreUnusable
 from duetime.store.postgres import PostgresStore
 from duetime.store.sqlite.offline import OfflineSqlite
@@ -27,9 +27,7 @@ MOST_TRIES = 10
 Hear = Callable[[AuditPage, str], None]  # a page, and the hash of the link before it
 
 
-async def verify(
-    settings: Mapping[str, Setting], earlier: Mapping[int, Head] | None, tell: Callable[[int], None]
-) -> Verifier:
+async def verify(settings: Settings, earlier: Mapping[int, Head] | None, tell: Callable[[int], None]) -> Verifier:
     """Verifies all chains. `tell` is called with the number of entries checked so far. Raises StoreUnusable."""
     async with open_offline(settings) as store:
         for _ in range(MOST_TRIES):
@@ -39,7 +37,7 @@ async def verify(
         return verifier
 
 
-async def export(settings: Mapping[str, Setting], path: Path, tell: Callable[[int], None]) -> Verifier:
+async def export(settings: Settings, path: Path, tell: Callable[[int], None]) -> Verifier:
     """Writes the database's whole audit to one file. Raises StoreUnusable if the audit is not whole, and OSError."""
     async with open_offline(settings) as store:
         with writing(path) as write:

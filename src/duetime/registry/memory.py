@@ -11,14 +11,15 @@ from collections.abc import Collection, Mapping
 from duetime.domain.errors import StaleWrite
 from duetime.domain.ids import SHARDS
 from duetime.domain.instants import SECOND
-from duetime.domain.lease import NODE_LEASE_SECONDS, Holding, Member, View
+from duetime.domain.lease import Holding, Member, View
 from duetime.ports.clock import Clock
+from duetime.settings.table import DEFAULTS
 
 __all__ = ["MemoryRegistry"]
 
 
 class MemoryRegistry:
-    def __init__(self, clock: Clock, ttl_seconds: float = NODE_LEASE_SECONDS) -> None:
+    def __init__(self, clock: Clock, ttl_seconds: float = DEFAULTS.node_lease_seconds) -> None:
         self.ttl_seconds = ttl_seconds
         self._clock = clock
         self._began_at = clock.now() - round(clock.monotonic() * SECOND)

@@ -18,8 +18,9 @@ import msgspec
 
 from duetime.domain.errors import StaleWrite
 from duetime.domain.ids import SHARDS
-from duetime.domain.lease import NODE_LEASE_SECONDS, View
+from duetime.domain.lease import View
 from duetime.postgres import TROUBLE, Servers
+from duetime.settings.table import DEFAULTS
 
 __all__ = ["PostgresRegistry"]
 
@@ -34,7 +35,9 @@ SQL = {name: sql.strip() for name, sql in zip(_parts[::2], _parts[1::2], strict=
 
 
 class PostgresRegistry:
-    def __init__(self, url: str, ttl_seconds: float = NODE_LEASE_SECONDS, call_seconds: float | None = None) -> None:
+    def __init__(
+        self, url: str, ttl_seconds: float = DEFAULTS.node_lease_seconds, call_seconds: float | None = None
+    ) -> None:
         self.ttl_seconds = ttl_seconds
         self._servers = Servers(url)
         self._call_seconds = ttl_seconds * CALL_SHARE if call_seconds is None else call_seconds

@@ -33,7 +33,7 @@ from duetime.node import Node
 from duetime.ports.worker_gateway import WorkerGateway
 from duetime.sdk.asking import ask_in_process
 from duetime.sdk.forked import CallsFromChildren, CallsToParent
-from duetime.settings import load_settings
+from duetime.settings.loading import load
 from duetime.telemetry.logs import log_as_programs_do
 
 T = TypeVar("T")
@@ -204,7 +204,7 @@ class Embedded:
 
     async def _serve(self, registry: Registry, slots: int, ready: threading.Event, go: threading.Event) -> None:
         # The program's own environment is not a server's configuration.
-        settings = load_settings({"DATA": str(self._folder), "METRICS_PORT": "0"}, {})
+        settings = load({"DATA": str(self._folder), "METRICS_PORT": "0"}, {})
         log_as_programs_do()
         node = Node(settings)
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
@@ -214,7 +214,7 @@ class Embedded:
             try:
                 ready.set()
                 await asyncio.to_thread(go.wait)
-                source = EmbeddedSource(context.worker_gateway)
+                source = EmbeddedSource(context.engine.worker_gateway)
                 worker = Worker(source, registry, name="embedded", slots=slots) if registry else None
                 await self._work(worker, self._stop)
             finally:

@@ -14,10 +14,10 @@ from struct import pack
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from duetime.domain.encryption_keys import Key
 from duetime.domain.secrets import key_id_of
 from duetime.ports.vault import DecryptionFailed, KeysUnusable, NoVault, Vault
 from duetime.vault.key_file import KeyFile
-from duetime.vault.keys import Key
 
 NONCE_BYTES = 12
 _DOMAIN = b"duetime-encrypted-1"

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import structlog
 
+from duetime.domain.encryption_keys import Key, parse_keys
 from duetime.ports.vault import KeysUnusable
 from duetime.private_files import make_file, make_folder
-from duetime.vault.keys import Key, make_key, parse_keys
+from duetime.vault.keys import make_key
 
 FILE_NAME = "encryption.keys"
 LOCK_NAME = "encryption.lock"

@@ -111,7 +111,7 @@ async def test_many_at_once_on_many_targets_lose_no_count(store: Store, node: in
     async def write(page: list[Run]) -> None:
         attempts = tuple(ended(run, FAILURE, now=NOW) for run in page)
         ends = tuple(end for run, a in zip(page, attempts, strict=True) if (end := end_of(run, a)) is not None)
-        refused, _ = await store.apply([c.Finish(node, NOW, attempts), c.CountEnds(NOW, ends, Rules(100))])
+        refused, _ = await store.apply([c.Finish(node, NOW, attempts), c.CountEnds(NOW, ends, Rules(100, MINUTE))])
         assert refused == []
 
     await asyncio.gather(*map(write, pages))

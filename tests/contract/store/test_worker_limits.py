@@ -60,7 +60,7 @@ async def test_many_joins_at_once_make_no_more_workers(store: Store):
 
 
 async def test_names_of_functions_have_a_bounded_size(store: Store):
-    limits = WorkerLimits(name_bytes=600_000)
+    limits = WorkerLimits(workers=100, name_bytes=600_000)
     for _ in range(2):
         await hire(store, functions=LONG, limits=limits)
     with pytest.raises(RateLimited, match=r"have 516,002 of 600,000 bytes.*shorter names"):

@@ -5,9 +5,9 @@ It never closes an idle one because of its age, so that the only reason to close
 
 from __future__ import annotations
 
-from duetime import node
+from duetime import serving
 from duetime.api.http import protocol
 
-node.MOST_CONNECTIONS = 40
+serving.MOST_CONNECTIONS = 40
 protocol.HEAD_SECONDS = protocol.BODY_SECONDS = 3600.0
 protocol.BoundedProtocol.timeout_keep_alive_handler = lambda self: None

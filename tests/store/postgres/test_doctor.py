@@ -19,7 +19,7 @@ from duetime.domain.job import PythonJob
 from duetime.domain.payloads import PythonCall
 from duetime.operate.doctor import run_checks
 from duetime.registry.postgres import PostgresRegistry
-from duetime.settings import load_settings
+from duetime.settings.loading import load
 from duetime.store.postgres import PostgresStore
 from duetime.store.postgres.connections import Address
 from duetime.store.postgres.doctor import PostgresDoctor
@@ -61,7 +61,7 @@ def doctor(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Doctor:
     monkeypatch.chdir(tmp_path)
 
     async def ask() -> dict[str, Check]:
-        checks = await run_checks(load_settings({"DATABASE_URL": url}, {}))
+        checks = await run_checks(load({"DATABASE_URL": url}, {}))
         assert [check.check for check in checks] == ALL_CHECKS
         assert all(check.found.endswith(".") and bool(check.advice) is (check.status is not OK) for check in checks)
         return {check.check: check for check in checks}
@@ -271,7 +271,7 @@ async def test_a_server_that_is_away_is_told_once_and_the_rest_does_not_wait_for
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(tmp_path)
-    checks = await run_checks(load_settings({"DATABASE_URL": "postgresql://ann:s3cret@127.0.0.1:1/shop"}, {}))
+    checks = await run_checks(load({"DATABASE_URL": "postgresql://ann:s3cret@127.0.0.1:1/shop"}, {}))
     assert [check.check for check in checks] == ALL_CHECKS
     assert {check.status for check in checks} == {PROBLEM}
     assert checks[0].found.startswith("127.0.0.1:1/shop can't be reached: ")
@@ -284,7 +284,7 @@ async def test_a_server_that_never_answers_is_given_up_in_time(tmp_path: Path, m
     silent = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
     port = silent.sockets[0].getsockname()[1]
     async with asyncio.timeout(PATIENCE_SECONDS):
-        checks = await run_checks(load_settings({"DATABASE_URL": f"postgresql://ann@127.0.0.1:{port}/shop"}, {}))
+        checks = await run_checks(load({"DATABASE_URL": f"postgresql://ann@127.0.0.1:{port}/shop"}, {}))
     silent.close()
     assert {check.status for check in checks} == {PROBLEM}
 

@@ -23,7 +23,7 @@ JOBS = JobQuery(TENANT, limit=100)
 @pytest.fixture
 async def hasty(url: str) -> AsyncIterator[PostgresStore]:
     """Its connections are too old as soon as they were used."""
-    store = patient_store(url, upkeep=Upkeep(lifetime_seconds=1e-9))
+    store = patient_store(url, upkeep=Upkeep(most_idle=5, lifetime_seconds=1e-9))
     await store.start()
     yield store
     await store.stop()

@@ -16,7 +16,7 @@ from duetime.domain.doctor import Check, Status
 from duetime.domain.job import PythonJob
 from duetime.domain.payloads import PythonCall
 from duetime.operate.doctor import run_checks
-from duetime.settings import load_settings
+from duetime.settings.loading import load
 from duetime.store.sqlite import SqliteStore, blocks
 from duetime.store.sqlite.connection import migrate_folder
 from duetime.store.sqlite.doctor import SqliteDoctor
@@ -47,7 +47,7 @@ def doctor(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Doc
     monkeypatch.chdir(tmp_path)
 
     async def ask() -> dict[str, Check]:
-        checks = await run_checks(load_settings({"DATA": str(folder)}, {}))
+        checks = await run_checks(load({"DATA": str(folder)}, {}))
         assert [check.check for check in checks] == ALL_CHECKS
         assert all(check.found.endswith(".") and bool(check.advice) is (check.status is not OK) for check in checks)
         return {check.check: check for check in checks}

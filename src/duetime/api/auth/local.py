@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from duetime.domain.errors import Forbidden
+from duetime.domain.loopback import is_loopback
 
 _HOST = re.compile(r"(?:\[(?P<address>[0-9a-f:.]{1,45})\]|(?P<name>[a-z0-9.-]{1,64}))(?::[0-9]{0,5})?")
 
@@ -26,15 +26,8 @@ def check_local(host: bytes, origin: bytes) -> None:
 
 @lru_cache(maxsize=64)
 def _is_local(host: bytes) -> bool:
-    """Returns whether it is localhost or a loopback address. Any other name may resolve to one, and is not trusted."""
     match = _HOST.fullmatch(host.decode("latin-1").lower())
-    if match is None:
-        return False
-    name = match["address"] or match["name"]
-    try:
-        return name == "localhost" or ip_address(name).is_loopback
-    except ValueError:
-        return False
+    return match is not None and is_loopback(match["address"] or match["name"])
 
 
 def _is_of(origin: bytes, host: bytes) -> bool:

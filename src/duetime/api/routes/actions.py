@@ -70,7 +70,7 @@ class JobActionController(Controller):
         command = msgspec.structs.replace(command, audit=noted)
         status = await apply_and_tell(context, caller, command, "job.resumed", record, now)
         if command.due_at is not None:
-            context.due_hint(command.due_at)
+            context.engine.due_hint(command.due_at)
         context.events.publish("job.resumed", now, caller.tenant, {"job_id": job_id}, record.owner)
         return JobMessage(job_id, status, "Job resumed.", text(command.due_at))
 
@@ -132,10 +132,11 @@ class JobActionController(Controller):
         record = await find_job(context, caller, job_id)
         opened = await _open_executions(context, caller, job_id)
         summary, holds = explain(
-            record.status, record.due_at, record.paused_by, record.paused_at, record.pause_reason, record.spec,
-            [one.state for one in opened], context.clock.now(), await _circuit_of(context, record),
-            await context.store.next_waiting_of(job_id, caller.tenant), not all(map(_waits_its_turn, opened)),
-            await _has_worker(context, record),
+            status=record.status, due_at=record.due_at, paused_by=record.paused_by, paused_at=record.paused_at,
+            pause_reason=record.pause_reason, spec=record.spec, open_states=[one.state for one in opened],
+            now=context.clock.now(), circuit=await _circuit_of(context, record),
+            waiting_at=await context.store.next_waiting_of(job_id, caller.tenant),
+            is_overlap=not all(map(_waits_its_turn, opened)), has_worker=await _has_worker(context, record),
         )  # fmt: skip
         if opened or record.due_at is not None:
             holds += list_blocked(context, record.spec)
@@ -182,7 +183,7 @@ async def add_run(context: ApiContext, caller: Caller, job_id: str, trigger: Tri
     execution_id = make_id(now, context.random_bytes(10))
     noted = entry(caller, now, "job.run", job_id, None, {"execution_id": execution_id, "trigger": trigger})
     await context.apply(AddRun(now, caller.tenant, job_id, execution_id, trigger, noted))
-    context.waiting_hint(now)
+    context.engine.waiting_hint(now)
     return QueuedRun(job_id, execution_id, State.QUEUED, message)
 
 
@@ -193,7 +194,7 @@ async def redrive(context: ApiContext, caller: Caller, dead: ExecutionRecord) ->
     noted = entry(caller, now, "execution.retry", dead.execution_id)
     if not await context.apply(Redrive(now, caller.tenant, ((dead.execution_id, execution_id),), noted)):
         return None
-    context.waiting_hint(now)
+    context.engine.waiting_hint(now)
     return QueuedRun(dead.job_id, execution_id, State.QUEUED, "Queued for retry")
 
 

@@ -58,8 +58,8 @@ class AuditController(Controller):
         if cursor and before is None:
             raise InvalidRequest.at("/cursor", "is not a cursor of this list; leave it out to start over")
         query = AuditQuery(
-            caller.tenant, actor, action, resource, paging.read_instant(since, "from"),
-            paging.read_instant(until, "to"), limit + 1, before,
+            caller.tenant, actor=actor, action=action, resource=resource, since=paging.read_instant(since, "from"),
+            until=paging.read_instant(until, "to"), limit=limit + 1, before=before,
         )  # fmt: skip
         records = await context.store.list_audit(query)
         has_more = records.is_cut or len(records) > limit

@@ -313,7 +313,7 @@ class _Batch:
                 self._created[index] = job.job_id
                 soonest = job.due_at if soonest is None else min(soonest, job.due_at)
         if soonest is not None:
-            context.due_hint(soonest)
+            context.engine.due_hint(soonest)
             created = sum(not isinstance(refused, DuetimeError) for refused in answers)
             context.events.publish("jobs.created", now, caller.tenant, {"count": created}, caller.user_id)
 

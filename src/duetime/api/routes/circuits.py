@@ -55,7 +55,7 @@ class CircuitController(Controller):
         now = context.clock.now()
         noted = entry(caller, now, "circuit.close", circuit)
         await context.apply(CloseCircuit(now, caller.tenant, int(circuit, 16), noted))
-        context.circuits_hint()
+        context.engine.circuits_hint()
         return CircuitMessage(circuit, "Circuit closed. Its failures are forgotten, and its target is called again.")
 
 

@@ -44,7 +44,7 @@ class Cluster(msgspec.Struct, frozen=True):
     right=Right.ADMIN,
 )  # fmt: skip
 async def get_cluster(context: ApiContext) -> Cluster:
-    return view_cluster(context.cluster())
+    return view_cluster(context.engine.cluster())
 
 
 def view_cluster(state: ClusterState) -> Cluster:

@@ -67,7 +67,7 @@ class ConnectionController(Controller):
             url = parse_url(wanted.url)
         except BadUrl as problem:
             raise InvalidRequest.at("/url", str(problem)) from None
-        if (refusal := context.connection_refusal(url)) is not None:
+        if (refusal := context.rules.connection_refusal(url)) is not None:
             raise InvalidRequest.at("/url", refusal)
         shown = url.shown
         if not context.vault.can_encrypt:
@@ -78,7 +78,7 @@ class ConnectionController(Controller):
         now = context.clock.now()
         encrypted = context.vault.encrypt(caller.tenant, connection_place(name), wanted.url)
         noted = entry(caller, now, "connection.put", name, None, {"shown": shown})
-        limit = context.connections_limit
+        limit = context.limits.connections
         await context.apply(PutConnection(now, caller.tenant, name, encrypted, shown, caller.user_id, noted, limit))
         return Response(ConnectionView(name, shown, format_instant(now), caller.user_id))
 

@@ -40,7 +40,7 @@ _under_way: set[tuple[str, str]] = set()  # (tenant, key) of idempotent creates 
 
 
 def announce(context: ApiContext, job: NewJob, now: int) -> None:
-    context.due_hint(job.due_at)
+    context.engine.due_hint(job.due_at)
     context.events.publish("job.created", now, job.tenant, {"job_id": job.job_id, "name": job.name}, job.owner)
 
 
@@ -64,7 +64,8 @@ async def create_job(context: ApiContext, caller: Caller, body: bytes, key: str 
 def new_job(context: ApiContext, caller: Caller, spec: JobSpec, now: int) -> NewJob:
     """The job of a definition that the caller sent, ready to be stored. Raises what is wrong with it."""
     check_runnable(context, caller, spec)
-    job = authoring.new_job(context.defaults.fill(spec), caller.tenant, caller.user_id, now, context.random_bytes(10))
+    spec = context.rules.defaults.fill(spec)
+    job = authoring.new_job(spec, caller.tenant, caller.user_id, now, context.random_bytes(10))
     return encrypt_job(job, context.vault)
 
 
@@ -89,7 +90,7 @@ async def bound(
 def check_runnable(context: ApiContext, caller: Caller, spec: JobSpec) -> None:
     """Raises Forbidden or InvalidRequest if this caller, or anybody here, may not have a job of this type."""
     check_type(caller, spec.type)
-    if spec.type not in context.types:
+    if spec.type not in context.rules.types:
         raise InvalidRequest.at(
             "/type", f"'{spec.type}' jobs are off here; the operator turns them on: {_SWITCHES[spec.type]}"
         )

@@ -125,7 +125,7 @@ async def _redrive(context: ApiContext, caller: Caller, ids: Sequence[str], per_
         noted = entry(caller, now, "dead_letters.redrive", "")
         command = Redrive(now, caller.tenant, pairs, noted, per_second, len(driven))
         done = await context.apply(command)
-        context.waiting_hint(now)
+        context.engine.waiting_hint(now)
         if done:
             driven += [new_id for _, new_id in done]
             last_at = command.due_at(len(done) - 1)

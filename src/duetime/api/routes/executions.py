@@ -104,9 +104,9 @@ class ExecutionController(Controller):
         now = context.clock.now()
         noted = entry(caller, now, "execution.cancel", execution_id)
         if await context.apply(CancelExecution(now, caller.tenant, execution_id, noted)) is State.RUNNING:
-            context.cancel_running(execution_id)
+            context.engine.cancel(execution_id)
         else:
-            context.waiting_hint(0)
+            context.engine.waiting_hint(0)
         return view_execution(await find_execution(context, caller, execution_id))
 
     @post("/{execution_id:str}/retry", summary="Run an execution's job again, now", status_code=202, right=Right.RUN)

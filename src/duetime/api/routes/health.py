@@ -20,17 +20,17 @@ async def get_health(context: ApiContext, verbose: bool = False) -> Response[Any
     trouble = await context.store.check()
     load = Load() if trouble else await context.store.get_load()
     components = {"database": f"unhealthy: {trouble}" if trouble else "healthy"}
-    for name, failure in context.engine_health().items():
+    for name, failure in context.engine.health().items():
         components[name] = failure if failure == "healthy" else f"unhealthy: {failure}"
-    components["clock"] = _clock(context.cluster())
+    components["clock"] = _clock(context.engine.cluster())
     works = not any(state.startswith("unhealthy") for state in components.values())
-    used = context.capacity.utilization_percent(load)
-    is_full = context.capacity.is_filling(load)
+    capacity = context.limits.capacity
+    used, is_full = capacity.utilization_percent(load), capacity.is_filling(load)
     components["capacity"] = f"degraded: {used:.1f} % of the room is taken" if is_full else "healthy"
     is_ok = all(state == "healthy" for state in components.values())
     health = Health("ok" if is_ok else "degraded")
     if verbose:
-        health = Health(health.status, components, _memory(context.capacity, load), _jobs(context.capacity, load))
+        health = Health(health.status, components, _memory(capacity, load), _jobs(capacity, load))
     # Full is no reason to send people elsewhere: every node is, and here they make room.
     return Response(encode(health), status_code=200 if works else 503, media_type="application/json")
 

@@ -69,9 +69,9 @@ class JobController(Controller):
         kind = read_filter(type, JobType, "type")
         key, equals, value = (tag or "").partition("=")
         query = JobQuery(
-            caller.tenant, status, kind, name, (key, value if equals else None) if tag else None,
-            owner or caller.sees, sort, order, limit + 1, offset,
-            paging.read_cursor(cursor, int if sort == "next_run_time" else str) if cursor else None,
+            caller.tenant, status=status, type=kind, name=name, tag=(key, value if equals else None) if tag else None,
+            owner=owner or caller.sees, sort=sort, order=order, limit=limit + 1, offset=offset,
+            after=paging.read_cursor(cursor, int if sort == "next_run_time" else str) if cursor else None,
         )  # fmt: skip
         total = await context.store.count_jobs(query)  # first: a page may be large, and waits for nothing
         records = await context.store.list_jobs(query)
@@ -119,15 +119,16 @@ class JobController(Controller):
         sent: dict[str, Any] | None = None,
     ) -> Response[Any]:  # fmt: skip
         check_runnable(context, caller, spec)
-        spec = context.defaults.fill(spec)
+        spec = context.rules.defaults.fill(spec)
         if spec.type is JobType.SQL_QUERY:
             spec = await bound(context, caller, spec, record.spec)
         await check_after(context, caller, spec, record.spec.after)
         now = context.clock.now()
         paused = record.status is JobStatus.PAUSED
         command: ChangeJob = authoring.change_job(
-            record.job_id, caller.tenant, record.version, record.created_at, record.status, record.spec, spec,
-            record.resume_at if paused else record.due_at, record.fired, now, sent,
+            record.job_id, caller.tenant, version=record.version, created_at=record.created_at, status=record.status,
+            old=record.spec, new=spec, due_at=record.resume_at if paused else record.due_at, fired=record.fired,
+            now=now, sent=sent,
         )  # fmt: skip
         command = encrypt_change(command, record.spec, context.vault)
         before, after = changed_fields(hide_spec(record.spec), hide_spec(command.spec, record.spec))
@@ -135,7 +136,7 @@ class JobController(Controller):
         await context.apply(msgspec.structs.replace(command, audit=noted))
         changed = await find_job(context, caller, record.job_id)
         if changed.due_at is not None:
-            context.due_hint(changed.due_at)
+            context.engine.due_hint(changed.due_at)
         data = {"job_id": record.job_id, "version": changed.version}
         context.events.publish("job.changed", now, caller.tenant, data, record.owner)
         return _versioned(view_job(changed), changed.version)
@@ -204,7 +205,7 @@ async def cancel_job(context: ApiContext, caller: Caller, job_id: str) -> None:
     else:
         running = await apply_and_tell(context, caller, command, "job.cancelled", record, now)
     for execution_id in running:
-        context.cancel_running(execution_id)
+        context.engine.cancel(execution_id)
     context.events.publish("job.cancelled", now, caller.tenant, {"job_id": job_id}, record.owner)
 
 

@@ -95,16 +95,16 @@ class KeyController(Controller):
         expires_at = caller.expires_at if days is None else now + int(days * DAY)
         check_grant(caller, wanted.role, tier, wanted.scopes, expires_at)
         key = NewKey(
-            key_id, caller.tenant, wanted.user_id or caller.user_id, wanted.name, wanted.role, tier,
-            tuple(dict.fromkeys(wanted.scopes)), hash_secret(secret), caller.user_id,
-            expires_at,
+            key_id, caller.tenant, user_id=wanted.user_id or caller.user_id, name=wanted.name, role=wanted.role,
+            tier=tier, scopes=tuple(dict.fromkeys(wanted.scopes)), secret_hash=hash_secret(secret),
+            created_by=caller.user_id, expires_at=expires_at,
         )  # fmt: skip
         shown = {
             "name": key.name, "user_id": key.user_id, "role": key.role, "tier": key.tier, "scopes": key.scopes,
             "expires_at": text(key.expires_at),
         }  # fmt: skip
         noted = entry(caller, now, "api_key.create", key_id, None, shown)
-        await context.apply(AddKey(now, key, noted, context.key_limits))
+        await context.apply(AddKey(now, key, noted, context.limits.keys))
         made = MadeKey(
             key_id, token, key.name, key.user_id, key.role, key.tier, wanted.scopes, format_instant(now),
             text(key.expires_at),
@@ -113,7 +113,7 @@ class KeyController(Controller):
 
     @get("/", summary="All API keys, latest first; never their secrets", right=Right.ADMIN)
     async def list_api_keys(self, context: ApiContext, caller: Caller) -> KeyList:
-        most = context.key_limits.keys + ENDED_KEPT
+        most = context.limits.keys.keys + ENDED_KEPT
         return KeyList([_view(record) for record in await context.store.list_keys(caller.tenant, most)])
 
     @delete("/{key_id:str}", summary="Revoke an API key, for good", status_code=200, right=Right.ADMIN)

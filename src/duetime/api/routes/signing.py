@@ -75,7 +75,7 @@ class SigningKeyController(Controller):
         noted = entry(caller, now, "signing_key.rotate", RESOURCE)
         command = RotateSigningKey(now, caller.tenant, wanted.overlap_seconds * SECOND, caller.user_id, noted)
         state = await context.apply(command)
-        context.signing_hint(state)
+        context.engine.signing_hint(state)
         return _view(context, caller.tenant, state, now)
 
 

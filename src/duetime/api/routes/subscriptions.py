@@ -74,7 +74,7 @@ class SubscriptionController(Controller):
         await context.apply(
             AddSubscription(now, caller.tenant, subscription_id, wanted.url, events, caller.user_id, noted)
         )
-        context.subscriptions_hint()
+        context.engine.subscriptions_hint()
         record = SubscriptionRecord(subscription_id, caller.tenant, wanted.url, events, now, caller.user_id)
         return Response(_view(context, record), status_code=201)
 
@@ -85,7 +85,7 @@ class SubscriptionController(Controller):
         paging.check_id(subscription_id, "subscription")
         noted = entry(caller, context.clock.now(), "subscription.remove", subscription_id)
         await context.apply(RemoveSubscription(caller.tenant, subscription_id, noted))
-        context.subscriptions_hint()
+        context.engine.subscriptions_hint()
         return SubscriptionMessage(subscription_id, "Subscription removed. Nothing more is sent there.")
 
 
@@ -95,15 +95,15 @@ async def apply_and_tell(
     """Do something to a job, and in the same commit store the requests that tell of it. Answers what it answers."""
     spec = record.spec
     body = about_job(event, record.job_id, spec.name, spec.key, caller.user_id, now)
-    label, limit = f"{event} of {spec.name}", context.limits.notifications
+    label, limit = f"{event} of {spec.name}", context.limits.tiers.notifications
     notifications = tuple(
         notification(caller.tenant, record.owner, one.url, label, event, body, now, context.random_bytes(10), limit)
-        for one in context.subscriptions(caller.tenant)
+        for one in context.engine.subscriptions(caller.tenant)
         if event in one.events
     )
     answer = await context.apply(command, notifications)
     if notifications:
-        context.due_hint(now)
+        context.engine.due_hint(now)
     return answer
 
 

@@ -59,11 +59,11 @@ class WorkerController(Controller):
     @post("/join", summary="A worker begins", status_code=201, right=Right.WORK)
     async def worker_join(self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> Joined:
         joining = decode(await request.body(), Joining)
-        return await context.worker_gateway().join(caller.tenant, caller.user_id, joining)
+        return await context.engine.worker_gateway().join(caller.tenant, caller.user_id, joining)
 
     @post("/poll", summary="A worker asks for work, and waits for some", status_code=200, right=Right.WORK)
     async def worker_poll(self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> Polled:
-        return await context.worker_gateway().poll(caller.tenant, decode(await request.body(), Polling))
+        return await context.engine.worker_gateway().poll(caller.tenant, decode(await request.body(), Polling))
 
     @post(
         "/report", summary="A worker says what came of it, and that it lives", status_code=200, right=Right.WORK,
@@ -72,11 +72,12 @@ class WorkerController(Controller):
     async def worker_report(self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> Reported:
         body = await request.body()
         await context.take_turn(caller.tenant, body)
-        return await context.worker_gateway().report(caller.tenant, decode(body, Reporting, MOST_BYTES, MOST_WEIGHT))
+        reporting = decode(body, Reporting, MOST_BYTES, MOST_WEIGHT)
+        return await context.engine.worker_gateway().report(caller.tenant, reporting)
 
     @post("/leave", summary="A worker ends", status_code=204, right=Right.WORK)
     async def worker_leave(self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> None:
-        await context.worker_gateway().leave(caller.tenant, decode(await request.body(), Leaving).worker_id)
+        await context.engine.worker_gateway().leave(caller.tenant, decode(await request.body(), Leaving).worker_id)
 
 
 def _view(record: WorkerRecord) -> WorkerView:

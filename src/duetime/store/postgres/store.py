@@ -13,10 +13,11 @@ from duetime.domain.execution import Run
 from duetime.domain.ids import SHARDS, instant_of, is_id
 from duetime.domain.lease import Writes
 from duetime.domain.plan import DueTimer, Place
-from duetime.domain.upkeep import DEFAULT_UPKEEP, Upkeep
+from duetime.domain.upkeep import Upkeep
 from duetime.ports.pages import PAGE_BYTES, Page
 from duetime.ports.store import AttemptRecord, AuditPage, ExecutionRecord, JobQuery, JobRecord
 from duetime.postgres import TROUBLE
+from duetime.settings.table import DEFAULTS
 from duetime.store import StoreUnusable
 from duetime.store.decoding import bounded, decode_held, decode_page
 from duetime.store.filtering import Sql
@@ -33,6 +34,7 @@ MOST_PASSED_OVER = 64  # groups of timers (by tenant and instant) that a page `w
 ENGINE_CONNECTIONS = 2  # a user's slow list must not delay an execution
 FEW_CONNECTIONS = 3  # for users; with fewer, none is reserved for the node
 FIRST_ID = "00000000-0000-0000-0000-000000000000"
+DEFAULT_UPKEEP = Upkeep(DEFAULTS.db_max_idle_conns, DEFAULTS.db_conn_max_idle_time, DEFAULTS.db_conn_max_lifetime)
 
 
 class PostgresStore(StoreReads[Connections, Statement]):
@@ -41,7 +43,8 @@ class PostgresStore(StoreReads[Connections, Statement]):
     _filters = filters
 
     def __init__(
-        self, url: str, *, max_connections: int = 25, op_timeout_seconds: float = 5.0, capacity: Capacity = UNBOUNDED,
+        self, url: str, *, max_connections: int = DEFAULTS.db_max_open_conns,
+        op_timeout_seconds: float = DEFAULTS.db_op_timeout, capacity: Capacity = UNBOUNDED,
         upkeep: Upkeep = DEFAULT_UPKEEP,
     ) -> None:  # fmt: skip
         people = max_connections - WRITER_CONNECTIONS - ENGINE_CONNECTIONS

@@ -17,6 +17,7 @@ from duetime.domain.lease import Writes
 from duetime.domain.plan import DueTimer, Place
 from duetime.ports.pages import PAGE_BYTES, Page
 from duetime.ports.store import AttemptRecord, AuditPage, ExecutionRecord, JobQuery, JobRecord
+from duetime.settings.table import DEFAULTS
 from duetime.store.decoding import decode_held, decode_page
 from duetime.store.filtering import Sql
 from duetime.store.reads import StoreReads, single
@@ -38,7 +39,6 @@ from duetime.store.sqlite.writer import Writer
 
 T = TypeVar("T")
 
-READ_SECONDS = 5.0  # time limit of users' reads
 OPEN_PAGE = 2_000  # open executions that one read looks at, in a few ms
 MOST_PASSED_OVER = 2_000  # groups of timers (by tenant and instant) that a page `without` tenants skips
 
@@ -48,7 +48,9 @@ class SqliteStore(StoreReads[Reads, str]):
     _filters = filters
     _read_errors = (apsw.Error, Overloaded)
 
-    def __init__(self, folder: Path, capacity: Capacity = UNBOUNDED, read_seconds: float = READ_SECONDS) -> None:
+    def __init__(
+        self, folder: Path, capacity: Capacity = UNBOUNDED, read_seconds: float = DEFAULTS.db_op_timeout
+    ) -> None:
         self._folder = folder
         self._lock: IO[str] | None = None
         self._was_open = False

@@ -6,14 +6,16 @@ No message holds the value: some are secrets.
 from __future__ import annotations
 
 import binascii
-import ipaddress
 import re
 from base64 import b64decode
-from typing import Any
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Literal
 
 from duetime.domain.database_urls import split_url
+from duetime.domain.encryption_keys import Key, parse_keys
+from duetime.domain.sql_servers import Network
 from duetime.domain.targets import AllowedDomains, parse_domains
-from duetime.vault.keys import Key, parse_keys
 
 ROLES = frozenset({"api", "timer", "worker", "alerts"})
 LEVELS = ("debug", "info", "warning", "error")
@@ -26,12 +28,17 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*(?:([kmgt])i?)?b?", re.IGNORECASE)
 _ORIGIN = re.compile(r"(https?)://([a-z0-9.-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?")
 _HOST = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^:\[\]]*)(:\d*)?")
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, None: 1.0}
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
 
 
 def text(value: str) -> str:
     return value
+
+
+def path(value: str) -> Path | None:
+    """None if empty."""
+    return Path(value) if value else None
 
 
 def _whole(value: str) -> int:
@@ -72,15 +79,15 @@ def port(value: str) -> int:
     return number
 
 
-def parse_duration(value: str) -> float:
+def duration(value: str) -> float:
     match = _DURATION.fullmatch(value.strip())
     if match is None:
         raise ValueError("must be a duration such as 500ms, 5s, 2m, 1h or 30d")
-    return float(match[1]) * _UNITS[match[2]]
+    return float(match[1]) * _UNITS[match[2] or "s"]
 
 
 def period(value: str) -> float:
-    seconds = parse_duration(value)
+    seconds = duration(value)
     if seconds < 1:
         raise ValueError("must be at least 1s")
     return seconds
@@ -88,7 +95,7 @@ def period(value: str) -> float:
 
 def period_or_none(value: str) -> float:
     """0: none."""
-    seconds = parse_duration(value)
+    seconds = duration(value)
     if 0 < seconds < 1:
         raise ValueError("must be 0, or at least 1s")
     return seconds
@@ -134,7 +141,7 @@ def attempt_seconds(value: str) -> float | None:
     """None if empty: by type of job."""
     if not value.strip():
         return None
-    seconds = parse_duration(value)
+    seconds = duration(value)
     if not 0.1 <= seconds <= LONGEST_ATTEMPT_SECONDS:
         raise ValueError("must lie between 100ms and 24h, or be empty")
     return seconds
@@ -166,15 +173,18 @@ def _origin(text: str) -> str:
     return text
 
 
-def size(value: str) -> int | None:
-    """Bytes, or None if empty. A KB is 1024 bytes, as memory is counted."""
-    if not value.strip():
-        return None
+def size(value: str) -> int:
+    """Bytes. A KB is 1024 bytes, as memory is counted."""
     match = _SIZE.fullmatch(value.strip())
     found = 0 if match is None else int(float(match[1]) * 1024 ** _POWERS.get((match[2] or "").lower(), 0))
     if found < 1:
         raise ValueError("must be a size such as 2GB, 500MB, 1024KB or plain bytes")
     return found
+
+
+def size_or_none(value: str) -> int | None:
+    """None if empty."""
+    return size(value) if value.strip() else None
 
 
 def percent(value: str) -> int:
@@ -196,15 +206,15 @@ def switch(value: str) -> bool:
     return lowered in ("true", "yes", "1")
 
 
-def networks(value: str) -> Any:
-    """true, false, or a list of networks."""
+def networks(value: str) -> tuple[Network, ...] | Literal[True]:
+    """True: any; empty: none."""
     lowered = value.strip().lower()
     if lowered in ("true", "yes", "1"):
         return True
     if lowered in ("false", "no", "0", ""):
         return ()
     try:
-        return tuple(ipaddress.ip_network(part.strip()) for part in value.split(","))
+        return tuple(ip_network(part.strip()) for part in value.split(","))
     except ValueError:
         raise ValueError("must be true, false, or networks such as 10.0.0.0/8,192.168.1.0/24") from None
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-PREFIX = "DUETIME_"
 _ON = frozenset({"true", "yes", "on", "1"})
 
 

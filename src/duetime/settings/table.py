@@ -1,0 +1,189 @@
+"""The table of all settings: each with its default, how its text is read, and what it is for."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from duetime.domain.sql_servers import parse_servers
+from duetime.settings import values as read
+from duetime.settings.setting import Given, GivenTexts, Setting
+
+
+class Shown(NamedTuple):
+    """A setting for a person's eyes."""
+
+    name: str
+    value: str
+    source: str
+    help: str
+
+
+def _own_name(settings: Settings) -> str:
+    """Two nodes of one name would take each other for the earlier self: where there may be two, the port is in it."""
+    host = socket.gethostname()
+    return f"{host}:{settings.port or os.getpid()}" if settings.database_url else host
+
+
+class Settings(GivenTexts):
+    """An attribute is the value of the setting of that name in upper case. It is read when it is first used."""
+
+    host = Setting("127.0.0.1", read.text, "address to listen on")
+    port = Setting("8080", read.port, "port to listen on")
+    data = Setting("duetime-data", Path, "folder of the database, where there is no DATABASE_URL")
+    database_url = Setting(
+        "",
+        read.database_url,
+        "postgresql://…: several nodes share it; empty: SQLite in DATA",
+        is_secret=True,
+        also_from="DATABASE_URL",
+    )
+    db_op_timeout = Setting(
+        "5s", read.period, "how long anything waits for PostgreSQL, and people for what they read from SQLite"
+    )
+    db_max_open_conns = Setting("25", read.connections, "connections to PostgreSQL at most, beside the heartbeat's")
+    db_max_idle_conns = Setting(
+        "5", read.limit, "connections to PostgreSQL that are kept for reading while nobody reads"
+    )
+    db_conn_max_lifetime = Setting(
+        "30m", read.period_or_none, "how old a connection to PostgreSQL may become; 0: any age"
+    )
+    db_conn_max_idle_time = Setting("5m", read.period_or_none, "how long one for reading is kept unused; 0: any time")
+    roles = Setting("api,timer,worker,alerts", read.roles, "what this node does; the default is all of it")
+    node_lease_seconds = Setting("5s", read.period, "how long a silent node keeps its shards and runs")
+    node_name = Setting(
+        "",
+        read.text,
+        "this node's name, its own in the cluster; the machine's name (and port) if empty",
+        if_empty=_own_name,
+    )
+    dispatcher_workers = Setting("512", read.count, "runs at once in all; tenants share them")
+    endpoint_concurrency = Setting(
+        "64", read.count, "runs at once against one scheme, host and port; tenants share them"
+    )
+    endpoint_rate = Setting(
+        "0", read.rate, "requests a second to one scheme, host and port, from this node; 0: no limit"
+    )
+    tenant_concurrency = Setting("0", read.limit, "runs at once of one tenant; 0: as many as DISPATCHER_WORKERS")
+    job_execution_timeout = Setting(
+        "", read.attempt_seconds, "timeout_seconds of jobs that name none; empty: by type of job"
+    )
+    max_execution_attempts = Setting("", read.attempts, "attempts of jobs that name no retries; empty: by type of job")
+    dispatcher_drain_timeout = Setting("30s", read.duration, "how long a stop waits for what is running")
+    http_shutdown_timeout = Setting("10s", read.duration, "how long a stop waits for requests to this server")
+    reconcile_interval = Setting("5m", read.period, "how often runs of lost nodes are looked for")
+    reconcile_batch_size = Setting("500", read.count, "how many of them are taken over at once")
+    circuit_breaker_threshold = Setting(
+        "5", read.limit, "failed executions in a row that open a target's circuit; 0: never"
+    )
+    circuit_breaker_cooldown = Setting(
+        "2m", read.period, "how long an open circuit waits before one run tries its target"
+    )
+    execution_history_retention = Setting("30d", read.duration, "how long executions are kept")
+    execution_history_limit = Setting("10000000", read.count, "how many executions are kept at most")
+    audit_retention = Setting("365d", read.duration, "how long entries of the audit stay in the database; 0: for ever")
+    audit_export_folder = Setting(
+        "", read.path, "where entries are written before they are removed; empty: audit in DATA"
+    )
+    worker_lease_seconds = Setting("5s", read.period, "how long a silent worker keeps the functions that it runs")
+    logs_url = Setting(
+        "", read.text, "s3://bucket/prefix and the like: where logs are kept; empty: in DATA, on this machine"
+    )
+    log_size_limit = Setting("1MB", read.size, "how much of the log of one attempt is kept")
+    logs_total_limit = Setting(
+        "10GB", read.size, "how much all logs may hold; beyond it the largest tenants lose their oldest"
+    )
+    allow_scripts = Setting("false", read.switch, "true lets jobs run programs on the machines of the nodes")
+    script_concurrency = Setting("8", read.count, "scripts at once on this node; tenants share them")
+    script_memory_limit = Setting("512MB", read.size, "memory of one script, all its processes together")
+    script_cpu_limit = Setting("0s", read.duration, "processor time of each process of a script; 0: none of its own")
+    script_process_limit = Setting("64", read.count, "processes of one script at once")
+    script_file_limit = Setting("100MB", read.size, "the largest file that a script may write")
+    allow_sql = Setting("false", read.switch, "true lets jobs run statements on databases that admins register")
+    sql_allowed_hosts = Setting(
+        "public", parse_servers, "database servers: public, names, addresses, networks; or with :port"
+    )
+    sql_allow_superusers = Setting(
+        "false", read.switch, "true lets SQL jobs use roles that can run programs at the database"
+    )
+    sql_receive_limit = Setting("8MB", read.size, "how much a PostgreSQL server may send for one statement")
+    sql_sqlite_folder = Setting(
+        "", read.text, "folder of the tenants' SQLite files, one folder for each; empty: no SQLite jobs"
+    )
+    sql_sqlite_file_limit = Setting("100MB", read.size, "the largest SQLite file that SQL jobs may make")
+    sql_sqlite_memory_limit = Setting("64MB", read.size, "memory of SQLite for one statement")
+    sql_rows_limit = Setting("100", read.count, "rows of a statement's result that are kept")
+    sql_result_limit = Setting("16KB", read.size, "size of a statement's result that is kept")
+    sql_connections = Setting("4", read.count, "connections of this node to one database of SQL jobs")
+    allow_private_targets = Setting(
+        "false", read.networks, "true, or networks that jobs may call although they are not public"
+    )
+    allowed_targets = Setting("", read.domains, "hosts that jobs may call: example.com,*.example.com; empty: any")
+    target_max_idle_conns = Setting("1024", read.count, "connections to targets that are kept for the next request")
+    target_max_idle_conns_per_host = Setting("256", read.limit, "of these, to one scheme, host and port")
+    target_tls_handshake_timeout = Setting("10s", read.period, "how long a target's TLS handshake may take")
+    target_response_header_timeout = Setting(
+        "0s",
+        read.period_or_none,
+        "how long a target may take until its answer begins; 0: as long as the job's timeout_seconds",
+    )
+    signing_secrets = Setting(
+        "",
+        read.secrets,
+        "whsec_… secrets that tenants' signing keys are derived from; the first is the newest",
+        is_secret=True,
+    )
+    sign_with_shared_key = Setting(
+        "false", read.switch, "true also signs each request with SIGNING_SECRETS themselves, for all tenants"
+    )
+    encryption_keys = Setting(
+        "", read.encryption_keys, "id:base64 keys that encrypt secrets at rest; the first is the newest", is_secret=True
+    )
+    jwt_secret = Setting(
+        "",
+        read.jwt_secret,
+        "verifies tokens signed with HS256; with it, or JWKS_FILE, who asks must prove it",
+        is_secret=True,
+    )
+    jwks_file = Setting(
+        "", read.path, "public keys that verify tokens signed with RS256 or EdDSA; read again when it changes"
+    )
+    jwt_issuer = Setting("duetime", read.claim, "who must have issued a token: its iss; empty: not checked")
+    jwt_audience = Setting("duetime", read.claim, "whom a token must be made for: its aud; empty: not checked")
+    tenant_keys_limit = Setting("500", read.count, "API keys of one tenant that are neither revoked nor expired")
+    tenant_users_limit = Setting("100", read.count, "users of one tenant that such API keys are for")
+    tenant_workers_limit = Setting(
+        "2000", read.count, "workers of Python functions of one tenant, on all nodes together"
+    )
+    tenant_connections_limit = Setting("100", read.count, "databases that one tenant may register for SQL jobs")
+    free_requests_per_hour = Setting("1000", read.limit, "requests an hour of a user of the tier free; 0: no limit")
+    free_jobs_per_day = Setting("100", read.limit, "new jobs a day of a user of the tier free; 0: no limit")
+    pro_requests_per_hour = Setting("10000", read.limit, "requests an hour of a user of the tier pro; 0: no limit")
+    pro_jobs_per_day = Setting("10000", read.limit, "new jobs a day of a user of the tier pro; 0: no limit")
+    connections_per_address = Setting(
+        "1024", read.limit, "connections to this server from one address; 0: no such limit"
+    )
+    cors_origins = Setting("", read.origins, "origins whose pages may ask from a browser, with commas; empty: none")
+    queue_memory_limit = Setting(
+        "", read.size_or_none, "how much the jobs may hold: 2GB, 500MB, plain bytes; empty: by percent"
+    )
+    queue_memory_percent = Setting(
+        "50", read.percent, "how much of the memory there is, where QUEUE_MEMORY_LIMIT is empty"
+    )
+    queue_job_limit = Setting("0", read.limit, "how many jobs there may be; 0: no limit")
+    tenant_capacity_percent = Setting(
+        "75", read.percent, "how much of both one tenant may hold; the rest is for the others"
+    )
+    tenant_notifications_per_hour = Setting("100000", read.limit, "notifications an hour of one tenant; 0: no limit")
+    metrics_host = Setting("127.0.0.1", read.text, "address of the metrics; they are for everyone who reaches it")
+    metrics_port = Setting("9090", read.port, "port of the metrics; 0: off")
+    log_level = Setting("info", read.level, "debug, info, warning or error")
+
+    def list_shown(self) -> list[Shown]:
+        return [Shown(it.name, it.show(self), self.given[it.name].source, it.help) for it in SETTINGS.values()]
+
+
+SETTINGS: dict[str, Setting[Any]] = {it.name: it for it in vars(Settings).values() if isinstance(it, Setting)}
+DEFAULTS = Settings({name: Given(setting.default, "default") for name, setting in SETTINGS.items()})
