@@ -8,10 +8,11 @@ enum by `==`; a word that a newer server sends stays itself.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
+from duetime.client.calls import Page
 from duetime.wire import jobs
 from duetime.wire.audit import AuditList
 from duetime.wire.audit import AuditView as AuditEntry
@@ -36,8 +37,17 @@ from duetime.wire.signing import OtherSigningKey
 from duetime.wire.signing import SigningKeyView as SigningKey
 from duetime.wire.subscriptions import SubscriptionList, SubscriptionMessage
 from duetime.wire.subscriptions import SubscriptionView as Subscription
-from duetime.wire.words import ErrorTypeWord, RightWord, RoleWord, StandingWord, StateWord, StatusWord, TierWord
-from duetime.wire.words import TriggerWord, TypeWord
+from duetime.wire.words import (
+    ErrorTypeWord,
+    RightWord,
+    RoleWord,
+    StandingWord,
+    StateWord,
+    StatusWord,
+    TierWord,
+    TriggerWord,
+    TypeWord,
+)
 
 __all__ = [
     "Attempt", "AuditEntry", "AuditPage", "BatchResult", "CatchUp", "Circuit", "CircuitList", "CircuitMessage",
@@ -48,25 +58,6 @@ __all__ = [
     "RoleWord", "SigningKey", "Skipped", "StandingWord", "StateWord", "StatusWord", "Subscription", "SubscriptionList",
     "SubscriptionMessage", "TierWord", "TriggerWord", "TypeWord", "Webhooks", "Why", "WorkerEntry", "WorkerList",
 ]  # fmt: skip
-
-
-class Page(Protocol):
-    """A page of a list. `total` counts all that the filters fit; the audit does not count."""
-
-    @property
-    def limit(self) -> int: ...
-
-    @property
-    def offset(self) -> int: ...
-
-    @property
-    def total(self) -> int: ...
-
-    @property
-    def has_more(self) -> bool: ...
-
-    @property
-    def next_cursor(self) -> str | None: ...
 
 
 class CreatedJob(jobs.CreatedJob, frozen=True):
@@ -114,7 +105,7 @@ class Job(jobs.JobFields, frozen=True, kw_only=True):
 
     # Differs from the wire's JobView on purpose: a type of job that this version does not know can be read, too.
     type: TypeWord
-    payload: dict[str, Any] = {}
+    payload: dict[str, Any] = msgspec.field(default_factory=dict)
     retry_policy: RetryPolicy = RetryPolicy()
     catch_up: CatchUp = CatchUp()
     dst: Dst = Dst()

@@ -23,7 +23,7 @@ from duetime.domain.identity import Caller, Right, check_owner
 from duetime.domain.ids import make_id
 from duetime.domain.states import ErrorType
 from duetime.ports.store import ExecutionQuery
-from duetime.wire.executions import ExecutionList, RedriveRequest, Redriven
+from duetime.wire.executions import ExecutionList, Redriven, RedriveRequest
 
 PAGE = 1000  # of one command: no commit is long
 LONGEST_SECONDS = 86_400  # from the first run of a redrive to its last

@@ -20,6 +20,7 @@ from duetime.domain.keys import KEY_BYTES, hash_secret, is_key_id, make_key
 from duetime.ports.store import KeyRecord
 from duetime.wire.identity import KeyList, KeyMessage, KeyRequest, KeyView, MadeKey
 
+
 class KeyController(Controller):
     path = "/api-keys"
     tags = ("api keys",)
