@@ -1,8 +1,8 @@
 """Every operation of the API, once. Each builds a `Call`, a `Listed` or a `Followed`; the clients only send them.
 
 What both clients offer stands here: a new route is a function here and a line in each of `sync.py` and `aio.py`.
-A request with optional fields is sent as a dict of those that were given: the server's defaults hold for the others, and
-a word that is newer than this client can be sent.
+A request with optional fields is sent as a dict of those that were given: the server's defaults hold for the others,
+and a word that is newer than this client can be sent.
 """
 
 from __future__ import annotations
