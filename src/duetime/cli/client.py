@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from duetime.cli.credentials import Credentials
 from duetime.cli.errors import BadUsage, CommandFailed
 from duetime.cli.options import DEFAULT_URL
-from duetime.client.calls import BASE, PAGE_ROWS, Answer, Call, Value, read_problem, with_query
+from duetime.client.calls import BASE, PAGE_ROWS, Answer, Call, Value, with_query
 from duetime.client.plain_http import Body, PlainHttp, PlainHttpError
 
 TIMEOUT_SECONDS = 60.0
@@ -95,12 +95,11 @@ class Client:
         decoded = _decoded(answer.body)
         if answer.status < 400:
             return decoded
-        problem = read_problem(answer)
-        if problem is None:
+        if not isinstance(decoded, dict) or "message" not in decoded:
             raise CommandFailed(f"the server answered {answer.status}, and not as Duetime does; check --url")
-        fields = tuple(f"{field.pointer or 'the body'}: {field.message}" for field in problem.errors)
+        fields = tuple(f"{field['pointer'] or 'the body'}: {field['message']}" for field in decoded.get("errors", ()))
         # With fields, the message is those in a row: the title says it once.
-        message = problem.title if fields else problem.message
+        message = str(decoded.get("title") if fields else decoded["message"])
         raise CommandFailed(message, self._credentials.advice() if answer.status == 401 else fields)
 
 
