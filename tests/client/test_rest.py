@@ -149,7 +149,7 @@ def test_a_newer_server_is_understood(make: Any) -> None:
     with scripted(answer(200, {"execution": body, "attempts": [], "new": 1})) as script:
         execution = make(script.url).get_execution("e").execution
     at = datetime(2027, 1, 1, 9, 0, 0, 123_000, tzinfo=UTC)
-    assert execution == Execution("e", "j", "PONDERING", "moon", at)
+    assert execution == Execution(execution_id="e", job_id="j", state="PONDERING", trigger="moon", scheduled_at=at)
 
 
 def test_a_code_that_is_new_is_still_a_problem(make: Any) -> None:

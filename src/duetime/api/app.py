@@ -12,7 +12,7 @@ from litestar.types import ASGIApp, ControllerRouterHandler
 from duetime.api.auth.access import check_route, get_caller
 from duetime.api.bodies import MAX_BODY_BYTES
 from duetime.api.context import ApiContext
-from duetime.api.openapi import docs_routes, openapi_config
+from duetime.api.openapi import WordSchemas, docs_routes, openapi_config
 from duetime.api.problems import handle_anything, handle_duetime_error, handle_http_exception
 from duetime.api.queries import refuse_nul
 from duetime.api.routes.actions import JobActionController
@@ -74,6 +74,7 @@ def create_routes(context: ApiContext, handlers: Sequence[ControllerRouterHandle
             Exception: handle_anything,
         },
         openapi_config=openapi_config(),
+        plugins=[WordSchemas()],
         request_max_body_size=MAX_BODY_BYTES,
         logging_config=None,
     )

@@ -74,20 +74,7 @@ ANSWERS: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
     },
 }
 
-# What fields of answers hold, by name: ids as the parameters of the same names take them. Requests are read more
-# generously. (`start_at` and `end_at` of a job come back as they were sent.)
-_ID, _INSTANT = {"format": "uuid"}, {"format": "date-time"}
-FORMATS: dict[str, dict[str, str]] = {
-    **dict.fromkeys(("job_id", "execution_id", "subscription_id"), _ID),
-    **dict.fromkeys(
-        (
-            "at", "created_at", "decided_at", "end_time", "expires_at", "first_at", "joined_at", "last_at",
-            "last_run_time", "last_used_at", "next", "next_attempt_at", "next_probe_at", "next_run_time", "opened_at",
-            "revoked_at", "rotated_at", "scheduled_at", "seen_at", "start_time", "until_at", "updated_at",
-        ),
-        _INSTANT,
-    ),
-}  # fmt: skip
+IDS = ("job_id", "execution_id", "subscription_id")  # UUIDs in responses, as in parameters of the same names
 LEAVING_OUT = {"Assignment", "Health", "Polled", "Problem", "Reported"}  # answers that omit fields with their defaults
 
 
@@ -176,9 +163,9 @@ def complete_answers(document: dict[str, Any]) -> None:
     )
     for name in answered - sent:
         fields = schemas[name].get("properties", {})
-        for field, format_of in FORMATS.items():
+        for field in IDS:
             for choice in _strings_in(fields.get(field, {})):
-                choice.update(format_of)
+                choice["format"] = "uuid"
         if fields and name not in LEAVING_OUT:
             schemas[name]["required"] = list(fields)
             for schema in fields.values():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import EnumType
 from functools import cache
 from html import escape
 from typing import Any
@@ -10,22 +11,27 @@ import msgspec
 from litestar import Litestar, Request, Response, get
 from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.config import OpenAPIConfig
+from litestar.openapi.spec import Schema
+from litestar.plugins import OpenAPISchemaPlugin
+from litestar.typing import FieldDefinition
 
 import duetime
 from duetime.api import declared
 from duetime.api.auth.access import ANYONE
 from duetime.api.gate import PUBLIC
-from duetime.api.problems import MEDIA_TYPE, Problem
-from duetime.api.routes.connections import ConnectionRequest
-from duetime.api.routes.dead_letters import RedriveRequest
+from duetime.api.problems import MEDIA_TYPE
 from duetime.api.routes.events import EVENT_STREAM
-from duetime.api.routes.keys import KeyRequest
-from duetime.api.routes.schedules import PreviewRequest
-from duetime.api.routes.signing import RotateRequest
-from duetime.api.routes.subscriptions import SubscriptionRequest
-from duetime.api.views import CreatedJob, Health, JobView
 from duetime.domain.job import JobSpec
 from duetime.domain.work import Joining, Leaving, Polling, Reporting
+from duetime.wire.connections import ConnectionRequest
+from duetime.wire.executions import RedriveRequest
+from duetime.wire.health import Health
+from duetime.wire.identity import KeyRequest
+from duetime.wire.jobs import CreatedJob, JobView
+from duetime.wire.problems import Problem
+from duetime.wire.schedules import PreviewRequest
+from duetime.wire.signing import RotateRequest
+from duetime.wire.subscriptions import SubscriptionRequest
 
 _REF = declared.REF
 _SPEC = {"$ref": _REF.format(name="JobSpec")}
@@ -74,6 +80,18 @@ def _operation_id(handler: HTTPRouteHandler, *_: object) -> str:
     return handler.handler_name
 
 
+class WordSchemas(OpenAPISchemaPlugin):
+    """Lists the known words of a field that is text with an enum beside it (`wire.words`)."""
+
+    def is_plugin_supported_field(self, field_definition: FieldDefinition) -> bool:
+        return any(isinstance(beside, EnumType) for beside in field_definition.metadata)
+
+    def to_openapi_schema(self, field_definition: FieldDefinition, schema_creator: Any) -> Schema:
+        words = next(beside for beside in field_definition.metadata if isinstance(beside, EnumType))
+        schema: Schema = schema_creator.for_field_definition(FieldDefinition.from_annotation(words))
+        return schema
+
+
 def openapi_config() -> OpenAPIConfig:
     return OpenAPIConfig(
         title="Duetime",
@@ -96,6 +114,7 @@ def openapi_document(app: Litestar) -> dict[str, Any]:
     ]  # fmt: skip
     shapes, schemas = msgspec.json.schema_components(kinds, ref_template=_REF)
     schemas |= {"JobSpec": shapes[0], "JobView": shapes[5]}
+    schemas["CreatedJob"]["properties"]["status"] = {"$ref": _REF.format(name="JobStatus")}
     # What does not say its type is a request. (One that does, and is not, is told apart by it.)
     schemas["HttpJob"]["required"].remove("type")
     del schemas["JobSpec"]["discriminator"]
@@ -104,6 +123,8 @@ def openapi_document(app: Litestar) -> dict[str, Any]:
     schemas["JobChange"] = {"title": "JobChange", "description": _CHANGE_MEANS, "anyOf": changes}
     components = document.setdefault("components", {})
     components.setdefault("schemas", {}).update(schemas)
+    for choice in components["schemas"]["OtherSigningKey"]["properties"]["until"]["oneOf"]:
+        choice.pop("format", None)  # generated clients read it as text: it has never had a format
     components["securitySchemes"] = _SECURITY
     document["security"] = [{name: []} for name in _SECURITY]
     problem = {MEDIA_TYPE: {"schema": {"$ref": _REF.format(name="Problem")}}}

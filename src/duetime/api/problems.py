@@ -12,36 +12,13 @@ from litestar.exceptions import HTTPException
 from litestar.types import Send
 
 from duetime.domain.errors import ComeBack, DuetimeError, InsufficientStorage, InvalidRequest
+from duetime.wire.problems import Problem, ProblemField
 
 MEDIA_TYPE = "application/problem+json"
 
 LONGEST_PATH = 200  # characters of a request's path in logs and responses
 
 log = structlog.get_logger()
-
-
-class ProblemField(msgspec.Struct, frozen=True):
-    pointer: str
-    message: str
-
-
-class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """RFC 9457. `error` is a stable code, `message` a sentence that says what to do.
-
-    The `type` of a 507 is `memory` or `job_count`, and `current`, `limit` and `requested` say how far it is from it.
-    """
-
-    type: str
-    title: str
-    status: int
-    error: str
-    message: str
-    instance: str = ""
-    errors: list[ProblemField] = []
-    retry_after: int | None = None
-    current: int | None = None
-    limit: int | None = None
-    requested: int | None = None
 
 
 _TITLES = {

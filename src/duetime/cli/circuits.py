@@ -46,8 +46,8 @@ def close(
     \b
     duetime circuits close 1c0ffee123456789
     """
-    from duetime.cli.client import segment
     from duetime.cli.output import print_json, print_line
+    from duetime.client.calls import segment
 
     answer = client_of(context).request("DELETE", f"/circuits/{segment(circuit)}")
     if as_json:

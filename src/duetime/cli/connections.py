@@ -47,8 +47,8 @@ def put(
     duetime connection put reports sqlite:///reports.db
     echo "postgresql://app:secret@db.example:5432/app" | duetime connection put app -
     """
-    from duetime.cli.client import segment
     from duetime.cli.output import print_json, print_line
+    from duetime.client.calls import segment
 
     if url == "-":
         url = sys.stdin.readline().strip()
@@ -68,8 +68,8 @@ def remove(context: typer.Context, name: Name, as_json: Json = False) -> None:
     \b
     duetime connection remove reports
     """
-    from duetime.cli.client import segment
     from duetime.cli.output import print_json, print_line
+    from duetime.client.calls import segment
 
     answer = client_of(context).request("DELETE", f"/connections/{segment(name)}")
     if as_json:

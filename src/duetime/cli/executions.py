@@ -48,8 +48,8 @@ def show(context: typer.Context, execution: Execution, as_json: Json = False) ->
     \b
     duetime execution show 0198c0de-1234-7abc-8def-0123456789ab
     """
-    from duetime.cli.client import segment
     from duetime.cli.output import exactly, milliseconds, print_facts, print_json, print_table, state
+    from duetime.client.calls import segment
 
     answer = client_of(context).get(f"/executions/{segment(execution)}")
     if as_json:
@@ -104,8 +104,8 @@ def cancel(context: typer.Context, execution: Execution, as_json: Json = False) 
     \b
     duetime execution cancel 0198c0de-1234-7abc-8def-0123456789ab
     """
-    from duetime.cli.client import segment
     from duetime.cli.output import print_json, print_line, state
+    from duetime.client.calls import segment
 
     answer = client_of(context).post(f"/executions/{segment(execution)}/cancel")
     if as_json:
@@ -122,8 +122,8 @@ def retry(context: typer.Context, execution: Execution, as_json: Json = False) -
     \b
     duetime execution retry 0198c0de-1234-7abc-8def-0123456789ab
     """
-    from duetime.cli.client import segment
     from duetime.cli.output import print_json, print_line
+    from duetime.client.calls import segment
 
     answer = client_of(context).post(f"/executions/{segment(execution)}/retry")
     if as_json:
@@ -217,18 +217,18 @@ def _filter(
 
 def print_logs(client: Any, execution: str, follow: bool, as_json: bool) -> None:
     """All of it, or as it comes; followed as JSON, each event is a line of it."""
-    from duetime.cli.client import segment
-    from duetime.cli.following import follow as follow_events
+    from duetime.cli.following import follow_logs
     from duetime.cli.output import print_json, print_json_line, print_line, print_text
+    from duetime.client.calls import segment
 
-    path = f"/executions/{segment(execution)}/logs"
     if follow:
-        for told in follow_events(client, path):
+        for number, kind, text in follow_logs(client, execution):
             if as_json:
-                print_json_line(told._asdict())
+                print_json_line({"number": "" if number is None else str(number), "event": kind, "text": text})
             else:
-                print_text(told.text)
+                print_text(text)
         return
+    path = f"/executions/{segment(execution)}/logs"
     answer = client.get(path)
     if as_json:
         print_json(answer)

@@ -68,8 +68,8 @@ def remove(
     \b
     duetime subscription remove 0198c0de-1234-7abc-8def-0123456789ab
     """
-    from duetime.cli.client import segment
     from duetime.cli.output import print_json, print_line
+    from duetime.client.calls import segment
 
     answer = client_of(context).request("DELETE", f"/subscriptions/{segment(subscription)}")
     if as_json:

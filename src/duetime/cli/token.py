@@ -102,8 +102,8 @@ def revoke(
     \b
     duetime token revoke k7w2m4xq5n3ab6cd
     """
-    from duetime.cli.client import segment
     from duetime.cli.output import print_json, print_line
+    from duetime.client.calls import segment
     from duetime.domain.keys import parse_key
 
     parsed = parse_key(key.strip())  # a whole key was pasted: its secret belongs in no URL

@@ -8,7 +8,8 @@
 It needs nothing of the server's code but the words of the domain.
 """
 
-from duetime.client.aio import AsyncClient, AsyncListing
+from typing import TYPE_CHECKING, Any
+
 from duetime.client.errors import (
     BatchInterrupted,
     ClientClosed,
@@ -33,7 +34,10 @@ from duetime.client.errors import (
     Unauthorized,
     UnknownAnswer,
 )
-from duetime.client.sync import Client, Listing
+
+if TYPE_CHECKING:
+    from duetime.client.aio import AsyncClient, AsyncListing
+    from duetime.client.sync import Client, Listing
 
 __all__ = [
     "AsyncClient",
@@ -63,3 +67,17 @@ __all__ = [
     "Unauthorized",
     "UnknownAnswer",
 ]
+
+_HOMES = {
+    "AsyncClient": "duetime.client.aio", "AsyncListing": "duetime.client.aio",
+    "Client": "duetime.client.sync", "Listing": "duetime.client.sync",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """The clients, loaded when they are used: the command line needs neither them nor their HTTP library."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'duetime.client' has no attribute '{name}'")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

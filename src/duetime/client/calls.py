@@ -5,17 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
 
 from duetime.client.errors import ProblemBody, UnknownAnswer, problem_of
-from duetime.client.models import Page
-
-T = TypeVar("T")
-P = TypeVar("P", bound=Page)
-F = TypeVar("F", bound=Callable[..., Any])
 
 BASE = "/api/v1"
 EVENT_STREAM = "text/event-stream"
@@ -24,6 +19,30 @@ IDEMPOTENCY_KEY = "Idempotency-Key"
 PAGE_ROWS = 100  # the most that a list answers at once
 
 Value = str | int | float | bool | datetime | None
+
+
+class Page(Protocol):
+    """A page of a list. `total` counts all that the filters fit; the audit does not count."""
+
+    @property
+    def limit(self) -> int: ...
+
+    @property
+    def offset(self) -> int: ...
+
+    @property
+    def total(self) -> int: ...
+
+    @property
+    def has_more(self) -> bool: ...
+
+    @property
+    def next_cursor(self) -> str | None: ...
+
+
+T = TypeVar("T")
+P = TypeVar("P", bound=Page)
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Answer(NamedTuple):
@@ -136,7 +155,11 @@ def send(
 
 def path_of(*parts: str) -> str:
     """Below the base path; each part is one segment, whatever signs it has."""
-    return "/".join([BASE, *(quote(part, safe="") for part in parts)])
+    return "/".join([BASE, *map(segment, parts)])
+
+
+def segment(text: str) -> str:
+    return quote(text, safe="")
 
 
 def with_query(path: str, query: Mapping[str, Value]) -> str:

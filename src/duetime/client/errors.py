@@ -31,33 +31,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
+from duetime.wire import problems as wire
 
 if TYPE_CHECKING:
     from duetime.client.models import BatchResult
 
 
-class FieldProblem(msgspec.Struct, frozen=True):
-    """One field that is wrong: where (JSON pointer) and what to do about it."""
+class ProblemBody(wire.Problem, frozen=True, kw_only=True):
+    """Differs from the wire's Problem on purpose: whatever has a code and a message is read as a problem."""
 
-    pointer: str = ""
-    message: str = ""
-
-
-class ProblemBody(msgspec.Struct, frozen=True):
-    """RFC 9457, with what Duetime adds."""
-
-    error: str
-    message: str
-    status: int = 0
     type: str = ""
     title: str = ""
-    instance: str = ""
-    errors: list[FieldProblem] = []
-    retry_after: float | None = None
-    current: int | None = None
-    limit: int | None = None
-    requested: int | None = None
+    status: int = 0
+    retry_after: float | None = None  # type: ignore[assignment]  # a newer server may say it more exactly
 
 
 class DuetimeError(Exception):

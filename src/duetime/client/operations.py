@@ -1,6 +1,8 @@
 """Every operation of the API, once. Each builds a `Call`, a `Listed` or a `Followed`; the clients only send them.
 
 What both clients offer stands here: a new route is a function here and a line in each of `sync.py` and `aio.py`.
+A request with optional fields is sent as a dict of those that were given: the server's defaults hold for the others,
+and a word that is newer than this client can be sent.
 """
 
 from __future__ import annotations
@@ -13,10 +15,11 @@ from typing import Any, Literal, cast
 import msgspec
 
 from duetime.client import models as m
-from duetime.client import operating as o
 from duetime.client.batch import Definition
 from duetime.client.calls import IDEMPOTENCY_KEY, Call, Followed, Frame, Listed, Value, get, path_of, send, with_query
 from duetime.client.errors import UnknownAnswer
+from duetime.wire.connections import ConnectionRequest
+from duetime.wire.signing import RotateRequest
 
 Instant = datetime | str
 IfMatch = int | str | None
@@ -261,69 +264,69 @@ def audit(
     return Listed(path_of("audit"), m.AuditPage, lambda page: page.entries, query)
 
 
-def list_workers(*, limit: int = 100, cursor: str | None = None) -> Call[o.WorkerList]:
+def list_workers(*, limit: int = 100, cursor: str | None = None) -> Call[m.WorkerList]:
     """For admins: the tenant's workers that run Python functions now, latest first, page by page."""
-    return get(path_of("workers"), o.WorkerList, limit=limit, cursor=cursor)
+    return get(path_of("workers"), m.WorkerList, limit=limit, cursor=cursor)
 
 
-def list_connections() -> Call[o.ConnectionList]:
+def list_connections() -> Call[m.ConnectionList]:
     """For admins: databases that SQL jobs may use, without their passwords."""
-    return get(path_of("connections"), o.ConnectionList)
+    return get(path_of("connections"), m.ConnectionList)
 
 
-def put_connection(name: str, url: str) -> Call[o.Connection]:
+def put_connection(name: str, url: str) -> Call[m.Connection]:
     """For admins: register a database for SQL jobs, or give it another URL, which nobody can read back."""
-    return send("PUT", path_of("connections", name), o.Connection, {"url": url}, may_repeat=True)
+    return send("PUT", path_of("connections", name), m.Connection, ConnectionRequest(url), may_repeat=True)
 
 
-def remove_connection(name: str) -> Call[o.ConnectionMessage]:
+def remove_connection(name: str) -> Call[m.ConnectionMessage]:
     """For admins: forget a database. Jobs that use it fail from then on."""
-    return send("DELETE", path_of("connections", name), o.ConnectionMessage)
+    return send("DELETE", path_of("connections", name), m.ConnectionMessage)
 
 
-def list_subscriptions() -> Call[o.SubscriptionList]:
+def list_subscriptions() -> Call[m.SubscriptionList]:
     """For admins: who is told of what happens."""
-    return get(path_of("subscriptions"), o.SubscriptionList)
+    return get(path_of("subscriptions"), m.SubscriptionList)
 
 
-def add_subscription(url: str, *, events: Sequence[str] = ()) -> Call[o.Subscription]:
+def add_subscription(url: str, *, events: Sequence[str] = ()) -> Call[m.Subscription]:
     """For admins: have a URL told of these events, or of all that there are."""
-    return send("POST", path_of("subscriptions"), o.Subscription, {"url": url, "events": list(events)})
+    return send("POST", path_of("subscriptions"), m.Subscription, {"url": url, "events": list(events)})
 
 
-def remove_subscription(subscription_id: str) -> Call[o.SubscriptionMessage]:
+def remove_subscription(subscription_id: str) -> Call[m.SubscriptionMessage]:
     """For admins: tell it no more."""
-    return send("DELETE", path_of("subscriptions", subscription_id), o.SubscriptionMessage)
+    return send("DELETE", path_of("subscriptions", subscription_id), m.SubscriptionMessage)
 
 
-def get_signing_key() -> Call[o.SigningKey]:
+def get_signing_key() -> Call[m.SigningKey]:
     """For admins: the secret that the tenant's receivers verify requests with."""
-    return get(path_of("signing-key"), o.SigningKey)
+    return get(path_of("signing-key"), m.SigningKey)
 
 
-def rotate_signing_key(*, overlap_seconds: int = 86_400) -> Call[o.SigningKey]:
+def rotate_signing_key(*, overlap_seconds: int = 86_400) -> Call[m.SigningKey]:
     """For admins: sign with the next version. The present one signs, too, for `overlap_seconds`."""
-    return send("POST", path_of("signing-key", "rotate"), o.SigningKey, {"overlap_seconds": overlap_seconds})
+    return send("POST", path_of("signing-key", "rotate"), m.SigningKey, RotateRequest(overlap_seconds))
 
 
-def list_circuits() -> Call[o.CircuitList]:
+def list_circuits() -> Call[m.CircuitList]:
     """Targets that failed since they last succeeded, open circuits first."""
-    return get(path_of("circuits"), o.CircuitList)
+    return get(path_of("circuits"), m.CircuitList)
 
 
-def close_circuit(circuit: str) -> Call[o.CircuitMessage]:
+def close_circuit(circuit: str) -> Call[m.CircuitMessage]:
     """For admins: forget a target's failures, so that it is called again."""
-    return send("DELETE", path_of("circuits", circuit), o.CircuitMessage)
+    return send("DELETE", path_of("circuits", circuit), m.CircuitMessage)
 
 
-def cluster() -> Call[o.Cluster]:
+def cluster() -> Call[m.Cluster]:
     """For admins: the living nodes with their roles, leases and shards."""
-    return get(path_of("cluster"), o.Cluster)
+    return get(path_of("cluster"), m.Cluster)
 
 
-def health(*, verbose: bool = False) -> Call[o.Health]:
+def health(*, verbose: bool = False) -> Call[m.Health]:
     """How the server is: an answer, whether it is well or not."""
-    call = get("/health", o.Health, verbose=verbose or None)
+    call = get("/health", m.Health, verbose=verbose or None)
     return msgspec.structs.replace(call, also_takes=503)
 
 

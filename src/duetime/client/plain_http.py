@@ -1,17 +1,17 @@
-"""HTTP by the standard library, for a process that was forked from one that has used the HTTP library of this client.
+"""HTTP by the standard library: each call has a connection of its own.
 
-That library has threads, which no fork copies, and refuses to start anew in the child. Here each call has a connection
-of its own: slower, and with nothing in it that a fork could break.
+The command line uses it, as it is imported quickly. So does a process that was forked from one that has used the HTTP
+library of this client: that library has threads, which no fork copies, and refuses to start anew in the child.
 """
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import socket
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from duetime.client.calls import Answer
@@ -19,15 +19,38 @@ from duetime.client.calls import Answer
 READ = 65_536
 NEVER_SENT = (ConnectionRefusedError, socket.gaierror)
 
+Body = bytes | Iterable[bytes] | None
+
 
 class PlainHttpError(Exception):
-    """No answer came. `was_sent` as in ServerAway; `is_timeout`: it was waited for in vain."""
+    """No answer came. `was_sent` as in ServerAway; `is_refused`: nobody listens; `is_timeout`: it took too long."""
 
     def __init__(self, cause: BaseException) -> None:
         reason = cause.reason if isinstance(cause, urllib.error.URLError) else cause
         super().__init__(str(reason) or type(reason).__name__)
         self.was_sent = not isinstance(reason, NEVER_SENT)
+        self.is_refused = isinstance(reason, ConnectionRefusedError)
         self.is_timeout = isinstance(reason, TimeoutError)
+
+
+class _Connection(http.client.HTTPConnection):
+    def request(self, *args: Any, **kwargs: Any) -> None:
+        """The server may refuse, and close, before it has read everything: its answer then says why."""
+        self.connect()
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            super().request(*args, **kwargs)
+
+
+class _TlsConnection(_Connection, http.client.HTTPSConnection):
+    pass
+
+
+class _Connections(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_Connection, req)
+
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_TlsConnection, req)
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -38,19 +61,19 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 class PlainHttp:
-    def __init__(self, timeout_seconds: float) -> None:
-        self._timeout = timeout_seconds
-        self._opener = urllib.request.build_opener(_NoRedirects)
+    """`proxies` are those of the environment if left out."""
 
-    def send(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
-        """Raises PlainHttpError."""
+    def __init__(self, timeout_seconds: float, proxies: dict[str, str] | None = None) -> None:
+        self._timeout = timeout_seconds
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies), _Connections, _NoRedirects)
+
+    def send(self, method: str, url: str, headers: Mapping[str, str], body: Body) -> Answer:
+        """A body without a known length is sent as it is read. Raises PlainHttpError."""
         with self.open(method, url, headers, body) as response, _told():
             return Answer(response.status, response.read(), response.headers.get)
 
-    @contextmanager
-    def open(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
-    ) -> Iterator[http.client.HTTPResponse]:
+    @contextlib.contextmanager
+    def open(self, method: str, url: str, headers: Mapping[str, str], body: Body) -> Iterator[http.client.HTTPResponse]:
         """An answer of whatever status, to be read within. Raises PlainHttpError."""
         request = urllib.request.Request(url, body, dict(headers), method=method)
         response: Any
@@ -76,7 +99,7 @@ class PlainHttp:
         """There is nothing that stays open."""
 
 
-@contextmanager
+@contextlib.contextmanager
 def _told() -> Iterator[None]:
     try:
         yield

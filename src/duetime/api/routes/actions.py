@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Annotated
 
 import msgspec
@@ -13,12 +14,12 @@ from duetime.api import paging
 from duetime.api.advice import list_blocked
 from duetime.api.auth.access import find_job
 from duetime.api.context import ApiContext
-from duetime.api.execution_views import ExecutionList, view_execution, view_skipped
+from duetime.api.execution_views import view_execution, view_skipped
 from duetime.api.queries import read_filter
 from duetime.api.routes.jobs import cancel_job
 from duetime.api.routes.subscriptions import apply_and_tell
 from duetime.api.turns import collect
-from duetime.api.views import Coming, JobGlance, JobMessage, QueuedRun, Why, text
+from duetime.api.views import instant, instant_or_none
 from duetime.domain import authoring
 from duetime.domain.audit import entry
 from duetime.domain.breaker import Circuit, circuit_of
@@ -28,13 +29,15 @@ from duetime.domain.defaults import explain_attempts
 from duetime.domain.errors import Conflict, InvalidRequest
 from duetime.domain.identity import Caller, Right
 from duetime.domain.ids import make_id
-from duetime.domain.instants import LATEST, format_instant
+from duetime.domain.instants import LATEST
 from duetime.domain.job import HttpJob, JobStatus, PythonJob
 from duetime.domain.preview import coming
 from duetime.domain.schedule import timetable
 from duetime.domain.states import State, Trigger
 from duetime.domain.why import explain, explain_failure
 from duetime.ports.store import ExecutionQuery, ExecutionRecord, JobRecord
+from duetime.wire.executions import ExecutionList, QueuedRun
+from duetime.wire.jobs import Coming, JobGlance, JobMessage, Why
 
 MOST_COMING = 1000
 MOST_SKIPPED = 20
@@ -72,7 +75,7 @@ class JobActionController(Controller):
         if command.due_at is not None:
             context.engine.due_hint(command.due_at)
         context.events.publish("job.resumed", now, caller.tenant, {"job_id": job_id}, record.owner)
-        return JobMessage(job_id, status, "Job resumed.", text(command.due_at))
+        return JobMessage(job_id, status, "Job resumed.", instant_or_none(command.due_at))
 
     @post("/cancel", summary="Cancel a job", status_code=200, right=Right.WRITE)
     async def cancel_job(self, context: ApiContext, caller: Caller, job_id: str) -> JobMessage:
@@ -102,8 +105,8 @@ class JobActionController(Controller):
         open_states = [one.state for one in await _open_executions(context, caller, job_id)]
         running = open_states.count(State.RUNNING)
         return JobGlance(
-            job_id, record.status, text(record.due_at), text(record.last_run_at), record.last_state, running,
-            len(open_states) - running,
+            job_id, record.status, instant_or_none(record.due_at), instant_or_none(record.last_run_at),
+            record.last_state, running, len(open_states) - running,
         )  # fmt: skip
 
     @get("/executions", summary="A job's history, latest first", right=Right.READ)
@@ -150,7 +153,7 @@ class JobActionController(Controller):
                 if not (is_seen and link.is_done)
             ]
         failure = await _last_failure(context, record, opened)
-        return Why(job_id, summary, text(record.due_at), holds, explain_attempts(record.spec), failure)
+        return Why(job_id, summary, instant_or_none(record.due_at), holds, explain_attempts(record.spec), failure)
 
 
 async def _last_failure(context: ApiContext, record: JobRecord, opened: Sequence[ExecutionRecord]) -> str | None:
@@ -203,12 +206,12 @@ def check_runnable(record: JobRecord) -> None:
         raise Conflict(f"job {record.job_id} is CANCELLED; create a new one to run it")
 
 
-async def list_coming(record: JobRecord, count: int) -> list[str]:
+async def list_coming(record: JobRecord, count: int) -> list[datetime]:
     due_at = record.due_at if record.status is not JobStatus.PAUSED else record.resume_at
     table = timetable(record.spec, record.job_id, record.created_at)
     if record.spec.max_runs is not None:
         count = min(count, record.spec.max_runs - record.fired)
-    return await collect(map(format_instant, coming(table, due_at, count)))
+    return await collect(map(instant, coming(table, due_at, count)))
 
 
 async def _open_executions(context: ApiContext, caller: Caller, job_id: str) -> list[ExecutionRecord]:

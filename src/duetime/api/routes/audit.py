@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-import msgspec
 from litestar import Controller, get
 from litestar.params import Parameter
 
 from duetime.api import paging
 from duetime.api.context import ApiContext
+from duetime.api.views import instant
 from duetime.domain.errors import InvalidRequest
 from duetime.domain.identity import Caller, Right
-from duetime.domain.instants import format_instant
 from duetime.ports.store import AuditQuery, AuditRecord
-
-
-class AuditView(msgspec.Struct, frozen=True):
-    """One change. Of what is secret, it says at most that it changed."""
-
-    at: str
-    actor: str
-    via: str
-    request_id: str
-    action: str
-    resource: str
-    before: Any
-    after: Any
-
-
-class AuditList(msgspec.Struct, frozen=True):
-    entries: list[AuditView]
-    limit: int
-    has_more: bool
-    next_cursor: str | None
+from duetime.wire.audit import AuditList, AuditView
 
 
 class AuditController(Controller):
@@ -71,6 +51,6 @@ class AuditController(Controller):
 def _view(record: AuditRecord) -> AuditView:
     entry = record.entry
     return AuditView(
-        format_instant(entry.at), entry.actor, entry.via, entry.request_id, entry.action, entry.resource, entry.before,
-        entry.after,
+        at=instant(entry.at), actor=entry.actor, via=entry.via, request_id=entry.request_id, action=entry.action,
+        resource=entry.resource, before=entry.before, after=entry.after,
     )  # fmt: skip

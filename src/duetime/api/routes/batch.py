@@ -24,7 +24,6 @@ from duetime.api.bodies import MAX_BODY_BYTES, decode_spec, decode_specs
 from duetime.api.context import ApiContext
 from duetime.api.routes.create import Known, bound, create_command, new_job
 from duetime.api.turns import Turn
-from duetime.api.views import BatchResult, Refused
 from duetime.domain.audit import entry
 from duetime.domain.commands import CreateJobs, NewJob
 from duetime.domain.cron import is_zone
@@ -33,6 +32,7 @@ from duetime.domain.identity import Caller, Right
 from duetime.domain.instants import SECOND
 from duetime.domain.job import JobSpec, JobType
 from duetime.domain.weights import MOST_WEIGHT, memory_of, weigh
+from duetime.wire.jobs import BatchResult, Refused
 
 MOST_JOBS = 100_000
 MOST_BYTES = 256 * 1024 * 1024

@@ -4,39 +4,19 @@ from __future__ import annotations
 
 import re
 
-import msgspec
 from litestar import Controller, delete, get
 
 from duetime.api.context import ApiContext
-from duetime.api.views import text
+from duetime.api.views import instant_or_none
 from duetime.domain.audit import entry
-from duetime.domain.breaker import Circuit, CircuitState
+from duetime.domain.breaker import Circuit
 from duetime.domain.commands import CloseCircuit
 from duetime.domain.errors import NotFound
 from duetime.domain.identity import Caller, Right
+from duetime.wire.circuits import CircuitList, CircuitMessage, CircuitView
 
 MOST_LISTED = 1000
 _CIRCUIT = re.compile(r"[0-7][0-9a-f]{15}")
-
-
-class CircuitView(msgspec.Struct, frozen=True):
-    """`url` is whole for an admin; to others only its host is shown, for a path may be somebody's secret."""
-
-    circuit: str
-    url: str
-    state: CircuitState
-    failures: int
-    opened_at: str | None
-    next_probe_at: str | None
-
-
-class CircuitList(msgspec.Struct, frozen=True):
-    circuits: list[CircuitView]
-
-
-class CircuitMessage(msgspec.Struct, frozen=True):
-    circuit: str
-    message: str
 
 
 class CircuitController(Controller):
@@ -62,7 +42,7 @@ class CircuitController(Controller):
 def _view(circuit: Circuit, caller: Caller) -> CircuitView:
     return CircuitView(
         circuit.text, circuit.url if caller.is_admin else _origin(circuit.url), circuit.state, circuit.failures,
-        text(circuit.opened_at), text(circuit.next_probe_at),
+        instant_or_none(circuit.opened_at), instant_or_none(circuit.next_probe_at),
     )  # fmt: skip
 
 

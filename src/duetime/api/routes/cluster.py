@@ -2,41 +2,14 @@
 
 from __future__ import annotations
 
-import msgspec
 from litestar import get
 
 from duetime.api.context import ApiContext, ClusterState
 from duetime.domain.identity import Right
 from duetime.domain.ids import SHARDS
 from duetime.domain.instants import LATEST
-from duetime.domain.lease import Standing, empty_view, runs_housekeeping
-
-
-class OwnStanding(msgspec.Struct, frozen=True):
-    """This node, as it sees itself: `trusted` fires for the shards it owns; else it fires for none."""
-
-    id: int
-    name: str
-    standing: Standing
-    owned_shards: int
-
-
-class NodeView(msgspec.Struct, frozen=True):
-    """`lease_ends_in_ms` counts from the last heartbeat, not a second ago; null where leases don't end (SQLite)."""
-
-    id: int
-    name: str
-    roles: list[str]
-    lease_ends_in_ms: int | None
-    owned_shards: int
-    runs_housekeeping: bool
-
-
-class Cluster(msgspec.Struct, frozen=True):
-    node: OwnStanding
-    nodes: list[NodeView]
-    shards: int
-    unowned_shards: list[int]
+from duetime.domain.lease import empty_view, runs_housekeeping
+from duetime.wire.cluster import Cluster, NodeView, OwnStanding
 
 
 @get(

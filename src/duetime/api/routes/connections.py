@@ -2,49 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-import msgspec
 from litestar import Controller, Request, Response, delete, get, put
-from msgspec import Meta
 
 from duetime.api.bodies import decode
 from duetime.api.context import ApiContext
+from duetime.api.views import instant
 from duetime.domain.audit import entry
 from duetime.domain.commands import PutConnection, RemoveConnection
 from duetime.domain.connection_urls import BadUrl, parse_url
 from duetime.domain.errors import InvalidRequest
 from duetime.domain.identity import Caller, Right
-from duetime.domain.instants import format_instant
 from duetime.domain.secrets import connection_place
 from duetime.ports.store import ConnectionRecord
+from duetime.wire.connections import ConnectionList, ConnectionMessage, ConnectionRequest, ConnectionView
 
 MOST_LISTED = 1000
 LONGEST_NAME = 255
-
-
-class ConnectionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`url`: postgresql://user:password@host:port/database?sslmode=…, or sqlite:///file.db?mode=ro."""
-
-    url: Annotated[str, Meta(min_length=1, max_length=2048)]
-
-
-class ConnectionView(msgspec.Struct, frozen=True):
-    """`shown` is where it leads to, without user and password."""
-
-    name: str
-    shown: str
-    created_at: str
-    created_by: str
-
-
-class ConnectionList(msgspec.Struct, frozen=True):
-    connections: list[ConnectionView]
-
-
-class ConnectionMessage(msgspec.Struct, frozen=True):
-    name: str
-    message: str
 
 
 class ConnectionController(Controller):
@@ -80,7 +55,7 @@ class ConnectionController(Controller):
         noted = entry(caller, now, "connection.put", name, None, {"shown": shown})
         limit = context.limits.connections
         await context.apply(PutConnection(now, caller.tenant, name, encrypted, shown, caller.user_id, noted, limit))
-        return Response(ConnectionView(name, shown, format_instant(now), caller.user_id))
+        return Response(ConnectionView(name, shown, instant(now), caller.user_id))
 
     @delete("/{name:str}", summary="Forget a database; jobs that use it fail", status_code=200, right=Right.ADMIN)
     async def remove_connection(self, context: ApiContext, caller: Caller, name: str) -> ConnectionMessage:
@@ -90,4 +65,4 @@ class ConnectionController(Controller):
 
 
 def _view(record: ConnectionRecord) -> ConnectionView:
-    return ConnectionView(record.name, record.shown, format_instant(record.created_at), record.created_by)
+    return ConnectionView(record.name, record.shown, instant(record.created_at), record.created_by)

@@ -17,17 +17,17 @@ from duetime.api.advice import check_after, list_warnings
 from duetime.api.bodies import MAX_BODY_BYTES, decode_spec
 from duetime.api.context import ApiContext
 from duetime.api.problems import problem_of, problem_of_defect, send_problem
-from duetime.api.views import CreatedJob, encode, text
+from duetime.api.views import encode, instant, instant_or_none
 from duetime.domain import authoring
 from duetime.domain.audit import entry
 from duetime.domain.commands import CreateJobs, IdempotencyRecord, NewJob
 from duetime.domain.errors import Conflict, DuetimeError, IdempotencyKeyReused, InvalidRequest, PayloadTooLarge
 from duetime.domain.identity import Caller, Right, check_right, check_type
-from duetime.domain.instants import format_instant
 from duetime.domain.job import JobSpec, JobStatus, JobType, SqlJob
 from duetime.domain.redirection import bind_secrets
 from duetime.domain.secrets import encrypt_job, hide_spec
 from duetime.domain.weights import LIGHT_BYTES
+from duetime.wire.jobs import CreatedJob
 
 PATH = "/api/v1/jobs"
 _IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,255}")
@@ -46,7 +46,7 @@ def announce(context: ApiContext, job: NewJob, now: int) -> None:
 
 def created_view(job: NewJob, now: int, warnings: list[str]) -> bytes:
     view = CreatedJob(
-        job.job_id, job.name, JobStatus.PENDING, text(job.due_at), format_instant(now), job.owner, warnings
+        job.job_id, job.name, JobStatus.PENDING, instant_or_none(job.due_at), instant(now), job.owner, warnings
     )
     return encode(view)
 

@@ -9,15 +9,13 @@ from typing import Annotated, Any
 import msgspec
 from litestar import Controller, Request, get, post
 from litestar.params import Parameter
-from msgspec import Meta
 
 from duetime.api import paging
 from duetime.api.bodies import decode
 from duetime.api.context import ApiContext
-from duetime.api.execution_views import ExecutionList
 from duetime.api.queries import read_filter
 from duetime.api.routes.actions import list_page
-from duetime.api.views import Redriven, text
+from duetime.api.views import instant_or_none
 from duetime.domain.audit import entry
 from duetime.domain.commands import Redrive
 from duetime.domain.errors import InvalidRequest
@@ -25,35 +23,12 @@ from duetime.domain.identity import Caller, Right, check_owner
 from duetime.domain.ids import make_id
 from duetime.domain.states import ErrorType
 from duetime.ports.store import ExecutionQuery
+from duetime.wire.executions import ExecutionList, Redriven, RedriveRequest
 
-MOST_IDS = 1000
-MOST_REDRIVEN = 10_000
 PAGE = 1000  # of one command: no commit is long
 LONGEST_SECONDS = 86_400  # from the first run of a redrive to its last
 FILTERS = ("job_id", "error_type", "http_status", "from", "to")
 _STATUS = re.compile(r"([1-9])(\d\d|xx)", re.ASCII | re.IGNORECASE)
-
-
-class RedriveRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"since": "from", "until": "to"}):
-    """Either ids, or a filter: then up to `limit` of the latest dead letters that it fits, the oldest of them first.
-
-    With `per_second` no more than so many of them are due in a second.
-    """
-
-    ids: Annotated[tuple[str, ...], Meta(max_length=MOST_IDS)] = ()
-    job_id: str | None = None
-    error_type: str | None = None
-    http_status: int | str | None = None
-    since: str | None = None
-    until: str | None = None
-    limit: Annotated[int, Meta(ge=1, le=MOST_REDRIVEN)] = 100
-    per_second: Annotated[float, Meta(gt=0, le=1000)] | None = None
-
-    def query(self, caller: Caller) -> ExecutionQuery:
-        return _query(caller, self.job_id, self.error_type, self.http_status, self.since, self.until)
-
-    def has_filter(self) -> bool:
-        return any(it is not None for it in (self.job_id, self.error_type, self.http_status, self.since, self.until))
 
 
 class DeadLetterController(Controller):
@@ -82,7 +57,7 @@ class DeadLetterController(Controller):
         self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller
     ) -> Redriven:
         wanted = decode(await request.body(), RedriveRequest)
-        if wanted.ids and wanted.has_filter():
+        if wanted.ids and _has_filter(wanted):
             raise InvalidRequest.at("/ids", f"can't stand beside a filter ({', '.join(FILTERS)}); send one of the two")
         ids = await _named(context, caller, wanted.ids) if wanted.ids else await _found(context, caller, wanted)
         if wanted.per_second is not None and len(ids) / wanted.per_second > LONGEST_SECONDS:
@@ -90,6 +65,11 @@ class DeadLetterController(Controller):
                 "/per_second", f"{len(ids)} would take more than a day; choose a higher one, or a lower limit"
             )
         return await _redrive(context, caller, ids, wanted.per_second)
+
+
+def _has_filter(wanted: RedriveRequest) -> bool:
+    filters = (wanted.job_id, wanted.error_type, wanted.http_status, wanted.since, wanted.until)
+    return any(it is not None for it in filters)
 
 
 async def _named(context: ApiContext, caller: Caller, ids: Sequence[str]) -> list[str]:
@@ -102,7 +82,8 @@ async def _named(context: ApiContext, caller: Caller, ids: Sequence[str]) -> lis
 
 async def _found(context: ApiContext, caller: Caller, wanted: RedriveRequest) -> list[str]:
     """The latest that the filter fits, the oldest of them first: in the order in which they were due."""
-    query = msgspec.structs.replace(wanted.query(caller), runnable=True)
+    query = _query(caller, wanted.job_id, wanted.error_type, wanted.http_status, wanted.since, wanted.until)
+    query = msgspec.structs.replace(query, runnable=True)
     found: list[str] = []
     while len(found) < wanted.limit:
         size = min(PAGE, wanted.limit - len(found))
@@ -129,7 +110,7 @@ async def _redrive(context: ApiContext, caller: Caller, ids: Sequence[str], per_
         if done:
             driven += [new_id for _, new_id in done]
             last_at = command.due_at(len(done) - 1)
-    return Redriven(len(driven), driven, text(last_at))
+    return Redriven(len(driven), driven, instant_or_none(last_at))
 
 
 def _query(

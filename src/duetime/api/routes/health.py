@@ -10,9 +10,10 @@ from litestar import Response, get
 
 from duetime.api.auth.access import ANYONE
 from duetime.api.context import ApiContext, ClusterState
-from duetime.api.views import Health, JobsHealth, MemoryHealth, encode
+from duetime.api.views import encode
 from duetime.domain.capacity import Capacity, Load
 from duetime.domain.lease import ClockState, explain_clock
+from duetime.wire.health import Health, JobsHealth, MemoryHealth
 
 
 @get("/health", tags=["health"], summary="ok, or degraded with what is wrong (verbose=true)", right=ANYONE)

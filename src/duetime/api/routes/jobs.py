@@ -16,7 +16,7 @@ from duetime.api.context import ApiContext
 from duetime.api.queries import read_filter
 from duetime.api.routes.create import announce, bound, check_runnable, create_command, create_job, created_view, new_job
 from duetime.api.routes.subscriptions import apply_and_tell
-from duetime.api.views import JobList, JobMessage, JobView, encode, view_job
+from duetime.api.views import encode, view_job
 from duetime.domain import authoring
 from duetime.domain.audit import entry
 from duetime.domain.audited import changed_fields
@@ -29,6 +29,7 @@ from duetime.domain.job import JobSpec, JobStatus, JobType
 from duetime.domain.secrets import encrypt_change, hide_spec
 from duetime.domain.states import State
 from duetime.ports.store import JobQuery, JobRecord
+from duetime.wire.jobs import JobList, JobMessage, JobView
 
 JSON = "application/json"
 LATENESS_SAMPLE = 1000

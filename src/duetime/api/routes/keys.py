@@ -3,78 +3,22 @@
 from __future__ import annotations
 
 import secrets
-from typing import Annotated, Any
+from typing import Any
 
-import msgspec
 from litestar import Controller, Request, Response, delete, get, post
-from msgspec import Meta
 
 from duetime.api.bodies import decode
 from duetime.api.context import ApiContext
-from duetime.api.views import text
+from duetime.api.views import instant, instant_or_none
 from duetime.domain.audit import entry
 from duetime.domain.commands import AddKey, NewKey, RevokeKey
 from duetime.domain.errors import InvalidRequest, NotFound
 from duetime.domain.grants import ENDED_KEPT, check_grant
-from duetime.domain.identity import Caller, Right, Role, Tier
-from duetime.domain.instants import DAY, format_instant
+from duetime.domain.identity import Caller, Right, Role
+from duetime.domain.instants import DAY
 from duetime.domain.keys import KEY_BYTES, hash_secret, is_key_id, make_key
-from duetime.domain.payloads import Label
 from duetime.ports.store import KeyRecord
-
-MOST_DAYS = 3650
-
-
-class KeyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`user_id`: whose jobs it creates and sees, yours if left out. `tier`: yours if left out, whoever it is for.
-
-    No `scopes`: all that the role may do. Role, tier, scopes and end may not go beyond those of who makes the key. Left
-    out, it ends when the key that makes it does.
-    """
-
-    name: Label
-    user_id: Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[!-~]+$")] | None = None
-    role: Role = Role.USER
-    tier: Tier | None = None
-    scopes: Annotated[tuple[Right, ...], Meta(max_length=len(Right))] = ()
-    expires_in_days: Annotated[float, Meta(gt=0, le=MOST_DAYS)] | None = None
-
-
-class MadeKey(msgspec.Struct, frozen=True):
-    """`key` is shown this once: only a hash of it is kept."""
-
-    key_id: str
-    key: str
-    name: str
-    user_id: str
-    role: Role
-    tier: Tier
-    scopes: tuple[Right, ...]
-    created_at: str
-    expires_at: str | None
-
-
-class KeyView(msgspec.Struct, frozen=True):
-    key_id: str
-    name: str
-    user_id: str
-    role: Role
-    tier: Tier
-    scopes: tuple[str, ...]
-    created_at: str
-    created_by: str
-    expires_at: str | None
-    last_used_at: str | None
-    revoked_at: str | None
-
-
-class KeyList(msgspec.Struct, frozen=True):
-    keys: list[KeyView]
-
-
-class KeyMessage(msgspec.Struct, frozen=True):
-    key_id: str
-    message: str
+from duetime.wire.identity import KeyList, KeyMessage, KeyRequest, KeyView, MadeKey
 
 
 class KeyController(Controller):
@@ -101,13 +45,13 @@ class KeyController(Controller):
         )  # fmt: skip
         shown = {
             "name": key.name, "user_id": key.user_id, "role": key.role, "tier": key.tier, "scopes": key.scopes,
-            "expires_at": text(key.expires_at),
+            "expires_at": instant_or_none(key.expires_at),
         }  # fmt: skip
         noted = entry(caller, now, "api_key.create", key_id, None, shown)
         await context.apply(AddKey(now, key, noted, context.limits.keys))
         made = MadeKey(
-            key_id, token, key.name, key.user_id, key.role, key.tier, wanted.scopes, format_instant(now),
-            text(key.expires_at),
+            key_id=key_id, key=token, name=key.name, user_id=key.user_id, role=key.role, tier=key.tier,
+            scopes=[*wanted.scopes], created_at=instant(now), expires_at=instant_or_none(key.expires_at),
         )  # fmt: skip
         return Response(made, status_code=201)
 
@@ -129,7 +73,8 @@ class KeyController(Controller):
 
 def _view(record: KeyRecord) -> KeyView:
     return KeyView(
-        record.key_id, record.name, record.user_id, record.role, record.tier, record.scopes,
-        format_instant(record.created_at), record.created_by, text(record.expires_at), text(record.last_used_at),
-        text(record.revoked_at),
+        key_id=record.key_id, name=record.name, user_id=record.user_id, role=record.role, tier=record.tier,
+        scopes=[*record.scopes], created_at=instant(record.created_at), created_by=record.created_by,
+        expires_at=instant_or_none(record.expires_at), last_used_at=instant_or_none(record.last_used_at),
+        revoked_at=instant_or_none(record.revoked_at),
     )  # fmt: skip

@@ -12,7 +12,6 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 import msgspec
 
 from duetime.api.context import ApiContext
-from duetime.api.execution_views import Logs
 from duetime.api.routes.events import Follower
 from duetime.api.streams import Place
 from duetime.domain.identity import Caller
@@ -20,6 +19,7 @@ from duetime.domain.instants import format_instant
 from duetime.domain.states import OPEN, ErrorType
 from duetime.ports.logs import Line
 from duetime.ports.store import AttemptRecord
+from duetime.wire.executions import Logs
 
 LOOK_SECONDS = 2.0  # not every end has an event: a waiting execution that is cancelled has none
 PAGE = 1000  # lines of a stream that are read at once

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-import msgspec
 from litestar import Controller, Request, post
-from msgspec import Meta
 
 from duetime.api.bodies import decode
 from duetime.api.context import ApiContext
 from duetime.api.turns import collect
-from duetime.api.views import Preview
+from duetime.api.views import instant
 from duetime.domain.errors import InvalidRequest
 from duetime.domain.identity import Right
-from duetime.domain.instants import format_instant, parse_instant
-from duetime.domain.job import Dst
+from duetime.domain.instants import parse_instant
 from duetime.domain.preview import preview
-
-
-class PreviewRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    schedule: Annotated[str, Meta(min_length=1, max_length=512)]
-    timezone: Annotated[str, Meta(min_length=1, max_length=64)] = "UTC"
-    dst: Dst = Dst()
-    after: str | None = None
-    count: Annotated[int, Meta(ge=1, le=100)] = 10
+from duetime.wire.schedules import Preview, PreviewRequest
 
 
 class ScheduleController(Controller):
@@ -41,4 +31,4 @@ class ScheduleController(Controller):
             except ValueError as error:
                 raise InvalidRequest.at("/after", str(error)) from None
         seen = preview(wanted.schedule, wanted.timezone, wanted.dst, after, wanted.count)
-        return Preview(seen.description, await collect(map(format_instant, seen.instants)), seen.warnings)
+        return Preview(seen.description, await collect(map(instant, seen.instants)), seen.warnings)

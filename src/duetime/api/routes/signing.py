@@ -6,52 +6,22 @@ The secret is in the answer to whoever asks for it, and nowhere else: not in the
 from __future__ import annotations
 
 from base64 import b64encode
-from typing import Annotated, Any
+from typing import Any
 
-import msgspec
 from litestar import Controller, Request, get, post
-from msgspec import Meta
 
 from duetime.api.bodies import decode
 from duetime.api.context import ApiContext
-from duetime.api.views import text
+from duetime.api.views import instant_or_none
 from duetime.domain.audit import entry
 from duetime.domain.commands import RotateSigningKey
 from duetime.domain.errors import NotFound
 from duetime.domain.identity import Caller, Right
 from duetime.domain.instants import SECOND
-from duetime.domain.signing import (
-    DEFAULT_OVERLAP_SECONDS,
-    LONGEST_OVERLAP_SECONDS,
-    SigningState,
-    signing_versions,
-)
+from duetime.domain.signing import SigningState, signing_versions
+from duetime.wire.signing import OtherSigningKey, RotateRequest, SigningKeyView
 
 RESOURCE = "signing-key"
-
-
-class RotateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`overlap_seconds`: how long requests are also signed with the version of before. 0: no longer, as it leaked."""
-
-    overlap_seconds: Annotated[int, Meta(ge=0, le=LONGEST_OVERLAP_SECONDS)] = DEFAULT_OVERLAP_SECONDS
-
-
-class OtherSigningKey(msgspec.Struct, frozen=True):
-    """`until`: when requests are no longer signed with it; null: when the operator removes the secret it comes from."""
-
-    version: int
-    secret: str
-    until: str | None
-
-
-class SigningKeyView(msgspec.Struct, frozen=True):
-    """`secret` is what a receiver verifies with. `others` sign the same requests while keys rotate."""
-
-    version: int
-    secret: str
-    rotated_at: str | None
-    rotated_by: str | None
-    others: list[OtherSigningKey]
 
 
 class SigningKeyController(Controller):
@@ -85,12 +55,12 @@ def _view(context: ApiContext, tenant: str, state: SigningState | None, now: int
     if not own:
         raise _not_signed()
     others = [OtherSigningKey(version, secret, None) for secret in own[1:]]
-    until = None if state is None else text(state.previous_until)
+    until = None if state is None else instant_or_none(state.previous_until)
     for before in earlier:
         others += [OtherSigningKey(before, _secret(key), until) for key in context.derive_keys(tenant, before)]
     if state is None:
-        return SigningKeyView(version, own[0], None, None, others)
-    return SigningKeyView(version, own[0], text(state.rotated_at), state.rotated_by, others)
+        return SigningKeyView(version, own[0], None, None, tuple(others))
+    return SigningKeyView(version, own[0], instant_or_none(state.rotated_at), state.rotated_by, tuple(others))
 
 
 def _secret(key: bytes) -> str:

@@ -2,54 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
-import msgspec
 from litestar import Controller, Request, Response, delete, get, post
-from msgspec import Meta
 
 from duetime.api import paging
 from duetime.api.advice import blocked
 from duetime.api.bodies import decode
 from duetime.api.context import ApiContext
+from duetime.api.views import instant
 from duetime.domain.audit import entry
 from duetime.domain.commands import AddSubscription, Command, RemoveSubscription
 from duetime.domain.errors import InvalidRequest
 from duetime.domain.http_rules import url_problem
 from duetime.domain.identity import Caller, Right
 from duetime.domain.ids import make_id
-from duetime.domain.instants import format_instant
-from duetime.domain.subscriptions import EVENTS, MOST_SUBSCRIPTIONS, EventName, about_job, notification
+from duetime.domain.subscriptions import EVENTS, MOST_SUBSCRIPTIONS, about_job, notification
 from duetime.ports.store import JobRecord, SubscriptionRecord
+from duetime.wire.subscriptions import SubscriptionList, SubscriptionMessage, SubscriptionRequest, SubscriptionView
 
 T = TypeVar("T")
-
-
-class SubscriptionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`events`: those to be told of; all, if left out."""
-
-    url: Annotated[str, Meta(min_length=1, max_length=2048)]
-    events: Annotated[tuple[EventName, ...], Meta(max_length=len(EVENTS))] = ()
-
-
-class SubscriptionView(msgspec.Struct, frozen=True):
-    """`warnings`: why its address can't be called, as far as the URL tells."""
-
-    subscription_id: str
-    url: str
-    events: tuple[str, ...]
-    created_at: str
-    created_by: str
-    warnings: list[str] = []
-
-
-class SubscriptionList(msgspec.Struct, frozen=True):
-    subscriptions: list[SubscriptionView]
-
-
-class SubscriptionMessage(msgspec.Struct, frozen=True):
-    subscription_id: str
-    message: str
 
 
 class SubscriptionController(Controller):
@@ -109,6 +81,6 @@ async def apply_and_tell(
 
 def _view(context: ApiContext, record: SubscriptionRecord) -> SubscriptionView:
     return SubscriptionView(
-        record.subscription_id, record.url, record.events, format_instant(record.created_at), record.created_by,
+        record.subscription_id, record.url, record.events, instant(record.created_at), record.created_by,
         blocked(context, {"url": record.url}),
     )  # fmt: skip

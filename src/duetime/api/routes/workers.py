@@ -8,34 +8,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from litestar import Controller, Request, get, post
 
 from duetime.api import paging
 from duetime.api.bodies import decode
 from duetime.api.context import ApiContext
+from duetime.api.views import instant
 from duetime.domain.errors import InvalidRequest
 from duetime.domain.identity import Caller, Right
-from duetime.domain.instants import format_instant
 from duetime.domain.work import MOST_BYTES, MOST_WEIGHT, Joined, Joining, Leaving, Polled, Polling, Reported, Reporting
 from duetime.ports.store import WorkerRecord
-
-
-class WorkerView(msgspec.Struct, frozen=True):
-    worker_id: int
-    name: str
-    functions: tuple[str, ...]
-    slots: int
-    user_id: str
-    joined_at: str
-    seen_at: str
-
-
-class WorkerList(msgspec.Struct, frozen=True):
-    workers: list[WorkerView]
-    limit: int
-    has_more: bool
-    next_cursor: str | None
+from duetime.wire.cluster import WorkerList, WorkerView
 
 
 class WorkerController(Controller):
@@ -83,5 +66,5 @@ class WorkerController(Controller):
 def _view(record: WorkerRecord) -> WorkerView:
     return WorkerView(
         record.worker_id, record.name, record.functions, record.slots, record.user_id,
-        format_instant(record.started_at), format_instant(record.seen_at),
+        instant(record.started_at), instant(record.seen_at),
     )  # fmt: skip

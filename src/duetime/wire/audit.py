@@ -1,0 +1,29 @@
+"""The audit: who changed what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from duetime.wire.words import Instant
+
+
+class AuditView(msgspec.Struct, frozen=True, kw_only=True):
+    """One change. Of what is secret, it says at most that it changed."""
+
+    at: Instant
+    actor: str
+    via: str = ""
+    request_id: str = ""
+    action: str
+    resource: str = ""
+    before: Any = None
+    after: Any = None
+
+
+class AuditList(msgspec.Struct, frozen=True):
+    entries: list[AuditView]
+    limit: int = 0
+    has_more: bool = False
+    next_cursor: str | None = None

@@ -1,0 +1,28 @@
+"""How a node is."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class MemoryHealth(msgspec.Struct, frozen=True):
+    """What all jobs' definitions take of what they may. (`resident_bytes` is the process's own.)"""
+
+    current_bytes: int = 0
+    limit_bytes: int | None = None
+    available_bytes: int | None = None
+    utilization_percent: float | None = None
+    resident_bytes: int = 0
+
+
+class JobsHealth(msgspec.Struct, frozen=True):
+    current_count: int = 0
+    limit: int | None = None
+    available: int | None = None
+
+
+class Health(msgspec.Struct, frozen=True, omit_defaults=True):
+    status: str
+    components: dict[str, str] = {}
+    memory: MemoryHealth | None = None
+    jobs: JobsHealth | None = None

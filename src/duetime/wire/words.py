@@ -1,0 +1,34 @@
+"""Types of fields: instants, and words of fixed sets.
+
+To a reader, a word is text with the known words named beside it: an enum would refuse a word that a newer server sends.
+The OpenAPI document lists the known words. Compare a word with a member of its enum by `==`.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from duetime.domain.breaker import CircuitState
+from duetime.domain.identity import Right, Role, Tier
+from duetime.domain.job import JobStatus, JobType
+from duetime.domain.lease import Standing
+from duetime.domain.states import ErrorType, State, Trigger
+
+Instant = Annotated[datetime, Meta(tz=True)]  # in UTC
+# The default of an instant that every server sends. It is never null in the OpenAPI document; a client that reads a
+# response without it has None.
+ABSENT: Any = None
+
+StatusWord = Annotated[str, JobStatus]
+TypeWord = Annotated[str, JobType]
+StateWord = Annotated[str, State]
+TriggerWord = Annotated[str, Trigger]
+ErrorTypeWord = Annotated[str, ErrorType]
+RoleWord = Annotated[str, Role]
+TierWord = Annotated[str, Tier]
+RightWord = Annotated[str, Right]
+StandingWord = Annotated[str, Standing]
+CircuitWord = Annotated[str, CircuitState]
