@@ -222,7 +222,7 @@ class StoreReads(ABC, Generic[Group, Block]):
 
     async def get_response(self, tenant: str, idempotency_key: str) -> tuple[str, str] | None:
         row = tuple[str, str]
-        return await self._find(self._people_reads, "get_response", row, tenant=tenant, key=idempotency_key)
+        return single(await self._read(self._people_reads, "get_response", row, tenant=tenant, key=idempotency_key))
 
     async def list_circuits(self, tenant: str | None, limit: int) -> list[Circuit]:
         if tenant is None:

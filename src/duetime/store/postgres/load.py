@@ -24,7 +24,7 @@ from duetime.store.postgres.blocks import load_blocks
 from duetime.store.postgres.connections import Address, close, describe
 from duetime.store.postgres.partitions import make_day
 from duetime.store.postgres.schema import migrate
-from duetime.store.postgres.statements import ALL, BYTES, JOBS
+from duetime.store.totals import ALL, BYTES, JOBS
 
 CONNECT_SECONDS = 10.0
 LOCK_SECONDS = 30  # until then the server has released the locks of an interrupted copy
