@@ -183,7 +183,8 @@ async def test_the_watch_overlooks_no_worker_however_many_a_tenant_has(
     monkeypatch.setattr("duetime.engine.watch.PAGE", 2)
     tenants = [VICTIM, *(f"hostile-{number}" for number in range(5))]
     workers = [
-        (await made.engine.term.worker_gateway.join(tenant, "u", Joining("host", ("f",), 1))).worker_id for tenant in tenants
+        (await made.engine.term.worker_gateway.join(tenant, "u", Joining("host", ("f",), 1))).worker_id
+        for tenant in tenants
     ]
     for _ in range(7):
         made.clock.advance(1)

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from duetime.events import Event, EventHub
 from duetime import events
+from duetime.events import Event, EventHub
 
 T = "default"
 
