@@ -186,7 +186,11 @@ def test_a_closed_client_says_so(make: Any, server: str) -> None:
 
 
 def test_the_client_needs_nothing_of_the_server() -> None:
-    code = "import sys, duetime.client; print(*[name for name in sys.modules if name.startswith('duetime.')])"
+    code = (
+        "import sys; from duetime.client import AsyncClient, Client; "
+        "print(*[name for name in sys.modules if name.startswith('duetime.')])"
+    )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "duetime.client.sync" in loaded
-    assert [name for name in loaded if not name.startswith(("duetime.client", "duetime.domain"))] == []
+    shared = ("duetime.client", "duetime.domain", "duetime.wire")
+    assert [name for name in loaded if not name.startswith(shared)] == []

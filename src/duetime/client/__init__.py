@@ -5,7 +5,7 @@
         for execution in duetime.job_executions(job.job_id):
             print(execution.state)
 
-It needs nothing of the server's code but the words of the domain.
+It needs nothing of the server's code but the domain and the types on the wire.
 """
 
 from typing import TYPE_CHECKING, Any
