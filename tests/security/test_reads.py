@@ -45,9 +45,8 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 def read_without_end(store: AnyStore, tenant: str) -> asyncio.Task[Any]:
     values = {"tenant": tenant, "zero": 0}
-    if isinstance(store, SqliteStore):
-        return asyncio.create_task(store._ask(ENDLESS["sqlite"], int, values))
-    return asyncio.create_task(store._ask((ENDLESS["postgres"], values), int))
+    sql = ENDLESS["sqlite" if isinstance(store, SqliteStore) else "postgres"]
+    return asyncio.create_task(store._ask((sql, values), int))
 
 
 @contextmanager
