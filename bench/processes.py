@@ -19,6 +19,7 @@ from typing import IO
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON_VARIABLE = "DUETIME_BENCH_PYTHON"
 PYTHON = os.environ.get(PYTHON_VARIABLE, sys.executable)  # what is measured may be of another checkout
+MEASURED = Path(PYTHON).absolute().parents[2] if PYTHON_VARIABLE in os.environ else ROOT  # that checkout
 
 _children: set[subprocess.Popen[bytes]] = set()
 _folders: set[Path] = set()
@@ -73,10 +74,11 @@ def run(
     *,
     input_bytes: bytes = b"",
     env: Mapping[str, str] | None = None,
+    cwd: Path = ROOT,
     timeout_seconds: float,
 ) -> bytes:
-    """Run a child to its end and answer with what it printed; its errors go to ours."""
-    child = start(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    """Runs a child to its end. Returns what it printed; its errors go to ours."""
+    child = start(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=cwd)
     try:
         output, _ = child.communicate(input_bytes, timeout=timeout_seconds)
     finally:

@@ -28,11 +28,17 @@ def duetime(count: int) -> dict[str, float]:
 
 
 def engines(nodes: int, count: int, where: str) -> dict[str, float]:
-    """Store the jobs, then let so many engines run them at once; the last one's seconds count."""
+    """Stores the jobs, then lets so many engines run them at once; the last one's seconds count.
+
+    `bench.noop_engine` calls the engine's classes, so it is taken from the checkout that is measured.
+    """
+    checkout = processes.MEASURED
     command = [processes.PYTHON, "-m", "bench.noop_engine"]
-    due_at = processes.run([*command, "load", str(count), where], timeout_seconds=300).decode().strip()
+    load = [*command, "load", str(count), where]
+    due_at = processes.run(load, cwd=checkout, timeout_seconds=300).decode().strip()
     children = [
-        processes.start([*command, "run", str(count), where, due_at], stdout=subprocess.PIPE) for _ in range(nodes)
+        processes.start([*command, "run", str(count), where, due_at], stdout=subprocess.PIPE, cwd=checkout)
+        for _ in range(nodes)
     ]
     try:
         time.sleep(max(0.0, int(due_at) / 1000 - time.time()))
