@@ -39,10 +39,10 @@ def codes(kind: type[DuetimeError] = DuetimeError) -> set[str]:
     return {kind.code}.union(*(codes(child) for child in kind.__subclasses__()))
 
 
-def test_every_setting_is_documented_with_its_default_and_none_that_is_not_there() -> None:
+def test_every_setting_is_documented_with_its_default_and_its_help_and_none_that_is_not_there() -> None:
     ours = text("docs/reference/settings.md").split(OF_OTHERS)[0]
-    rows = dict(re.findall(r"^\| `([A-Z_]+)` \| (.*?) \|", ours, re.MULTILINE))
-    assert rows == {name: f"`{it.default}`" if it.default else "(empty)" for name, it in SETTINGS.items()}
+    rows = re.findall(r"^\| `([A-Z_]+)` \| (.*?) \| (.*?) \|", ours, re.MULTILINE)
+    assert rows == [(name, f"`{it.default}`" if it.default else "(empty)", it.help) for name, it in SETTINGS.items()]
 
 
 def test_every_setting_of_others_is_documented_and_none_that_is_not_known() -> None:

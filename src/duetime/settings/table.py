@@ -32,7 +32,7 @@ class Settings(GivenTexts):
 
     host = Setting("127.0.0.1", read.text, "address to listen on")
     port = Setting("8080", read.port, "port to listen on")
-    data = Setting("duetime-data", Path, "folder of the database, where there is no DATABASE_URL")
+    data = Setting("duetime-data", Path, "folder of the database, if there is no DATABASE_URL")
     database_url = Setting(
         "",
         read.database_url,
@@ -40,65 +40,57 @@ class Settings(GivenTexts):
         is_secret=True,
         also_from="DATABASE_URL",
     )
-    db_op_timeout = Setting(
-        "5s", read.period, "how long anything waits for PostgreSQL, and people for what they read from SQLite"
+    db_op_timeout = Setting("5s", read.period, "timeout of calls to PostgreSQL, and of API reads from SQLite")
+    db_max_open_conns = Setting("25", read.connections, "most connections to PostgreSQL, without the heartbeat's")
+    db_max_idle_conns = Setting("5", read.limit, "idle connections to PostgreSQL that are kept for reads")
+    db_conn_max_lifetime = Setting("30m", read.period_or_none, "greatest age of a connection to PostgreSQL; 0: any age")
+    db_conn_max_idle_time = Setting(
+        "5m", read.period_or_none, "how long an unused connection for reads is kept; 0: any time"
     )
-    db_max_open_conns = Setting("25", read.connections, "connections to PostgreSQL at most, beside the heartbeat's")
-    db_max_idle_conns = Setting(
-        "5", read.limit, "connections to PostgreSQL that are kept for reading while nobody reads"
-    )
-    db_conn_max_lifetime = Setting(
-        "30m", read.period_or_none, "how old a connection to PostgreSQL may become; 0: any age"
-    )
-    db_conn_max_idle_time = Setting("5m", read.period_or_none, "how long one for reading is kept unused; 0: any time")
-    roles = Setting("api,timer,worker,alerts", read.roles, "what this node does; the default is all of it")
-    node_lease_seconds = Setting("5s", read.period, "how long a silent node keeps its shards and runs")
+    roles = Setting("api,timer,worker,alerts", read.roles, "roles of this node; all by default")
+    node_lease_seconds = Setting("5s", read.period, "how long a silent node keeps its shards and executions")
     node_name = Setting(
         "",
         read.text,
-        "this node's name, its own in the cluster; the machine's name (and port) if empty",
+        "this node's name, unique in the cluster; the machine's name (and port) if empty",
         if_empty=_own_name,
     )
-    dispatcher_workers = Setting("512", read.count, "runs at once in all; tenants share them")
+    dispatcher_workers = Setting("512", read.count, "attempts at once on this node; tenants share them")
     endpoint_concurrency = Setting(
-        "64", read.count, "runs at once against one scheme, host and port; tenants share them"
+        "64", read.count, "attempts at once for one scheme, host and port; tenants share them"
     )
     endpoint_rate = Setting(
         "0", read.rate, "requests a second to one scheme, host and port, from this node; 0: no limit"
     )
-    tenant_concurrency = Setting("0", read.limit, "runs at once of one tenant; 0: as many as DISPATCHER_WORKERS")
+    tenant_concurrency = Setting("0", read.limit, "attempts at once of one tenant; 0: as many as DISPATCHER_WORKERS")
     job_execution_timeout = Setting(
         "", read.attempt_seconds, "timeout_seconds of jobs that name none; empty: by type of job"
     )
     max_execution_attempts = Setting("", read.attempts, "attempts of jobs that name no retries; empty: by type of job")
-    dispatcher_drain_timeout = Setting("30s", read.duration, "how long a stop waits for what is running")
+    dispatcher_drain_timeout = Setting("30s", read.duration, "how long a stop waits for running attempts")
     http_shutdown_timeout = Setting("10s", read.duration, "how long a stop waits for requests to this server")
-    reconcile_interval = Setting("5m", read.period, "how often runs of lost nodes are looked for")
-    reconcile_batch_size = Setting("500", read.count, "how many of them are taken over at once")
+    reconcile_interval = Setting("5m", read.period, "how often the node looks for executions of lost nodes")
+    reconcile_batch_size = Setting("500", read.count, "how many of them are taken over in one commit")
     circuit_breaker_threshold = Setting(
         "5", read.limit, "failed executions in a row that open a target's circuit; 0: never"
     )
-    circuit_breaker_cooldown = Setting(
-        "2m", read.period, "how long an open circuit waits before one run tries its target"
-    )
+    circuit_breaker_cooldown = Setting("2m", read.period, "how long an open circuit waits before a probe")
     execution_history_retention = Setting("30d", read.duration, "how long executions are kept")
     execution_history_limit = Setting("10000000", read.count, "how many executions are kept at most")
-    audit_retention = Setting("365d", read.duration, "how long entries of the audit stay in the database; 0: for ever")
+    audit_retention = Setting("365d", read.duration, "how long audit entries stay in the database; 0: forever")
     audit_export_folder = Setting(
         "", read.path, "where entries are written before they are removed; empty: audit in DATA"
     )
-    worker_lease_seconds = Setting("5s", read.period, "how long a silent worker keeps the functions that it runs")
+    worker_lease_seconds = Setting("5s", read.period, "how long a silent worker keeps its executions")
     logs_url = Setting(
-        "", read.text, "s3://bucket/prefix and the like: where logs are kept; empty: in DATA, on this machine"
+        "", read.text, "where logs are kept, such as s3://bucket/prefix; empty: in DATA, on this machine"
     )
     log_size_limit = Setting("1MB", read.size, "how much of the log of one attempt is kept")
-    logs_total_limit = Setting(
-        "10GB", read.size, "how much all logs may hold; beyond it the largest tenants lose their oldest"
-    )
+    logs_total_limit = Setting("10GB", read.size, "size of all logs; beyond it the largest tenants lose their oldest")
     allow_scripts = Setting("false", read.switch, "true lets jobs run programs on the machines of the nodes")
     script_concurrency = Setting("8", read.count, "scripts at once on this node; tenants share them")
     script_memory_limit = Setting("512MB", read.size, "memory of one script, all its processes together")
-    script_cpu_limit = Setting("0s", read.duration, "processor time of each process of a script; 0: none of its own")
+    script_cpu_limit = Setting("0s", read.duration, "processor time of each process of a script; 0: no separate limit")
     script_process_limit = Setting("64", read.count, "processes of one script at once")
     script_file_limit = Setting("100MB", read.size, "the largest file that a script may write")
     allow_sql = Setting("false", read.switch, "true lets jobs run statements on databases that admins register")
@@ -108,11 +100,11 @@ class Settings(GivenTexts):
     sql_allow_superusers = Setting(
         "false", read.switch, "true lets SQL jobs use roles that can run programs at the database"
     )
-    sql_receive_limit = Setting("8MB", read.size, "how much a PostgreSQL server may send for one statement")
+    sql_receive_limit = Setting("8MB", read.size, "bytes that a PostgreSQL server may send for one statement")
     sql_sqlite_folder = Setting(
         "", read.text, "folder of the tenants' SQLite files, one folder for each; empty: no SQLite jobs"
     )
-    sql_sqlite_file_limit = Setting("100MB", read.size, "the largest SQLite file that SQL jobs may make")
+    sql_sqlite_file_limit = Setting("100MB", read.size, "the largest SQLite file that SQL jobs may create")
     sql_sqlite_memory_limit = Setting("64MB", read.size, "memory of SQLite for one statement")
     sql_rows_limit = Setting("100", read.count, "rows of a statement's result that are kept")
     sql_result_limit = Setting("16KB", read.size, "size of a statement's result that is kept")
@@ -123,11 +115,11 @@ class Settings(GivenTexts):
     allowed_targets = Setting("", read.domains, "hosts that jobs may call: example.com,*.example.com; empty: any")
     target_max_idle_conns = Setting("1024", read.count, "connections to targets that are kept for the next request")
     target_max_idle_conns_per_host = Setting("256", read.limit, "of these, to one scheme, host and port")
-    target_tls_handshake_timeout = Setting("10s", read.period, "how long a target's TLS handshake may take")
+    target_tls_handshake_timeout = Setting("10s", read.period, "timeout of a target's TLS handshake")
     target_response_header_timeout = Setting(
         "0s",
         read.period_or_none,
-        "how long a target may take until its answer begins; 0: as long as the job's timeout_seconds",
+        "time until a target's response must begin; 0: as long as the job's timeout_seconds",
     )
     signing_secrets = Setting(
         "",
@@ -144,14 +136,14 @@ class Settings(GivenTexts):
     jwt_secret = Setting(
         "",
         read.jwt_secret,
-        "verifies tokens signed with HS256; with it, or JWKS_FILE, who asks must prove it",
+        "verifies tokens signed with HS256; with it, or JWKS_FILE, callers must authenticate",
         is_secret=True,
     )
     jwks_file = Setting(
         "", read.path, "public keys that verify tokens signed with RS256 or EdDSA; read again when it changes"
     )
-    jwt_issuer = Setting("duetime", read.claim, "who must have issued a token: its iss; empty: not checked")
-    jwt_audience = Setting("duetime", read.claim, "whom a token must be made for: its aud; empty: not checked")
+    jwt_issuer = Setting("duetime", read.claim, "the required issuer of a token: its iss; empty: not checked")
+    jwt_audience = Setting("duetime", read.claim, "the required audience of a token: its aud; empty: not checked")
     tenant_keys_limit = Setting("500", read.count, "API keys of one tenant that are neither revoked nor expired")
     tenant_users_limit = Setting("100", read.count, "users of one tenant that such API keys are for")
     tenant_workers_limit = Setting(
@@ -165,19 +157,19 @@ class Settings(GivenTexts):
     connections_per_address = Setting(
         "1024", read.limit, "connections to this server from one address; 0: no such limit"
     )
-    cors_origins = Setting("", read.origins, "origins whose pages may ask from a browser, with commas; empty: none")
-    queue_memory_limit = Setting(
-        "", read.size_or_none, "how much the jobs may hold: 2GB, 500MB, plain bytes; empty: by percent"
+    cors_origins = Setting(
+        "", read.origins, "origins whose pages may send requests from a browser, with commas; empty: none"
     )
+    queue_memory_limit = Setting("", read.size_or_none, "memory for jobs: 2GB, 500MB, plain bytes; empty: by percent")
     queue_memory_percent = Setting(
-        "50", read.percent, "how much of the memory there is, where QUEUE_MEMORY_LIMIT is empty"
+        "50", read.percent, "percentage of the machine's memory, if QUEUE_MEMORY_LIMIT is empty"
     )
     queue_job_limit = Setting("0", read.limit, "how many jobs there may be; 0: no limit")
     tenant_capacity_percent = Setting(
-        "75", read.percent, "how much of both one tenant may hold; the rest is for the others"
+        "75", read.percent, "percentage of both that one tenant may hold; the rest is for the others"
     )
     tenant_notifications_per_hour = Setting("100000", read.limit, "notifications an hour of one tenant; 0: no limit")
-    metrics_host = Setting("127.0.0.1", read.text, "address of the metrics; they are for everyone who reaches it")
+    metrics_host = Setting("127.0.0.1", read.text, "address of the metrics; every client that reaches it can read them")
     metrics_port = Setting("9090", read.port, "port of the metrics; 0: off")
     log_level = Setting("info", read.level, "debug, info, warning or error")
 
