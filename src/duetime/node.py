@@ -93,7 +93,9 @@ class Node:
         self._bodies = HeldBodies()
 
     def _keys_of(self, tenant: str) -> tuple[bytes, ...]:
-        """Those that sign a request of this tenant now."""
+        """Returns the keys that sign a request of this tenant now."""
+        if not self._signing.can_sign:
+            return ()
         return self._signing.sign_with(tenant, self._engine.term.signing.versions(tenant))
 
     async def _find_connection(self, tenant: str, name: str) -> str | None:

@@ -76,6 +76,40 @@ class HttpExecutor:
 
     async def execute(self, task: Task[HttpRequest]) -> Outcome:
         deadline = time.monotonic() + task.timeout_seconds
+        prepared = self._prepare(task)
+        if isinstance(prepared, Outcome):
+            return prepared
+        target, request = prepared
+        # All of the exchange is here: one coroutine less for each request of a burst.
+        head_only, may_send = task.payload.method == "HEAD", task.may_send
+        try:
+            addresses = (target.host,) if target.address is not None else self._resolver.cached(target.host)
+            if addresses is None:
+                async with asyncio.timeout_at(deadline):
+                    addresses = await self._resolver.resolve(target.host, task.tenant)
+            connection = self._pool.take(target, addresses)
+            if connection is not None:
+                sent_at = time.monotonic()
+                try:
+                    await connection.exchange(request, deadline, head_only=head_only, may_send=may_send)
+                except ConnectionLost as lost:
+                    # The target closed an idle connection while we wrote to it. HTTP clients send a request with an
+                    # Idempotency-Key again on a new connection, and all our requests have that header. If the target
+                    # took longer than _STALE_SECONDS to close, it did receive the first request.
+                    if lost.answered or not task.repeatable or time.monotonic() > sent_at + _STALE_SECONDS:
+                        raise
+                    connection = None
+            if connection is None:
+                connection = await self._pool.connect(target, addresses, deadline)
+                await connection.exchange(request, deadline, head_only=head_only, may_send=may_send)
+        except (OSError, DnsError, BlockedTarget, ConnectionLost, BadAnswer) as problem:
+            return _network_failure(problem, target, task.timeout_seconds)
+        self._pool.give_back(target, connection, task.tenant)
+        # The connection is back in the pool, but nothing awaits before its response is read: no other attempt has it.
+        return self._outcome(task, target, connection)
+
+    def _prepare(self, task: Task[HttpRequest]) -> tuple[Target, bytes] | Outcome:
+        """Returns the target and the request; or the outcome, if the request can't be sent."""
         try:
             target = self._guard.target(task.payload.url)
         except BlockedTarget as problem:
@@ -84,15 +118,9 @@ class HttpExecutor:
         if problems:
             return _failure(ErrorType.BLOCKED_TARGET, f"{problems[0]} Nothing was sent.")
         try:
-            request = self._request(task, target)
+            return target, self._request(task, target)
         except (TypeError, ValueError):
             return _failure(ErrorType.INTERNAL_ERROR, "The job's body can't be written as JSON. Nothing was sent.")
-        try:
-            connection = await self._exchange(task, target, request, deadline)
-        except (OSError, DnsError, BlockedTarget, ConnectionLost, BadAnswer) as problem:
-            return _network_failure(problem, target, task.timeout_seconds)
-        # The connection is back in the pool, but nothing awaits before its response is read: no other attempt has it.
-        return self._outcome(task, target, connection)
 
     def _request(self, task: Task[HttpRequest], target: Target) -> bytes:
         payload = task.payload
@@ -104,31 +132,6 @@ class HttpExecutor:
             f"{attempt_headers(task, int(self._clock()), body, self._keys_of(task.tenant))}\r\n"
         )
         return head.encode("latin-1") + body
-
-    async def _exchange(self, task: Task[HttpRequest], target: Target, request: bytes, deadline: float) -> Connection:
-        head_only, may_send = task.payload.method == "HEAD", task.may_send
-        addresses = (target.host,) if target.address is not None else self._resolver.cached(target.host)
-        if addresses is None:
-            async with asyncio.timeout_at(deadline):
-                addresses = await self._resolver.resolve(target.host, task.tenant)
-        connection = self._pool.take(target, addresses)
-        if connection is not None:
-            sent_at = time.monotonic()
-            try:
-                await connection.exchange(request, deadline, head_only=head_only, may_send=may_send)
-            except ConnectionLost as lost:
-                # The target closed an idle connection while we wrote to it. HTTP clients send a request with an
-                # Idempotency-Key again on a new connection, and all our requests have that header. If the target took
-                # longer than _STALE_SECONDS to close, it did receive the first request.
-                if lost.answered or not task.repeatable or time.monotonic() > sent_at + _STALE_SECONDS:
-                    raise
-            else:
-                self._pool.give_back(target, connection, task.tenant)
-                return connection
-        connection = await self._pool.connect(target, addresses, deadline)
-        await connection.exchange(request, deadline, head_only=head_only, may_send=may_send)
-        self._pool.give_back(target, connection, task.tenant)
-        return connection
 
     def _outcome(self, task: Task[HttpRequest], target: Target, connection: Connection) -> Outcome:
         status = connection.status

@@ -30,6 +30,7 @@ class TenantKeys:
 
     def __init__(self, secrets: Sequence[bytes], *, shared: bool = False) -> None:
         self._secrets = tuple(secrets)
+        self.can_sign = bool(self._secrets)
         self._shared = self._secrets if shared else ()
         if self._shared:
             log.warning(
