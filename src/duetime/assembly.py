@@ -115,7 +115,7 @@ def make_engine_settings(settings: Settings, tiers: TierLimits) -> EngineSetting
 def make_executors(
     settings: Settings, find: Callable[[str, str], Awaitable[str | None]], keys_of: Callable[[str], tuple[bytes, ...]]
 ) -> tuple[HttpExecutor, dict[type, Executor[Any]]]:
-    """What this node can run, by payload, and that of webhooks by its type. (Python functions are for workers.)"""
+    """Returns the executor of webhooks, and all executors by type of payload. (Workers run Python functions.)"""
     webhooks = HttpExecutor(
         allow=settings.allow_private_targets,
         domains=settings.allowed_targets,

@@ -1,4 +1,4 @@
-"""The HTTP servers of a node: that of the API and that of the metrics. They stay up while runs drain."""
+"""The two HTTP servers of a node, for the API and for the metrics. They stay up while executions drain."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def test_config_shows_each_value_and_where_it_came_from(alone: Any, tmp_path: Pa
 @pytest.mark.parametrize(
     ("args", "env", "says"),
     [
-        (["--host", "0.0.0.0"], {}, "HOST: '0.0.0.0' is not this machine alone"),
+        (["--host", "0.0.0.0"], {}, "HOST: '0.0.0.0' is not a loopback address"),
         (["--host", "::"], {}, "Set DUETIME_JWT_SECRET (`openssl rand -base64 32` prints one) or DUETIME_JWKS_FILE"),
         ([], {"DUETIME_JWT_SECRET": "whsec_!!"}, "JWT_SECRET: '********' (from DUETIME_JWT_SECRET)"),
         ([], {"DUETIME_JWKS_FILE": "none.json"}, "JWKS_FILE: none.json: can't be read"),

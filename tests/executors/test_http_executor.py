@@ -361,6 +361,19 @@ async def test_idle_connections_to_one_origin_are_bounded(target: Hostile):
     pool.close()
 
 
+async def test_a_connection_is_kept_though_it_took_the_place_of_the_last_one_to_its_origin(target: Hostile):
+    pool = ConnectionPool(ssl.create_default_context(), ConnectionLimits(idle_seconds=3600, idle=2))
+    deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+    one, other = parse_target(target.url()), parse_target(target.url(host="localhost"))
+    opened = [await pool.connect(place, ["127.0.0.1"], deadline) for place in (one, other, one)]
+    for connection, place, tenant in zip(opened, (one, other, one), ("large", "large", "small"), strict=True):
+        await connection.exchange(b"GET /ok HTTP/1.1\r\n\r\n", deadline)
+        pool.give_back(place, connection, tenant)
+    assert [connection.open for connection in opened] == [False, True, True]
+    assert pool.take(one, ["127.0.0.1"]) is opened[2]
+    pool.close()
+
+
 async def test_only_listed_hosts_are_called_where_there_is_a_list(target: Hostile, task: MakeTask):
     async def lookup(host: str) -> list[str]:
         return ["127.0.0.1"]

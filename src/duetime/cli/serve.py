@@ -70,7 +70,7 @@ def serve(
 
 
 def _check_identity(settings: Settings) -> str:
-    """`open`: whoever reaches the port is the admin, which is only for this machine alone; or `required`.
+    """Returns `open` (every client is the admin, which is allowed on loopback only) or `required`.
 
     Keys that can't be used end the start here, before anything runs.
     """
@@ -79,9 +79,9 @@ def _check_identity(settings: Settings) -> str:
     if not settings.jwt_secret and not settings.jwks_file:
         if not is_loopback(settings.host):
             raise BadSetting(
-                f"HOST: '{settings.host}' is not this machine alone, and nobody would have to say who they are: "
-                "whoever reaches the port could run jobs. Set DUETIME_JWT_SECRET (`openssl rand -base64 32` prints "
-                "one) or DUETIME_JWKS_FILE, or listen on 127.0.0.1."
+                f"HOST: '{settings.host}' is not a loopback address, and clients would not have to authenticate: "
+                "every client that reaches the port could run jobs. Set DUETIME_JWT_SECRET "
+                "(`openssl rand -base64 32` prints one) or DUETIME_JWKS_FILE, or listen on 127.0.0.1."
             )
         return OPEN
     from duetime.api.auth.jwks import BadKeys

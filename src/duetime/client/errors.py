@@ -147,7 +147,7 @@ class InsufficientStorage(Problem):
 
 
 class ServerAway(DuetimeError):
-    """No answer came. `was_sent` is False if the request can't have reached the server."""
+    """There was no response. `was_sent` is False if the request can't have reached the server."""
 
     def __init__(self, message: str, was_sent: bool) -> None:
         super().__init__(message)

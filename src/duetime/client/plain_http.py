@@ -23,7 +23,7 @@ Body = bytes | Iterable[bytes] | None
 
 
 class PlainHttpError(Exception):
-    """No answer came. `was_sent` as in ServerAway; `is_refused`: nobody listens; `is_timeout`: it took too long."""
+    """There was no response. `was_sent` as in ServerAway; `is_refused`: the port is closed; `is_timeout`: too slow."""
 
     def __init__(self, cause: BaseException) -> None:
         reason = cause.reason if isinstance(cause, urllib.error.URLError) else cause

@@ -53,7 +53,7 @@ def check_pause(timer: StoredTimer, job_id: str) -> None:
 
 
 def pause_entry(command: PauseJob, status: str) -> Entry:
-    """Returns the audit's entry for a pause; Duetime's own one if nobody asked for it."""
+    """Returns the audit entry of a pause: the user's, or one of Duetime if Duetime itself paused the job."""
     after = {"status": JobStatus.PAUSED, "reason": command.reason}
     entry = command.audit or own_entry(command.now, command.tenant, "job.pause", command.job_id, after)
     return entry.filled({"status": status}, after)
@@ -88,7 +88,7 @@ def still_owed(skipped: Iterable[Skipped], owed_from: int | None) -> list[Skippe
 
 
 def check_repeat(record: IdempotencyRecord, fingerprint: str) -> None:
-    """Raises IdempotencyKeyReused if the stored fingerprint is that of another body."""
+    """Raises IdempotencyKeyReused if the key was stored with another body."""
     if fingerprint != record.fingerprint:
         raise IdempotencyKeyReused(
             f"Idempotency-Key '{record.key}' was used with another body; send a new key for a new request"
