@@ -66,6 +66,24 @@ def test_help_is_quick_because_nothing_heavy_is_imported() -> None:
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
 
 
+@pytest.mark.parametrize("environment", [{}, {"DUETIME_JWT_SECRET": "x" * 32}], ids=["open", "with identity"])
+def test_a_node_never_loads_rich_whose_tracebacks_show_local_variables(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    command = [sys.executable, "-X", "importtime", *DUETIME[1:], "serve", "--json", "--port", "0"]
+    imported = tmp_path / "imported"
+    with imported.open("w") as stderr, subprocess.Popen(
+        command, cwd=tmp_path, env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=stderr, text=True
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=PATIENCE_SECONDS) == 0
+    names = {line.rpartition("|")[2].strip() for line in imported.read_text().splitlines()}
+    assert "structlog.dev" in names
+    assert [name for name in names if name.partition(".")[0] in ("rich", "pygments")] == []
+
+
 def test_without_a_server_a_sentence_says_how_to_start_one(alone: Any) -> None:
     for args in (["job", "list"], ["health"], ["execution", "list"], ["dead-letters", "list"], ["cluster"]):
         result = alone(*args)

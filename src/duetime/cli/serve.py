@@ -53,8 +53,10 @@ def serve(
     export DUETIME_JWT_SECRET="$(openssl rand -base64 32)"   # from here on, who asks needs a token
     duetime serve --host 0.0.0.0
     """
+    from duetime.process.imports import import_structlog_without_rich
     from duetime.settings.loading import load
 
+    import_structlog_without_rich()
     settings = load(
         {
             "HOST": host,
