@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from duetime.api.context import ApiContext, ApiLimits, ClusterState, CreationRules, EngineLink
+from duetime.api.routes import events as event_routes
 from duetime.api.routes.actions import JobActionController, list_coming
 from duetime.api.routes.batch import _Batch
 from duetime.api.routes.create import create_job
@@ -32,7 +33,7 @@ from duetime.domain.lease import Standing
 from duetime.domain.limits import TierLimits
 from duetime.domain.states import ErrorType
 from duetime.engine.engine import Engine, EngineSettings
-from duetime.events import EventHub
+from duetime.events import Event, EventHub
 from duetime.ports.store import Store
 from duetime.ports.vault import NoVault
 from duetime.registry.embedded import EmbeddedRegistry
@@ -98,6 +99,28 @@ async def test_a_repeat_is_answered_the_same_though_its_instant_has_passed(
     first = await create_job(context, LOCAL, once, "key")
     clock.advance(3600)
     assert await create_job(context, LOCAL, once, "key") == first
+
+
+async def test_events_that_wait_leave_in_one_piece_and_then_the_stream_pauses(
+    context: ApiContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_routes, "PAUSE_SECONDS", 3600)
+    place = context.streams.enter(LOCAL)
+    assert place is not None
+    frames = event_routes._frames(context, LOCAL, None, place)
+    assert await anext(frames) == b": following\n\n"
+    publish = partial(context.events.publish, "job.created", 0, LOCAL.tenant)
+    for number in range(100):
+        publish({"number": number})
+    sent = await anext(frames)
+    assert [f'"number":{number}}}'.encode() in sent for number in range(100)] == [True] * 100
+    following = asyncio.ensure_future(anext(frames))
+    for number in range(100):
+        publish({"number": number})
+        await asyncio.sleep(0)
+    assert not following.done(), "each event would wake every stream"
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
 
 
 async def test_the_second_of_two_at_once_is_told_to_come_back(context: ApiContext) -> None:
@@ -219,12 +242,15 @@ async def fail(context: ApiContext, clock: HandClock) -> tuple[str, str]:
         context.events,
         EngineSettings(),
     )
-    follower = context.events.follow(LOCAL.tenant, 0)
+    woken = asyncio.Event()
+    following = context.events.follow(LOCAL.tenant, 0, woken.set)
     await engine.start()
     made = json.loads(await create_job(context, LOCAL, body("immediate"), None))
     engine.term.timer.hint(clock.now())
-    event = None
-    while event is None or event.kind != "execution.failed":
-        event = await anext(follower)
+    failed: list[Event] = []
+    while not failed:
+        await woken.wait()
+        woken.clear()
+        failed = [event for event in following.take() if event is not None and event.kind == "execution.failed"]
     await engine.stop()
-    return made["job_id"], str(event.data["execution_id"])
+    return made["job_id"], str(failed[0].data["execution_id"])

@@ -289,15 +289,14 @@ async def test_results_keep_their_order_through_a_failure(stage: Stage):
 async def test_followers_hear_of_each_end(stage: Stage, executor: ScriptedExecutor):
     executor.answer([FAILURE, Outcome(http_status=200)])
     await run_now(stage, retry_policy=RetryPolicy(delays=(1,)))
-    follower = stage.events.follow(TENANT, 0)
+    following = stage.events.follow(TENANT, 0, lambda: None)
     await stage.tick()
     await stage.pass_time(MINUTE // SECOND, step=10)
-    first, second = await anext(follower), await anext(follower)
+    first, second = following.take()
     assert first is not None
     assert second is not None
     assert [first.kind, second.kind] == ["execution.retrying", "execution.completed"]
     assert second.data["attempt"] == 2
-    await follower.aclose()  # type: ignore[attr-defined]
 
 
 async def test_the_target_sees_what_the_job_says(stage: Stage, executor: ScriptedExecutor):

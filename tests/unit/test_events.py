@@ -1,98 +1,121 @@
-"""The hub: who follows hears what happens, is told of holes, and is let go at once when the node stops."""
+"""The hub: its followers get the events of their tenant, learn of gaps, and end at once when the node stops."""
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
-from duetime import events
-from duetime.events import Event, EventHub
+from duetime.events import LONGEST_QUEUE, PAGE, Event, EventHub, Following
 
 T = "default"
 
 
-async def test_close_ends_all_followers_at_once_whatever_still_waits_for_them() -> None:
-    hub = EventHub()
-    waiting, behind = hub.follow(T, None), hub.follow(T, None)
-    ends = [asyncio.ensure_future(anext(follower)) for follower in (waiting, behind)]
-    await asyncio.sleep(0)
-    for number in range(500):
-        hub.publish("job.created", 0, T, {"number": number})
-    assert [event.data["number"] for event in await asyncio.gather(*ends) if event] == [0, 0]
-    assert hub.followers == 2
+class Woken:
+    def __init__(self) -> None:
+        self.times = 0
+
+    def __call__(self) -> None:
+        self.times += 1
+
+
+def numbers(events: list[Event | None]) -> list[object]:
+    return [None if event is None else event.data["number"] for event in events]
+
+
+def publish(hub: EventHub, tenant: str, count: int) -> None:
+    for number in range(count):
+        hub.publish("job.created", 0, tenant, {"number": number})
+
+
+def test_a_follower_is_woken_and_takes_what_has_happened_since() -> None:
+    hub, woken = EventHub(), Woken()
+    publish(hub, T, 3)
+    following = hub.follow(T, None, woken)
+    assert (woken.times, following.take()) == (0, [])
+    publish(hub, T, 2)
+    assert woken.times > 0
+    assert numbers(following.take()) == [0, 1]
+    assert following.take() == []
+
+
+def test_close_ends_all_followers_at_once_with_events_still_waiting() -> None:
+    hub, woken = EventHub(), Woken()
+    followers = [hub.follow(T, None, woken) for _ in range(2)]
+    publish(hub, T, 500)
+    before = woken.times
     hub.close()
-    for follower in (waiting, behind):
-        with pytest.raises(StopAsyncIteration):
-            await anext(follower)
+    assert woken.times == before + 2
+    assert [(one.is_over, one.take()) for one in followers] == [(True, [])] * 2
+    for one in followers:
+        one.close()
     assert hub.followers == 0
 
 
-async def test_close_wakes_who_waits() -> None:
-    hub = EventHub()
-    follower = hub.follow(T, None)
-    waiting = asyncio.ensure_future(anext(follower))
-    await asyncio.sleep(0)
-    hub.close()
-    with pytest.raises(StopAsyncIteration):
-        await waiting
-
-
-async def test_nobody_follows_a_closed_hub() -> None:
+def test_a_follower_of_a_closed_hub_has_ended() -> None:
     hub = EventHub()
     hub.publish("job.created", 0, T, {})
     hub.close()
-    hub.publish("job.created", 0, T, {})  # what still happens while the node stops
-    assert [event async for event in hub.follow(T, 0)] == []
+    hub.publish("job.created", 0, T, {})  # while the node stops
+    assert hub.follow(T, 0, Woken()).is_over
 
 
-async def test_a_flood_of_one_tenant_takes_no_event_from_another_that_comes_back() -> None:
-    hub = EventHub(kept=100)
-    for number in range(10):
-        hub.publish("job.created", 0, "quiet", {"number": number})
-    for number in range(1000):
-        hub.publish("job.created", 0, "loud", {"number": number})
-    resumed = hub.follow("quiet", 1)
-    told = [await anext(resumed) for _ in range(9)]
-    assert [event.data["number"] for event in told if event] == list(range(1, 10))
-    loud = hub.follow("loud", 10)
-    assert await anext(loud) is None, "its own flood made a hole for itself"
-    first = await anext(loud)
-    assert first is not None
-    assert first.data["number"] == 910
-    for follower in (resumed, loud):
-        await follower.aclose()
+def test_a_follower_takes_a_page_at_a_time_and_is_woken_for_the_rest() -> None:
+    hub, woken = EventHub(), Woken()
+    publish(hub, T, PAGE + 1)
+    following = hub.follow(T, 0, woken)
+    before = woken.times
+    assert numbers(following.take()) == list(range(PAGE))
+    assert woken.times == before + 1
+    assert numbers(following.take()) == [PAGE]
+    assert woken.times == before + 1
 
 
-async def test_one_who_missed_nothing_of_its_tenant_is_told_of_no_hole() -> None:
-    hub = EventHub(kept=10)
-    for _ in range(100):
-        hub.publish("job.created", 0, "loud", {})
-    hub.publish("job.created", 0, "quiet", {"number": 1})
-    resumed = hub.follow("quiet", 50)
-    event = await anext(resumed)
-    assert event is not None
-    assert event.data["number"] == 1
-    await resumed.aclose()
+def all_of(following: Following) -> list[Event | None]:
+    found: list[Event | None] = []
+    while page := following.take():
+        found += page
+    return found
 
 
-async def test_an_event_costs_only_those_who_follow_its_tenant() -> None:
-    looked_at = 0
-
-    class Counted(asyncio.Queue[Event | None]):
-        def qsize(self) -> int:
-            nonlocal looked_at
-            looked_at += 1
-            return super().qsize()
-
+def test_a_follower_that_is_far_behind_gets_a_gap_and_then_what_comes_after_it() -> None:
     hub = EventHub()
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(events.asyncio, "Queue", Counted)
-        followers = [hub.follow("loud", None) for _ in range(99)] + [hub.follow("quiet", None)]
-        waiting = [asyncio.ensure_future(anext(follower)) for follower in followers]
-        await asyncio.sleep(0)
+    following = hub.follow(T, None, Woken())
+    publish(hub, T, LONGEST_QUEUE + 100)
+    assert numbers(all_of(following)) == [*range(LONGEST_QUEUE), None]
+    publish(hub, T, 1)
+    assert numbers(all_of(following)) == [0]
+
+
+def test_kept_events_do_not_take_the_space_of_new_ones() -> None:
+    hub = EventHub()
+    publish(hub, T, 3 * LONGEST_QUEUE)
+    following = hub.follow(T, 0, Woken())
+    publish(hub, T, LONGEST_QUEUE)
+    assert numbers(all_of(following)) == [*range(3 * LONGEST_QUEUE), *range(LONGEST_QUEUE)]
+
+
+def test_a_flood_of_one_tenant_takes_no_event_from_another_that_comes_back() -> None:
+    hub = EventHub(kept=100)
+    publish(hub, "quiet", 10)
+    publish(hub, "loud", 1000)
+    assert numbers(hub.follow("quiet", 1, Woken()).take()) == list(range(1, 10))
+    gap, first, *_ = numbers(hub.follow("loud", 10, Woken()).take())
+    assert gap is None, "its own flood made a gap for itself"
+    assert first == 910
+
+
+def test_a_follower_that_missed_nothing_of_its_tenant_gets_no_gap() -> None:
+    hub = EventHub(kept=10)
+    publish(hub, "loud", 100)
+    hub.publish("job.created", 0, "quiet", {"number": 1})
+    assert numbers(hub.follow("quiet", 50, Woken()).take()) == [1]
+
+
+def test_an_event_costs_only_those_who_follow_its_tenant(monkeypatch: pytest.MonkeyPatch) -> None:
+    added: list[Following] = []
+    monkeypatch.setattr(Following, "add", lambda following, _: added.append(following))
+    hub = EventHub()
+    for _ in range(99):
+        hub.follow("loud", None, Woken())
+    quiet = hub.follow("quiet", None, Woken())
     hub.publish("job.created", 0, "quiet", {})
-    assert looked_at == 1
-    assert (await waiting[-1]) is not None
-    hub.close()
-    await asyncio.gather(*waiting[:-1], return_exceptions=True)
+    assert added == [quiet]

@@ -17,13 +17,21 @@ COME_BACK_SECONDS = 10
 FAREWELL = b": others need this place; come back later\nretry: %d\n\n" % (COME_BACK_SECONDS * 1000)
 
 
+class StreamEnded(Exception):
+    """The node stops, or another stream got the place of this one."""
+
+
 class Place:
-    """The place of one stream. `over` is set when another stream got the place."""
+    """The place of one stream.
+
+    `woken` is set when the stream may have something to do. It has ended if `is_over`: another stream got its place.
+    """
 
     def __init__(self, caller: Caller) -> None:
         self.tenant = caller.tenant
         self.user_id = caller.user_id
-        self.over = asyncio.Event()
+        self.is_over = False
+        self.woken = asyncio.Event()
 
 
 class Streams:
@@ -88,4 +96,5 @@ class Streams:
     def _evict(self, holder: tuple[str, str]) -> None:
         newest = next(reversed(self._places[holder]))
         self.leave(newest)
-        newest.over.set()
+        newest.is_over = True
+        newest.woken.set()

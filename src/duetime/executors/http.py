@@ -12,6 +12,7 @@ import os
 import ssl
 import time
 from collections.abc import Callable, Sequence
+from itertools import cycle
 
 from duetime.domain.execution import ErrorType
 from duetime.domain.payloads import HttpRequest
@@ -25,6 +26,9 @@ from duetime.executors.resolver import DnsError, Lookup, Resolver, SystemLookup
 from duetime.ports.executor import Outcome, Task
 
 _STALE_SECONDS = 1.0
+# Each timeout is longer by the next of these. Hundreds of attempts at a target that hangs start together. If they also
+# timed out together, the event loop would do nothing else for 50 ms, and all other attempts would be late.
+_EXTRA_SECONDS = tuple(number / 1000 for number in range(64))
 _BODILESS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 
 
@@ -57,6 +61,7 @@ class HttpExecutor:
         self._lookup = lookup or SystemLookup()
         self._resolver = Resolver(self._guard.check, self._lookup, ttl_seconds=dns_ttl_seconds)
         self._pool = ConnectionPool(tls or ssl.create_default_context(), limits)
+        self._extra_seconds = cycle(_EXTRA_SECONDS)
 
     def refusal(self, url: str) -> str | None:
         """Returns why jobs may not call this URL, with the setting that allows it; None if they may.
@@ -75,7 +80,7 @@ class HttpExecutor:
             self._lookup.close()
 
     async def execute(self, task: Task[HttpRequest]) -> Outcome:
-        deadline = time.monotonic() + task.timeout_seconds
+        deadline = time.monotonic() + task.timeout_seconds + next(self._extra_seconds)
         prepared = self._prepare(task)
         if isinstance(prepared, Outcome):
             return prepared

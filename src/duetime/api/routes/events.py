@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -11,14 +13,17 @@ from litestar import Controller, Request, get
 from litestar.response import Stream
 
 from duetime.api.context import ApiContext
-from duetime.api.streams import FAREWELL, Place
+from duetime.api.streams import FAREWELL, Place, StreamEnded
 from duetime.domain.errors import InvalidRequest, Unauthorized
 from duetime.domain.identity import Caller, Right
 from duetime.domain.instants import format_instant
-from duetime.events import Event
+from duetime.events import PAGE, Event
 
 EVENT_STREAM = "text/event-stream"
 KEEP_ALIVE_SECONDS = 5.0
+# After events were sent. A stream wakes up a few times a second, not once for each event: a hundred streams of a tenant
+# with many events took more of the event loop than all attempts, and made the executions of other tenants late.
+PAUSE_SECONDS = 0.1
 KNOWN_SECONDS = 5.0  # how long a stream goes on without asking whether its reader may still have it
 MOST_OWNERS = 10_000  # of jobs, that a follower remembers
 
@@ -64,9 +69,9 @@ async def _in_place(context: ApiContext, caller: Caller, follow: Callable[[Place
     try:
         async for frame in frames:
             yield frame
-            if place.over.is_set():
+            if place.is_over:
                 break
-        if place.over.is_set():
+        if place.is_over:
             yield FAREWELL
     finally:
         context.streams.leave(place)
@@ -91,32 +96,28 @@ async def while_known(frames: Frames, identify: Callable[[], Awaitable[Caller]])
 
 
 class Follower:
-    """The events of the hub, with time-outs. Made where it is used, in a generator that ends with `close`."""
+    """The events of the tenant of a stream, with timeouts. Call `close` when the stream ends."""
 
     def __init__(self, context: ApiContext, place: Place, after: int | None) -> None:
-        self._events = context.events.follow(place.tenant, after)
-        self._next = asyncio.ensure_future(anext(self._events))
         self._place = place
-        self._over = asyncio.ensure_future(place.over.wait())
+        self._following = context.events.follow(place.tenant, after, place.woken.set)
 
     async def wait(self, seconds: float) -> bool:
-        """Whether there is an event to take, or an end to hear of, after so long at most."""
-        done, _ = await asyncio.wait({self._next, self._over}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        return bool(done)
+        """Waits up to `seconds`. Returns whether `take` has something to return or raise."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._place.woken.wait()
+        return self._place.woken.is_set()
 
-    def take(self) -> Event | None:
-        """Raises StopAsyncIteration when the node stops, or the place was given to another."""
-        if self._place.over.is_set():
-            raise StopAsyncIteration
-        event = self._next.result()
-        self._next = asyncio.ensure_future(anext(self._events))
-        return event
+    def take(self) -> list[Event | None]:
+        """Returns the events since the last call, at most a page, and None where some were lost."""
+        if self._place.is_over or self._following.is_over:
+            raise StreamEnded
+        self._place.woken.clear()
+        return self._following.take()
 
-    async def close(self) -> None:
-        self._next.cancel()
-        self._over.cancel()
-        await asyncio.gather(self._next, self._over, return_exceptions=True)
-        await self._events.aclose()
+    def close(self) -> None:
+        self._following.close()
 
 
 async def _frames(context: ApiContext, caller: Caller, after: int | None, place: Place) -> Frames:
@@ -126,15 +127,15 @@ async def _frames(context: ApiContext, caller: Caller, after: int | None, place:
         yield b": following\n\n"
         while True:
             if await follower.wait(KEEP_ALIVE_SECONDS):
-                event = follower.take()
-                if await sight.covers(event):
-                    yield _frame(event)
+                if frames := [_frame(event) for event in follower.take() if await sight.covers(event)]:
+                    yield b"".join(frames)
+                await asyncio.sleep(PAUSE_SECONDS)
             else:
                 yield b": still here\n\n"
-    except StopAsyncIteration:
+    except StreamEnded:
         return
     finally:
-        await follower.close()
+        follower.close()
 
 
 class _Sight:
@@ -162,6 +163,7 @@ class _Sight:
         return self._owners[job_id]
 
 
+@lru_cache(maxsize=4 * PAGE)  # all streams of a tenant send the same events
 def _frame(event: Event | None) -> bytes:
     if event is None:
         return b'event: reset\ndata: {"message": "events were lost; read the lists again"}\n\n'

@@ -13,7 +13,7 @@ import msgspec
 
 from duetime.api.context import ApiContext
 from duetime.api.routes.events import Follower
-from duetime.api.streams import Place
+from duetime.api.streams import Place, StreamEnded
 from duetime.domain.identity import Caller
 from duetime.domain.instants import format_instant
 from duetime.domain.states import OPEN, ErrorType
@@ -105,10 +105,10 @@ async def follow_logs(
                 return
             yield b": still here\n\n"
             await _wait(context, follower, execution_id, after)
-    except _Stopping:
+    except StreamEnded:
         return
     finally:
-        await follower.close()
+        follower.close()
 
 
 async def _wait(context: ApiContext, follower: Follower, execution_id: str, after: int) -> None:
@@ -118,7 +118,7 @@ async def _wait(context: ApiContext, follower: Follower, execution_id: str, afte
     try:
         await asyncio.wait({printed, happened}, return_when=asyncio.FIRST_COMPLETED)
         if happened.done():
-            happened.result()  # it may say that the node stops
+            happened.result()  # raises StreamEnded if the stream must end
     finally:
         for task in (printed, happened):
             task.cancel()
@@ -129,16 +129,8 @@ async def _happens(follower: Follower, execution_id: str) -> None:
     loop = asyncio.get_running_loop()
     until = loop.time() + LOOK_SECONDS  # however much happens to others
     while (left := until - loop.time()) > 0 and await follower.wait(left):
-        try:
-            event = follower.take()
-        except StopAsyncIteration:
-            raise _Stopping from None  # a task can't raise the other one
-        if event is None or event.data.get("execution_id") == execution_id:
+        if any(event is None or event.data.get("execution_id") == execution_id for event in follower.take()):
             return
-
-
-class _Stopping(Exception):
-    """The node stops."""
 
 
 def _entry(attempt: AttemptRecord) -> str:
