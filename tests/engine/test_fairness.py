@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from itertools import pairwise
+
+import pytest
 
 from duetime.domain import commands as c
 from duetime.domain.fairness import FEW_DUE, crowding
 from duetime.domain.instants import MINUTE, SECOND
 from duetime.domain.job import Overlap
 from duetime.domain.states import State
+from duetime.engine import timer
 from duetime.engine.dispatcher import Limits
 from duetime.engine.timer import SHARED_PAGE
 from duetime.ports.store import ExecutionQuery
@@ -119,6 +123,32 @@ async def test_pages_are_small_only_while_others_are_due_beside(stage: Stage, ex
         await stage.settle()
         sizes.append(len(executor.tasks) - before)
     assert max(sizes) > SHARED_PAGE
+
+
+async def test_the_buffer_holds_less_of_a_tenant_while_others_are_due(
+    stage: Stage, executor: ScriptedExecutor, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(timer, "MOST_HELD", 6000)
+    monkeypatch.setattr(timer, "MOST_HELD_SHARED", 1000)
+    await stage.join()
+    await create(stage, QUIET, 3, "every 1s", overlap=Overlap.ALLOW)
+    stage.clock.set(DUE - SECOND // 2)
+    await stage.turn_timer()
+    await create(stage, LOUD, 16_000)
+    stage.engine.term.timer.hint(DUE)
+    stage.clock.set(DUE - SECOND // 4)
+    await stage.turn_timer()
+    buffer = stage.engine.term.timer._buffer
+    assert buffer.held() >= 6000, "the others are not due yet"
+    stage.clock.set(DUE)
+    held = [buffer.held()]
+    while len(places(executor, LOUD)) < 16_000:
+        await stage.engine.term.timer.run_once()
+        await stage.settle()
+        held.append(buffer.held())
+    read_at = [before for before, after in pairwise(held) if after > before]
+    assert read_at, "the rest is read"
+    assert max(read_at) < 1000
 
 
 def test_who_has_more_due_than_others_should_wait_for():

@@ -30,9 +30,9 @@ class Timers:
         self.readings: list[int] = []  # how many rows each answered
         self.most = 1_000_000  # rows a page: less than was asked for where jobs are large
 
-    def add(self, due_at: int, count: int = 1) -> list[DueTimer]:
+    def add(self, due_at: int, count: int = 1, tenant: str = TENANT) -> list[DueTimer]:
         job = spec("2027-01-01T00:00:00Z")
-        made = [DueTimer(new_id(), TENANT, due_at, 1, 0, False, NOW, job) for _ in range(count)]
+        made = [DueTimer(new_id(), tenant, due_at, 1, 0, False, NOW, job) for _ in range(count)]
         for row in made:
             insort(self.rows, row, key=_place)
         return made
@@ -139,14 +139,25 @@ async def test_a_page_that_is_short_because_its_jobs_are_large_is_not_the_last(t
 
 
 async def test_what_is_held_is_bounded_and_the_rest_is_read_while_it_is_fired(timers: Timers, buffer: TimerBuffer):
-    timers.add(SOON, timer_buffer.MOST_HELD + 5000)
+    timers.add(SOON, buffer.most_held + 5000)
     await read_all(buffer, NOW)
-    assert sum(timers.readings) == timer_buffer.MOST_HELD
+    assert sum(timers.readings) == buffer.most_held
     fired = 0
     while timers.rows:
         fired += len(timers.fire(buffer.take(SOON, timer_buffer.READ_PAGE)))
         await read_all(buffer, SOON)
-    assert fired == timer_buffer.MOST_HELD + 5000
+    assert fired == buffer.most_held + 5000
+
+
+async def test_timers_are_counted_by_tenant_until_they_are_taken(timers: Timers, buffer: TimerBuffer):
+    for due_at, count, tenant in ((SOON, 700, "a"), (SOON, 3, "b"), (SOON + 1, 2, "a"), (SOON + 1, 600, "c")):
+        timers.add(due_at, count, tenant)
+    await read_all(buffer, NOW)
+    assert buffer.count_by_tenant() == {"a": 702, "b": 3, "c": 600}
+    buffer.take(SOON, 512)
+    assert buffer.count_by_tenant() == {"a": 190, "b": 3, "c": 600}
+    buffer.take(SOON + 1, 1000)
+    assert not any(buffer.count_by_tenant().values())
 
 
 async def test_no_reading_begins_right_before_an_instant(timers: Timers, buffer: TimerBuffer):
@@ -183,7 +194,7 @@ async def test_whatever_comes_in_whatever_order_is_taken_once(
     """Small pages, a wild mix: every timer is taken, and none twice; on time, where there is time to."""
     monkeypatch.setattr(timer_buffer, "READ_PAGE", 3)
     monkeypatch.setattr(timer_buffer, "BURST_PAGE", 5)
-    monkeypatch.setattr(timer_buffer, "MOST_HELD", 12)
+    buffer.most_held = 12
     chance = random.Random(seed)
     now, late_by, added = NOW, [0], 0
     taken: list[str] = []

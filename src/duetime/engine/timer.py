@@ -25,7 +25,7 @@ from duetime.engine.ownership import Ownership
 from duetime.engine.pages import Pages
 from duetime.engine.second_buffer import SecondBuffer
 from duetime.engine.service import Service
-from duetime.engine.timer_buffer import READ_AHEAD, Due, TimerBuffer
+from duetime.engine.timer_buffer import MOST_HELD, MOST_HELD_SHARED, READ_AHEAD, Due, TimerBuffer
 from duetime.engine.unanswered import Unanswered
 from duetime.ports.clock import Clock
 from duetime.ports.store import Store, result_of
@@ -115,6 +115,7 @@ class Timer(Service):
         if buffer.is_read():
             await buffer.end_reading()
         self._second.look(now, buffer, shards)
+        buffer.most_held = MOST_HELD_SHARED if self._second.is_shared(now) else MOST_HELD
         try:
             if self._second.is_open:
                 if (due := await self._second.take(self._clock.now(), SHARED_PAGE)) is not None:
