@@ -62,7 +62,7 @@ def _rows(command: Command) -> int:
         case Finish():
             return len(command.attempts)
         case Release():
-            return len(command.runs)
+            return len(command.executions)
         case Fire():
             return len(command.moves)
         case _:

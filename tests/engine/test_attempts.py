@@ -15,7 +15,7 @@ from duetime.ports.executor import NotSent, Task
 from duetime.testing import ScriptedExecutor
 from engine.flaky import FlakyStore
 from engine.stage import Stage
-from samples import NOW, TENANT, URL, add_run, execution, spec
+from samples import NOW, TENANT, URL, add_execution, execution, spec
 
 FAILURE = Outcome(ErrorType.HTTP_ERROR, "the target answered 500", 500)
 
@@ -171,7 +171,7 @@ async def test_a_manual_run_runs_at_once(stage: Stage, executor: ScriptedExecuto
     await stage.join()
     job_id = await stage.add_job(spec("every 1h"))
     await stage.tick()
-    made = await add_run(stage.store, job_id, NOW)
+    made = await add_execution(stage.store, job_id, NOW)
     stage.engine.term.claimer.hint(NOW)
     await stage.tick()
     assert [(task.execution_id, task.trigger) for task in executor.tasks] == [(made, Trigger.MANUAL)]

@@ -22,7 +22,7 @@ from duetime.registry.memory import MemoryRegistry
 from duetime.testing import HandClock, ScriptedExecutor
 from engine.flaky import FlakyStore
 from engine.stage import Stage, until
-from samples import NOW, TENANT, URL, add_run, execution, spec
+from samples import NOW, TENANT, URL, add_execution, execution, spec
 
 FAILURE = Outcome(ErrorType.CONNECTION_ERROR, "nobody listens")
 ELSEWHERE = "https://elsewhere.example/"
@@ -77,7 +77,7 @@ async def test_the_fifth_failure_opens_it_and_the_next_runs_are_skipped_without_
     await stage.join()
     with capture_logs() as logs:
         assert states(await run_jobs(stage, 5)) == [State.FAILED] * 5
-    assert [log["event"] for log in logs] == ["a circuit is open: its runs are skipped"]
+    assert [log["event"] for log in logs] == ["a circuit is open: its executions are skipped"]
     stage.clock.advance(1)
     skipped = await run_jobs(stage, 3)
     assert len(executor.tasks) == 5
@@ -203,7 +203,7 @@ async def test_a_manual_run_is_skipped_too(stage: Stage, executor: ScriptedExecu
     executor.answer(FAILURE)
     await stage.join()
     (last,) = (await run_jobs(stage, 5))[-1:]
-    made = await add_run(stage.store, last.job_id, NOW)
+    made = await add_execution(stage.store, last.job_id, NOW)
     stage.engine.term.claimer.hint(NOW)
     await stage.tick()
     assert (await execution(stage.store, made)).reason == "circuit_open"
@@ -347,7 +347,7 @@ async def run_on(stage: Stage, count: int = 1) -> list[ExecutionRecord]:
     found = []
     for _ in range(count):
         job_id = await stage.add_job(spec("every 1h", retry_policy=ONCE))
-        made = await add_run(stage.store, job_id, stage.clock.now())
+        made = await add_execution(stage.store, job_id, stage.clock.now())
         stage.engine.term.claimer.hint(stage.clock.now())
         await stage.engine.term.claimer.run_once()
         await stage.settle()
@@ -372,10 +372,10 @@ async def test_one_probe_among_two_nodes_that_ask_at_once(nodes: tuple[Stage, St
     for stage in (*nodes, *nodes):
         one.clock.advance(1)
         await stage.engine.term.membership.run_once()
-    ran = [run for runs in await asyncio.gather(run_on(one, 3), run_on(other, 3)) for run in runs]
+    ran = [claim for claims in await asyncio.gather(run_on(one, 3), run_on(other, 3)) for claim in claims]
     for stage in nodes:  # what one asked for, the other may have claimed
         await stage.settle()
-    sent = [await execution(one.store, run.execution_id) for run in ran]
+    sent = [await execution(one.store, claim.execution_id) for claim in ran]
     assert sorted(states(sent)) == [State.FAILED] + [State.SKIPPED] * 5
     assert len(one.executor.tasks) + len(other.executor.tasks) == begun + 1
 

@@ -13,7 +13,7 @@ from duetime.domain.states import ErrorType, State, Trigger
 from duetime.testing import ScriptedExecutor
 from engine.stage import Stage
 from patience import PATIENCE_SECONDS
-from samples import NOW, TENANT, add_run, spec
+from samples import NOW, TENANT, add_execution, spec
 
 FAILURE = Outcome(ErrorType.HTTP_ERROR, "404", 404)
 NO_RETRY = RetryPolicy(max_retries=0)
@@ -28,7 +28,7 @@ def chained(name: str, *after: str, **fields: object) -> JobSpec:
 
 
 async def run(stage: Stage, job_id: str) -> None:
-    await add_run(stage.store, job_id, stage.clock.now())
+    await add_execution(stage.store, job_id, stage.clock.now())
     stage.engine.waiting_hint(stage.clock.now())
 
 

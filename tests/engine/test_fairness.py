@@ -16,7 +16,7 @@ from duetime.ports.store import ExecutionQuery
 from duetime.testing import ScriptedExecutor
 from engine.flaky import FlakyStore
 from engine.stage import Stage, until
-from samples import NOW, add_run, new_job, spec
+from samples import NOW, add_execution, new_job, spec
 
 LOUD, QUIET = "a-loud", "quiet"  # within an instant, timers are read in the order of their tenants
 DUE = NOW + MINUTE
@@ -76,7 +76,7 @@ async def test_others_do_not_wait_while_a_page_of_a_backlog_is_written(stage: St
     while not fired_at(executor, DUE) or len(places(executor, LOUD)) < 1000:
         await stage.engine.term.timer.run_once()
         await stage.settle()
-    written = store.hold(c.Fire, lambda command: command.runs[0].tenant == LOUD)
+    written = store.hold(c.Fire, lambda command: command.executions[0].tenant == LOUD)
     stage.clock.set(DUE + SECOND * 9 // 10)
     turning = asyncio.create_task(turn_for_ever(stage))
     await until(lambda: bool(store.held))
@@ -136,7 +136,7 @@ async def test_what_waits_in_the_store_is_claimed_by_tenants_in_turn(stage: Stag
     for tenant, count in ((LOUD, 700), (QUIET, 3)):
         await create(stage, tenant, count, "2026-01-02T00:00:00Z", priority=9 if tenant == LOUD else 0)
         for job in (await stage.store.list_due_timers(2**50, 1000))[-count:]:
-            await add_run(stage.store, job.job_id, NOW, tenant)
+            await add_execution(stage.store, job.job_id, NOW, tenant)
     await stage.engine.term.claimer.run_once()
     assert await stage.store.count_executions(ExecutionQuery(QUIET, state=State.RUNNING)) == 3
     assert 0 < await stage.store.count_executions(ExecutionQuery(LOUD, state=State.RUNNING)) <= 450
@@ -149,7 +149,7 @@ async def test_a_tenant_that_fills_the_memory_gives_back_what_has_not_begun(stag
         await create(stage, tenant, 1, "2026-01-02T00:00:00Z")
         (job,) = [t for t in await stage.store.list_due_timers(2**50, 10) if t.tenant == tenant]
         for n in range(count):
-            await add_run(stage.store, job.job_id, NOW - n, tenant)
+            await add_execution(stage.store, job.job_id, NOW - n, tenant)
         while await engine.term.claimer.run_once() == 0:
             pass
     assert engine.term.dispatcher.room() >= 0

@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from duetime.domain import commands as c
-from duetime.domain.execution import Run, conclude
+from duetime.domain.execution import Claim, conclude
 from duetime.domain.instants import MINUTE
 from duetime.domain.job import RetryPolicy
 from duetime.domain.retry import LOST_ATTEMPTS
@@ -43,7 +43,9 @@ async def test_a_run_of_a_lost_node_is_tried_again_under_the_same_id(stage: Stag
     engine = await stage.join()
     with capture_logs() as logs:
         await engine.term.reconciler.run_once()
-    assert [(log["event"], log["count"]) for log in logs] == [("runs of lost nodes and workers were taken over", 1)]
+    assert [(log["event"], log["count"]) for log in logs] == [
+        ("executions of lost nodes and workers were taken over", 1)
+    ]
     await stage.tick()
     first, second = executor.tasks
     assert first.execution_id == second.execution_id
@@ -174,7 +176,7 @@ async def test_what_was_not_begun_when_the_drain_is_over_is_given_back_uncounted
 async def test_a_node_that_has_stopped_is_void(stage: Stage):
     engine = await stage.join()
     await engine.stop()
-    answer = await stage.apply(c.Claim(engine.node, NOW, 1, (TENANT,)))
+    answer = await stage.apply(c.ClaimExecutions(engine.node, NOW, 1, (TENANT,)))
     assert answer.code == "STALE_WRITE"
 
 
@@ -210,7 +212,7 @@ async def test_a_finish_made_by_hand_with_an_old_token_changes_nothing(stage: St
     await stage.add_job(spec("every 1m"))
     await stage.pass_time(60, step=60)
     (task,) = executor.tasks
-    stale = Run(task.execution_id, task.job_id, TENANT, NOW + MINUTE, task.trigger, 5, 1, 1, 0, False, spec())
+    stale = Claim(task.execution_id, task.job_id, TENANT, NOW + MINUTE, task.trigger, 5, 1, 1, 0, False, spec())
     attempt = conclude(stale, SUCCESS, NOW, NOW, 0.5)
     assert await stage.apply(c.Finish(engine.node, NOW, (attempt,))) == [task.execution_id]
     assert (await execution(stage.store, task.execution_id)).state is State.RUNNING

@@ -17,7 +17,7 @@ from duetime.process.clock import SystemClock
 from duetime.testing import HandClock, ScriptedExecutor
 from engine.stage import Stage, until
 from patience import PATIENCE_SECONDS
-from samples import NOW, TENANT, add_job, add_run, spec
+from samples import NOW, TENANT, add_execution, add_job, spec
 
 
 class Counting(Service):
@@ -160,7 +160,7 @@ async def test_history_beyond_its_size_is_removed_oldest_first(store: Store, clo
 
 
 async def test_retention_leaves_open_executions(store: Store, clock: HandClock):
-    await add_run(store, await add_job(store))
+    await add_execution(store, await add_job(store))
     clock.advance(400 * 86_400)
     await Retention(store, clock, 1, 0, lambda: True).run_once()
     assert await store.count_history() == 1

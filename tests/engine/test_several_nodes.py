@@ -176,7 +176,7 @@ async def test_runs_of_a_dead_node_are_taken_over_by_whoever_runs_the_chores(nod
     await beat(a.clock, 7, b)
     with capture_logs() as logs:
         await b.engine.term.reconciler.run_once()
-    assert any(line["event"] == "nodes are gone: their runs are taken over" for line in logs)
+    assert any(line["event"] == "nodes are gone: their executions are taken over" for line in logs)
     await b.tick()
     assert orphans < began(b) == jobs
     for job_id in jobs:
@@ -418,7 +418,7 @@ async def test_what_waits_while_the_lease_is_in_doubt_goes_on_when_it_is_renewed
     stage.registry = MemoryRegistry(clock, TTL)
     await stage.join(Limits(concurrency=1), node_name="a", roles=frozenset(roles))
     for number, job_id in enumerate(await add_jobs(store, "2030-01-01T00:00:00Z", count=2)):
-        await stage.apply(c.AddRun(NOW, TENANT, job_id, execution_id(NOW, number), Trigger.MANUAL))
+        await stage.apply(c.AddExecution(NOW, TENANT, job_id, execution_id(NOW, number), Trigger.MANUAL))
     stage.executor.hold()
     await stage.engine.term.claimer.run_once()
     await stage.executor.until_started(1)

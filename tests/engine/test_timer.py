@@ -297,7 +297,7 @@ async def test_small_pages_are_waited_for(stage: Stage):
     gate = flaky.hold(c.Fire)
     turn = await turn_until(stage, lambda: bool(flaky.held))
     await stage.let_run()
-    assert [len(command.runs) for command in flaky.held if isinstance(command, c.Fire)] == [FIRST_PAGE]
+    assert [len(command.executions) for command in flaky.held if isinstance(command, c.Fire)] == [FIRST_PAGE]
     gate.set()
     await turn
 

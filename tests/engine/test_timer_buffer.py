@@ -79,7 +79,7 @@ async def test_a_burst_is_read_and_planned_before_its_instant(timers: Timers, bu
     taken: list[DueTimer] = []
     while (due := buffer.take(SOON, 600)) is not None:
         assert due.planned is not None
-        assert [run.job_id for run in due.planned.runs] == [timer.job_id for timer in due.timers]
+        assert [claim.job_id for claim in due.planned.executions] == [timer.job_id for timer in due.timers]
         taken += timers.fire(due)
     assert len({timer.job_id for timer in taken}) == len(taken) == 2000
     assert len(timers.readings) == readings

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from cluster.checker import AcknowledgedJob, History, instant, shown
-from duetime.domain.commands import Claim, Command, Fire, Fired, NewJob
-from duetime.domain.plan import PlannedRun
+from duetime.domain.commands import ClaimExecutions, Command, Fire, Fired, NewJob
+from duetime.domain.plan import NewExecution
 from duetime.ports.executor import Task
 from duetime.ports.store import ExecutionRecord, Store
 from duetime.testing import HandClock
@@ -31,14 +31,14 @@ class Diary:
         if isinstance(command, Fire):
             for move in command.moves:
                 self._look(move.job_id, move.due_at, machine_now)
-            for planned in command.runs:
+            for planned in command.executions:
                 self._look(planned.execution_id, planned.scheduled_at, machine_now)
                 if command.claim and isinstance(answer, Fired) and _is_claimed(planned, answer):
                     self._claims.add((planned.execution_id, 1))
-        elif isinstance(command, Claim) and isinstance(answer, list):
-            for run in answer:
-                self._look(run.execution_id, run.scheduled_at, machine_now)
-                self._claims.add((run.execution_id, run.token))
+        elif isinstance(command, ClaimExecutions) and isinstance(answer, list):
+            for claim in answer:
+                self._look(claim.execution_id, claim.scheduled_at, machine_now)
+                self._claims.add((claim.execution_id, claim.token))
 
     def _look(self, what: str, at: int, machine_now: int) -> None:
         if machine_now < at:
@@ -59,7 +59,7 @@ class Diary:
         line |= {"t_end": self._clock.now(), "status": status}
 
 
-def _is_claimed(planned: PlannedRun, fired: Fired) -> bool:
+def _is_claimed(planned: NewExecution, fired: Fired) -> bool:
     return planned.job_id not in fired.stale_jobs and planned.execution_id not in fired.not_claimed
 
 

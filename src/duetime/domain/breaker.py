@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from duetime.domain.execution import Attempted, Run
+from duetime.domain.execution import Attempted, Claim
 from duetime.domain.instants import MINUTE, format_instant
 from duetime.domain.job import HttpJob
 from duetime.domain.retry import is_retryable
@@ -166,10 +166,10 @@ def circuit_of(tenant: str, url: str) -> int:
     return int.from_bytes(blake2b(f"{tenant}\0{url_of(url)}".encode(), digest_size=8).digest(), "big") >> 1
 
 
-def end_of(run: Run, attempted: Attempted) -> End | None:
+def end_of(claim: Claim, attempted: Attempted) -> End | None:
     """Returns None if the end does not concern a target: no webhook, a retry follows, or Duetime itself ended it."""
     state = attempted.state
-    if not isinstance(run.spec, HttpJob):
+    if not isinstance(claim.spec, HttpJob):
         return None
     error_type = attempted.error_type
     if state is not State.COMPLETED and (
@@ -177,10 +177,10 @@ def end_of(run: Run, attempted: Attempted) -> End | None:
     ):
         return None
     answered = error_type is ErrorType.HTTP_ERROR and not is_retryable(error_type, attempted.http_status)
-    url = run.spec.payload.url
+    url = claim.spec.payload.url
     return End(
-        circuit_of(run.tenant, url), run.tenant, url_of(url), run.execution_id, attempted.attempt, attempted.token,
-        state, attempted.ended_at, answered,
+        circuit_of(claim.tenant, url), claim.tenant, url_of(url), claim.execution_id, attempted.attempt,
+        attempted.token, state, attempted.ended_at, answered,
     )  # fmt: skip
 
 

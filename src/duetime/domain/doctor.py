@@ -89,7 +89,7 @@ def due_timers(count: int, late: int) -> Check:
     return _by_lateness("due timers", late, DUE_WARNING, DUE_PROBLEM, found, advice)
 
 
-def waiting_runs(count: int, late: int) -> Check:
+def waiting_executions(count: int, late: int) -> Check:
     """`count` executions could run and don't, the earliest since `late` ms."""
     if not count:
         return ok("waiting executions", "No execution waits for a worker.")
@@ -114,7 +114,7 @@ def waiting_functions(count: int, late: int, workers: int, missing: Sequence[str
     return _by_lateness("waiting functions", late, WAITING_WARNING, WAITING_PROBLEM, found, advice)
 
 
-def lost_runs(count: int, since: int | None, reconcile_seconds: float) -> Check:
+def lost_executions(count: int, since: int | None, reconcile_seconds: float) -> Check:
     """Executions that are RUNNING on nodes that have ended, the earliest of them `since` ms ago (None: not known)."""
     if not count:
         return ok("lost executions", "No execution is held by a node that has ended.")

@@ -72,7 +72,7 @@ class Reconciler(Service):
         """Writes to the store which nodes and workers are gone. Returns True if there is a new one."""
         gone = frozenset(self._gone_nodes())
         if news := gone - self._ended:
-            log.warning("nodes are gone: their runs are taken over", nodes=sorted(news))
+            log.warning("nodes are gone: their executions are taken over", nodes=sorted(news))
             await apply_one(self._store, EndNodes(now, tuple(sorted(news))))
             await self._on_ended(news)
         self._ended = gone
@@ -85,17 +85,17 @@ class Reconciler(Service):
             return False
         ended = await apply_one(self._store, EndWorkers(now, silent))
         if ended:
-            log.warning("workers fell silent: their runs are taken over", workers=ended)
+            log.warning("workers fell silent: their executions are taken over", workers=ended)
             await self._on_ended(ended)
         return bool(ended)
 
     async def _take_over(self) -> None:
         """Ends or returns all executions of lost nodes and workers, a page at a time."""
         returned = 0
-        while lapsed := await self._store.list_lapsed_runs(self._node, self._pages.size):
+        while lapsed := await self._store.list_expired_claims(self._node, self._pages.size):
             now = self._clock.now()
             refused = 0
-            for page, following in self._on_finish.pages([(run, lapse(run, now)) for run in lapsed]):
+            for page, following in self._on_finish.pages([(claim, lapse(claim, now)) for claim in lapsed]):
                 with self._pages.writing(len(page)):
                     refused += await self._finish(page, following, now)
             returned += len(lapsed) - refused
@@ -103,7 +103,7 @@ class Reconciler(Service):
                 break
         debug("executions of lost nodes were looked for", found=returned)
         if returned:
-            log.warning("runs of lost nodes and workers were taken over", count=returned)
+            log.warning("executions of lost nodes and workers were taken over", count=returned)
             self._waiting_hint(0)
 
     async def _finish(self, ends: Ends, with_commands: Ends, now: int) -> int:

@@ -12,7 +12,7 @@ import structlog
 
 from duetime.domain.commands import Release
 from duetime.domain.errors import DuetimeError, TimedOut
-from duetime.domain.execution import Run
+from duetime.domain.execution import Claim
 from duetime.domain.hint import Hint
 from duetime.domain.instants import LATEST, SECOND
 from duetime.domain.lease import TIMER, runs_housekeeping
@@ -124,7 +124,7 @@ class Term:
         )  # fmt: skip
         self.recorder = Recorder(
             store, clock, node, around.events, on_finish, self.breaker,
-            recorded=lambda runs: self.dispatcher.recorded(runs),
+            recorded=lambda claims: self.dispatcher.recorded(claims),
             is_busy=lambda: self.dispatcher.running() > 0,
             waiting_hint=self.own_waiting_hint,
         )  # fmt: skip
@@ -148,7 +148,7 @@ class Term:
         self.stopper = Stopper(store, clock, node, self.dispatcher)
         self.ledger_check = LedgerCheck(
             store, clock, node, self.dispatcher, self.recorder, unanswered,
-            lambda: [run.execution_id for run in self.claimer.releasing],
+            lambda: [claim.execution_id for claim in self.claimer.releasing],
         )  # fmt: skip
 
         # Workers, and what lost nodes and workers leave
@@ -219,19 +219,19 @@ class Term:
             slot.cancel()
         await steps.run(settled(slots))
         if never_started and await steps.run(self._give_back(never_started), LEAST_SECONDS):
-            log.warning("runs were given back unstarted", count=len(never_started))
+            log.warning("claims were given back unstarted", count=len(never_started))
         await steps.run(self.recorder.stop(), LEAST_SECONDS)
         await steps.run(self.breaker.stop())
 
-    async def _give_back(self, runs: Collection[Run]) -> None:
+    async def _give_back(self, claims: Collection[Claim]) -> None:
         """Releases claims, as of now or `scheduled_at` if later: the clock may have been set back since the claim."""
         now, pages, timeouts = self._around.clock.now(), Pages(RELEASE_PAGE), 0
-        left = sorted(runs, key=lambda run: max(now, run.scheduled_at))
+        left = sorted(claims, key=lambda claim: max(now, claim.scheduled_at))
         while left:
             page = left[: pages.size]
-            by_instant = defaultdict[int, list[Run]](list)
-            for run in page:
-                by_instant[max(now, run.scheduled_at)].append(run)
+            by_instant = defaultdict[int, list[Claim]](list)
+            for claim in page:
+                by_instant[max(now, claim.scheduled_at)].append(claim)
             releases = [Release(self.node, at, tuple(some)) for at, some in by_instant.items()]
             try:
                 with pages.writing(len(page)):

@@ -21,7 +21,7 @@ __all__ = ["Executor", "NotSent", "Outcome", "Task", "always"]
 
 
 class NotSent(Exception):
-    """The lease was in doubt before the first byte was sent. The run is unchanged; another node may have it by now."""
+    """The lease was in doubt before the first byte was sent. The execution is unchanged; another node may have it."""
 
 
 def always() -> bool:

@@ -15,7 +15,7 @@ from duetime.domain.breaker import Circuit, CircuitChanges
 from duetime.domain.capacity import Load
 from duetime.domain.commands import Command
 from duetime.domain.errors import DuetimeError
-from duetime.domain.execution import Run
+from duetime.domain.execution import Claim
 from duetime.domain.history import Held
 from duetime.domain.job import JobSpec
 from duetime.domain.lease import Writes
@@ -116,9 +116,9 @@ class Store(Writable, Protocol):
     async def next_waiting_of(self, job_id: str, tenant: str = "") -> int | None:
         """As `next_waiting_at`, for one job. Executions that wait for an earlier one to end are left out."""
 
-    async def list_lapsed_runs(self, node: int, limit: int) -> list[Run]:
+    async def list_expired_claims(self, node: int, limit: int) -> list[Claim]:
         """Returns RUNNING executions whose node is void, or is neither `node` nor alive. Large ones come a few at a
-        time. If a job's definition can't be read, its execution is left out and FAILED, as in Claim."""
+        time. If a job's definition can't be read, its execution is left out and FAILED, as in ClaimExecutions."""
 
     async def list_to_stop(self, node: int, limit: int) -> list[str]:
         """Returns executions that `node` runs and that were asked to stop."""
@@ -135,7 +135,7 @@ class Store(Writable, Protocol):
     async def get_worker(self, worker_id: int) -> WorkerRecord | None:
         """Returns the worker; None if it has ended."""
 
-    async def list_runs_of(self, node: int, execution_ids: Sequence[str], tenant: str | None = None) -> list[Run]:
+    async def get_claims(self, node: int, execution_ids: Sequence[str], tenant: str | None = None) -> list[Claim]:
         """Returns those of the executions that a node runs now. `tenant`: for a worker, only those of its tenant."""
 
     async def list_claims(self, worker_id: int, tenant: str, limit: int) -> list[tuple[str, int, int, bool]]:

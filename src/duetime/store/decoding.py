@@ -108,7 +108,7 @@ def decode_held(row: Any, text: str | None) -> tuple[list[Any], list[Unreadable]
             fields = [getattr(one, name) for name in one.__struct_fields__]
             apart.append(Unreadable(fields, f"{NOT_READ}: {error}"))
         else:
-            counted = {"places": places} if hasattr(one, "places") else {}  # a Run or DueTimer
+            counted = {"places": places} if hasattr(one, "places") else {}  # a Claim or DueTimer
             held.append(msgspec.structs.replace(one, spec=spec, **counted))
     return held, apart
 

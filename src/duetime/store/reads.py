@@ -16,7 +16,7 @@ from duetime.domain.breaker import Circuit, CircuitChanges
 from duetime.domain.capacity import Load
 from duetime.domain.commands import Command, Finish, PauseJob
 from duetime.domain.errors import Conflict, Overloaded
-from duetime.domain.execution import Run
+from duetime.domain.execution import Claim
 from duetime.domain.history import Held
 from duetime.domain.job import JobSpec
 from duetime.domain.lease import Writes
@@ -117,13 +117,15 @@ class StoreReads(ABC, Generic[Group, Block]):
     async def list_waiting_tenants(self, now: int, after: str, limit: int) -> list[str]:
         return await self._read(self._engine_reads, "list_waiting_tenants", str, now=now, after=after, limit=limit)
 
-    async def list_lapsed_runs(self, node: int, limit: int) -> list[Run]:
+    async def list_expired_claims(self, node: int, limit: int) -> list[Claim]:
         values = {"node": node, "limit": limit, "bytes": PAGE_BYTES}
-        runs, apart = decode_held(Run, await self._text(self._engine_reads, self._sql["list_lapsed_runs"], values))
+        claims, apart = decode_held(
+            Claim, await self._text(self._engine_reads, self._sql["list_expired_claims"], values)
+        )
         if apart:
             now = _wall_clock()
             await self.apply([Finish(node, now, tuple(given_up(row, now) for row in apart))])
-        return runs
+        return claims
 
     async def list_to_stop(self, node: int, limit: int) -> list[str]:
         return await self._read(self._engine_reads, "list_to_stop", str, node=node, limit=limit)

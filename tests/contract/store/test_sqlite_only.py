@@ -28,9 +28,9 @@ from processes import child, output_of
 from samples import (
     NOW,
     TENANT,
+    add_execution,
     add_job,
-    add_run,
-    claim,
+    claim_waiting,
     entry_of,
     execution,
     job_of,
@@ -358,9 +358,9 @@ async def test_a_waiting_execution_that_cannot_be_read_is_a_dead_letter_and_the_
 ):
     node = await one(store, StartNode(NOW, "node-1"))
     jobs = [await add_job(store) for _ in range(3)]
-    made = [await add_run(store, job_id) for job_id in jobs]
+    made = [await add_execution(store, job_id) for job_id in jobs]
     spoil(tmp_path, jobs[1])
-    assert [run.execution_id for run in await claim(store, node, NOW)] == [made[0], made[2]]
+    assert [claim.execution_id for claim in await claim_waiting(store, node, NOW)] == [made[0], made[2]]
     found = await execution(store, made[1])
     assert (found.state, found.dead, found.error_type) == (State.FAILED, True, ErrorType.INTERNAL_ERROR)
     assert await totals(store) == await recount(store)
@@ -370,11 +370,11 @@ async def test_a_lapsed_execution_that_cannot_be_read_is_a_dead_letter_and_the_o
     store: SqliteStore, tmp_path: Path
 ):
     jobs = [await add_job(store) for _ in range(3)]
-    made = [await add_run(store, job_id) for job_id in jobs]
-    await claim(store, await one(store, StartNode(NOW, "node-1")), NOW)
+    made = [await add_execution(store, job_id) for job_id in jobs]
+    await claim_waiting(store, await one(store, StartNode(NOW, "node-1")), NOW)
     spoil(tmp_path, jobs[1])
     node = await one(store, StartNode(NOW, "node-1"))
-    assert {run.execution_id for run in await store.list_lapsed_runs(node, 10)} == {made[0], made[2]}
+    assert {claim.execution_id for claim in await store.list_expired_claims(node, 10)} == {made[0], made[2]}
     found = await execution(store, made[1])
     assert (found.state, found.dead) == (State.FAILED, True)
 

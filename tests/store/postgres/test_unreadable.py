@@ -12,7 +12,7 @@ from duetime.domain.job import JobStatus
 from duetime.domain.states import ErrorType, State
 from duetime.ports.store import JobQuery
 from duetime.store.postgres import PostgresStore
-from samples import NOW, TENANT, add_job, add_run, claim, execution, one
+from samples import NOW, TENANT, add_execution, add_job, claim_waiting, execution, one
 from snapshot import recount, totals
 
 
@@ -42,9 +42,9 @@ async def test_a_waiting_execution_that_cannot_be_read_is_a_dead_letter_and_the_
     store: PostgresStore, node: int, session: asyncpg.Connection
 ):
     jobs = [await add_job(store) for _ in range(3)]
-    made = [await add_run(store, job_id) for job_id in jobs]
+    made = [await add_execution(store, job_id) for job_id in jobs]
     await spoil(session, jobs[1])
-    assert [run.execution_id for run in await claim(store, node, NOW)] == [made[0], made[2]]
+    assert [claim.execution_id for claim in await claim_waiting(store, node, NOW)] == [made[0], made[2]]
     found = await execution(store, made[1])
     assert (found.state, found.dead, found.error_type) == (State.FAILED, True, ErrorType.INTERNAL_ERROR)
     assert await totals(store) == await recount(store)
@@ -54,10 +54,10 @@ async def test_a_lapsed_execution_that_cannot_be_read_is_a_dead_letter_and_the_o
     store: PostgresStore, node: int, session: asyncpg.Connection
 ):
     jobs = [await add_job(store) for _ in range(3)]
-    made = [await add_run(store, job_id) for job_id in jobs]
-    await claim(store, node, NOW)
+    made = [await add_execution(store, job_id) for job_id in jobs]
+    await claim_waiting(store, node, NOW)
     await spoil(session, jobs[1])
     successor = await one(store, StartNode(NOW, "node-1"))
-    assert {run.execution_id for run in await store.list_lapsed_runs(successor, 10)} == {made[0], made[2]}
+    assert {claim.execution_id for claim in await store.list_expired_claims(successor, 10)} == {made[0], made[2]}
     found = await execution(store, made[1])
     assert (found.state, found.dead) == (State.FAILED, True)

@@ -7,6 +7,17 @@ something. Rows are `array_like` structs: they go to the store's SQL as one JSON
 
 from duetime.domain.commands.base import Command
 from duetime.domain.commands.circuits import CloseCircuit, CountEnds, TakeProbe
+from duetime.domain.commands.executions import (
+    AddExecution,
+    CancelExecution,
+    ClaimExecutions,
+    Finish,
+    Fire,
+    Fired,
+    Redrive,
+    Release,
+    SaveProgress,
+)
 from duetime.domain.commands.housekeeping import (
     PruneAudit,
     SweepCounters,
@@ -38,17 +49,6 @@ from duetime.domain.commands.nodes import (
     StartNode,
     StopNode,
 )
-from duetime.domain.commands.runs import (
-    AddRun,
-    CancelExecution,
-    Claim,
-    Finish,
-    Fire,
-    Fired,
-    Redrive,
-    Release,
-    SaveProgress,
-)
 from duetime.domain.commands.tenants import (
     AddKey,
     AddSubscription,
@@ -65,15 +65,15 @@ from duetime.domain.commands.tenants import (
 from duetime.domain.commands.together import Carried, OnFinish, WithNotifications
 
 __all__ = [
+    "AddExecution",
     "AddKey",
-    "AddRun",
     "AddSubscription",
     "BeatWorkers",
     "CancelExecution",
     "CancelJob",
     "Carried",
     "ChangeJob",
-    "Claim",
+    "ClaimExecutions",
     "CloseCircuit",
     "Command",
     "CountEnds",

@@ -43,7 +43,7 @@ class StopNode(Command[None], frozen=True):
 class EndNodes(Command[None], frozen=True):
     """Fence expired nodes (or workers): their claims have lapsed. Returns None.
 
-    No Fire, Claim or FenceShards of these nodes is committed after this. A result is still accepted as long as its
+    No Fire, ClaimExecutions or FenceShards of these nodes is committed after this. A result still counts as long as its
     execution is RUNNING with that attempt and token.
     """
 

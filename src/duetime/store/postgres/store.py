@@ -9,7 +9,7 @@ import asyncpg
 
 from duetime.domain.capacity import UNBOUNDED, Capacity
 from duetime.domain.commands import Command
-from duetime.domain.execution import Run
+from duetime.domain.execution import Claim
 from duetime.domain.ids import SHARDS, instant_of, is_id
 from duetime.domain.lease import Writes
 from duetime.domain.plan import DueTimer, Place
@@ -112,9 +112,9 @@ class PostgresStore(StoreReads[Connections, Statement]):
         block = "next_waiting_at_only" if only else "next_waiting_at"
         return await self._instant(self._engine_reads, block, tenant=tenant, only=only)
 
-    async def list_runs_of(self, node: int, execution_ids: Sequence[str], tenant: str | None = None) -> list[Run]:
+    async def get_claims(self, node: int, execution_ids: Sequence[str], tenant: str | None = None) -> list[Claim]:
         values = {"worker": node, "ids": [id for id in execution_ids if is_id(id)], "tenant": tenant}
-        return decode_held(Run, await self._text(self._engine_reads, self._sql["list_runs_of"], values))[0]
+        return decode_held(Claim, await self._text(self._engine_reads, self._sql["get_claims"], values))[0]
 
     async def list_node_claims(self, node: int, limit: int) -> list[tuple[str, int]]:
         return await self._read(self._engine_reads, "list_node_claims", tuple[str, int], node=node, limit=limit)

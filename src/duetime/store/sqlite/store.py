@@ -12,7 +12,7 @@ from duetime.domain import audit
 from duetime.domain.capacity import UNBOUNDED, Capacity
 from duetime.domain.commands import Command
 from duetime.domain.errors import Overloaded
-from duetime.domain.execution import Run
+from duetime.domain.execution import Claim
 from duetime.domain.lease import Writes
 from duetime.domain.plan import DueTimer, Place
 from duetime.ports.pages import PAGE_BYTES, Page
@@ -119,9 +119,9 @@ class SqliteStore(StoreReads[Reads, str]):
         block = "next_waiting_at_only" if only else "next_waiting_at"
         return await self._instant(self._engine_reads, block, tenant=tenant, only=page(only))
 
-    async def list_runs_of(self, node: int, execution_ids: Sequence[str], tenant: str | None = None) -> list[Run]:
+    async def get_claims(self, node: int, execution_ids: Sequence[str], tenant: str | None = None) -> list[Claim]:
         values = {"worker": node, "ids": page(execution_ids), "tenant": tenant}
-        return decode_held(Run, await self._engine_reads.text(self._sql["list_runs_of"], values))[0]
+        return decode_held(Claim, await self._engine_reads.text(self._sql["get_claims"], values))[0]
 
     async def list_node_claims(self, node: int, limit: int) -> list[tuple[str, int]]:
         found: list[tuple[str, int]] = []

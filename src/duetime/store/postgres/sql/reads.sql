@@ -140,7 +140,7 @@ FROM (SELECT node, beats FROM workers WHERE node > :after::integer ORDER BY node
 SELECT json_build_array(node, tenant, user_id, name, functions::json, slots, started_at, seen_at, beats)::text AS row
 FROM workers WHERE node = :worker::integer;
 
--- name: list_runs_of
+-- name: get_claims
 SELECT rtrim(json_build_array(r.execution, r.job, r.tenant, r.scheduled_at, r.trigger, r.priority, r.endpoint, r.attempt,
                               r.token, r.cancel_requested)::text, ']') || ','
        || CASE WHEN j.size > 4608 THEN '{"type":"large","spec":' || j.spec || '}' ELSE j.spec END || ']' AS row
@@ -161,7 +161,7 @@ SELECT json_build_array(p.execution, p.value)::text AS row
 FROM unnest(:ids::uuid[], :ats::bigint[]) AS i (id, at)
 JOIN progress AS p ON p.scheduled_at = i.at AND p.execution = i.id;
 
--- name: list_lapsed_runs
+-- name: list_expired_claims
 -- The few nodes that run anything, one probe each; then what the void ones run: as many as hold :bytes together, but
 -- one at least. What is left is read next.
 WITH RECURSIVE busy (node) AS (

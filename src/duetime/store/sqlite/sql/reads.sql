@@ -127,7 +127,7 @@ SELECT json_array(node, beats) AS row FROM workers WHERE node > :after ORDER BY 
 SELECT json_array(node, tenant, user_id, name, json(functions), slots, started_at, seen_at, beats) AS row
 FROM workers WHERE node = :worker;
 
--- name: list_runs_of
+-- name: get_claims
 SELECT rtrim(json_array(uuid_text(e.id), uuid_text(e.job), e.tenant, e.scheduled_at, e.trigger, e.priority, e.endpoint, e.attempt,
                         e.token), ']')
        || ',' || iif(e.cancel_requested, 'true', 'false') || ','
@@ -157,7 +157,7 @@ SELECT json_array(uuid_text(id), token, state, uuid_text(job), node IS :node AND
 SELECT json_array(uuid_text(p.execution), p.value) AS row
 FROM json_each(:ids) AS i CROSS JOIN progress AS p ON p.execution = unhex(i.value, '-');
 
--- name: list_lapsed_runs
+-- name: list_expired_claims
 -- As many as hold :bytes together, but one at least: what is left is read next.
 WITH near AS MATERIALIZED (
     SELECT e.id, e.job, e.tenant, e.scheduled_at, e.trigger, e.priority, e.endpoint, e.attempt, e.token, e.cancel_requested

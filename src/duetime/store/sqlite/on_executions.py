@@ -8,9 +8,9 @@ from operator import attrgetter
 from typing import Any
 
 from duetime.domain import commands as c
-from duetime.domain.commands.runs import MOST_ENDPOINTS
+from duetime.domain.commands.executions import MOST_ENDPOINTS
 from duetime.domain.errors import has_ended, no_execution
-from duetime.domain.execution import Attempted, Run, without_retries
+from duetime.domain.execution import Attempted, Claim, without_retries
 from duetime.domain.states import OPEN, State
 from duetime.store.decoding import decode_held, given_up
 from duetime.store.ended import uncounted
@@ -20,21 +20,21 @@ from duetime.store.sqlite.statements import Statements, page
 _tenant_and_state = attrgetter("tenant", "state")
 
 
-class RunCommands:
+class ExecutionCommands:
     def __init__(self, statements: Statements) -> None:
         self._db = statements
         self._chains = Chains(statements)
         self._db.run("create_finishing")
 
-    def claim(self, command: c.Claim) -> list[Run]:
+    def claim_executions(self, command: c.ClaimExecutions) -> list[Claim]:
         self._db.check_node(command.node)
-        runs: list[Run] = []
+        claims: list[Claim] = []
         for tenant in command.tenants:
-            if (limit := min(command.each, command.limit - len(runs))) > 0:
-                runs += self._claim_of(command, tenant, limit)
-        return runs
+            if (limit := min(command.each, command.limit - len(claims))) > 0:
+                claims += self._claim_of(command, tenant, limit)
+        return claims
 
-    def _claim_of(self, command: c.Claim, tenant: str, limit: int) -> list[Run]:
+    def _claim_of(self, command: c.ClaimExecutions, tenant: str, limit: int) -> list[Claim]:
         values: dict[str, Any] = {"tenant": tenant, "now": command.now, "limit": limit, "bytes": command.bytes_each}
         if command.only:
             self._db.check_worker(command.node, tenant)
@@ -50,10 +50,10 @@ class RunCommands:
         self._db.run("claim", ids=ids, node=command.node)
         self._db.count_change(before, self._db.states(ids))
         claimed = self._db.row("list_claimed", ids=ids)
-        runs, apart = decode_held(Run, claimed[0] if claimed else None)
+        claims, apart = decode_held(Claim, claimed[0] if claimed else None)
         if apart:
             self.finish(c.Finish(command.node, command.now, tuple(given_up(row, command.now) for row in apart)))
-        return runs
+        return claims
 
     def finish(self, command: c.Finish) -> list[str]:
         attempts = self._without_retries_of_the_stopped(command.attempts)
@@ -97,10 +97,10 @@ class RunCommands:
         return written
 
     def release(self, command: c.Release) -> None:
-        ids = page([run.execution_id for run in command.runs])
+        ids = page([claim.execution_id for claim in command.claims])
         before = self._db.states(ids)
-        claims = page([(run.execution_id, run.attempt, run.token) for run in command.runs])
-        self._db.run("release_runs", runs=claims, now=command.now)
+        claims = page([(claim.execution_id, claim.attempt, claim.token) for claim in command.claims])
+        self._db.run("release_claims", claims=claims, now=command.now)
         self._db.count_change(before, self._db.states(ids))
 
     def save_progress(self, command: c.SaveProgress) -> bool:

@@ -11,9 +11,9 @@ import asyncpg
 import msgspec
 
 from duetime.domain import commands as c
-from duetime.domain.commands.runs import MOST_ENDPOINTS
+from duetime.domain.commands.executions import MOST_ENDPOINTS
 from duetime.domain.errors import fenced, has_ended, no_execution
-from duetime.domain.execution import Attempted, Run, without_retries
+from duetime.domain.execution import Attempted, Claim, without_retries
 from duetime.domain.ids import instant_of
 from duetime.domain.states import OPEN, State
 from duetime.store.decoding import decode_held, given_up
@@ -23,45 +23,45 @@ from duetime.store.postgres.on_chains import Chains
 from duetime.store.postgres.statements import SlowPathNeeded, Statements, day_of
 
 
-class RunCommands:
+class ExecutionCommands:
     def __init__(self, statements: Statements) -> None:
         self._db = statements
         self._chains = Chains(statements)
 
-    async def claim(self, command: c.Claim) -> list[Run]:
+    async def claim_executions(self, command: c.ClaimExecutions) -> list[Claim]:
         if not command.tenants:
             await self._db.check_node(command.node)
         crowded = {tenant for tenant, _ in command.full_endpoints}
-        runs: list[Run] = []
+        claims: list[Claim] = []
         if plain := [tenant for tenant in command.tenants if tenant not in crowded and not command.only]:
-            runs += await self._claim(command, "claim", command.limit, tenants=plain, each=command.each)
+            claims += await self._claim(command, "claim", command.limit, tenants=plain, each=command.each)
         for tenant in command.tenants:
-            limit = min(command.each, command.limit - len(runs))
+            limit = min(command.each, command.limit - len(claims))
             if limit <= 0:
                 break
             if command.only:
-                runs += await self._claim(command, "claim_only", limit, tenant=tenant, only=command.only)
+                claims += await self._claim(command, "claim_only", limit, tenant=tenant, only=command.only)
             elif tenant in crowded:
                 values = {"tenant": tenant, "full": command.full_of(tenant), "most": MOST_ENDPOINTS}
-                runs += await self._claim(command, "claim_beside", limit, **values)
-        return runs
+                claims += await self._claim(command, "claim_beside", limit, **values)
+        return claims
 
-    async def _claim(self, command: c.Claim, block: str, limit: int, **values: Any) -> list[Run]:
+    async def _claim(self, command: c.ClaimExecutions, block: str, limit: int, **values: Any) -> list[Claim]:
         row = await self._db.row(
             block, node=command.node, now=command.now, limit=limit, bytes=command.bytes_each, **values
         )
         assert row is not None
         if not row["is_alive"]:
             raise fenced(command.node)
-        if row["runs"] is None:
+        if row["claims"] is None:
             return []
         for tenant, was, day, number in msgspec.json.decode(row["was"]):
             self._db.moved[tenant, was, day] -= number
             self._db.moved[tenant, State.RUNNING, day] += number
-        runs, apart = decode_held(Run, row["runs"])
+        claims, apart = decode_held(Claim, row["claims"])
         if apart:
             await self.finish(c.Finish(command.node, command.now, tuple(given_up(row, command.now) for row in apart)))
-        return runs
+        return claims
 
     async def finish(self, command: c.Finish) -> list[str]:
         if not command.attempts:
@@ -91,13 +91,13 @@ class RunCommands:
                 values = _columns(ended)
                 ids, jobs = values.pop("ids"), values.pop("jobs")
                 row = await self._db.row(
-                    "end_runs", any_completed=row["any_completed"], ids=ids, jobs=jobs, **columns(**values)
+                    "end_executions", any_completed=row["any_completed"], ids=ids, jobs=jobs, **columns(**values)
                 )
                 assert row is not None
                 is_good = row["written"] == len(ended) and not row["goes_on"]
                 has_held, has_followers = row["has_held"], row["has_followers"]
             if is_good and again:
-                is_good = await self._db.value("retry_runs", **_columns(again)) == len(again)
+                is_good = await self._db.value("retry_executions", **_columns(again)) == len(again)
         except asyncpg.UniqueViolationError:
             is_good = False
         if not is_good:
@@ -110,7 +110,7 @@ class RunCommands:
 
     async def _finish_on_slow_path(self, command: c.Finish) -> list[str]:
         await self._chains.lock(command.attempts)
-        attempts, refused = await self._finish_runs(command)
+        attempts, refused = await self._finish_executions(command)
         self._db.pending.ended.add(attempts, refused)
         self._count(attempts)
         ended = [attempt for attempt in attempts if attempt.state not in OPEN]
@@ -132,11 +132,11 @@ class RunCommands:
             self._db.moved[tenant, state, day] += number
             self._db.moved[tenant, State.RUNNING, day] -= number
 
-    async def _finish_runs(self, command: c.Finish) -> tuple[Sequence[Attempted], list[str]]:
+    async def _finish_executions(self, command: c.Finish) -> tuple[Sequence[Attempted], list[str]]:
         """Returns the attempts that were written, each once and as written, and the ids of the refused ones."""
         attempts = command.attempts
         row = await self._db.row(
-            "finish_runs_on_slow_path", expected=len(attempts), **_columns(attempts),
+            "finish_executions_on_slow_path", expected=len(attempts), **_columns(attempts),
             scheduled_ats=[instant_of(attempt.execution_id) for attempt in attempts],
         )  # fmt: skip
         assert row is not None
@@ -153,10 +153,11 @@ class RunCommands:
         return written, refused
 
     async def release(self, command: c.Release) -> None:
-        runs = command.runs
+        claims = command.claims
         for tenant, day, number in await self._db.rows(
-            "release_runs", now=command.now, ids=[run.execution_id for run in runs], jobs=[run.job_id for run in runs],
-            attempts=[run.attempt for run in runs], tokens=[run.token for run in runs],
+            "release_claims", now=command.now, ids=[claim.execution_id for claim in claims],
+            jobs=[claim.job_id for claim in claims], attempts=[claim.attempt for claim in claims],
+            tokens=[claim.token for claim in claims],
         ):  # fmt: skip
             self._db.moved[tenant, State.RUNNING, day] -= number
             self._db.moved[tenant, State.QUEUED, day] += number
@@ -178,7 +179,7 @@ class RunCommands:
             raise no_execution(execution_id)
         job_id = row["job"]
         await self._db.timer(command.tenant, job_id)
-        state = await self._db.value("lock_open_run", job=job_id, id=execution_id)
+        state = await self._db.value("lock_open_execution", job=job_id, id=execution_id)
         if state is None:
             row = await self._db.row(
                 "get_execution_job", id=execution_id, at=instant_of(execution_id), tenant=command.tenant

@@ -169,10 +169,10 @@ WHERE id IN (
         WHERE e.job = f.job AND e.state IN ('QUEUED', 'RUNNING', 'RETRYING') AND e.held = 0
           AND NOT (e.state = 'QUEUED' AND e.trigger = 'retry' AND e.attempt = 0 AND e.due_at > e.scheduled_at)));
 
--- name: release_runs
+-- name: release_claims
 UPDATE executions SET state = 'QUEUED', attempt = executions.attempt - 1, due_at = :now, node = NULL
 FROM (
-    SELECT unhex(value ->> 0, '-') AS id, value ->> 1 AS attempt, value ->> 2 AS token FROM jsonb_each(:runs)
+    SELECT unhex(value ->> 0, '-') AS id, value ->> 1 AS attempt, value ->> 2 AS token FROM jsonb_each(:claims)
 ) AS r
 WHERE executions.id = r.id AND executions.state = 'RUNNING'
   AND executions.attempt = r.attempt AND executions.token = r.token;
