@@ -21,7 +21,7 @@ from duetime.domain.ids import execution_id
 from duetime.domain.payloads import HttpRequest
 from duetime.domain.states import Trigger
 from duetime.executors.http import HttpExecutor
-from duetime.ports.executor import Task
+from duetime.ports.executor import Attempt
 
 JOB_ID = "01890a5d-ac96-774b-bcce-b302099a8058"
 HEADERS = {
@@ -62,7 +62,7 @@ async def duetime(port: int, count: int, lanes: int) -> float:
         payload = HttpRequest(url=f"http://127.0.0.1:{port}/bare/{number}", body={"n": number})
         at = 1_900_000_000_000 + number
         outcome = await executor.execute(
-            Task(execution_id(at, number), JOB_ID, "default", at, 1, 1, Trigger.SCHEDULE, 30.0, payload)
+            Attempt(execution_id(at, number), JOB_ID, "default", at, 1, 1, Trigger.SCHEDULE, 30.0, payload)
         )
         if outcome.error_type is not None:
             raise SystemExit(f"the sink was not reached: {outcome}")

@@ -10,7 +10,7 @@ import msgspec
 
 from duetime.domain import commands as c
 from duetime.domain.audit import BEFORE_ALL, Entry, Head, Verifier, entry
-from duetime.domain.execution import Attempted, Claim, Outcome, conclude
+from duetime.domain.execution import AttemptEnd, Claim, Outcome, conclude
 from duetime.domain.identity import Caller, Role, Tier, rights_of
 from duetime.domain.ids import execution_id, make_id, shard_of
 from duetime.domain.job import HttpJob, JobSpec
@@ -103,12 +103,12 @@ async def claim_waiting(store: Store, node: int, now: int, limit: int = 100, ful
     return claimed
 
 
-def ended(claim: Claim, outcome: Outcome = SUCCESS, *, started_at: int | None = None, now: int = NOW) -> Attempted:
+def ended(claim: Claim, outcome: Outcome = SUCCESS, *, started_at: int | None = None, now: int = NOW) -> AttemptEnd:
     """The end of an attempt; its wait, if it is retried, is the longest that chance allows."""
     return conclude(claim, outcome, now if started_at is None else started_at, now, 1.0)
 
 
-async def finish(store: Store, node: int, now: int, *attempts: Attempted) -> list[str]:
+async def finish(store: Store, node: int, now: int, *attempts: AttemptEnd) -> list[str]:
     refused: list[str] = await one(store, c.Finish(node, now, attempts))
     assert isinstance(refused, list), refused
     return refused

@@ -60,7 +60,7 @@ class FlakyStore:
 def _rows(command: Command) -> int:
     match command:
         case Finish():
-            return len(command.attempts)
+            return len(command.ends)
         case Release():
             return len(command.executions)
         case Fire():

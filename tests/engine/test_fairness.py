@@ -29,7 +29,7 @@ async def create(stage: Stage, tenant: str, count: int, schedule: str = AT, **fi
 
 
 def places(executor: ScriptedExecutor, tenant: str) -> list[int]:
-    return [place for place, task in enumerate(executor.tasks) if task.tenant == tenant]
+    return [place for place, attempt in enumerate(executor.attempts) if attempt.tenant == tenant]
 
 
 async def test_what_a_tenant_has_due_at_one_instant_does_not_delay_the_others(stage: Stage, executor: ScriptedExecutor):
@@ -38,7 +38,7 @@ async def test_what_a_tenant_has_due_at_one_instant_does_not_delay_the_others(st
     await create(stage, QUIET, 5)
     stage.clock.set(DUE)
     await stage.turn_timer()
-    assert len(executor.tasks) == 6005
+    assert len(executor.attempts) == 6005
     assert len(places(executor, QUIET)) == 5, "each once, though two readings came by"
     assert places(executor, QUIET)[-1] < 3000, "and not after all of the other's"
 
@@ -52,7 +52,7 @@ async def test_what_comes_due_while_a_tenants_backlog_is_fired_is_fired_in_betwe
     await stage.turn_timer()
     await create(stage, LOUD, 9000)
     stage.clock.set(DUE)
-    begun = len(executor.tasks)
+    begun = len(executor.attempts)
     for turn in range(1000):
         if len(places(executor, LOUD)) >= 6000:
             break
@@ -60,7 +60,7 @@ async def test_what_comes_due_while_a_tenants_backlog_is_fired_is_fired_in_betwe
             stage.clock.set(stage.clock.now() + SECOND // 2)
         await stage.engine.term.timer.run_once()
         await stage.settle()
-    in_between = {task.scheduled_at for task in executor.tasks[begun:] if task.tenant == QUIET}
+    in_between = {attempt.scheduled_at for attempt in executor.attempts[begun:] if attempt.tenant == QUIET}
     assert {DUE, DUE + SECOND, DUE + 2 * SECOND} <= in_between
 
 
@@ -98,7 +98,7 @@ async def test_others_do_not_wait_while_a_page_of_a_backlog_is_written(stage: St
 
 def fired_at(executor: ScriptedExecutor, instant: int) -> int:
     """How many of the quiet tenant's executions for that instant have begun."""
-    return sum(task.tenant == QUIET and task.scheduled_at == instant for task in executor.tasks)
+    return sum(attempt.tenant == QUIET and attempt.scheduled_at == instant for attempt in executor.attempts)
 
 
 async def turn_for_ever(stage: Stage) -> None:
@@ -113,11 +113,11 @@ async def test_pages_are_small_only_while_others_are_due_beside(stage: Stage, ex
     await create(stage, LOUD, 6000)
     stage.clock.set(DUE)
     sizes: list[int] = []
-    while len(executor.tasks) < 6000:
-        before = len(executor.tasks)
+    while len(executor.attempts) < 6000:
+        before = len(executor.attempts)
         await stage.engine.term.timer.run_once()
         await stage.settle()
-        sizes.append(len(executor.tasks) - before)
+        sizes.append(len(executor.attempts) - before)
     assert max(sizes) > SHARED_PAGE
 
 
@@ -188,7 +188,7 @@ async def test_a_place_is_never_lost_however_claims_come_go_and_are_cancelled(st
     executor.hold(url)
     jobs = [await stage.add_job(spec("immediate", url=url, priority=n % 3)) for n in range(9)]
     await stage.tick()
-    (running,) = [task.job_id for task in executor.tasks]
+    (running,) = [attempt.job_id for attempt in executor.attempts]
     waiting = [job_id for job_id in jobs if job_id != running]
     for job_id in (*waiting[:3], waiting[-1]):
         (execution,) = await stage.executions(job_id)

@@ -92,7 +92,7 @@ async def test_what_has_no_room_stays_queued_and_runs_as_room_opens(stage: Stage
     executor.let_go()
     for _ in range(20):
         await stage.tick()
-    assert len(executor.tasks) == 20
+    assert len(executor.attempts) == 20
 
 
 async def test_runs_by_hand_of_one_large_job_are_claimed_a_few_at_a_time(stage: Stage, executor: ScriptedExecutor):

@@ -128,7 +128,7 @@ async def test_what_was_fired_and_not_answered_yet_is_not_lost_however_long_that
     await firing
     await stage.settle()
     assert await stage.states(job_id) == [State.COMPLETED]
-    assert len(executor.tasks) == 1
+    assert len(executor.attempts) == 1
 
 
 async def test_claims_are_found_among_any_number_of_open_executions(stage: Stage, monkeypatch: pytest.MonkeyPatch):

@@ -24,8 +24,8 @@ async def lose(stage: Stage) -> None:
     """The node dies as by kill -9: its runs stay RUNNING in the store, and nothing of it writes any more."""
     _, running = await stage.engine.term.dispatcher.drain(0)
     stage.engine.term.recorder.add = lambda *_: None  # type: ignore[method-assign,assignment]
-    for task in running:
-        task.cancel()
+    for attempt in running:
+        attempt.cancel()
     await asyncio.gather(*running, return_exceptions=True)
 
 
@@ -47,9 +47,9 @@ async def test_a_run_of_a_lost_node_is_tried_again_under_the_same_id(stage: Stag
         ("executions of lost nodes and workers were taken over", 1)
     ]
     await stage.tick()
-    first, second = executor.tasks
+    first, second = executor.attempts
     assert first.execution_id == second.execution_id
-    assert [(task.attempt, task.token) for task in executor.tasks] == [(1, 1), (2, 2)]
+    assert [(attempt.attempt, attempt.token) for attempt in executor.attempts] == [(1, 1), (2, 2)]
     assert await stage.states(job_id) == [State.COMPLETED]
     attempts = await stage.store.list_attempts(first.execution_id)
     assert [(a.attempt, a.error_type) for a in attempts] == [(1, ErrorType.LEASE_LOST), (2, None)]
@@ -90,7 +90,7 @@ async def test_a_run_that_loses_its_node_each_time_is_given_up(stage: Stage, exe
     await stage.tick()
     (dead,) = await stage.executions(job_id)
     assert (dead.state, dead.dead, dead.attempt) == (State.FAILED, True, LOST_ATTEMPTS)
-    assert len(executor.tasks) == LOST_ATTEMPTS
+    assert len(executor.attempts) == LOST_ATTEMPTS
 
 
 async def test_many_lost_runs_are_taken_over_page_by_page(stage: Stage, executor: ScriptedExecutor):
@@ -128,7 +128,7 @@ async def test_a_cancelled_run_of_a_lost_node_is_cancelled(stage: Stage, executo
     await stage.engine.term.reconciler.run_once()
     await stage.tick()
     assert await stage.states(job_id) == [State.CANCELLED]
-    assert len(executor.tasks) == 1
+    assert len(executor.attempts) == 1
 
 
 # Stopped
@@ -169,7 +169,7 @@ async def test_what_was_not_begun_when_the_drain_is_over_is_given_back_uncounted
     await stage.join()
     await stage.engine.term.reconciler.run_once()
     await stage.tick()
-    assert [(task.attempt, task.token) for task in executor.tasks[1:]] == [(2, 2), (1, 2)]
+    assert [(attempt.attempt, attempt.token) for attempt in executor.attempts[1:]] == [(2, 2), (1, 2)]
     assert await stage.states(begun) == await stage.states(waiting) == [State.COMPLETED]
 
 
@@ -211,8 +211,10 @@ async def test_a_finish_made_by_hand_with_an_old_token_changes_nothing(stage: St
     engine = await stage.join()
     await stage.add_job(spec("every 1m"))
     await stage.pass_time(60, step=60)
-    (task,) = executor.tasks
-    stale = Claim(task.execution_id, task.job_id, TENANT, NOW + MINUTE, task.trigger, 5, 1, 1, 0, False, spec())
-    attempt = conclude(stale, SUCCESS, NOW, NOW, 0.5)
-    assert await stage.apply(c.Finish(engine.node, NOW, (attempt,))) == [task.execution_id]
-    assert (await execution(stage.store, task.execution_id)).state is State.RUNNING
+    (attempt,) = executor.attempts
+    stale = Claim(
+        attempt.execution_id, attempt.job_id, TENANT, NOW + MINUTE, attempt.trigger, 5, 1, 1, 0, False, spec()
+    )
+    end = conclude(stale, SUCCESS, NOW, NOW, 0.5)
+    assert await stage.apply(c.Finish(engine.node, NOW, (end,))) == [attempt.execution_id]
+    assert (await execution(stage.store, attempt.execution_id)).state is State.RUNNING

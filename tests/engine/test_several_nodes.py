@@ -83,7 +83,7 @@ def random_id(number: int) -> str:
 
 
 def began(stage: Stage) -> set[str]:
-    return {task.job_id for task in stage.executor.tasks}
+    return {attempt.job_id for attempt in stage.executor.attempts}
 
 
 async def beat(clock: HandClock, seconds: float, *stages: Stage) -> None:
@@ -310,11 +310,11 @@ async def test_a_cancellation_reaches_the_node_that_runs_it(nodes: tuple[Stage, 
         stage.executor.hold()
         await stage.turn_timer()
     runner, other = (a, b) if began(a) else (b, a)
-    (task,) = runner.executor.tasks
-    await store.apply([c.CancelExecution(a.clock.now(), TENANT, task.execution_id)])
-    assert other.engine.cancel(task.execution_id) is False
+    (attempt,) = runner.executor.attempts
+    await store.apply([c.CancelExecution(a.clock.now(), TENANT, attempt.execution_id)])
+    assert other.engine.cancel(attempt.execution_id) is False
     await runner.settle()
-    assert [e.state for e in await executions_of(store, task.job_id)] == [State.CANCELLED]
+    assert [e.state for e in await executions_of(store, attempt.job_id)] == [State.CANCELLED]
 
 
 async def test_an_attempt_may_send_for_as_long_as_the_lease_is_trusted(nodes: tuple[Stage, Stage], store: Store):
@@ -325,12 +325,12 @@ async def test_an_attempt_may_send_for_as_long_as_the_lease_is_trusted(nodes: tu
     for stage in nodes:
         stage.executor.hold()
         await stage.tick()
-    (task,) = a.executor.tasks + b.executor.tasks
-    assert task.may_send()
+    (attempt,) = a.executor.attempts + b.executor.attempts
+    assert attempt.may_send()
     await beat(a.clock, 2 * TTL, a, b)
-    assert task.may_send()
+    assert attempt.may_send()
     a.clock.advance(TTL)
-    assert not task.may_send()
+    assert not attempt.may_send()
 
 
 async def test_a_cancellation_that_nobody_hinted_at_is_found_within_a_second(nodes: tuple[Stage, Stage], store: Store):
@@ -341,12 +341,12 @@ async def test_a_cancellation_that_nobody_hinted_at_is_found_within_a_second(nod
         stage.executor.hold()
         await stage.turn_timer()
     runner, other = (a, b) if began(a) else (b, a)
-    (task,) = runner.executor.tasks
-    await store.apply([c.CancelExecution(a.clock.now(), TENANT, task.execution_id)])
+    (attempt,) = runner.executor.attempts
+    await store.apply([c.CancelExecution(a.clock.now(), TENANT, attempt.execution_id)])
     await other.engine.term.stopper.run_once()
     assert await runner.engine.term.stopper.run_once() <= a.clock.now() + SECOND
     await runner.settle()
-    assert [e.state for e in await executions_of(store, task.job_id)] == [State.CANCELLED]
+    assert [e.state for e in await executions_of(store, attempt.job_id)] == [State.CANCELLED]
 
 
 async def test_a_node_whose_lease_was_lost_joins_anew_under_another_id(store: Store, clock: HandClock):
@@ -358,7 +358,7 @@ async def test_a_node_whose_lease_was_lost_joins_anew_under_another_id(store: St
         stage.executor.hold()
         job_id = await stage.add_job(spec("2026-01-01T00:00:01Z"))
         clock.advance(1)
-        await until(lambda: len(stage.executor.tasks) == 1)
+        await until(lambda: len(stage.executor.attempts) == 1)
         first = engine.node
         clock.advance(60)  # stopped for longer than its lease
         with capture_logs() as logged:
@@ -367,8 +367,8 @@ async def test_a_node_whose_lease_was_lost_joins_anew_under_another_id(store: St
         assert lost["name"] == "a", "the operator reads which node it was"
         assert "NODE_NAME" in lost["advice"], "two nodes of one name take each other's lease in turn"
         stage.executor.let_go()
-        await until(lambda: len(stage.executor.tasks) == 2)  # what it held then, it runs again: the same execution
-        assert len({task.execution_id for task in stage.executor.tasks}) == 1
+        await until(lambda: len(stage.executor.attempts) == 2)  # what it held then, it runs again: the same execution
+        assert len({attempt.execution_id for attempt in stage.executor.attempts}) == 1
     finally:
         await engine.stop()
     assert await stage.states(job_id) == [State.COMPLETED]
@@ -385,7 +385,7 @@ async def test_a_node_that_the_store_calls_void_joins_anew_though_its_lease_live
         await until(lambda: len(stage.executor.finished) == 1)
         late = await stage.apply(c.StartNode(clock.now(), "a"))
         after = await stage.add_job(spec("immediate"))
-        await until(lambda: len({task.job_id for task in stage.executor.finished}) == 2)
+        await until(lambda: len({attempt.job_id for attempt in stage.executor.finished}) == 2)
         assert engine.node > late
     finally:
         await engine.stop()
@@ -406,7 +406,7 @@ async def test_roles_split_who_fires_from_who_runs(
         job_id = await stage.add_job(spec("immediate"))
         await stage.turn_timer()
         assert await stage.states(job_id) == [State.QUEUED]
-        assert stage.executor.tasks == []
+        assert stage.executor.attempts == []
 
 
 @pytest.mark.parametrize("roles", [{"timer", "worker"}, {"worker"}])
@@ -425,7 +425,7 @@ async def test_what_waits_while_the_lease_is_in_doubt_goes_on_when_it_is_renewed
     clock.advance(TTL - 0.5)
     stage.executor.let_go()
     await stage.let_run()
-    assert (len(stage.executor.tasks), stage.engine.term.dispatcher.waiting()) == (1, 1)
+    assert (len(stage.executor.attempts), stage.engine.term.dispatcher.waiting()) == (1, 1)
     await stage.engine.term.membership.run_once()
     await stage.let_run()
     assert (len(stage.executor.finished), stage.engine.term.dispatcher.waiting()) == (2, 0)

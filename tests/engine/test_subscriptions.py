@@ -21,7 +21,11 @@ async def subscribe(stage: Stage, *events: str, url: str = HOOK, tenant: str = T
 
 
 def told(executor: ScriptedExecutor) -> list[tuple[str, str]]:
-    return [(task.payload.url, task.payload.body["type"]) for task in executor.tasks if task.payload.url != URL]
+    return [
+        (attempt.payload.url, attempt.payload.body["type"])
+        for attempt in executor.attempts
+        if attempt.payload.url != URL
+    ]
 
 
 async def run(stage: Stage, executor: ScriptedExecutor, outcome: Outcome, **fields: object) -> str:
@@ -70,7 +74,11 @@ async def test_a_job_that_is_paused_by_its_target_is_told_of_too(stage: Stage, e
     job_id = await run(stage, executor, GONE, schedule="every 1h", start_at="2026-01-01T00:00:00Z")
     await stage.pass_time(3600, step=1800)
     assert told(executor) == [(HOOK, "execution.failed"), (HOOK, "job.paused")]
-    (paused,) = [task for task in executor.tasks if task.payload.body and task.payload.body["type"] == "job.paused"]
+    (paused,) = [
+        attempt
+        for attempt in executor.attempts
+        if attempt.payload.body and attempt.payload.body["type"] == "job.paused"
+    ]
     assert paused.payload.body["data"] == {"job_id": job_id, "job_name": "report", "key": None, "by": "duetime"}
 
 

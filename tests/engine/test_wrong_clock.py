@@ -97,7 +97,7 @@ class Cluster:
             await self.b.tick()
 
     def began(self, stage: Stage) -> set[str]:
-        return {task.job_id for task in stage.executor.tasks}
+        return {attempt.job_id for attempt in stage.executor.attempts}
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from duetime.domain.execution import Trigger
 from duetime.domain.payloads import HttpRequest
 from duetime.executors.http import HttpExecutor
-from duetime.ports.executor import Task
+from duetime.ports.executor import Attempt
 from executors.hostile import Hostile
 from patience import PATIENCE_SECONDS
 
@@ -37,9 +37,9 @@ async def executor() -> AsyncIterator[HttpExecutor]:
 
 
 @pytest.fixture
-def task() -> Callable[..., Task]:
-    def make(url: str, timeout_seconds: float = 5.0, **payload: object) -> Task:
-        return Task(
+def attempt() -> Callable[..., Attempt]:
+    def make(url: str, timeout_seconds: float = 5.0, **payload: object) -> Attempt:
+        return Attempt(
             execution_id="01970c6e-7b1a-7c3d-8e4f-5a6b7c8d9e0f",
             job_id="01970c6e-0000-7000-8000-000000000001",
             tenant="default",

@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from duetime.domain import commands as c
 from duetime.domain.errors import Conflict, StaleWrite
-from duetime.domain.execution import Attempted, Claim, Outcome, conclude, lapse
+from duetime.domain.execution import AttemptEnd, Claim, Outcome, conclude, lapse
 from duetime.domain.instants import SECOND
 from duetime.domain.job import JobStatus, Overlap, RetryPolicy
 from duetime.domain.plan import skipped_while_paused
@@ -195,10 +195,10 @@ class ExecutionMachine(RuleBasedStateMachine):
             self.the_store_keeps_its_promises()
             self.claim(100)
 
-    def finish(self, node: int, claim: Claim, attempted: Attempted) -> None:
+    def finish(self, node: int, claim: Claim, end: AttemptEnd) -> None:
         is_right = self.is_held(claim)
         before = None if is_right else self.ask(snapshot(self.store))
-        assert self.apply(c.Finish(node, self.now, (attempted,))) == ([] if is_right else [claim.execution_id])
+        assert self.apply(c.Finish(node, self.now, (end,))) == ([] if is_right else [claim.execution_id])
         if before is not None:
             assert self.ask(snapshot(self.store)) == before
 

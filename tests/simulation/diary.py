@@ -7,7 +7,7 @@ from typing import Any
 from cluster.checker import AcknowledgedJob, History, instant, shown
 from duetime.domain.commands import ClaimExecutions, Command, Fire, Fired, NewJob
 from duetime.domain.plan import NewExecution
-from duetime.ports.executor import Task
+from duetime.ports.executor import Attempt
 from duetime.ports.store import ExecutionRecord, Store
 from duetime.testing import HandClock
 from samples import TENANT, executions_of
@@ -44,13 +44,13 @@ class Diary:
         if machine_now < at:
             self.wrongs.append(f"{what}: decided {at - machine_now} ms early, for {shown(at)}")
 
-    def begin(self, task: Task) -> dict[str, Any]:
-        if (task.execution_id, task.token) not in self._claims:
-            self.wrongs.append(f"{task.execution_id}: sent with token {task.token}, which nobody has claimed")
+    def begin(self, attempt: Attempt) -> dict[str, Any]:
+        if (attempt.execution_id, attempt.token) not in self._claims:
+            self.wrongs.append(f"{attempt.execution_id}: sent with token {attempt.token}, which nobody has claimed")
         line = {
-            "execution_id": task.execution_id, "job_id": task.job_id, "scheduled_at": shown(task.scheduled_at),
-            "attempt": task.attempt, "token": task.token, "trigger": task.trigger, "t_start": self._clock.now(),
-            "t_end": None, "status": None,
+            "execution_id": attempt.execution_id, "job_id": attempt.job_id, "scheduled_at": shown(attempt.scheduled_at),
+            "attempt": attempt.attempt, "token": attempt.token, "trigger": attempt.trigger,
+            "t_start": self._clock.now(), "t_end": None, "status": None,
         }  # fmt: skip
         self.lines.append(line)
         return line

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from duetime.domain.endpoints import endpoint_of_url
-from duetime.domain.execution import OPEN, TERMINAL, Attempted, Claim, Outcome, conclude, lapse
+from duetime.domain.execution import OPEN, TERMINAL, AttemptEnd, Claim, Outcome, conclude, lapse
 from duetime.domain.instants import DAY
 from duetime.domain.job import Delivery, PythonJob, RetryPolicy
 from duetime.domain.payloads import PythonCall
@@ -27,7 +27,7 @@ def make_claim(attempt: int = 1, retry_policy: RetryPolicy | None = None, **fiel
     return msgspec.structs.replace(made, **fields)
 
 
-def decide(claim: Claim, outcome: Outcome, chance: float = 1.0) -> Attempted:
+def decide(claim: Claim, outcome: Outcome, chance: float = 1.0) -> AttemptEnd:
     return conclude(claim, outcome, NOW, NOW + 40, chance)
 
 
@@ -38,7 +38,7 @@ def test_open_and_terminal_states_are_all_states_and_share_none():
 
 def test_success_completes_and_keeps_what_the_target_said():
     claim = make_claim()
-    assert decide(claim, Outcome(http_status=201, response="made")) == Attempted(
+    assert decide(claim, Outcome(http_status=201, response="made")) == AttemptEnd(
         claim.execution_id, claim.job_id, TENANT, 1, 4, State.COMPLETED, NOW + 40, NOW, NOW + 40, None, None, 201,
         "made", False,
     )  # fmt: skip
@@ -46,15 +46,15 @@ def test_success_completes_and_keeps_what_the_target_said():
 
 def test_a_failure_that_may_pass_is_retried_after_its_wait():
     claim = make_claim()
-    assert decide(claim, FAILURE) == Attempted(
+    assert decide(claim, FAILURE) == AttemptEnd(
         claim.execution_id, claim.job_id, TENANT, 1, 4, State.RETRYING, NOW + 40 + 10_000, NOW, NOW + 40,
         ErrorType.HTTP_ERROR, "the target answered 500", 500, "oops", False,
     )  # fmt: skip
 
 
 def test_no_attempt_ends_before_it_began_though_the_clock_was_set_back():
-    attempted = conclude(make_claim(), FAILURE, NOW, NOW - 5000, 0.0)
-    assert (attempted.started_at, attempted.ended_at, attempted.due_at) == (NOW, NOW, NOW)
+    end = conclude(make_claim(), FAILURE, NOW, NOW - 5000, 0.0)
+    assert (end.started_at, end.ended_at, end.due_at) == (NOW, NOW, NOW)
 
 
 def test_a_retry_is_never_due_before_its_attempt_ended():
@@ -91,13 +91,13 @@ def test_the_last_attempt_is_dead_and_says_how(error: ErrorType, state: State):
 
 @pytest.mark.parametrize("outcome", [Outcome(ErrorType.HTTP_ERROR, http_status=404), Outcome(ErrorType.BLOCKED_TARGET)])
 def test_a_failure_that_would_repeat_is_dead_at_once(outcome: Outcome):
-    attempted = decide(make_claim(), outcome)
-    assert (attempted.state, attempted.dead) == (State.FAILED, True)
+    end = decide(make_claim(), outcome)
+    assert (end.state, end.dead) == (State.FAILED, True)
 
 
 def test_a_cancelled_attempt_is_cancelled_and_not_dead():
-    attempted = decide(make_claim(), Outcome(ErrorType.CANCELLED, "cancelled on request"))
-    assert (attempted.state, attempted.dead) == (State.CANCELLED, False)
+    end = decide(make_claim(), Outcome(ErrorType.CANCELLED, "cancelled on request"))
+    assert (end.state, end.dead) == (State.CANCELLED, False)
 
 
 def test_a_lost_run_goes_back_and_its_attempt_counts():
@@ -128,9 +128,9 @@ def asked(seconds: float, schedule: str, **fields: Any) -> float:
     """Seconds that the retry waits for, where the target asked for so many."""
     fields = {"retry_policy": RetryPolicy(delays=(5,) * 3)} | fields
     claim = make_claim(spec=spec(schedule, **fields))
-    attempted = decide(claim, Outcome(ErrorType.HTTP_ERROR, "slow down", 429, retry_after_seconds=seconds))
-    assert attempted.state is State.RETRYING
-    return (attempted.due_at - attempted.ended_at) / 1000
+    end = decide(claim, Outcome(ErrorType.HTTP_ERROR, "slow down", 429, retry_after_seconds=seconds))
+    assert end.state is State.RETRYING
+    return (end.due_at - end.ended_at) / 1000
 
 
 @pytest.mark.parametrize("overlap", ["skip", "queue_one", "queue_all", "cancel_running"])

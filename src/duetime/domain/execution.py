@@ -38,7 +38,7 @@ LONGEST_MESSAGE = 2000  # characters of an error message: the message of a defec
 __all__ = [
     "OPEN",
     "TERMINAL",
-    "Attempted",
+    "AttemptEnd",
     "Claim",
     "ErrorType",
     "Outcome",
@@ -86,7 +86,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return msgspec.structs.replace(self, spec=spec, places=1)
 
 
-class Attempted(msgspec.Struct, frozen=True, gc=False, array_like=True):
+class AttemptEnd(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The end of an attempt: the execution's next state, and what is stored of the attempt.
 
     A row of the Finish command. The store's SQL reads its fields in this order.
@@ -112,13 +112,13 @@ class Attempted(msgspec.Struct, frozen=True, gc=False, array_like=True):
     or_due_at: int | None = None  # when its job is due next, if this was to be the last execution
 
 
-def without_retries(attempts: Sequence[Attempted], stopped: Container[str]) -> Sequence[Attempted]:
-    """Returns the attempts with the retries of `stopped` cancelled: these were asked to stop, but failed first."""
+def without_retries(ends: Sequence[AttemptEnd], stopped: Container[str]) -> Sequence[AttemptEnd]:
+    """Returns the ends with the retries of `stopped` cancelled: these were asked to stop, but failed first."""
     return tuple(
-        msgspec.structs.replace(attempt, state=State.CANCELLED, due_at=attempt.ended_at)
-        if attempt.state in OPEN and attempt.execution_id in stopped
-        else attempt
-        for attempt in attempts
+        msgspec.structs.replace(end, state=State.CANCELLED, due_at=end.ended_at)
+        if end.state in OPEN and end.execution_id in stopped
+        else end
+        for end in ends
     )
 
 
@@ -127,7 +127,7 @@ def attempts_made(state: State, attempt: int) -> int:
     return 0 if state is State.SKIPPED else attempt
 
 
-def conclude(claim: Claim, outcome: Outcome, started_at: int, ended_at: int, jitter: float) -> Attempted:
+def conclude(claim: Claim, outcome: Outcome, started_at: int, ended_at: int, jitter: float) -> AttemptEnd:
     """Decide the execution's next state from an attempt's outcome.
 
     The wall clock may have been set back meanwhile: no attempt ends before it began, and no retry is due before the
@@ -143,7 +143,7 @@ def conclude(claim: Claim, outcome: Outcome, started_at: int, ended_at: int, jit
         state, delay = _after_failure(claim, error_type, outcome, due_at, jitter)
         due_at += delay
         dead = state in (State.FAILED, State.TIMEOUT)
-    return Attempted(
+    return AttemptEnd(
         claim.execution_id,
         claim.job_id,
         claim.tenant,
@@ -162,7 +162,7 @@ def conclude(claim: Claim, outcome: Outcome, started_at: int, ended_at: int, jit
     )
 
 
-def _not_sent(claim: Claim, outcome: Outcome, now: int) -> Attempted:
+def _not_sent(claim: Claim, outcome: Outcome, now: int) -> AttemptEnd:
     """Decide about an execution whose circuit is open: SKIPPED if it was never attempted, otherwise FAILED for good.
 
     A redriven execution is FAILED too: a dead letter stays a dead letter.
@@ -170,7 +170,7 @@ def _not_sent(claim: Claim, outcome: Outcome, now: int) -> Attempted:
     is_first = claim.attempt == 1 and claim.trigger is not Trigger.RETRY
     state = State.SKIPPED if is_first else State.FAILED
     uncounted = is_first and claim.trigger is not Trigger.MANUAL
-    return Attempted(
+    return AttemptEnd(
         claim.execution_id, claim.job_id, claim.tenant, claim.attempt, claim.token, state, now, None, now,
         outcome.error_type, outcome.error_message, None, None, not is_first,
         reason="circuit_open" if is_first else None, uncounted=uncounted,
@@ -215,7 +215,7 @@ def _given_up(error_type: ErrorType) -> State:
     return State.TIMEOUT if error_type is ErrorType.TIMEOUT else State.FAILED
 
 
-def lapse(claim: Claim, now: int) -> Attempted:
+def lapse(claim: Claim, now: int) -> AttemptEnd:
     """Decide about an execution whose node or worker was lost: QUEUED again, or FAILED after too many lost attempts.
 
     The lost attempt counts. It is unknown whether it reached its target. So even a job without retries gets another
@@ -233,15 +233,15 @@ def lapse(claim: Claim, now: int) -> Attempted:
         state, message = State.FAILED, f"{claim.attempt} attempts were lost with their {holder}s; given up"
     # The lost node's clock may have been ahead: by this node's clock, the instant may lie in the future.
     due_at = max(now, claim.scheduled_at)
-    return Attempted(
+    return AttemptEnd(
         claim.execution_id, claim.job_id, claim.tenant, claim.attempt, claim.token, state, due_at, None, now,
         ErrorType.LEASE_LOST, message, None, None, state is State.FAILED,
     )  # fmt: skip
 
 
-def unreadable(execution_id: str, job_id: str, tenant: str, attempt: int, token: int, why: str, now: int) -> Attempted:
+def unreadable(execution_id: str, job_id: str, tenant: str, attempt: int, token: int, why: str, now: int) -> AttemptEnd:
     """Returns the end of a claimed execution whose job's definition can't be read: a dead letter until it can be."""
-    return Attempted(
+    return AttemptEnd(
         execution_id, job_id, tenant, attempt, token, State.FAILED, now, None, now, ErrorType.INTERNAL_ERROR, why,
         None, None, True,
     )  # fmt: skip

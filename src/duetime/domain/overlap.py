@@ -20,7 +20,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from duetime.domain.execution import Attempted, Claim
+from duetime.domain.execution import AttemptEnd, Claim
 from duetime.domain.instants import SECOND
 from duetime.domain.job import Overlap
 from duetime.domain.plan import NewExecution, TimerMove
@@ -115,11 +115,11 @@ def ids_of(executions: Iterable[NewExecution]) -> frozenset[str]:
     return frozenset(execution.execution_id for execution in executions)
 
 
-def may_release_another(claim: Claim, attempted: Attempted) -> bool:
+def may_release_another(claim: Claim, end: AttemptEnd) -> bool:
     """Returns whether another claim may wait for this end. False is certain, unless the clock was set back.
 
     Under any policy instants that are due together wait for each other. They are at least a second apart, so the first
     of them starts at least a second late.
     """
-    begun_at = attempted.ended_at if attempted.started_at is None else attempted.started_at
+    begun_at = end.ended_at if end.started_at is None else end.started_at
     return claim.spec.overlap in _QUEUEING or begun_at - claim.scheduled_at >= SECOND

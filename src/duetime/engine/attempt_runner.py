@@ -22,7 +22,7 @@ from duetime.engine.breaker import Breaker
 from duetime.engine.recorder import Recorder
 from duetime.engine.redaction import RedactingLog, Redaction
 from duetime.ports.clock import Clock
-from duetime.ports.executor import Executor, NotSent, Task
+from duetime.ports.executor import Attempt, Executor, NotSent
 from duetime.ports.logs import NO_LOG, LogStore, LogWriter
 from duetime.ports.vault import DecryptionFailed, Vault
 from duetime.process.crash import crash_point
@@ -63,7 +63,7 @@ class AttemptRunner:
         try:
             if self._is_plain(claim):
                 # No coroutine between this one and the executor's: a burst has one less for each of its requests.
-                outcome = await self._executor.execute(self._task(claim, claim.spec.payload))
+                outcome = await self._executor.execute(self._attempt_of(claim, claim.spec.payload))
             else:
                 outcome = await self._execute(claim)
         except asyncio.CancelledError:
@@ -98,9 +98,9 @@ class AttemptRunner:
             and not self._breaker.holds(claim)
         )
 
-    def _task(self, claim: Claim, payload: Payload, printed: LogWriter = NO_LOG) -> Task[Any]:
+    def _attempt_of(self, claim: Claim, payload: Payload, printed: LogWriter = NO_LOG) -> Attempt[Any]:
         spec = claim.spec
-        return Task(
+        return Attempt(
             claim.execution_id, claim.job_id, claim.tenant, claim.scheduled_at, claim.attempt, claim.token,
             claim.trigger, timeout_of(spec), payload, self._may_send, printed, spec.delivery is not _AT_MOST_ONCE,
         )  # fmt: skip
@@ -127,7 +127,7 @@ class AttemptRunner:
                 printed = self._logs.open(claim.execution_id, claim.attempt, claim.tenant)
                 if redactor is not None:
                     printed = RedactingLog(printed, redactor, self._redaction, claim.tenant)
-            outcome = await self._executor.execute(self._task(claim, payload, printed))
+            outcome = await self._executor.execute(self._attempt_of(claim, payload, printed))
         except NotSent:
             raise
         except DecryptionFailed as error:

@@ -14,7 +14,7 @@ import structlog
 from duetime.domain.breaker import Circuit, Known, Rules, circuit_of, end_of, lets_through, may_probe
 from duetime.domain.commands import CountEnds, TakeProbe
 from duetime.domain.errors import DuetimeError
-from duetime.domain.execution import Attempted, Claim
+from duetime.domain.execution import AttemptEnd, Claim
 from duetime.domain.instants import DAY, HOUR, SECOND
 from duetime.domain.job import HttpJob
 from duetime.domain.states import State
@@ -105,17 +105,17 @@ class Breaker(Service):
 
     # For the recorder
 
-    def count(self, now: int, results: Iterable[tuple[Claim, Attempted]]) -> CountEnds | None:
+    def count(self, now: int, results: Iterable[tuple[Claim, AttemptEnd]]) -> CountEnds | None:
         """Returns the command to write together with these results; mostly None."""
         if not self.is_on:
             return None
         known = self._circuits
         ends = tuple(
-            end
-            for claim, attempted in results
-            if (known or attempted.state is not State.COMPLETED)
-            and (end := end_of(claim, attempted)) is not None
-            and (not end.is_up or end.circuit in known)
+            counted
+            for claim, end in results
+            if (known or end.state is not State.COMPLETED)
+            and (counted := end_of(claim, end)) is not None
+            and (not counted.is_up or counted.circuit in known)
         )
         return CountEnds(now, ends, self._rules) if ends else None
 

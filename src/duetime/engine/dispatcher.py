@@ -24,7 +24,7 @@ from duetime.settings.table import DEFAULTS
 
 MOST_WAITS = 4  # for room, each as long as the caller says; another one only if the last freed a good part of it
 
-Attempt = Callable[[Claim], Awaitable[None]]
+RunAttempt = Callable[[Claim], Awaitable[None]]
 Target = tuple[str, int]  # tenant, endpoint
 
 ANYWHERE: Target = ("", -1)  # stands for all targets: no target has room
@@ -49,7 +49,7 @@ class Dispatcher:
     """
 
     def __init__(
-        self, limits: Limits, attempt: Attempt, drop: Callable[[Claim], None], cancelled: set[str], *,
+        self, limits: Limits, attempt: RunAttempt, drop: Callable[[Claim], None], cancelled: set[str], *,
         is_held: Callable[[Claim], bool], is_trusted: Callable[[], bool] = always,
     ) -> None:  # fmt: skip
         self._limits = limits

@@ -109,7 +109,7 @@ class Reconciler(Service):
     async def _finish(self, ends: Ends, with_commands: Ends, now: int) -> int:
         """Writes the ends. Returns how many were refused."""
         following = self._on_finish.commands(with_commands, now)
-        finish = Finish(self._node, now, tuple(attempted for _, attempted in ends))
+        finish = Finish(self._node, now, tuple(end for _, end in ends))
         answer, *answers = await self._store.apply([finish, *following])
         refused = result_of(finish, answer)
         self._on_finish.tell(ends, following, answers, refused, now)

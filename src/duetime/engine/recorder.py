@@ -14,7 +14,7 @@ import structlog
 
 from duetime.domain.commands import Command, Finish
 from duetime.domain.errors import DuetimeError
-from duetime.domain.execution import Attempted, Claim
+from duetime.domain.execution import AttemptEnd, Claim
 from duetime.domain.instants import SECOND
 from duetime.domain.overlap import may_release_another
 from duetime.domain.states import OPEN, State
@@ -36,7 +36,7 @@ GATHER_SECONDS = 0.1
 ENOUGH = 2048  # results that are written without a wait. As large as a page of fires: fewer commits to wait for
 PAGE = 2 * ENOUGH  # results in one commit at most: while one is written, more than ENOUGH others may end
 
-Result = tuple[Claim, Attempted]
+Result = tuple[Claim, AttemptEnd]
 
 
 class Recorder(Service):
@@ -63,8 +63,8 @@ class Recorder(Service):
         self._is_busy = is_busy
         self._waiting_hint = waiting_hint
 
-    def add(self, claim: Claim, attempted: Attempted) -> None:
-        self._results.append((claim, attempted))
+    def add(self, claim: Claim, end: AttemptEnd) -> None:
+        self._results.append((claim, end))
         self._wake.set()
         if len(self._results) >= ENOUGH:
             self._enough.set()
@@ -127,7 +127,7 @@ class Recorder(Service):
     ) -> frozenset[str]:
         now = self._clock.now()
         crash_point("before_finish")
-        finish = Finish(node, now, tuple(attempted for _, attempted in results))
+        finish = Finish(node, now, tuple(end for _, end in results))
         following = self._on_finish.commands(with_commands, now)
         counted = self._breaker.count(now, results)
         commands: list[Command] = [finish, *following] if counted is None else [finish, *following, counted]
@@ -145,26 +145,26 @@ class Recorder(Service):
 
     def _tell(self, results: Sequence[Result], refused: frozenset[str]) -> None:
         publish = self._events.publish
-        for claim, attempted in results:
-            if refused and attempted.execution_id in refused:
+        for claim, end in results:
+            if refused and end.execution_id in refused:
                 continue
-            state = attempted.state
+            state = end.state
             if state in OPEN:
-                self._waiting_hint(attempted.due_at)
-            elif may_release_another(claim, attempted):
-                self._waiting_hint(attempted.ended_at)
-            publish(_KINDS[state], attempted.ended_at, claim.tenant, _event(claim, attempted))
+                self._waiting_hint(end.due_at)
+            elif may_release_another(claim, end):
+                self._waiting_hint(end.ended_at)
+            publish(_KINDS[state], end.ended_at, claim.tenant, _event(claim, end))
 
 
 _KINDS = {state: f"execution.{state.lower()}" for state in State}
 
 
-def _event(claim: Claim, attempted: Attempted) -> dict[str, object]:
+def _event(claim: Claim, end: AttemptEnd) -> dict[str, object]:
     return {
         "execution_id": claim.execution_id,
         "job_id": claim.job_id,
-        "state": attempted.state,
-        "attempt": attempted.attempt,
-        "http_status": attempted.http_status,
-        "error_type": attempted.error_type,
+        "state": end.state,
+        "attempt": end.attempt,
+        "http_status": end.http_status,
+        "error_type": end.error_type,
     }

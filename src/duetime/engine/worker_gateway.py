@@ -16,7 +16,7 @@ import structlog
 from duetime.domain.commands import Command, EndNodes, Release, SaveProgress
 from duetime.domain.defaults import timeout_of
 from duetime.domain.errors import StaleWrite
-from duetime.domain.execution import Attempted, Claim, Outcome, conclude, lapse
+from duetime.domain.execution import AttemptEnd, Claim, Outcome, conclude, lapse
 from duetime.domain.job import Delivery, PythonJob
 from duetime.domain.payloads import PythonCall
 from duetime.domain.secrets import decrypt_payload, has_secrets
@@ -256,7 +256,7 @@ class WorkerGateway:
                 self._redactors.drop(claim)
         return refused
 
-    async def _concluded(self, end: Ended, claim: Claim) -> Attempted:
+    async def _concluded(self, end: Ended, claim: Claim) -> AttemptEnd:
         """Concludes an attempt by this node's clock. Of the worker's clock, only the duration is used."""
         message, result = end.error_message, end.result
         if message:

@@ -1,9 +1,9 @@
 """The executor port: it runs one attempt of an execution.
 
-An executor gets everything it needs in a `Task` and returns an `Outcome`. It never raises for the behaviour of a
+An executor gets everything it needs in an `Attempt` and returns an `Outcome`. It never raises for the behaviour of a
 target: a hang, a refusal or garbage is an outcome. It raises `asyncio.CancelledError` only when it is cancelled, after
-it has released the connection, and `NotSent` only when `task.may_send` returns False. It does not retry, does not write
-to the store and knows no policy.
+it has released the connection, and `NotSent` only when `attempt.may_send` returns False. It does not retry, does not
+write to the store and knows no policy.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from duetime.domain.execution import Outcome, Trigger
 from duetime.domain.payloads import Payload
 from duetime.ports.logs import NO_LOG, LogWriter
 
-__all__ = ["Executor", "NotSent", "Outcome", "Task", "always"]
+__all__ = ["Attempt", "Executor", "NotSent", "Outcome", "always"]
 
 
 class NotSent(Exception):
@@ -31,7 +31,7 @@ def always() -> bool:
 PayloadT = TypeVar("PayloadT", bound=Payload)
 
 
-class Task(msgspec.Struct, Generic[PayloadT], frozen=True, gc=False):
+class Attempt(msgspec.Struct, Generic[PayloadT], frozen=True, gc=False):
     """One attempt, ready to run."""
 
     execution_id: str
@@ -55,7 +55,7 @@ class Executor(Protocol[PayloadT]):
         """Opens connection pools. Called once, inside the running event loop."""
 
     async def stop(self) -> None:
-        """Closes the pools. No task is running by then."""
+        """Closes the pools. No attempt is running by then."""
 
-    async def execute(self, task: Task[PayloadT]) -> Outcome:
-        """Runs one attempt within `task.timeout_seconds`, measured from the call. May raise NotSent."""
+    async def execute(self, attempt: Attempt[PayloadT]) -> Outcome:
+        """Runs one attempt within `attempt.timeout_seconds`, measured from the call. May raise NotSent."""

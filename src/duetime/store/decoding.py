@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from duetime.domain.endpoints import SCRIPTS, endpoint_of_connection, endpoint_of_function, endpoint_of_url
-from duetime.domain.execution import Attempted, unreadable
+from duetime.domain.execution import AttemptEnd, unreadable
 from duetime.domain.held_specs import LargeDefinition, hold
 from duetime.domain.job import HttpJob, JobSpec, JobType
 from duetime.domain.payloads import HttpRequest
@@ -158,7 +158,7 @@ async def read_specs(fetch: Callable[[str], Awaitable[str | None]], after: str) 
     return found
 
 
-def given_up(row: Unreadable, now: int) -> Attempted:
+def given_up(row: Unreadable, now: int) -> AttemptEnd:
     """Returns the end of an execution that can't be read."""
     execution_id, job_id, tenant, _, _, _, _, attempt, token, *_ = row.fields
     return unreadable(execution_id, job_id, tenant, attempt, token, row.error, now)

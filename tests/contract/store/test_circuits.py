@@ -11,7 +11,7 @@ from contract.store.conftest import MakeStore
 from duetime.domain import commands as c
 from duetime.domain.breaker import Circuit, CircuitState, End, Rules, circuit_of, end_of
 from duetime.domain.errors import NotFound
-from duetime.domain.execution import Attempted, Claim, Outcome
+from duetime.domain.execution import AttemptEnd, Claim, Outcome
 from duetime.domain.instants import DAY, MINUTE
 from duetime.domain.job import RetryPolicy
 from duetime.domain.states import ErrorType, State
@@ -46,11 +46,11 @@ async def claimed(store: Store, node: int, tenant: str = TENANT, url: str = URL,
     return claim
 
 
-def commands_of(node: int, claim: Claim, attempted: Attempted, rules: Rules = RULES) -> list[c.Command]:
+def commands_of(node: int, claim: Claim, end: AttemptEnd, rules: Rules = RULES) -> list[c.Command]:
     """As the recorder gives them."""
-    end = end_of(claim, attempted)
-    assert end is not None
-    return [c.Finish(node, attempted.ended_at, (attempted,)), c.CountEnds(attempted.ended_at, (end,), rules)]
+    counted = end_of(claim, end)
+    assert counted is not None
+    return [c.Finish(node, end.ended_at, (end,)), c.CountEnds(end.ended_at, (counted,), rules)]
 
 
 async def end_claim(store: Store, node: int, claim: Claim, outcome: Outcome = FAILURE, *, now: int = NOW) -> Counted:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from duetime.domain import commands as c
-from duetime.domain.execution import Attempted, Claim, Outcome
+from duetime.domain.execution import AttemptEnd, Claim, Outcome
 from duetime.domain.instants import DAY, HOUR, MINUTE
 from duetime.domain.job import JobStatus
 from duetime.domain.states import ErrorType, State
@@ -29,7 +29,7 @@ DUE = NOW + MINUTE  # when `every 1m` is first due
 CIRCUIT_OPEN = Outcome(ErrorType.CIRCUIT_OPEN, "the circuit is open")
 
 
-def not_sent(claim: Claim, now: int) -> Attempted:
+def not_sent(claim: Claim, now: int) -> AttemptEnd:
     return ended(claim, CIRCUIT_OPEN, now=now)
 
 

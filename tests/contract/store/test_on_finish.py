@@ -9,7 +9,7 @@ from duetime.domain import commands as c
 from duetime.domain.audit import own_entry
 from duetime.domain.capacity import Capacity
 from duetime.domain.errors import Conflict, InsufficientStorage
-from duetime.domain.execution import Attempted, Claim, Outcome
+from duetime.domain.execution import AttemptEnd, Claim, Outcome
 from duetime.domain.job import JobStatus, RetryPolicy, Webhooks
 from duetime.domain.on_finish import on_finish_commands
 from duetime.domain.states import ErrorType, State
@@ -58,7 +58,7 @@ async def made(store: Store, name: str) -> list[JobRecord]:
     return [job for job in await store.list_jobs(JobQuery(TENANT, limit=100)) if job.spec.name == name]
 
 
-async def together(store: Store, node: int, attempts: list[Attempted], *commands: c.Command) -> list[object]:
+async def together(store: Store, node: int, attempts: list[AttemptEnd], *commands: c.Command) -> list[object]:
     refused, *answers = await store.apply([c.Finish(node, NOW, tuple(attempts)), *commands])
     assert isinstance(refused, list)
     return answers

@@ -9,7 +9,7 @@ import msgspec
 from duetime.domain import commands as c
 from duetime.domain.endpoints import endpoint_of_function
 from duetime.domain.errors import StaleWrite
-from duetime.domain.execution import Attempted, Claim, Outcome, conclude, lapse
+from duetime.domain.execution import AttemptEnd, Claim, Outcome, conclude, lapse
 from duetime.domain.instants import DAY
 from duetime.domain.job import Delivery, PythonJob, RetryPolicy, ScriptJob
 from duetime.domain.payloads import PythonCall, Script
@@ -46,7 +46,7 @@ async def claim_waiting(store: Store, node: int, *only: int, limit: int = 10, no
     return claims
 
 
-async def finish(store: Store, worker: int, *attempts: Attempted) -> list[str]:
+async def finish(store: Store, worker: int, *attempts: AttemptEnd) -> list[str]:
     refused = await one(store, c.Finish(worker, NOW + 9, attempts))
     assert isinstance(refused, list)
     return refused

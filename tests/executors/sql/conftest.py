@@ -18,7 +18,7 @@ from duetime.domain.execution import ErrorType, Outcome, Trigger
 from duetime.domain.payloads import SqlQuery
 from duetime.domain.sql_servers import parse_servers
 from duetime.executors.sql import OwnDatabase, SqlExecutor, SqlLimits, SqlRules
-from duetime.ports.executor import Task
+from duetime.ports.executor import Attempt
 from patience import PATIENCE_SECONDS
 from store.postgres_server import connected, server_url, url_of
 from store.proxy import Proxy
@@ -41,8 +41,8 @@ class Written:
         return
 
 
-def task_of(statement: str, *parameters: Any, connection: str = "it", **fields: Any) -> Task[SqlQuery]:
-    return Task(
+def attempt_of(statement: str, *parameters: Any, connection: str = "it", **fields: Any) -> Attempt[SqlQuery]:
+    return Attempt(
         execution_id="01970c6e-7b1a-7c3d-8e4f-5a6b7c8d9e0f",
         job_id="01970c6e-0000-7000-8000-000000000001",
         scheduled_at=1_767_225_600_007,
@@ -193,7 +193,7 @@ def postgres(executor: SqlExecutor, connections: Connections, url: str) -> Run:
     connections.urls["it"] = url
 
     async def run(statement: str, *parameters: Any, **fields: Any) -> Outcome:
-        return await executor.execute(task_of(statement, *parameters, **fields))
+        return await executor.execute(attempt_of(statement, *parameters, **fields))
 
     return run
 
@@ -213,6 +213,6 @@ def sqlite(executor: SqlExecutor, connections: Connections, file: Path) -> Run:
     connections.urls["it"] = f"sqlite:///{file.name}"
 
     async def run(statement: str, *parameters: Any, **fields: Any) -> Outcome:
-        return await executor.execute(task_of(statement, *parameters, **fields))
+        return await executor.execute(attempt_of(statement, *parameters, **fields))
 
     return run

@@ -6,7 +6,7 @@ import msgspec
 
 from duetime.domain.audit import Entry
 from duetime.domain.commands.base import Command
-from duetime.domain.execution import Attempted, Claim
+from duetime.domain.execution import AttemptEnd, Claim
 from duetime.domain.instants import SECOND
 from duetime.domain.plan import NewExecution, Skipped, TimerMove
 from duetime.domain.states import State, Trigger
@@ -103,7 +103,7 @@ class Finish(Command[list[str]], frozen=True):
 
     node: int
     now: int
-    attempts: tuple[Attempted, ...]
+    ends: tuple[AttemptEnd, ...]
 
 
 class Release(Command[None], frozen=True):

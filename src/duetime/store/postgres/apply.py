@@ -176,7 +176,7 @@ def _jobs_of(command: c.Command) -> list[str]:
         case c.Fire():
             return [move.job_id for move in command.moves]
         case c.Finish():
-            return [attempt.job_id for attempt in command.attempts]
+            return [end.job_id for end in command.ends]
         case c.OnFinish():
             return _jobs_of(command.command)
         case c.WithNotifications():

@@ -13,7 +13,7 @@ import msgspec
 from duetime.domain import commands as c
 from duetime.domain.commands.executions import MOST_ENDPOINTS
 from duetime.domain.errors import fenced, has_ended, no_execution
-from duetime.domain.execution import Attempted, Claim, without_retries
+from duetime.domain.execution import AttemptEnd, Claim, without_retries
 from duetime.domain.ids import instant_of
 from duetime.domain.states import OPEN, State
 from duetime.store.decoding import decode_held, given_up
@@ -64,22 +64,22 @@ class ExecutionCommands:
         return claims
 
     async def finish(self, command: c.Finish) -> list[str]:
-        if not command.attempts:
+        if not command.ends:
             return []
         if self._db.on_slow_path:
             return await self._finish_on_slow_path(command)
-        attempts = command.attempts
-        ended: Sequence[Attempted] = attempts
-        again: Sequence[Attempted] = ()
-        if any(attempt.state in OPEN for attempt in attempts):
-            ended = [attempt for attempt in attempts if attempt.state not in OPEN]
-            again = [attempt for attempt in attempts if attempt.state in OPEN]
+        ends = command.ends
+        ended: Sequence[AttemptEnd] = ends
+        again: Sequence[AttemptEnd] = ()
+        if any(end.state in OPEN for end in ends):
+            ended = [end for end in ends if end.state not in OPEN]
+            again = [end for end in ends if end.state in OPEN]
         await self._finish_page(command, ended, again)
-        self._count(attempts)
-        self._db.pending.ended.add(attempts, ())
+        self._count(ends)
+        self._db.pending.ended.add(ends, ())
         return []
 
-    async def _finish_page(self, command: c.Finish, ended: Sequence[Attempted], again: Sequence[Attempted]) -> None:
+    async def _finish_page(self, command: c.Finish, ended: Sequence[AttemptEnd], again: Sequence[AttemptEnd]) -> None:
         """Writes a page whose claims all hold, as in nearly every page. Otherwise raises SlowPathNeeded."""
         timers = _timers(ended, again)
         row = await self._db.row("finish_timers", **timers)
@@ -104,50 +104,50 @@ class ExecutionCommands:
             raise SlowPathNeeded
         await self._db.uncount(uncounted(ended))
         if has_held:
-            await self._db.run("release_held", jobs=sorted({attempt.job_id for attempt in ended}))
+            await self._db.run("release_held", jobs=sorted({end.job_id for end in ended}))
         if has_followers:
             await self._chains.follow(ended, command.now)
 
     async def _finish_on_slow_path(self, command: c.Finish) -> list[str]:
-        await self._chains.lock(command.attempts)
-        attempts, refused = await self._finish_executions(command)
-        self._db.pending.ended.add(attempts, refused)
-        self._count(attempts)
-        ended = [attempt for attempt in attempts if attempt.state not in OPEN]
+        await self._chains.lock(command.ends)
+        ends, refused = await self._finish_executions(command)
+        self._db.pending.ended.add(ends, refused)
+        self._count(ends)
+        ended = [end for end in ends if end.state not in OPEN]
         if ended and await self._db.value("finish_timers_on_slow_path", **_by_job(ended)):  # is anything held?
-            await self._db.run("release_held", jobs=sorted({attempt.job_id for attempt in ended}))
+            await self._db.run("release_held", jobs=sorted({end.job_id for end in ended}))
         if ended:
             await self._db.uncount(uncounted(ended))
             await self._chains.follow(ended, command.now)
         return refused
 
-    def _count(self, attempts: Sequence[Attempted]) -> None:
-        if not attempts:
+    def _count(self, ends: Sequence[AttemptEnd]) -> None:
+        if not ends:
             return
-        ids = [attempt.execution_id for attempt in attempts]
+        ids = [end.execution_id for end in ends]
         day = day_of(min(ids))
         days = repeat(day) if day_of(max(ids)) == day else map(day_of, ids)  # ids sort by their instants
-        moved = Counter(zip([a.tenant for a in attempts], [a.state for a in attempts], days, strict=False))
+        moved = Counter(zip([a.tenant for a in ends], [a.state for a in ends], days, strict=False))
         for (tenant, state, day), number in moved.items():
             self._db.moved[tenant, state, day] += number
             self._db.moved[tenant, State.RUNNING, day] -= number
 
-    async def _finish_executions(self, command: c.Finish) -> tuple[Sequence[Attempted], list[str]]:
-        """Returns the attempts that were written, each once and as written, and the ids of the refused ones."""
-        attempts = command.attempts
+    async def _finish_executions(self, command: c.Finish) -> tuple[Sequence[AttemptEnd], list[str]]:
+        """Returns the ends that were written, each once and as written, and the ids of the refused ones."""
+        ends = command.ends
         row = await self._db.row(
-            "finish_executions_on_slow_path", expected=len(attempts), **_columns(attempts),
-            scheduled_ats=[instant_of(attempt.execution_id) for attempt in attempts],
+            "finish_executions_on_slow_path", expected=len(ends), **_columns(ends),
+            scheduled_ats=[instant_of(end.execution_id) for end in ends],
         )  # fmt: skip
         assert row is not None
         refused: list[str] = []
-        written: Sequence[Attempted] = attempts
+        written: Sequence[AttemptEnd] = ends
         if row["written"] is not None:
             # By claim, not by id: a page may have a valid and a stale result of one execution, or the same one twice.
-            by_claim = {f"{a.execution_id} {a.attempt} {a.token}": a for a in attempts}
+            by_claim = {f"{a.execution_id} {a.attempt} {a.token}": a for a in ends}
             kept = set(row["written"])
-            written = [attempt for claim, attempt in by_claim.items() if claim in kept]
-            refused = [attempt.execution_id for claim, attempt in by_claim.items() if claim not in kept]
+            written = [end for claim, end in by_claim.items() if claim in kept]
+            refused = [end.execution_id for claim, end in by_claim.items() if claim not in kept]
         if row["stopped"] is not None:
             written = without_retries(written, set(row["stopped"]))
         return written, refused
@@ -196,27 +196,27 @@ class ExecutionCommands:
         return State.CANCELLED
 
 
-def _columns(attempts: Sequence[Attempted]) -> dict[str, list[Any]]:
+def _columns(ends: Sequence[AttemptEnd]) -> dict[str, list[Any]]:
     return {
-        "ids": [a.execution_id for a in attempts],
-        "jobs": [a.job_id for a in attempts],
-        "attempts": [a.attempt for a in attempts],
-        "tokens": [a.token for a in attempts],
-        "states": [a.state for a in attempts],
-        "due_ats": [a.due_at for a in attempts],
-        "started_ats": [a.started_at for a in attempts],
-        "ended_ats": [a.ended_at for a in attempts],
-        "error_types": [a.error_type for a in attempts],
-        "error_messages": [a.error_message for a in attempts],
-        "http_statuses": [a.http_status for a in attempts],
-        "responses": [a.response for a in attempts],
-        "deads": [a.dead for a in attempts],
-        "exit_codes": [a.exit_code for a in attempts],
-        "reasons": [a.reason for a in attempts],
+        "ids": [a.execution_id for a in ends],
+        "jobs": [a.job_id for a in ends],
+        "attempts": [a.attempt for a in ends],
+        "tokens": [a.token for a in ends],
+        "states": [a.state for a in ends],
+        "due_ats": [a.due_at for a in ends],
+        "started_ats": [a.started_at for a in ends],
+        "ended_ats": [a.ended_at for a in ends],
+        "error_types": [a.error_type for a in ends],
+        "error_messages": [a.error_message for a in ends],
+        "http_statuses": [a.http_status for a in ends],
+        "responses": [a.response for a in ends],
+        "deads": [a.dead for a in ends],
+        "exit_codes": [a.exit_code for a in ends],
+        "reasons": [a.reason for a in ends],
     }
 
 
-def _timers(ended: Sequence[Attempted], again: Sequence[Attempted]) -> dict[str, Any]:
+def _timers(ended: Sequence[AttemptEnd], again: Sequence[AttemptEnd]) -> dict[str, Any]:
     """Returns the changes to the jobs' timers, a row a job. A retry changes nothing, but locks its timer."""
     jobs = [a.job_id for a in ended]
     if not again and len(set(jobs)) == len(jobs):  # nearly always
@@ -244,15 +244,15 @@ def _timers(ended: Sequence[Attempted], again: Sequence[Attempted]) -> dict[str,
 _FAILURES = (State.FAILED, State.TIMEOUT)
 
 
-def _busy_ms(attempt: Attempted) -> int:
-    return 0 if attempt.started_at is None else max(attempt.ended_at - attempt.started_at, 0)
+def _busy_ms(end: AttemptEnd) -> int:
+    return 0 if end.started_at is None else max(end.ended_at - end.started_at, 0)
 
 
-def _by_job(ended: Sequence[Attempted]) -> dict[str, list[Any]]:
+def _by_job(ended: Sequence[AttemptEnd]) -> dict[str, list[Any]]:
     """Returns what these ends add to their jobs' timers, a row a job. `last_…` is of the one that ended last."""
     names = ("jobs", "runs", "successes", "failures", "busy_ms", "last_run_ats", "last_states")
     rows: dict[str, tuple[Any, ...]] = {}
-    for a in sorted(ended, key=lambda attempt: attempt.ended_at):
+    for a in sorted(ended, key=lambda end: end.ended_at):
         _, runs, successes, failures, busy_ms, _, _ = rows.get(a.job_id, (None, 0, 0, 0, 0, None, None))
         rows[a.job_id] = (
             a.job_id, runs + (a.state is not State.SKIPPED), successes + (a.state is State.COMPLETED),

@@ -121,6 +121,6 @@ def _rows(command: c.Command) -> int:
         case c.Fire():
             return len(command.executions) + len(command.moves)
         case c.Finish():
-            return len(command.attempts)
+            return len(command.ends)
         case _:
             return 1

@@ -10,7 +10,7 @@ from typing import Any
 from duetime.domain import commands as c
 from duetime.domain.commands.executions import MOST_ENDPOINTS
 from duetime.domain.errors import has_ended, no_execution
-from duetime.domain.execution import Attempted, Claim, without_retries
+from duetime.domain.execution import AttemptEnd, Claim, without_retries
 from duetime.domain.states import OPEN, State
 from duetime.store.decoding import decode_held, given_up
 from duetime.store.ended import uncounted
@@ -56,41 +56,41 @@ class ExecutionCommands:
         return claims
 
     def finish(self, command: c.Finish) -> list[str]:
-        attempts = self._without_retries_of_the_stopped(command.attempts)
+        ends = self._without_retries_of_the_stopped(command.ends)
         refused: set[tuple[Any, ...]] = set()
-        if not self._finish_executions(attempts):
+        if not self._finish_executions(ends):
             refused = set(self._db.rows("finish_refused"))
             # By claim, not by id: a page may have a valid and a stale result of one execution, or the same one twice.
-            by_claim = {(a.execution_id, a.attempt, a.token): a for a in attempts}
-            attempts = tuple(attempt for claim, attempt in by_claim.items() if claim not in refused)
-            self._finish_executions(attempts)
-        if attempts:
+            by_claim = {(a.execution_id, a.attempt, a.token): a for a in ends}
+            ends = tuple(end for claim, end in by_claim.items() if claim not in refused)
+            self._finish_executions(ends)
+        if ends:
             self._db.run("finish_attempts", node=command.node)
             self._db.run("finish_timers")
-            self._db.uncount(uncounted(attempts))
-            ended: Counter[tuple[str, str]] = Counter(map(_tenant_and_state, attempts))
+            self._db.uncount(uncounted(ends))
+            ended: Counter[tuple[str, str]] = Counter(map(_tenant_and_state, ends))
             moved = ended.copy()
             for (tenant, _), number in ended.items():
                 moved[tenant, State.RUNNING] -= number
             self._db.count(moved)
-            self._db.release_held(attempt.job_id for attempt in attempts if attempt.state not in OPEN)
-            self._chains.follow(attempts, command.now)
+            self._db.release_held(end.job_id for end in ends if end.state not in OPEN)
+            self._chains.follow(ends, command.now)
         ids = [execution_id for execution_id, _, _ in refused]
-        self._db.ended.add(attempts, ids)
+        self._db.ended.add(ends, ids)
         return ids
 
-    def _without_retries_of_the_stopped(self, attempts: Sequence[Attempted]) -> Sequence[Attempted]:
-        again = [attempt.execution_id for attempt in attempts if attempt.state in OPEN]
+    def _without_retries_of_the_stopped(self, ends: Sequence[AttemptEnd]) -> Sequence[AttemptEnd]:
+        again = [end.execution_id for end in ends if end.state in OPEN]
         stopped = {row[0] for row in self._db.rows("list_to_stop", ids=page(again))} if again else None
-        return without_retries(attempts, stopped) if stopped else attempts
+        return without_retries(ends, stopped) if stopped else ends
 
-    def _finish_executions(self, attempts: Sequence[Attempted]) -> bool:
-        """Writes the attempts. Returns False and writes none if one of them is refused."""
+    def _finish_executions(self, ends: Sequence[AttemptEnd]) -> bool:
+        """Writes the ends. Returns False and writes none if one of them is refused."""
         self._db.run("clear_finishing")
-        self._db.run("read_finishing", attempts=page(attempts))
+        self._db.run("read_finishing", ends=page(ends))
         self._db.connection.execute("SAVEPOINT finishes")
         self._db.run("finish_executions")
-        written = self._db.connection.changes() == len(attempts)
+        written = self._db.connection.changes() == len(ends)
         if not written:
             self._db.connection.execute("ROLLBACK TO finishes")
         self._db.connection.execute("RELEASE finishes")

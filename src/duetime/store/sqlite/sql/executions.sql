@@ -104,7 +104,7 @@ DELETE FROM temp.finishing;
 INSERT INTO temp.finishing
 SELECT unhex(value ->> 0, '-'), unhex(value ->> 1, '-'), value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7,
        value ->> 8, value ->> 9, value ->> 10, value ->> 11, value ->> 12, value ->> 13, value ->> 14, value ->> 15
-FROM jsonb_each(:attempts);
+FROM jsonb_each(:ends);
 
 -- name: finish_refused
 SELECT uuid_text(f.execution), f.attempt, f.token
