@@ -44,7 +44,7 @@ async def test_a_run_of_a_lost_node_is_tried_again_under_the_same_id(stage: Stag
     with capture_logs() as logs:
         await engine.term.reconciler.run_once()
     assert [(log["event"], log["count"]) for log in logs] == [
-        ("executions of lost nodes and workers were taken over", 1)
+        ("executions of expired nodes and workers were taken over", 1)
     ]
     await stage.tick()
     first, second = executor.attempts
@@ -55,7 +55,7 @@ async def test_a_run_of_a_lost_node_is_tried_again_under_the_same_id(stage: Stag
     assert [(a.attempt, a.error_type) for a in attempts] == [(1, ErrorType.LEASE_LOST), (2, None)]
 
 
-async def test_the_late_result_of_a_node_that_was_voided_is_refused_and_logged(
+async def test_the_late_result_of_a_node_that_was_fenced_is_refused_and_logged(
     stage: Stage, executor: ScriptedExecutor
 ):
     executor.hold()
@@ -173,7 +173,7 @@ async def test_what_was_not_begun_when_the_drain_is_over_is_given_back_uncounted
     assert await stage.states(begun) == await stage.states(waiting) == [State.COMPLETED]
 
 
-async def test_a_node_that_has_stopped_is_void(stage: Stage):
+async def test_a_node_that_has_stopped_is_fenced(stage: Stage):
     engine = await stage.join()
     await engine.stop()
     answer = await stage.apply(c.ClaimExecutions(engine.node, NOW, 1, (TENANT,)))

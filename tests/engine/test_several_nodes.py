@@ -106,7 +106,9 @@ async def test_each_fires_for_its_own_shards_and_together_for_all(nodes: tuple[S
     assert len(a.engine.term.membership.owned) == len(b.engine.term.membership.owned) == SHARDS // 2
 
 
-async def test_what_a_dead_node_owned_another_fires_when_the_lease_has_lapsed(nodes: tuple[Stage, Stage], store: Store):
+async def test_what_a_dead_node_owned_another_fires_when_the_lease_has_expired(
+    nodes: tuple[Stage, Stage], store: Store
+):
     a, b = nodes
     jobs = await add_jobs(store)
     await beat(a.clock, 3, b)  # a is dead
@@ -176,7 +178,7 @@ async def test_runs_of_a_dead_node_are_taken_over_by_whoever_runs_the_chores(nod
     await beat(a.clock, 7, b)
     with capture_logs() as logs:
         await b.engine.term.reconciler.run_once()
-    assert any(line["event"] == "nodes are gone: their executions are taken over" for line in logs)
+    assert any(line["event"] == "nodes have expired: their executions are taken over" for line in logs)
     await b.tick()
     assert orphans < began(b) == jobs
     for job_id in jobs:
@@ -374,7 +376,7 @@ async def test_a_node_whose_lease_was_lost_joins_anew_under_another_id(store: St
     assert await stage.states(job_id) == [State.COMPLETED]
 
 
-async def test_a_node_that_the_store_calls_void_joins_anew_though_its_lease_lives(store: Store, clock: HandClock):
+async def test_a_node_that_the_store_has_fenced_joins_anew_though_its_lease_lives(store: Store, clock: HandClock):
     """The start of an earlier process of its name arrived late, and that process was gone: nobody else would fire."""
     stage = Stage(store, clock, ScriptedExecutor())
     stage.registry = MemoryRegistry(clock, TTL)

@@ -89,7 +89,7 @@ async def test_an_end_that_is_refused_tells_nobody(stage: Stage, executor: Scrip
     job_id = await stage.add_job(spec("immediate"))
     await stage.tick()
     (running,) = await stage.executions(job_id)
-    await stage.apply(c.EndNodes(NOW, (stage.engine.node,)))
+    await stage.apply(c.FenceNodes(NOW, (stage.engine.node,)))
     second = Stage(stage.store, stage.clock, ScriptedExecutor())
     await second.join(node_name="node-2")
     await second.engine.term.subscribers.run_once()

@@ -339,7 +339,7 @@ async def test_a_page_that_is_being_written_at_a_stop_is_run(stage: Stage):
     assert not flaky.held
 
 
-async def test_a_void_node_fires_nothing(stage: Stage, executor: ScriptedExecutor):
+async def test_a_fenced_node_fires_nothing(stage: Stage, executor: ScriptedExecutor):
     await stage.join()
     await stage.add_job(spec("every 1m"))
     await stage.apply(c.StartNode(NOW, "node-1"))

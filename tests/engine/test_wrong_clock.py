@@ -122,7 +122,7 @@ async def lost_execution(store: Store) -> str:
     job_id = await add_job(store, spec("every 1000d"))
     await add_execution(store, job_id, NOW - DAY)
     assert [claim.job_id for claim in await claim_waiting(store, node, NOW - DAY)] == [job_id]
-    await one(store, c.EndNodes(NOW, (node,)))
+    await one(store, c.FenceNodes(NOW, (node,)))
     return job_id
 
 
@@ -213,8 +213,8 @@ async def test_what_it_held_ends_by_the_time_that_both_agreed_on(
         cluster.b_clock.offset = offset
     else:
         cluster.registry._began_at += offset
-        for name, lease in cluster.registry._leases.items():  # or the lease would lapse, and all would begin anew
-            changed = msgspec.structs.replace(lease, lapses_at=lease.lapses_at + offset)
+        for name, lease in cluster.registry._leases.items():  # or the lease would expire, and all would begin anew
+            changed = msgspec.structs.replace(lease, expires_at=lease.expires_at + offset)
             cluster.registry._leases[name] = changed
     await cluster.beat()
     cluster.b.executor.let_go()

@@ -87,7 +87,11 @@ async def test_the_source_has_something_of_everything(source: Path):
 
 async def test_no_column_of_either_schema_is_forgotten(source: Path, target: str):
     """A migration that adds one must say here what becomes of it."""
-    left_behind = {"counters": "counted anew", "shard_epochs": "void with their owner", "promotion": "the mark itself"}
+    left_behind = {
+        "counters": "counted anew",
+        "shard_epochs": "fenced with their owner",
+        "promotion": "the mark itself",
+    }
     left_behind |= {"circuits": "counted anew: who fails there shows there", "workers": "they join anew"}
     left_behind |= {"circuit_changes": "as circuits are"}
     for (table,) in rows_of(source, "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'"):

@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from duetime.domain import commands as c
 from duetime.domain.errors import Conflict, StaleWrite
-from duetime.domain.execution import AttemptEnd, Claim, Outcome, conclude, lapse
+from duetime.domain.execution import AttemptEnd, Claim, Outcome, conclude, expire
 from duetime.domain.instants import SECOND
 from duetime.domain.job import JobStatus, Overlap, RetryPolicy
 from duetime.domain.plan import skipped_while_paused
@@ -213,12 +213,12 @@ class ExecutionMachine(RuleBasedStateMachine):
 
     @rule()
     def a_new_node_takes_over(self) -> None:
-        void = self.node
+        fenced = self.node
         self.nodes.append(self.apply(c.StartNode(self.now, "node-1")))
-        assert isinstance(self.apply(c.ClaimExecutions(void, self.now, 1, (TENANT,))), StaleWrite)
-        assert isinstance(self.apply(c.Fire(void, self.now, True, (), ())), StaleWrite)
-        while lapsed := self.ask(self.store.list_expired_claims(self.node, 2)):
-            refused = self.apply(c.Finish(self.node, self.now, tuple(lapse(claim, self.now) for claim in lapsed)))
+        assert isinstance(self.apply(c.ClaimExecutions(fenced, self.now, 1, (TENANT,))), StaleWrite)
+        assert isinstance(self.apply(c.Fire(fenced, self.now, True, (), ())), StaleWrite)
+        while expired := self.ask(self.store.list_expired_claims(self.node, 2)):
+            refused = self.apply(c.Finish(self.node, self.now, tuple(expire(claim, self.now) for claim in expired)))
             assert refused == []
 
     # People

@@ -22,7 +22,7 @@ from duetime.domain.breaker import (
     take_probe,
     url_of,
 )
-from duetime.domain.execution import Claim, Outcome, conclude, lapse
+from duetime.domain.execution import Claim, Outcome, conclude, expire
 from duetime.domain.instants import HOUR, MINUTE, SECOND
 from duetime.domain.job import JobSpec, PythonJob, RetryPolicy
 from duetime.domain.payloads import PythonCall
@@ -135,8 +135,8 @@ def test_an_attempt_that_is_tried_again_is_not_counted_and_the_last_is():
 
 def test_a_lost_node_says_nothing_about_a_target():
     claim = claim_of(attempt=9)
-    assert lapse(claim, NOW).state is State.FAILED
-    assert end_of(claim, lapse(claim, NOW)) is None
+    assert expire(claim, NOW).state is State.FAILED
+    assert end_of(claim, expire(claim, NOW)) is None
 
 
 def test_only_webhooks_have_a_circuit():

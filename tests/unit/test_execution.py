@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from duetime.domain.endpoints import endpoint_of_url
-from duetime.domain.execution import OPEN, TERMINAL, AttemptEnd, Claim, Outcome, conclude, lapse
+from duetime.domain.execution import OPEN, TERMINAL, AttemptEnd, Claim, Outcome, conclude, expire
 from duetime.domain.instants import DAY
 from duetime.domain.job import Delivery, PythonJob, RetryPolicy
 from duetime.domain.payloads import PythonCall
@@ -102,7 +102,7 @@ def test_a_cancelled_attempt_is_cancelled_and_not_dead():
 
 def test_a_lost_run_goes_back_and_its_attempt_counts():
     claim = make_claim(retry_policy=RetryPolicy(max_retries=0))
-    lost = lapse(claim, NOW)
+    lost = expire(claim, NOW)
     assert (lost.state, lost.due_at, lost.attempt, lost.token, lost.dead) == (State.QUEUED, NOW, 1, 4, False)
     assert (lost.started_at, lost.ended_at, lost.error_type) == (None, NOW, ErrorType.LEASE_LOST)
 
@@ -111,13 +111,13 @@ def test_a_lost_run_goes_back_and_its_attempt_counts():
     ("policy", "bound"), [(RetryPolicy(max_retries=0), LOST_ATTEMPTS), (RetryPolicy(max_retries=9), 10)]
 )
 def test_a_run_that_loses_its_node_again_and_again_is_given_up(policy: RetryPolicy, bound: int):
-    states = [lapse(make_claim(attempt, policy), NOW).state for attempt in range(1, bound + 2)]
+    states = [expire(make_claim(attempt, policy), NOW).state for attempt in range(1, bound + 2)]
     assert states == [State.QUEUED] * (bound - 1) + [State.FAILED] * 2
-    assert lapse(make_claim(bound, policy), NOW).dead
+    assert expire(make_claim(bound, policy), NOW).dead
 
 
 def test_a_lost_run_that_was_to_be_cancelled_is_cancelled():
-    lost = lapse(make_claim(cancel_requested=True), NOW)
+    lost = expire(make_claim(cancel_requested=True), NOW)
     assert (lost.state, lost.dead) == (State.CANCELLED, False)
 
 
@@ -210,7 +210,7 @@ def test_of_a_long_error_only_the_beginning_is_kept():
 )
 def test_what_a_lost_worker_ran_is_said_to_be_lost_with_a_worker(fields: dict[str, Any], message: str):
     call = PythonJob(name="f", schedule="every 1m", payload=PythonCall("f"))
-    assert lapse(make_claim(**{"spec": call, **fields}), NOW).error_message == message
+    assert expire(make_claim(**{"spec": call, **fields}), NOW).error_message == message
     once = msgspec.structs.replace(call, delivery=Delivery.AT_MOST_ONCE)
-    assert str(lapse(make_claim(spec=once), NOW).error_message).startswith("the worker that ran it was lost")
-    assert "worker" not in str(lapse(make_claim(), NOW).error_message)
+    assert str(expire(make_claim(spec=once), NOW).error_message).startswith("the worker that ran it was lost")
+    assert "worker" not in str(expire(make_claim(), NOW).error_message)

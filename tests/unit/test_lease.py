@@ -48,7 +48,7 @@ def test_trust_ends_a_margin_before_the_lease_counted_from_the_sending():
     assert not trust.holds(104.0)
 
 
-def test_a_lease_that_never_lapses_is_trusted_for_ever():
+def test_a_lease_that_never_expires_is_trusted_for_ever():
     assert Trust(100.0, math.inf, 0.0).holds(1e12)
 
 
@@ -128,7 +128,7 @@ def test_a_view_without_some_shards_has_them_free_at_their_epoch():
     assert (without.now, without.members) == (view.now, view.members)
 
 
-def test_the_next_look_is_after_a_heartbeat_or_when_another_lease_lapses():
+def test_the_next_look_is_after_a_heartbeat_or_when_another_lease_expires():
     view = View(10_000, tuple(Member(node, "", frozenset(), at) for node, at in ((1, 10_100), (2, 14_000))), ())
     assert next_look_in(view, 1, 1000) == 1000  # its own is no matter
     assert next_look_in(view, 2, 1000) == 110
@@ -234,5 +234,5 @@ class TestANodeThatCannotWrite:
         writing = Writing().seen(Writes(7, "read-only"), 11.0).seen(Writes(8), 50.0)
         assert writing.may_own(5.0, 1000.0)
 
-    def test_owns_all_where_nothing_lapses(self) -> None:
+    def test_owns_all_where_nothing_expires(self) -> None:
         assert Writing().seen(Writes(7, "the disk is full"), 11.0).may_own(math.inf, 1e9)

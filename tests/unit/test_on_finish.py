@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from duetime.domain.commands import CreateJobs, OnFinish, PauseJob
-from duetime.domain.execution import Claim, Outcome, conclude, lapse
+from duetime.domain.execution import Claim, Outcome, conclude, expire
 from duetime.domain.ids import instant_of
 from duetime.domain.job import RetryPolicy, Webhooks
 from duetime.domain.on_finish import has_on_finish_commands, on_finish_commands
@@ -71,7 +71,7 @@ def test_a_target_that_is_gone_pauses_its_job_and_is_told_of():
 
 def test_a_run_that_is_given_up_is_told_of_and_one_that_goes_on_is_not():
     claim = claim_of(webhooks=Webhooks(on_failure="https://b.example/"))
-    assert on_finish_commands(claim, lapse(claim, NOW), NOW, RANDOM_BYTES) == []
+    assert on_finish_commands(claim, expire(claim, NOW), NOW, RANDOM_BYTES) == []
     lost = Claim(*(getattr(claim, name) if name != "attempt" else 99 for name in Claim.__struct_fields__))
-    (word,) = on_finish_commands(lost, lapse(lost, NOW), NOW, RANDOM_BYTES)
+    (word,) = on_finish_commands(lost, expire(lost, NOW), NOW, RANDOM_BYTES)
     assert (word.state, word.attempt) == (State.FAILED, 99)

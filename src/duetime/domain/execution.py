@@ -3,7 +3,7 @@
     QUEUED ──► RUNNING ──► COMPLETED | FAILED | TIMEOUT | CANCELLED
       ▲           │  ▲
       │ (lease    ▼  │ (backoff over)
-      └─ lapsed) RETRYING
+      └ expired) RETRYING
     SKIPPED: a due instant that does not run, with the reason.
 
 Terminal states are final. Pure: time and jitter are arguments.
@@ -45,7 +45,7 @@ __all__ = [
     "State",
     "Trigger",
     "conclude",
-    "lapse",
+    "expire",
     "unreadable",
     "without_retries",
 ]
@@ -215,7 +215,7 @@ def _given_up(error_type: ErrorType) -> State:
     return State.TIMEOUT if error_type is ErrorType.TIMEOUT else State.FAILED
 
 
-def lapse(claim: Claim, now: int) -> AttemptEnd:
+def expire(claim: Claim, now: int) -> AttemptEnd:
     """Decide about an execution whose node or worker was lost: QUEUED again, or FAILED after too many lost attempts.
 
     The lost attempt counts. It is unknown whether it reached its target. So even a job without retries gets another

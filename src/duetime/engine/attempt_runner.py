@@ -12,7 +12,7 @@ import structlog
 
 from duetime.domain.breaker import explain_refusal
 from duetime.domain.defaults import timeout_of
-from duetime.domain.execution import Claim, Outcome, conclude, lapse
+from duetime.domain.execution import Claim, Outcome, conclude, expire
 from duetime.domain.job import Delivery, JobType
 from duetime.domain.payloads import Payload
 from duetime.domain.redaction import Redactor, size_of_secrets
@@ -69,7 +69,7 @@ class AttemptRunner:
         except asyncio.CancelledError:
             if claim.execution_id not in self._cancelled:
                 # Not a requested cancellation: the node is stopping. Another node goes on; this attempt counts.
-                self._recorder.add(claim, lapse(claim, self._clock.now()))
+                self._recorder.add(claim, expire(claim, self._clock.now()))
                 raise
             task = asyncio.current_task()
             if task is not None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 
 import structlog
 
-from duetime.domain.execution import lapse
+from duetime.domain.execution import expire
 from duetime.domain.instants import SECOND
 from duetime.engine.dispatcher import Dispatcher
 from duetime.engine.recorder import Recorder
@@ -68,4 +68,4 @@ class LedgerCheck(Service):
         ]
         if claims:
             log.error("executions of this node were not held by it: returned", count=len(claims), first=ids[0])
-            await self._recorder.record(self._node, [(claim, lapse(claim, now)) for claim in claims])
+            await self._recorder.record(self._node, [(claim, expire(claim, now)) for claim in claims])

@@ -90,11 +90,11 @@ class Term:
     dispatcher, the worker gateway notifies the reconciler, and every part that makes work notifies the parts that do it
     (`due_hint`, `waiting_hint`).
 
-    `on_lost()`: the lease is lost. `retention_rests_until`: as in `Retention`.
+    `on_fenced()`: the lease is lost. `retention_rests_until`: as in `Retention`.
     """
 
     def __init__(
-        self, around: Surroundings, settings: EngineSettings, node: int, on_lost: Callable[[], None],
+        self, around: Surroundings, settings: EngineSettings, node: int, on_fenced: Callable[[], None],
         retention_rests_until: float,
     ) -> None:  # fmt: skip
         store, clock, roles = around.store, around.clock, settings.roles
@@ -105,7 +105,7 @@ class Term:
             writes=store.writes,
             on_gained=lambda shards: self.timer.wake(),
             on_lost=lambda shards: self.timer.wake(),
-            on_ended=on_lost,
+            on_fenced=on_fenced,
             on_trusted=lambda: self.dispatcher.resume(),
             on_released=lambda: around.bus.send(Hint(shards_free=True)),
         )  # fmt: skip
@@ -151,7 +151,7 @@ class Term:
             lambda: [claim.execution_id for claim in self.claimer.releasing],
         )  # fmt: skip
 
-        # Workers, and what lost nodes and workers leave
+        # Workers, and the executions of expired nodes and workers
         self.worker_gateway = WorkerGateway(
             store, clock, self.recorder, around.vault, around.logs, settings.worker_lease_seconds, around.jitter,
             around.redaction, settings.workers,
@@ -162,9 +162,9 @@ class Term:
         self.watch = WorkerWatch(store, clock, settings.worker_lease_seconds, does_housekeeping)
         self.reconciler = Reconciler(
             store, clock, node, settings.reconcile_interval_seconds, settings.reconcile_batch, does_housekeeping,
-            membership.gone, on_finish,
+            membership.expired, on_finish,
             silent_workers=self.watch.silent,
-            on_ended=self.worker_gateway.forget,
+            on_fenced=self.worker_gateway.forget,
             waiting_hint=self.waiting_hint,
             is_clock_right=membership.is_clock_right,
         )  # fmt: skip

@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 import structlog
 
-from duetime.domain.commands import Command, EndNodes, Release, SaveProgress
+from duetime.domain.commands import Command, FenceNodes, Release, SaveProgress
 from duetime.domain.defaults import timeout_of
 from duetime.domain.errors import StaleWrite
-from duetime.domain.execution import AttemptEnd, Claim, Outcome, conclude, lapse
+from duetime.domain.execution import AttemptEnd, Claim, Outcome, conclude, expire
 from duetime.domain.job import Delivery, PythonJob
 from duetime.domain.payloads import PythonCall
 from duetime.domain.secrets import decrypt_payload, has_secrets
@@ -112,7 +112,7 @@ class WorkerGateway:
     async def leave(self, tenant: str, worker_id: int) -> None:
         """Ends the worker. Executions that it still runs are returned to other workers at once."""
         known = await self._workers.get(tenant, worker_id)
-        await apply_one(self._store, EndNodes(self._clock.now(), (worker_id,)))
+        await apply_one(self._store, FenceNodes(self._clock.now(), (worker_id,)))
         await self.forget((worker_id,))
         self._taken_over()
         log.info("a worker left", worker=known.record.name)
@@ -282,20 +282,20 @@ class WorkerGateway:
         keys = {WorkClaim(id, attempt, token): is_to_stop for id, attempt, token, is_to_stop in listed}
         has = {*reporting.running, *(end.claim for end in reporting.ended)}
         known.missing = {key: known.missing.get(key, now) for key in keys if key not in has}
-        lost = [key for key, since in known.missing.items() if now - since > self._lease]
-        await self._releases.write(lost, lambda page: self._give_back(known, page))
+        unreported = [key for key, since in known.missing.items() if now - since > self._lease]
+        await self._releases.write(unreported, lambda page: self._give_back(known, page))
         return [key for key, is_to_stop in keys.items() if is_to_stop]
 
-    async def _give_back(self, known: KnownWorker, lost: Sequence[WorkClaim]) -> None:
+    async def _give_back(self, known: KnownWorker, unreported: Sequence[WorkClaim]) -> None:
         """Gives back claims that the worker has not reported for a whole lease: it never received them."""
-        claims = await self._claims_of(known, lost)
+        claims = await self._claims_of(known, unreported)
         if claims:
             log.warning("claims never reached their worker: given back", worker=known.record.name, count=len(claims))
             # The response to the worker may still be under way, so an at-most-once execution goes to no other worker.
             now = self._clock.now()
             once = [claim for claim in claims if claim.spec.delivery is Delivery.AT_MOST_ONCE]
             if once:
-                await self._recorder.record(known.record.worker_id, [(claim, lapse(claim, now)) for claim in once])
+                await self._recorder.record(known.record.worker_id, [(claim, expire(claim, now)) for claim in once])
             await self._release_claims(known, [claim for claim in claims if claim not in once])
 
     async def _release(self, known: KnownWorker, keys: Sequence[WorkClaim]) -> None:

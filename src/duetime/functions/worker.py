@@ -299,7 +299,7 @@ class Worker:
         try:
             await self._source.leave(Leaving(joined.worker_id))
         except SourceError as error:
-            log.warning("could not leave: others wait for the lease to lapse", error=error.message)
+            log.warning("could not leave: others wait for the lease to expire", error=error.message)
 
 
 class Throughput:

@@ -117,7 +117,7 @@ class Store(Writable, Protocol):
         """As `next_waiting_at`, for one job. Executions that wait for an earlier one to end are left out."""
 
     async def list_expired_claims(self, node: int, limit: int) -> list[Claim]:
-        """Returns RUNNING executions whose node is void, or is neither `node` nor alive. Large ones come a few at a
+        """Returns RUNNING executions whose node is fenced, or is neither `node` nor alive. Large ones come a few at a
         time. If a job's definition can't be read, its execution is left out and FAILED, as in ClaimExecutions."""
 
     async def list_to_stop(self, node: int, limit: int) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 from contract.store.conftest import MakeStore, Raw
 from duetime.domain import commands as c
 from duetime.domain.errors import InvalidRequest
-from duetime.domain.execution import Claim, Outcome, lapse
+from duetime.domain.execution import Claim, Outcome, expire
 from duetime.domain.instants import LATEST, SECOND
 from duetime.domain.job import JobSpec, JobStatus, RetryPolicy
 from duetime.domain.states import ErrorType, State, Trigger
@@ -216,7 +216,7 @@ async def test_an_end_by_a_lost_node_or_beside_a_stale_one_counts_as_well(store:
     stale = await begin(store, node, first)
     await finish(store, node, NOW, msgspec.structs.replace(ended(stale), token=7))
     assert await due_at(store, then) == LATEST
-    lost = msgspec.structs.replace(lapse(stale, NOW + 5), state=State.FAILED)
+    lost = msgspec.structs.replace(expire(stale, NOW + 5), state=State.FAILED)
     late = msgspec.structs.replace(ended(stale), token=9)
     assert await finish(store, node, NOW + 5, lost, late) == [stale.execution_id]
     assert await due_at(store, then) == NOW + 5

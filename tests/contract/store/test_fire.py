@@ -116,7 +116,7 @@ async def test_a_page_of_many_jobs_is_fired_as_one(store: Store, node: int):
 # Fences
 
 
-async def test_a_void_node_may_not_fire(store: Store, node: int):
+async def test_a_fenced_node_may_not_fire(store: Store, node: int):
     job_id = await add_job(store)
     await one(store, c.StartNode(NOW, "node-1"))
     before = await snapshot(store)
@@ -346,8 +346,8 @@ async def test_cancel_running_stops_the_older_and_runs_the_newer(store: Store, n
     assert fired == c.Fired(to_cancel=(running,))
     assert await states(store, job_id) == [State.RUNNING, State.RUNNING]
     successor = await one(store, c.StartNode(NOW, "node-1"))
-    lapsed = {claim.execution_id: claim.cancel_requested for claim in await store.list_expired_claims(successor, 10)}
-    assert lapsed == {running: True, planned_id(job_id, DUE + MINUTE): False}
+    expired = {claim.execution_id: claim.cancel_requested for claim in await store.list_expired_claims(successor, 10)}
+    assert expired == {running: True, planned_id(job_id, DUE + MINUTE): False}
 
 
 async def test_cancel_running_cancels_what_only_waits_and_tells_nobody(store: Store, node: int):

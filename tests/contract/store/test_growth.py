@@ -125,7 +125,7 @@ class Churn:
             await self.do(c.Release(int(str(node)), self.now, (claim,)))
         await self._stage.tick()
         await self.do(c.CancelJob(self.now, tenant, job_id))
-        await self.do(c.EndNodes(self.now, (int(str(worker)), int(str(node)))))
+        await self.do(c.FenceNodes(self.now, (int(str(worker)), int(str(node)))))
 
     async def _end_of_day(self, tenant: str) -> None:
         await self.do(c.RemoveSubscription(tenant, self._subscription))

@@ -117,7 +117,7 @@ async def test_old_entries_of_the_ledger_are_dropped(store: Store, node: int):
 async def test_nodes_that_ended_long_ago_are_dropped_and_those_that_live_stay(store: Store, node: int, raw: Raw):
     ended, lately = [await one(store, c.StartNode(NOW, name)) for name in ("ended", "lately")]
     worker = await one(store, c.JoinWorker(NOW, TENANT, "ann", "worker", ("report",), 4))
-    await one(store, c.EndNodes(NOW + HOUR, (ended, worker)))
+    await one(store, c.FenceNodes(NOW + HOUR, (ended, worker)))
     await one(store, c.StopNode(NOW + 2 * HOUR, lately))
     prune = c.Prune(0, 0, 0, 1, nodes_before=NOW + 2 * HOUR)
     assert [await one(store, prune) for _ in range(3)] == [1, 1, 0]
@@ -141,7 +141,7 @@ async def test_what_a_node_ran_whose_row_was_dropped_is_taken_over_all_the_same(
     lost = await one(store, c.StartNode(NOW, "lost"))
     await add_execution(store, await add_job(store), NOW)
     (claim,) = await claim_waiting(store, lost, NOW, limit=1)
-    await one(store, c.EndNodes(NOW, (lost,)))
+    await one(store, c.FenceNodes(NOW, (lost,)))
     assert await one(store, c.Prune(0, 0, 0, 100, nodes_before=NOW + DAY)) == 1
     assert [found.execution_id for found in await store.list_expired_claims(node, 10)] == [claim.execution_id]
     assert isinstance(await one(store, c.ClaimExecutions(lost, NOW, 1, (TENANT,))), StaleWrite)

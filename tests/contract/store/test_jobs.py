@@ -436,9 +436,9 @@ async def test_a_running_execution_of_a_cancelled_job_is_told_to_stop_wherever_i
     _, (claim,) = await fire(store, node, NOW + MINUTE)
     await one(store, c.CancelJob(LATER, TENANT, job_id))
     successor = await one(store, c.StartNode(LATER, "node-1"))
-    (lapsed,) = await store.list_expired_claims(successor, 10)
-    assert lapsed.execution_id == claim.execution_id
-    assert lapsed.cancel_requested
+    (expired,) = await store.list_expired_claims(successor, 10)
+    assert expired.execution_id == claim.execution_id
+    assert expired.cancel_requested
 
 
 @pytest.mark.parametrize("is_paused", [True, False])

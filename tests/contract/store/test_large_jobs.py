@@ -106,7 +106,7 @@ async def test_claims_of_a_lost_node_are_read_a_few_at_a_time(store: Store, node
     monkeypatch.setattr("duetime.store.reads.PAGE_BYTES", 4 * SIZE)
     await waiting(store, 6)
     assert len(await claim_waiting(store, node, NOW)) == 6
-    await one(store, c.EndNodes(NOW, (node,)))
+    await one(store, c.FenceNodes(NOW, (node,)))
     other = await one(store, c.StartNode(NOW, "node-2"))
     assert len(await store.list_expired_claims(other, 100)) == 3
 

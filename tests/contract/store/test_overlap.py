@@ -96,8 +96,8 @@ async def test_cancel_running_runs_the_newest_and_cancels_the_open_one(store: St
 async def one_cancelled(store: Store, node: int, execution_id: str) -> None:
     """The store was asked to stop this one, and no other."""
     (successor,) = await store.apply([c.StartNode(NOW, "node-1")])
-    lapsed = await store.list_expired_claims(successor, 10)
-    assert [claim.execution_id for claim in lapsed if claim.cancel_requested] == [execution_id]
+    expired = await store.list_expired_claims(successor, 10)
+    assert [claim.execution_id for claim in expired if claim.cancel_requested] == [execution_id]
 
 
 async def test_cancel_running_cancels_one_that_waits_beside_them(store: Store, node: int):

@@ -10,7 +10,7 @@ import pytest
 from duetime.domain import commands as c
 from duetime.domain.endpoints import endpoint_of_url
 from duetime.domain.errors import Conflict, NotFound, StaleWrite
-from duetime.domain.execution import Claim, Outcome, lapse
+from duetime.domain.execution import Claim, Outcome, expire
 from duetime.domain.instants import HOUR, MINUTE, SECOND
 from duetime.domain.job import JobStatus, RetryPolicy
 from duetime.domain.states import ErrorType, State, Trigger
@@ -137,7 +137,7 @@ async def test_two_claims_at_once_share_nothing(store: Store, node: int):
     assert not {claim.execution_id for claim in first} & {claim.execution_id for claim in second}
 
 
-async def test_a_void_node_may_not_claim(store: Store, node: int):
+async def test_a_fenced_node_may_not_claim(store: Store, node: int):
     await add_execution(store, await add_job(store))
     await one(store, c.StopNode(NOW, node))
     before = await snapshot(store)
@@ -298,8 +298,8 @@ async def test_a_finish_of_what_is_not_running_is_refused(store: Store, node: in
 async def test_the_late_result_of_a_lost_claim_is_refused(store: Store, node: int):
     claim = await running(store, node)
     successor = await one(store, c.StartNode(LATER, "node-1"))
-    (lapsed,) = await store.list_expired_claims(successor, 10)
-    assert await finish(store, successor, LATER, lapse(lapsed, LATER)) == []
+    (expired,) = await store.list_expired_claims(successor, 10)
+    assert await finish(store, successor, LATER, expire(expired, LATER)) == []
     assert await finish(store, node, LATER, ended(claim)) == [claim.execution_id]
     (again,) = await claim_waiting(store, successor, LATER)
     assert (again.execution_id, again.attempt, again.token) == (claim.execution_id, 2, 2)
@@ -516,7 +516,7 @@ async def test_a_dead_letter_of_a_cancelled_job_is_left_alone(store: Store, node
     assert await snapshot(store) == before
 
 
-async def test_a_node_that_starts_again_voids_its_earlier_self(store: Store, node: int):
+async def test_a_node_that_starts_again_fences_its_earlier_self(store: Store, node: int):
     claim = await running(store, node)
     assert await store.list_expired_claims(node, 10) == []
     successor = await one(store, c.StartNode(LATER, "node-1"))
@@ -524,7 +524,7 @@ async def test_a_node_that_starts_again_voids_its_earlier_self(store: Store, nod
     assert await store.list_expired_claims(successor, 10) == [claim]
 
 
-async def test_runs_of_a_living_node_have_not_lapsed(store: Store, node: int):
+async def test_runs_of_a_living_node_have_not_expired(store: Store, node: int):
     await running(store, node)
     other = await one(store, c.StartNode(NOW, "node-2"))
     assert await store.list_expired_claims(other, 10) == []
@@ -532,15 +532,15 @@ async def test_runs_of_a_living_node_have_not_lapsed(store: Store, node: int):
     assert len(await store.list_expired_claims(other, 10)) == 1
 
 
-async def test_lapsed_runs_come_in_pages(store: Store, node: int):
+async def test_expired_runs_come_in_pages(store: Store, node: int):
     for _ in range(5):
         await running(store, node)
     successor = await one(store, c.StartNode(LATER, "node-1"))
     seen: list[str] = []
-    while lapsed := await store.list_expired_claims(successor, 2):
-        assert len(lapsed) <= 2
-        assert await finish(store, successor, LATER, *(lapse(claim, LATER) for claim in lapsed)) == []
-        seen += [claim.execution_id for claim in lapsed]
+    while expired := await store.list_expired_claims(successor, 2):
+        assert len(expired) <= 2
+        assert await finish(store, successor, LATER, *(expire(claim, LATER) for claim in expired)) == []
+        seen += [claim.execution_id for claim in expired]
     assert len(seen) == len(set(seen)) == 5
     assert len(await claim_waiting(store, successor, LATER)) == 5
 

@@ -366,7 +366,7 @@ async def test_a_waiting_execution_that_cannot_be_read_is_a_dead_letter_and_the_
     assert await totals(store) == await recount(store)
 
 
-async def test_a_lapsed_execution_that_cannot_be_read_is_a_dead_letter_and_the_others_lapse(
+async def test_an_expired_execution_that_cannot_be_read_is_a_dead_letter_and_the_others_expire(
     store: SqliteStore, tmp_path: Path
 ):
     jobs = [await add_job(store) for _ in range(3)]

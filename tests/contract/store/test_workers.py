@@ -9,7 +9,7 @@ import msgspec
 from duetime.domain import commands as c
 from duetime.domain.endpoints import endpoint_of_function
 from duetime.domain.errors import StaleWrite
-from duetime.domain.execution import AttemptEnd, Claim, Outcome, conclude, lapse
+from duetime.domain.execution import AttemptEnd, Claim, Outcome, conclude, expire
 from duetime.domain.instants import DAY
 from duetime.domain.job import Delivery, PythonJob, RetryPolicy, ScriptJob
 from duetime.domain.payloads import PythonCall, Script
@@ -109,22 +109,22 @@ async def test_a_worker_is_known_as_it_joined_and_by_its_beats(store: Store):
 async def test_a_worker_that_has_ended_can_not_beat_nor_claim(store: Store):
     worker, other = await join(store), await join(store)
     await waiting(store)
-    await one(store, c.EndNodes(NOW, (worker,)))
+    await one(store, c.FenceNodes(NOW, (worker,)))
     assert await one(store, c.BeatWorkers(NOW, (worker, other))) == [worker]
     assert isinstance(await one(store, c.ClaimExecutions(worker, NOW, 10, (TENANT,), only=(AT,))), StaleWrite)
     assert await store.get_worker(worker) is None
     assert [found.worker_id for found in await store.list_workers(TENANT, 10)] == [other]
 
 
-async def test_what_an_ended_worker_ran_has_lapsed_and_goes_on_with_the_next_attempt(store: Store, node: int):
+async def test_what_an_ended_worker_ran_has_expired_and_goes_on_with_the_next_attempt(store: Store, node: int):
     worker = await join(store)
     execution_id = await waiting(store)
     (claim,) = await claim_waiting(store, worker, AT)
     assert await store.list_expired_claims(node, 10) == []
-    await one(store, c.EndNodes(NOW, (worker,)))
-    (lapsed,) = await store.list_expired_claims(node, 10)
-    assert lapsed == claim
-    assert await finish(store, node, lapse(lapsed, NOW)) == []
+    await one(store, c.FenceNodes(NOW, (worker,)))
+    (expired,) = await store.list_expired_claims(node, 10)
+    assert expired == claim
+    assert await finish(store, node, expire(expired, NOW)) == []
     (again,) = await claim_waiting(store, await join(store), AT)
     assert (again.execution_id, again.attempt, again.token) == (execution_id, 2, 2)
     assert await finish(store, worker, conclude(claim, Outcome(), NOW, NOW + 1, 0)) == [execution_id]  # too late
@@ -135,11 +135,11 @@ async def test_an_attempt_that_was_lost_is_that_of_the_worker_that_ran_it(store:
     last = call(delivery=Delivery.AT_MOST_ONCE)
     ids = [await waiting(store), await waiting(store, last)]  # one is tried again, one has failed
     await claim_waiting(store, worker, AT)
-    await one(store, c.EndNodes(NOW, (worker,)))
-    lapsed = await store.list_expired_claims(node, 10)
-    assert await finish(store, node, *(lapse(claim, NOW) for claim in lapsed)) == []
-    stale = msgspec.structs.replace(lapse(lapsed[0], NOW), token=9)
-    assert await finish(store, node, stale) == [lapsed[0].execution_id]
+    await one(store, c.FenceNodes(NOW, (worker,)))
+    expired = await store.list_expired_claims(node, 10)
+    assert await finish(store, node, *(expire(claim, NOW) for claim in expired)) == []
+    stale = msgspec.structs.replace(expire(expired[0], NOW), token=9)
+    assert await finish(store, node, stale) == [expired[0].execution_id]
     for execution_id in ids:
         (attempt,) = await store.list_attempts(execution_id)
         assert attempt.worker_id == "host:1"
@@ -149,8 +149,8 @@ async def test_a_page_with_a_stale_row_names_the_worker_too(store: Store, node: 
     worker = await join(store)
     ids = [await waiting(store), await waiting(store, call(delivery=Delivery.AT_MOST_ONCE)), await waiting(store)]
     await claim_waiting(store, worker, AT)
-    await one(store, c.EndNodes(NOW, (worker,)))
-    lost = {claim.execution_id: lapse(claim, NOW) for claim in await store.list_expired_claims(node, 10)}
+    await one(store, c.FenceNodes(NOW, (worker,)))
+    lost = {claim.execution_id: expire(claim, NOW) for claim in await store.list_expired_claims(node, 10)}
     page = [lost[ids[0]], lost[ids[1]], msgspec.structs.replace(lost[ids[2]], token=9)]
     assert await finish(store, node, *page) == [ids[2]]
     for execution_id in ids[:2]:
@@ -178,8 +178,8 @@ async def test_progress_is_kept_for_the_next_attempt_and_by_no_old_claim(store: 
     assert await one(store, save) is True
     assert await one(store, c.SaveProgress(TENANT, execution_id, claim.job_id, 1, 1, "[2]")) is True
     assert await store.get_progress([execution_id, new_id()]) == {execution_id: "[2]"}
-    await one(store, c.EndNodes(NOW, (worker,)))
-    await finish(store, node, lapse(claim, NOW))
+    await one(store, c.FenceNodes(NOW, (worker,)))
+    await finish(store, node, expire(claim, NOW))
     assert await one(store, save) is False
     assert await store.get_progress([execution_id]) == {execution_id: "[2]"}
     (again,) = await claim_waiting(store, await join(store), AT)
@@ -225,16 +225,16 @@ async def test_a_worker_is_ended_only_if_it_has_not_beaten_since(store: Store, n
     (claim,) = await claim_waiting(store, silent, AT)
     await one(store, c.BeatWorkers(NOW + 1, (silent, beating)))
     await one(store, c.BeatWorkers(NOW + 2, (beating,)))
-    await one(store, c.EndNodes(NOW + 3, (ended,)))
-    end = c.EndWorkers(NOW + 4, ((silent, 1), (beating, 1), (ended, 0), (node, 0), (10**9, 0)))
+    await one(store, c.FenceNodes(NOW + 3, (ended,)))
+    end = c.FenceWorkers(NOW + 4, ((silent, 1), (beating, 1), (ended, 0), (node, 0), (10**9, 0)))
     assert await one(store, end) == [silent]
     assert [worker.worker_id for worker in await store.list_workers(TENANT, 10)] == [beating]
     assert await one(store, c.BeatWorkers(NOW + 5, (silent, beating))) == [silent]
     assert isinstance(await one(store, c.ClaimExecutions(silent, NOW + 5, 10, (TENANT,), only=(AT,))), StaleWrite)
-    assert [lapsed.execution_id for lapsed in await store.list_expired_claims(node, 10)] == [execution_id]
+    assert [expired.execution_id for expired in await store.list_expired_claims(node, 10)] == [execution_id]
     assert await claim_waiting(store, node) == []  # a node that is named by mistake goes on
-    assert await one(store, end) == await one(store, c.EndWorkers(NOW + 6, ())) == []
-    assert await finish(store, node, lapse(claim, NOW + 6)) == []
+    assert await one(store, end) == await one(store, c.FenceWorkers(NOW + 6, ())) == []
+    assert await finish(store, node, expire(claim, NOW + 6)) == []
 
 
 async def test_workers_are_found_by_a_function_that_they_have(store: Store):

@@ -192,14 +192,14 @@ async def test_runs_of_nodes_that_ended_are_found_also_if_only_their_lease_did(
     store, _, node = cluster
     await session.execute(OPEN_EXECUTION, 0, node, False, "RUNNING")
     assert not_ok(await doctor()) == {}
-    lapsed = int(
+    expired = int(
         await one(store, StartNode(now(), "b"))
     )  # its lease is nowhere, and the store has not heard of its end
-    await session.execute(OPEN_EXECUTION, 0, lapsed, False, "RUNNING")
+    await session.execute(OPEN_EXECUTION, 0, expired, False, "RUNNING")
     checks = await doctor()
     assert not_ok(checks) == {"lost executions": WARNING}
     assert checks["lost executions"].found.startswith("1 execution is held")
-    await session.execute("UPDATE nodes SET ended_at = 0 WHERE id = $1", lapsed)
+    await session.execute("UPDATE nodes SET ended_at = 0 WHERE id = $1", expired)
     assert not_ok(await doctor()) == {"lost executions": PROBLEM}
 
 

@@ -81,7 +81,7 @@ async def test_nobody_takes_over_between_an_owners_check_and_its_commit(
     await one(store, c.FenceShards(node, ((shard, 1),)))
     successor = await one(other, c.StartNode(NOW, "node-2"))
     command = await fire_of(store, node, (shard, 1))
-    takeover = c.FenceShards(successor, ((shard, 2),)) if deed == "fence" else c.EndNodes(NOW, (node,))
+    takeover = c.FenceShards(successor, ((shard, 2),)) if deed == "fence" else c.FenceNodes(NOW, (node,))
     async with locked_timer(session, job_id):
         firing = asyncio.ensure_future(one(store, command))
         await until_waiting(session, 1, firing)  # it has been checked, and waits for its timer

@@ -41,9 +41,9 @@ from duetime.domain.commands.jobs import (
 )
 from duetime.domain.commands.nodes import (
     BeatWorkers,
-    EndNodes,
-    EndWorkers,
+    FenceNodes,
     FenceShards,
+    FenceWorkers,
     JoinWorker,
     Prune,
     StartNode,
@@ -78,9 +78,9 @@ __all__ = [
     "Command",
     "CountEnds",
     "CreateJobs",
-    "EndNodes",
-    "EndWorkers",
+    "FenceNodes",
     "FenceShards",
+    "FenceWorkers",
     "Finish",
     "Fire",
     "Fired",

@@ -31,7 +31,7 @@ class Fire(Command[Fired], frozen=True):
     An execution that becomes SKIPPED, or whose instant has an execution already, does not count towards `fired`.
     `epochs` lists (shard, epoch) of every shard in the page. It is empty if shards can have no other owner.
     Fails with StaleWrite if `node` is fenced; StaleEpoch if a shard is at another epoch. Until it is committed, no
-    FenceShards of these shards and no EndNodes of this node is applied.
+    FenceShards of these shards and no FenceNodes of this node is applied.
     """
 
     node: int

@@ -47,8 +47,8 @@ ENGINE = (
     c.FenceShards,
     c.StartNode,
     c.StopNode,
-    c.EndNodes,
-    c.EndWorkers,
+    c.FenceNodes,
+    c.FenceWorkers,
 )
 
 

@@ -26,11 +26,11 @@ from duetime.store.sqlite.blocks import load_blocks
 from duetime.store.sqlite.checkpointer import Checkpointer
 from duetime.store.sqlite.connection import (
     SMALL_CACHE_KIB,
+    fence_all_nodes,
     lock_folder,
     migrate,
     open_checked,
     open_connection,
-    void_nodes,
 )
 from duetime.store.sqlite.handover import refuse_promoted
 from duetime.store.sqlite.readers import FairReads, Reads, TimedReads
@@ -77,7 +77,7 @@ class SqliteStore(StoreReads[Reads, str]):
                 # Only at the first open. After a failure this same process opens the file again: its node is alive, and
                 # if it is stopping for a promotion, it still has to write the ends of its executions.
                 refuse_promoted(connection, self._folder)
-                void_nodes(connection)
+                fence_all_nodes(connection)
             self._was_open = True
         except BaseException:
             connection.close()

@@ -162,7 +162,7 @@ FROM unnest(:ids::uuid[], :ats::bigint[]) AS i (id, at)
 JOIN progress AS p ON p.scheduled_at = i.at AND p.execution = i.id;
 
 -- name: list_expired_claims
--- The few nodes that run anything, one probe each; then what the void ones run: as many as hold :bytes together, but
+-- The few nodes that run anything, one probe each; then what the fenced ones run: as many as hold :bytes together, but
 -- one at least. What is left is read next.
 WITH RECURSIVE busy (node) AS (
     SELECT min(node) FROM open_runs WHERE state = 'RUNNING'
