@@ -1,4 +1,4 @@
-"""Trust, standing, and the spreading rule by example. (That it holds from any view: tests/property/test_spread.py.)"""
+"""Trust, standing, and the rebalancing rule by example. (That it holds from any view: tests/property/test_rebalance.py.)"""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from duetime.domain.lease import (
     listen,
     next_look_in,
     quotas_of,
+    rebalance,
     runs_housekeeping,
-    spread,
     standing,
 )
 
@@ -68,39 +68,39 @@ def test_where_a_node_stands(trust: Trust | None, refused: bool, at: float, expe
 
 
 def test_the_first_node_takes_everything():
-    assert spread(cluster(timers=(4,)), 4) == Moves({}, tuple(range(SHARDS)))
+    assert rebalance(cluster(timers=(4,)), 4) == Moves({}, tuple(range(SHARDS)))
 
 
 def test_a_node_without_the_timer_role_owns_nothing():
     view = cluster(4, 9, timers=(4,), others=(9,), epoch=3)
-    moves = spread(view, 9)
+    moves = rebalance(view, 9)
     assert moves == Moves({1: 3}, ())
     assert quotas_of(view) == {4: SHARDS}
 
 
 def test_nobody_moves_anything_where_no_timer_lives():
     assert quotas_of(cluster(timers=(), others=(1,))) == {}
-    assert spread(cluster(timers=(), others=(1,)), 1) == Moves({}, ())
+    assert rebalance(cluster(timers=(), others=(1,)), 1) == Moves({}, ())
 
 
 def test_a_node_that_is_not_alive_in_the_view_gives_up_all():
-    assert spread(cluster(5, 5, timers=(4,), epoch=2), 5) == Moves({0: 2, 1: 2}, ())
+    assert rebalance(cluster(5, 5, timers=(4,), epoch=2), 5) == Moves({0: 2, 1: 2}, ())
 
 
 def test_for_one_that_joins_the_others_give_up_their_surplus_highest_first():
     view = cluster(*[1] * SHARDS, timers=(1, 2))
-    assert spread(view, 1) == Moves(dict.fromkeys(range(32, 64), 1), ())
-    assert spread(view, 2) == Moves({}, ())
+    assert rebalance(view, 1) == Moves(dict.fromkeys(range(32, 64), 1), ())
+    assert rebalance(view, 2) == Moves({}, ())
 
 
 def test_what_a_dead_node_owns_is_free():
     view = cluster(*[1, 9] * 32, timers=(1,))
-    assert spread(view, 1).take == tuple(range(1, SHARDS, 2))
+    assert rebalance(view, 1).take == tuple(range(1, SHARDS, 2))
 
 
 def test_nodes_that_see_the_same_do_not_want_the_same():
     view = cluster(timers=(1, 2, 3))
-    wanted = [spread(view, node).take for node in (1, 2, 3)]
+    wanted = [rebalance(view, node).take for node in (1, 2, 3)]
     assert [len(take) for take in wanted] == [22, 21, 21]
     assert sorted(shard for take in wanted for shard in take) == list(range(SHARDS))
 
@@ -108,7 +108,7 @@ def test_nodes_that_see_the_same_do_not_want_the_same():
 def test_whoever_has_the_odd_one_keeps_it():
     view = cluster(*[1] * 21, *[2] * 21, *[3] * 22, timers=(1, 2, 3))
     assert quotas_of(view) == {1: 21, 2: 21, 3: 22}
-    assert all(spread(view, node) == Moves({}, ()) for node in (1, 2, 3))
+    assert all(rebalance(view, node) == Moves({}, ()) for node in (1, 2, 3))
 
 
 def test_more_nodes_than_shards_leave_some_without():

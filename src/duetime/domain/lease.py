@@ -79,8 +79,8 @@ class Moves(msgspec.Struct, frozen=True):
     take: tuple[int, ...]  # in this order, if not all can be taken
 
 
-def spread(view: View, node: int) -> Moves:
-    """Rebalance: returns the shards above the node's quota to give up, and free shards up to the quota to take.
+def rebalance(view: View, node: int) -> Moves:
+    """Returns the shards above the node's quota to give up, and free shards up to the quota to take.
 
     All nodes compute the same quotas from the same view. Two nodes may want the same free shard. So each node begins
     where the nodes before it end: with the same view they want the same shard only if too few are free.

@@ -30,7 +30,7 @@ from duetime.domain.lease import (
     explain_clock,
     judge_clock,
     next_look_in,
-    spread,
+    rebalance,
     standing,
 )
 from duetime.engine.service import Service
@@ -194,7 +194,7 @@ class Membership(Service):
             self._look_at_writes()
             if self._registered_roles != self._wanted_roles() and not self._fenced_or_left:
                 view = await self._renew()  # at once: other nodes must not leave shards to a node that takes none
-            got_all = self._fenced_or_left or await self._spread(view)
+            got_all = self._fenced_or_left or await self._rebalance(view)
         except StaleWrite as error:
             self.lose(error)
             return LATEST
@@ -269,12 +269,12 @@ class Membership(Service):
                 node=self.node, failure=self._writes().failure,
             )  # fmt: skip
 
-    async def _spread(self, view: View) -> bool:
-        """Rebalances shards. Returns False if another node took a wanted one meanwhile: then it is tried again soon."""
+    async def _rebalance(self, view: View) -> bool:
+        """Gives up and takes shards. Returns False if another node took a wanted one meanwhile: then it is tried again soon."""
         # Shards that were given up, and that the registry still shows as this node's: the release was lost.
         again = {shard: epoch for shard, epoch in view.held_by(self.node).items() if shard not in self._held}
         is_timer = TIMER in self._wanted_roles()
-        moves = spread(view.without(self.node, again), self.node) if is_timer else Moves(self._held, ())
+        moves = rebalance(view.without(self.node, again), self.node) if is_timer else Moves(self._held, ())
         if give_up := again | moves.give_up:
             self._given_up |= give_up
             self._become({shard: epoch for shard, epoch in self._held.items() if shard not in give_up})

@@ -100,9 +100,9 @@ class Polls:
         if self._hint is None and self._groups:
             loop = asyncio.get_running_loop()
             wait = self._hinted_at + HINT_PAUSE_SECONDS - loop.time()
-            self._hint = loop.call_later(max(0.0, wait), self._spread_hint)
+            self._hint = loop.call_later(max(0.0, wait), self._pass_on_hint)
 
-    def _spread_hint(self) -> None:
+    def _pass_on_hint(self) -> None:
         self._hint = None
         self._hinted_at = asyncio.get_running_loop().time()
         for group in list(self._groups.values()):
