@@ -45,7 +45,7 @@ class OffClock:
         return await self._clock.wait(event, until - self.offset)
 
 
-class Shelf:
+class PrunedLogs:
     """Logs, as far as retention is concerned."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Cluster:
         self.b_clock = OffClock(clock)
         self.a = self._stage(clock)
         self.b = self._stage(self.b_clock)
-        self.shelf = Shelf()
+        self.logs = PrunedLogs()
 
     def _stage(self, clock: Any) -> Stage:
         stage = Stage(self.store, clock, ScriptedExecutor())
@@ -77,7 +77,7 @@ class Cluster:
         if with_a:
             await self.a.join(node_name="a")
         await self.b.join(node_name="b")
-        self.b.engine.term.retention._logs = self.shelf  # type: ignore[assignment]
+        self.b.engine.term.retention._logs = self.logs  # type: ignore[assignment]
         for _ in range(3):
             await self.beat()
 
@@ -149,7 +149,7 @@ async def test_it_fires_nothing_claims_nothing_and_prunes_nothing(cluster: Clust
     assert [e.state for e in await executions_of(store, old)] == [State.COMPLETED]
     assert [e.state for e in await executions_of(store, waiting)] == [State.QUEUED] * 2
     assert [e.state for e in await executions_of(store, lost)] == [State.RUNNING]
-    assert cluster.shelf.pruned == []
+    assert cluster.logs.pruned == []
 
 
 @WRONG
