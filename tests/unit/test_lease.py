@@ -1,4 +1,4 @@
-"""Trust, standing, and the rebalancing rule by example. (That it holds from any view: tests/property/test_rebalance.py.)"""
+"""Trust, standing, and the rebalancing rule by example. (From any view: tests/property/test_rebalance.py.)"""
 
 from __future__ import annotations
 

@@ -270,7 +270,7 @@ class Membership(Service):
             )  # fmt: skip
 
     async def _rebalance(self, view: View) -> bool:
-        """Gives up and takes shards. Returns False if another node took a wanted one meanwhile: then it is tried again soon."""
+        """Gives up and takes shards. Returns False if another node took a wanted one: then it is tried again soon."""
         # Shards that were given up, and that the registry still shows as this node's: the release was lost.
         again = {shard: epoch for shard, epoch in view.held_by(self.node).items() if shard not in self._held}
         is_timer = TIMER in self._wanted_roles()

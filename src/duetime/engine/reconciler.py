@@ -73,7 +73,7 @@ class Reconciler(Service):
         """Fences expired nodes and workers in the store. Returns True if there is a new one."""
         expired = frozenset(self._expired_nodes())
         if news := expired - self._fenced:
-            log.warning("nodes have expired: their executions are taken over", nodes=sorted(news))
+            log.warning("nodes have expired or left: their executions are taken over", nodes=sorted(news))
             await apply_one(self._store, FenceNodes(now, tuple(sorted(news))))
             await self._on_fenced(news)
         self._fenced = expired
