@@ -131,13 +131,13 @@ def lost_executions(count: int, since: int | None, reconcile_seconds: float) -> 
 def nodes(view: View) -> Check:
     if not view.members:
         return problem("nodes", "No node is alive: nothing runs.", "Start one: `duetime serve --database-url …`.")
-    told = [
+    listed = [
         f"{member.name} (id {member.node}; {', '.join(sorted(member.roles))}; "
-        f"{len(view.held_by(member.node))} shards; lease ends in {span(max(0, member.lapses_at - view.now))})"
+        f"{len(view.held_by(member.node))} shards; lease ends in {span(max(0, member.expires_at - view.now))})"
         for member in view.members[:SHOWN]
     ]
     more = [f"and {len(view.members) - SHOWN} more"] if len(view.members) > SHOWN else []
-    found = f"{how_many(len(view.members), 'node', 'lives', 'live')}: {', '.join([*told, *more])}."
+    found = f"{how_many(len(view.members), 'node', 'lives', 'live')}: {', '.join([*listed, *more])}."
     for role, consequence in ((TIMER, "nothing falls due"), (WORKER, "nothing runs")):
         if not any(role in member.roles for member in view.members):
             return problem("nodes", f"{found} None has the role {role}: {consequence}.", f"Start one with {role}.")
@@ -198,8 +198,8 @@ def how_many(count: int, what: str, verb: str = "is", verb_for_many: str = "are"
 
 
 def some(numbers: Sequence[int]) -> str:
-    told = ", ".join(map(str, numbers[:SHOWN]))
-    return f"{told}, … ({len(numbers)} in all)" if len(numbers) > SHOWN else told
+    listed = ", ".join(map(str, numbers[:SHOWN]))
+    return f"{listed}, … ({len(numbers)} in all)" if len(numbers) > SHOWN else listed
 
 
 def span(ms: float) -> str:

@@ -64,11 +64,11 @@ def on_finish_commands(
         commands.append(PauseJob(now, claim.tenant, claim.job_id, "duetime", "its target answered 410 Gone"))
         events["job.paused"] = about_job("job.paused", claim.job_id, spec.name, spec.key, "duetime", now)
     if not is_notification(spec):
-        for told, wanted in subscriptions:
+        for url, wanted in subscriptions:
             for name, about in events.items():
                 if name in wanted:
                     label = f"{name} of {spec.name}"
-                    commands.append(notification(claim.tenant, "", told, label, name, about, now, next(ids), limit))
+                    commands.append(notification(claim.tenant, "", url, label, name, about, now, next(ids), limit))
     return [
         OnFinish(claim.execution_id, claim.attempt, claim.token, end.state, command) for command in commands
     ]  # fmt: skip

@@ -18,8 +18,8 @@ from duetime.api.execution_views import view_execution, view_skipped
 from duetime.api.queries import read_filter
 from duetime.api.routes.jobs import cancel_job
 from duetime.api.routes.subscriptions import apply_and_tell
-from duetime.api.yielding import collect
 from duetime.api.views import instant, instant_or_none
+from duetime.api.yielding import collect
 from duetime.domain import authoring
 from duetime.domain.audit import entry
 from duetime.domain.breaker import Circuit, circuit_of

@@ -272,7 +272,7 @@ def _is_idle(commands: Sequence[c.Command], results: Sequence[Any]) -> bool:
 
 
 def _refuse(batches: Sequence[Batch], error: Exception) -> None:
-    told = faults.unavailable(error, "nothing was changed")
+    unavailable = faults.unavailable(error, "nothing was changed")
     for _, future in batches:
         if not future.done():
-            future.set_exception(told)
+            future.set_exception(unavailable)

@@ -62,7 +62,7 @@ page AS MATERIALIZED (
       AND (:shards IS NULL OR t.shard IN (SELECT value FROM json_each(:shards)))
     ORDER BY t.due_at, t.tenant, t.job LIMIT :limit
 ),
-told AS (
+sized AS (
     SELECT t.due_at, t.tenant, t.job,
            rtrim(json_array(uuid_text(t.job), t.tenant, t.due_at, t.version, t.fired), ']')
            || ',' || iif(t.recurs, 'true', 'false') || ',' || j.created_at || ','
@@ -71,7 +71,7 @@ told AS (
            row_number() OVER (ORDER BY t.due_at, t.tenant, t.job) AS place
     FROM page AS t CROSS JOIN jobs AS j ON j.id = t.job
 )
-SELECT row FROM told WHERE bytes <= :bytes OR place = 1 ORDER BY due_at, tenant, job;
+SELECT row FROM sized WHERE bytes <= :bytes OR place = 1 ORDER BY due_at, tenant, job;
 
 -- name: next_due_at
 SELECT due_at AS row FROM timers INDEXED BY timers_due
