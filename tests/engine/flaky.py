@@ -62,7 +62,7 @@ def _rows(command: Command) -> int:
         case Finish():
             return len(command.ends)
         case Release():
-            return len(command.executions)
+            return len(command.claims)
         case Fire():
             return len(command.moves)
         case _:
