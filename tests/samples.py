@@ -50,6 +50,13 @@ def new_job(job: JobSpec | None = None, *, now: int = NOW, tenant: str = TENANT,
     return c.NewJob(job_id, tenant, job.key, job.name, job.type, owner, shard_of(job_id), recurs, due_at, job)
 
 
+def claim_of(job: JobSpec, **fields: Any) -> Claim:
+    """The claim of an execution of this job."""
+    known = {"execution_id": new_id(), "job_id": new_id(), "tenant": TENANT, "scheduled_at": NOW}
+    known |= {"trigger": Trigger.SCHEDULE, "priority": job.priority, "endpoint": 1, "attempt": 1, "token": 1}
+    return Claim(**known | {"cancel_requested": False, "spec": job} | fields)
+
+
 async def one(store: Store, command: c.Command) -> Any:
     """Apply one command and answer what it answered."""
     (answer,) = await store.apply([command])

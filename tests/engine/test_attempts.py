@@ -54,8 +54,8 @@ async def test_a_failure_is_tried_again_after_each_wait_with_the_same_id_and_a_n
         begun += [stage.clock.now()] * (len(executor.attempts) - len(begun))
         await stage.pass_time(1)
     assert begun == [NOW, NOW + 5 * SECOND, NOW + 25 * SECOND]
-    assert [(attempt.attempt, attempt.token) for attempt in executor.attempts] == [(1, 1), (2, 2), (3, 3)]
-    assert len({attempt.execution_id for attempt in executor.attempts}) == 1
+    assert [(attempt.claim.attempt, attempt.claim.token) for attempt in executor.attempts] == [(1, 1), (2, 2), (3, 3)]
+    assert len({attempt.claim.execution_id for attempt in executor.attempts}) == 1
     assert await stage.states(job_id) == [State.COMPLETED]
 
 
@@ -99,8 +99,8 @@ async def test_a_dead_letter_that_is_driven_again_runs(stage: Stage, executor: S
     assert await stage.apply(c.Redrive(NOW, TENANT, ((dead.execution_id, fresh),))) == [(dead.execution_id, fresh)]
     stage.engine.term.claimer.hint(NOW)
     await stage.tick()
-    assert executor.attempts[-1].execution_id == fresh
-    assert executor.attempts[-1].trigger is Trigger.RETRY
+    assert executor.attempts[-1].claim.execution_id == fresh
+    assert executor.attempts[-1].claim.trigger is Trigger.RETRY
     assert (await execution(stage.store, fresh)).state is State.COMPLETED
 
 
@@ -161,7 +161,7 @@ async def test_a_run_that_was_not_sent_is_no_attempt(stage: Stage, executor: Scr
     await stage.join()
     job_id = await stage.add_job(spec("immediate"))
     await stage.tick()
-    first, second = executor.attempts
+    first, second = (attempt.claim for attempt in executor.attempts)
     assert (first.attempt, first.token) == (second.attempt, second.token) == (1, 1)
     (found,) = await stage.executions(job_id)
     assert (found.state, found.attempt) == (State.COMPLETED, 1)
@@ -174,7 +174,9 @@ async def test_a_manual_run_runs_at_once(stage: Stage, executor: ScriptedExecuto
     made = await add_execution(stage.store, job_id, NOW)
     stage.engine.term.claimer.hint(NOW)
     await stage.tick()
-    assert [(attempt.execution_id, attempt.trigger) for attempt in executor.attempts] == [(made, Trigger.MANUAL)]
+    assert [(attempt.claim.execution_id, attempt.claim.trigger) for attempt in executor.attempts] == [
+        (made, Trigger.MANUAL)
+    ]
 
 
 # Cancellation
@@ -303,4 +305,5 @@ async def test_the_target_sees_what_the_job_says(stage: Stage, executor: Scripte
     job_id = await run_now(stage, timeout_seconds=7.5)
     await stage.tick()
     (attempt,) = executor.attempts
-    assert (attempt.job_id, attempt.tenant, attempt.timeout_seconds, attempt.payload.url) == (job_id, TENANT, 7.5, URL)
+    assert (attempt.claim.job_id, attempt.claim.tenant) == (job_id, TENANT)
+    assert (attempt.timeout_seconds, attempt.payload.url) == (7.5, URL)

@@ -108,7 +108,9 @@ async def test_attempts_that_are_tried_again_do_not_count(stage: Stage, executor
 
 
 async def test_other_targets_and_other_tenants_go_on(stage: Stage, executor: ScriptedExecutor):
-    executor.answer(lambda attempt: FAILURE if attempt.payload.url == URL and attempt.tenant == TENANT else Outcome())
+    executor.answer(
+        lambda attempt: FAILURE if attempt.payload.url == URL and attempt.claim.tenant == TENANT else Outcome()
+    )
     await stage.join()
     await run_jobs(stage, 6)
     assert states(await run_jobs(stage, url=ELSEWHERE)) == [State.COMPLETED]
@@ -116,7 +118,7 @@ async def test_other_targets_and_other_tenants_go_on(stage: Stage, executor: Scr
     others = await stage.add_job(spec("immediate"), tenant="other")
     await stage.tick()
     (found,) = executor.attempts[-1:]
-    assert (found.job_id, found.tenant) == (others, "other")
+    assert (found.claim.job_id, found.claim.tenant) == (others, "other")
 
 
 async def test_a_target_differs_not_by_its_query(stage: Stage, executor: ScriptedExecutor):
@@ -173,7 +175,7 @@ async def test_a_probe_that_fails_for_good_opens_it_for_another_cooldown(stage: 
     stage.clock.advance(120)
     await run_jobs(stage, retry_policy=RetryPolicy(delays=(10, 10)))
     await stage.pass_time(20)
-    assert [attempt.attempt for attempt in executor.attempts[5:]] == [1, 2, 3]
+    assert [attempt.claim.attempt for attempt in executor.attempts[5:]] == [1, 2, 3]
     circuit = await stage.store.get_circuit(NUMBER)
     assert circuit is not None
     assert (circuit.opened_at, circuit.next_probe_at) == (stage.clock.now(), stage.clock.now() + 2 * MINUTE)

@@ -55,7 +55,7 @@ async def test_a_chain_runs_from_end_to_end_in_its_order(stage: Stage, executor:
     for _ in range(3):
         await stage.tick()
     assert began(executor) == ["extract", "clean", "count", "report"]
-    assert [attempt.trigger for attempt in executor.attempts] == [Trigger.MANUAL, *[Trigger.AFTER] * 3]
+    assert [attempt.claim.trigger for attempt in executor.attempts] == [Trigger.MANUAL, *[Trigger.AFTER] * 3]
     assert await stage.states(last) == [State.COMPLETED]
     assert (await stage.job(last)).due_at == LATEST
 

@@ -139,7 +139,7 @@ async def test_timers_that_nobody_hinted_at_are_looked_for_though_the_clock_was_
             await stage.apply(c.CreateJobs(NOW, (forgotten,)))
         stage.clock.set(NOW + late)
         await stage.tick()
-    assert forgotten.job_id in {attempt.job_id for attempt in executor.attempts}
+    assert forgotten.job_id in {attempt.claim.job_id for attempt in executor.attempts}
 
 
 async def test_runs_of_a_lost_node_are_looked_for_though_the_clock_was_set_back(

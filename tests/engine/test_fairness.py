@@ -29,7 +29,7 @@ async def create(stage: Stage, tenant: str, count: int, schedule: str = AT, **fi
 
 
 def places(executor: ScriptedExecutor, tenant: str) -> list[int]:
-    return [place for place, attempt in enumerate(executor.attempts) if attempt.tenant == tenant]
+    return [place for place, attempt in enumerate(executor.attempts) if attempt.claim.tenant == tenant]
 
 
 async def test_what_a_tenant_has_due_at_one_instant_does_not_delay_the_others(stage: Stage, executor: ScriptedExecutor):
@@ -60,7 +60,7 @@ async def test_what_comes_due_while_a_tenants_backlog_is_fired_is_fired_in_betwe
             stage.clock.set(stage.clock.now() + SECOND // 2)
         await stage.engine.term.timer.run_once()
         await stage.settle()
-    in_between = {attempt.scheduled_at for attempt in executor.attempts[begun:] if attempt.tenant == QUIET}
+    in_between = {attempt.claim.scheduled_at for attempt in executor.attempts[begun:] if attempt.claim.tenant == QUIET}
     assert {DUE, DUE + SECOND, DUE + 2 * SECOND} <= in_between
 
 
@@ -98,7 +98,7 @@ async def test_others_do_not_wait_while_a_page_of_a_backlog_is_written(stage: St
 
 def fired_at(executor: ScriptedExecutor, instant: int) -> int:
     """How many of the quiet tenant's executions for that instant have begun."""
-    return sum(attempt.tenant == QUIET and attempt.scheduled_at == instant for attempt in executor.attempts)
+    return sum(attempt.claim.tenant == QUIET and attempt.claim.scheduled_at == instant for attempt in executor.attempts)
 
 
 async def turn_for_ever(stage: Stage) -> None:
@@ -188,7 +188,7 @@ async def test_a_place_is_never_lost_however_claims_come_go_and_are_cancelled(st
     executor.hold(url)
     jobs = [await stage.add_job(spec("immediate", url=url, priority=n % 3)) for n in range(9)]
     await stage.tick()
-    (running,) = [attempt.job_id for attempt in executor.attempts]
+    (running,) = [attempt.claim.job_id for attempt in executor.attempts]
     waiting = [job_id for job_id in jobs if job_id != running]
     for job_id in (*waiting[:3], waiting[-1]):
         (execution,) = await stage.executions(job_id)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
 from duetime.domain import commands as c
-from duetime.domain.execution import Claim, conclude
-from duetime.domain.instants import MINUTE
+from duetime.domain.execution import conclude
 from duetime.domain.job import RetryPolicy
 from duetime.domain.retry import LOST_ATTEMPTS
 from duetime.domain.states import ErrorType, State
@@ -47,9 +47,9 @@ async def test_a_run_of_a_lost_node_is_tried_again_under_the_same_id(stage: Stag
         ("executions of expired nodes and workers were taken over", 1)
     ]
     await stage.tick()
-    first, second = executor.attempts
+    first, second = (attempt.claim for attempt in executor.attempts)
     assert first.execution_id == second.execution_id
-    assert [(attempt.attempt, attempt.token) for attempt in executor.attempts] == [(1, 1), (2, 2)]
+    assert [(attempt.claim.attempt, attempt.claim.token) for attempt in executor.attempts] == [(1, 1), (2, 2)]
     assert await stage.states(job_id) == [State.COMPLETED]
     attempts = await stage.store.list_attempts(first.execution_id)
     assert [(a.attempt, a.error_type) for a in attempts] == [(1, ErrorType.LEASE_LOST), (2, None)]
@@ -169,7 +169,7 @@ async def test_what_was_not_begun_when_the_drain_is_over_is_given_back_uncounted
     await stage.join()
     await stage.engine.term.reconciler.run_once()
     await stage.tick()
-    assert [(attempt.attempt, attempt.token) for attempt in executor.attempts[1:]] == [(2, 2), (1, 2)]
+    assert [(attempt.claim.attempt, attempt.claim.token) for attempt in executor.attempts[1:]] == [(2, 2), (1, 2)]
     assert await stage.states(begun) == await stage.states(waiting) == [State.COMPLETED]
 
 
@@ -211,10 +211,8 @@ async def test_a_finish_made_by_hand_with_an_old_token_changes_nothing(stage: St
     engine = await stage.join()
     await stage.add_job(spec("every 1m"))
     await stage.pass_time(60, step=60)
-    (attempt,) = executor.attempts
-    stale = Claim(
-        attempt.execution_id, attempt.job_id, TENANT, NOW + MINUTE, attempt.trigger, 5, 1, 1, 0, False, spec()
-    )
+    claim = executor.attempts[0].claim
+    stale = msgspec.structs.replace(claim, token=0)
     end = conclude(stale, SUCCESS, NOW, NOW, 0.5)
-    assert await stage.apply(c.Finish(engine.node, NOW, (end,))) == [attempt.execution_id]
-    assert (await execution(stage.store, attempt.execution_id)).state is State.RUNNING
+    assert await stage.apply(c.Finish(engine.node, NOW, (end,))) == [claim.execution_id]
+    assert (await execution(stage.store, claim.execution_id)).state is State.RUNNING

@@ -50,8 +50,8 @@ async def test_a_policy_goes_on_where_the_node_before_left_it(stage: Stage, exec
         stage.clock.set(due_at)
         await stage.tick()
         assert len(executor.attempts) == attempt + 1, "too late"
-    assert [attempt.attempt for attempt in executor.attempts] == [1, 2, 3, 4]
-    assert len({attempt.execution_id for attempt in executor.attempts}) == 1
+    assert [attempt.claim.attempt for attempt in executor.attempts] == [1, 2, 3, 4]
+    assert len({attempt.claim.execution_id for attempt in executor.attempts}) == 1
     assert await stage.states(job_id) == [State.COMPLETED]
 
 
@@ -209,6 +209,6 @@ async def test_dead_letters_run_at_their_pace_also_after_a_restart(stage: Stage,
         begun += [stage.clock.now() - NOW] * (len(executor.attempts) - 4 - len(begun))
         stage.clock.advance(1)
     assert begun == [0, 2 * SECOND, 4 * SECOND, 6 * SECOND]
-    assert [attempt.execution_id for attempt in executor.attempts[4:]] == [new for _, new in pairs]
+    assert [attempt.claim.execution_id for attempt in executor.attempts[4:]] == [new for _, new in pairs]
     found: list[Any] = [(await execution(stage.store, new)).state for _, new in pairs]
     assert found == [State.COMPLETED] * 4

@@ -128,7 +128,7 @@ async def test_an_engine_that_runs_by_itself_fires_and_records(
         await until(lambda: engine.term.dispatcher.waiting() + engine.term.dispatcher.running() == 0)
     assert set(engine.health().values()) == {"healthy"}
     await engine.stop()
-    assert [attempt.scheduled_at for attempt in executor.attempts] == [NOW + n * MINUTE for n in (1, 2, 3)]
+    assert [attempt.claim.scheduled_at for attempt in executor.attempts] == [NOW + n * MINUTE for n in (1, 2, 3)]
     assert await stage.states(job_id) == [State.COMPLETED] * 3
 
 

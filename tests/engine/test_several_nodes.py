@@ -83,7 +83,7 @@ def random_id(number: int) -> str:
 
 
 def began(stage: Stage) -> set[str]:
-    return {attempt.job_id for attempt in stage.executor.attempts}
+    return {attempt.claim.job_id for attempt in stage.executor.attempts}
 
 
 async def beat(clock: HandClock, seconds: float, *stages: Stage) -> None:
@@ -313,10 +313,10 @@ async def test_a_cancellation_reaches_the_node_that_runs_it(nodes: tuple[Stage, 
         await stage.turn_timer()
     runner, other = (a, b) if began(a) else (b, a)
     (attempt,) = runner.executor.attempts
-    await store.apply([c.CancelExecution(a.clock.now(), TENANT, attempt.execution_id)])
-    assert other.engine.cancel(attempt.execution_id) is False
+    await store.apply([c.CancelExecution(a.clock.now(), TENANT, attempt.claim.execution_id)])
+    assert other.engine.cancel(attempt.claim.execution_id) is False
     await runner.settle()
-    assert [e.state for e in await executions_of(store, attempt.job_id)] == [State.CANCELLED]
+    assert [e.state for e in await executions_of(store, attempt.claim.job_id)] == [State.CANCELLED]
 
 
 async def test_an_attempt_may_send_for_as_long_as_the_lease_is_trusted(nodes: tuple[Stage, Stage], store: Store):
@@ -344,11 +344,11 @@ async def test_a_cancellation_that_nobody_hinted_at_is_found_within_a_second(nod
         await stage.turn_timer()
     runner, other = (a, b) if began(a) else (b, a)
     (attempt,) = runner.executor.attempts
-    await store.apply([c.CancelExecution(a.clock.now(), TENANT, attempt.execution_id)])
+    await store.apply([c.CancelExecution(a.clock.now(), TENANT, attempt.claim.execution_id)])
     await other.engine.term.stopper.run_once()
     assert await runner.engine.term.stopper.run_once() <= a.clock.now() + SECOND
     await runner.settle()
-    assert [e.state for e in await executions_of(store, attempt.job_id)] == [State.CANCELLED]
+    assert [e.state for e in await executions_of(store, attempt.claim.job_id)] == [State.CANCELLED]
 
 
 async def test_a_node_whose_lease_was_lost_joins_anew_under_another_id(store: Store, clock: HandClock):
@@ -370,7 +370,7 @@ async def test_a_node_whose_lease_was_lost_joins_anew_under_another_id(store: St
         assert "NODE_NAME" in lost["advice"], "two nodes of one name take each other's lease in turn"
         stage.executor.let_go()
         await until(lambda: len(stage.executor.attempts) == 2)  # what it held then, it runs again: the same execution
-        assert len({attempt.execution_id for attempt in stage.executor.attempts}) == 1
+        assert len({attempt.claim.execution_id for attempt in stage.executor.attempts}) == 1
     finally:
         await engine.stop()
     assert await stage.states(job_id) == [State.COMPLETED]
@@ -387,7 +387,7 @@ async def test_a_node_that_the_store_has_fenced_joins_anew_though_its_lease_live
         await until(lambda: len(stage.executor.finished) == 1)
         late = await stage.apply(c.StartNode(clock.now(), "a"))
         after = await stage.add_job(spec("immediate"))
-        await until(lambda: len({attempt.job_id for attempt in stage.executor.finished}) == 2)
+        await until(lambda: len({attempt.claim.job_id for attempt in stage.executor.finished}) == 2)
         assert engine.node > late
     finally:
         await engine.stop()

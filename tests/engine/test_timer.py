@@ -39,8 +39,13 @@ async def test_a_job_fires_at_its_instant_and_never_before(stage: Stage, clock: 
     clock.set(NOW + MINUTE)
     await stage.tick()
     (attempt,) = executor.attempts
-    assert (attempt.job_id, attempt.scheduled_at, attempt.attempt, attempt.token) == (job_id, NOW + MINUTE, 1, 1)
-    assert attempt.trigger is Trigger.SCHEDULE
+    assert (attempt.claim.job_id, attempt.claim.scheduled_at, attempt.claim.attempt, attempt.claim.token) == (
+        job_id,
+        NOW + MINUTE,
+        1,
+        1,
+    )
+    assert attempt.claim.trigger is Trigger.SCHEDULE
     await stage.tick()
     assert len(executor.attempts) == 1
 
@@ -66,9 +71,9 @@ async def test_every_instant_fires_once_over_a_long_time(stage: Stage, executor:
     await stage.add_job(spec("every 2s"))
     await stage.add_job(spec("*/3 * * * * *", url="https://cron.example"))
     await stage.pass_time(60)
-    of_cron = [t.scheduled_at for t in executor.attempts if t.payload.url == "https://cron.example"]
+    of_cron = [t.claim.scheduled_at for t in executor.attempts if t.payload.url == "https://cron.example"]
     assert of_cron == [NOW + n * 3 * SECOND for n in range(1, 21)]
-    of_every = [t.scheduled_at for t in executor.attempts if t.payload.url != "https://cron.example"]
+    of_every = [t.claim.scheduled_at for t in executor.attempts if t.payload.url != "https://cron.example"]
     assert of_every == [NOW + n * 2 * SECOND for n in range(1, 31)]
 
 
@@ -78,7 +83,7 @@ async def test_a_burst_larger_than_a_page_fires_all_of_it(stage: Stage, executor
     await stage.apply(c.CreateJobs(NOW, jobs))
     stage.clock.set(NOW + MINUTE)
     await stage.tick()
-    assert {attempt.job_id for attempt in executor.attempts} == {job.job_id for job in jobs}
+    assert {attempt.claim.job_id for attempt in executor.attempts} == {job.job_id for job in jobs}
     assert len(executor.attempts) == PAGE + 100
 
 
@@ -98,10 +103,10 @@ async def test_a_job_created_to_be_due_before_what_is_armed_fires_first(stage: S
     later = await read_ahead(stage)
     sooner = await stage.add_job(spec("immediate"))
     await stage.tick()
-    assert [attempt.job_id for attempt in executor.attempts] == [sooner]
+    assert [attempt.claim.job_id for attempt in executor.attempts] == [sooner]
     stage.clock.set(NOW + MINUTE)
     await stage.tick()
-    assert [attempt.job_id for attempt in executor.attempts] == [sooner, later]
+    assert [attempt.claim.job_id for attempt in executor.attempts] == [sooner, later]
 
 
 @pytest.mark.parametrize("deed", ["change", "pause", "cancel", "purge"])
@@ -122,7 +127,7 @@ async def test_what_was_changed_after_arming_does_not_fire_by_the_old_plan(
     assert executor.attempts == []
     stage.clock.set(NOW + 2 * MINUTE)
     await stage.tick()
-    fired = [(attempt.scheduled_at, attempt.payload.url) for attempt in executor.attempts]
+    fired = [(attempt.claim.scheduled_at, attempt.payload.url) for attempt in executor.attempts]
     assert fired == ([(NOW + 2 * MINUTE, "https://new.example")] if deed == "change" else [])
 
 
@@ -132,7 +137,7 @@ async def test_a_job_changed_to_be_due_sooner_fires_at_its_new_instant(stage: St
     await stage.apply(c.ChangeJob(now, TENANT, job_id, 1, None, job.name, job.type, False, now, job))
     stage.engine.term.timer.hint(now)
     await stage.tick()
-    assert [attempt.scheduled_at for attempt in executor.attempts] == [now]
+    assert [attempt.claim.scheduled_at for attempt in executor.attempts] == [now]
 
 
 # Clocks that jump
@@ -147,7 +152,7 @@ async def test_a_clock_set_forward_makes_no_storm(stage: Stage, clock: HandClock
         await stage.tick()
     assert [log["seconds"] for log in logs if log["event"] == "the clock jumped"] == [3600]
     # The instant of this very minute is on time, the 59 before it were missed: `latest` runs one.
-    assert [attempt.scheduled_at for attempt in executor.attempts] == [NOW + HOUR]
+    assert [attempt.claim.scheduled_at for attempt in executor.attempts] == [NOW + HOUR]
     (span,) = await stage.store.list_skipped(job_id, 10)
     assert (span.first_at, span.until_at, span.count, span.reason) == (NOW + MINUTE, NOW + HOUR, 59, "missed")
 
@@ -157,8 +162,8 @@ async def test_a_clock_set_forward_runs_all_that_a_job_wants_caught_up(stage: St
     await stage.add_job(spec("every 10m", catch_up=CatchUp("all", 7200)))
     stage.clock.jump(3600 + 30)
     await stage.tick()
-    assert [attempt.scheduled_at for attempt in executor.attempts] == [NOW + n * 10 * MINUTE for n in range(1, 7)]
-    assert {attempt.trigger for attempt in executor.attempts} == {Trigger.CATCH_UP}
+    assert [attempt.claim.scheduled_at for attempt in executor.attempts] == [NOW + n * 10 * MINUTE for n in range(1, 7)]
+    assert {attempt.claim.trigger for attempt in executor.attempts} == {Trigger.CATCH_UP}
 
 
 async def test_a_clock_set_back_fires_nothing_early_and_nothing_twice(
@@ -176,7 +181,7 @@ async def test_a_clock_set_back_fires_nothing_early_and_nothing_twice(
     await stage.pass_time(3600 + 599, step=60)
     assert len(executor.attempts) == 1
     await stage.pass_time(1)
-    assert [attempt.scheduled_at for attempt in executor.attempts] == [NOW + 10 * MINUTE, NOW + 20 * MINUTE]
+    assert [attempt.claim.scheduled_at for attempt in executor.attempts] == [NOW + 10 * MINUTE, NOW + 20 * MINUTE]
 
 
 async def test_a_clock_set_back_while_armed_does_not_fire_what_was_armed(stage: Stage, executor: ScriptedExecutor):
@@ -210,7 +215,10 @@ async def test_what_was_missed_while_nothing_ran_follows_the_catch_up_policy(sta
     stage.clock.advance(3 * 3600 + 60)
     await stage.join()
     await stage.tick()
-    ran = {policy: [t.scheduled_at for t in executor.attempts if t.job_id == job] for policy, job in jobs.items()}
+    ran = {
+        policy: [t.claim.scheduled_at for t in executor.attempts if t.claim.job_id == job]
+        for policy, job in jobs.items()
+    }
     assert ran == {
         "all": [NOW + 2 * HOUR + n * 10 * MINUTE for n in range(1, 7)],
         "latest": [NOW + 3 * HOUR],
@@ -232,7 +240,7 @@ async def test_a_catch_up_of_many_runs_at_once_stays_within_the_capacity(stage: 
     executor.let_go()
     await stage.settle()
     await stage.tick()
-    assert len({attempt.execution_id for attempt in executor.attempts}) == 60
+    assert len({attempt.claim.execution_id for attempt in executor.attempts}) == 60
     assert set(await stage.states(job_id)) == {State.COMPLETED}
 
 
@@ -246,7 +254,7 @@ async def test_a_fire_that_fails_is_tried_again_and_nothing_is_lost(stage: Stage
         await stage.engine.term.timer.run_once()
     assert executor.attempts == []
     await stage.tick()
-    assert [attempt.scheduled_at for attempt in executor.attempts] == [NOW + MINUTE]
+    assert [attempt.claim.scheduled_at for attempt in executor.attempts] == [NOW + MINUTE]
 
 
 async def burst_of(stage: Stage, count: int) -> tuple[c.NewJob, ...]:
@@ -286,7 +294,7 @@ async def test_in_a_burst_the_next_page_is_made_while_one_is_written_and_no_more
     gate.set()
     await turn
     await stage.tick()
-    runs = Counter(attempt.job_id for attempt in stage.executor.attempts)
+    runs = Counter(attempt.claim.job_id for attempt in stage.executor.attempts)
     assert (len(runs), max(runs.values())) == (len(jobs), 1)
 
 
@@ -316,7 +324,7 @@ async def test_pages_that_were_under_way_when_one_failed_are_fired_once_all_the_
             await stage.tick()
     await stage.tick()
     assert flaky.failed == failing
-    runs = Counter(attempt.job_id for attempt in stage.executor.attempts)
+    runs = Counter(attempt.claim.job_id for attempt in stage.executor.attempts)
     assert (len(runs), max(runs.values())) == (len(jobs), 1)
 
 
@@ -392,10 +400,10 @@ async def test_a_job_created_while_a_page_is_being_read_fires_at_its_own_instant
     store.meanwhile = create
     for _ in range(2):  # the hint has woken it: it turns again at once
         await stage.turn_timer()
-    assert [attempt.job_id for attempt in executor.attempts] == (made if in_ms == 0 else [])
+    assert [attempt.claim.job_id for attempt in executor.attempts] == (made if in_ms == 0 else [])
     stage.clock.set(due_at)
     await stage.turn_timer()
-    assert [attempt.job_id for attempt in executor.attempts] == made
+    assert [attempt.claim.job_id for attempt in executor.attempts] == made
 
 
 async def test_a_job_whose_schedule_cannot_be_read_any_more_is_paused_and_stops_no_other(
@@ -408,7 +416,7 @@ async def test_a_job_whose_schedule_cannot_be_read_any_more_is_paused_and_stops_
     await stage.apply(c.CreateJobs(NOW, (unreadable,)))
     good = await stage.add_job(spec("* * * * *"))
     await stage.pass_time(60, step=60)
-    assert [attempt.job_id for attempt in executor.attempts] == [good]
+    assert [attempt.claim.job_id for attempt in executor.attempts] == [good]
     paused = await stage.job(unreadable.job_id)
     assert paused.status == "PAUSED"
     assert "Europe/Atlantis" in (paused.pause_reason or "")

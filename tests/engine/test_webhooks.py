@@ -111,7 +111,7 @@ async def test_word_is_tried_again_and_tells_nobody_of_itself(stage: Stage, exec
     await stage.add_job(telling())
     await stage.tick()
     await stage.pass_time(15)
-    first, second = told(executor)
+    first, second = (attempt.claim for attempt in told(executor))
     assert (first.execution_id, first.attempt, second.attempt) == (second.execution_id, 1, 2)
     assert len(await words(stage)) == 1
 

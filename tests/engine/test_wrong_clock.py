@@ -97,7 +97,7 @@ class Cluster:
             await self.b.tick()
 
     def began(self, stage: Stage) -> set[str]:
-        return {attempt.job_id for attempt in stage.executor.attempts}
+        return {attempt.claim.job_id for attempt in stage.executor.attempts}
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from duetime.domain.execution import ErrorType
+from duetime.domain.job import Delivery
 from duetime.domain.targets import parse_domains
 from duetime.executors.connection import Connection
 from duetime.executors.guard import Target, parse_target
@@ -85,7 +86,7 @@ async def test_a_kept_connection_that_the_target_cuts_as_we_write_is_replaced_on
 async def test_what_is_to_run_at_most_once_is_not_sent_again_when_a_kept_connection_is_cut(
     executor: HttpExecutor, target: Hostile, attempt: MakeAttempt
 ):
-    once = msgspec.structs.replace(attempt(target.url("/stale")), repeatable=False)
+    once = attempt(target.url("/stale"), delivery=Delivery.AT_MOST_ONCE)
     assert (await executor.execute(once)).http_status == 200
     assert (await executor.execute(once)).error_type is ErrorType.CONNECTION_ERROR
     assert (target.connections, len(target.received)) == (1, 2)

@@ -8,7 +8,6 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 
-import msgspec
 import pytest
 
 from duetime.domain.states import ErrorType
@@ -67,8 +66,7 @@ async def test_96_slow_names_of_one_tenant_do_not_delay_another(
     names: NameServer, system_executor: HttpExecutor, target: Hostile, attempt: Callable[..., Attempt]
 ):
     def begin(tenant: str, host: str) -> asyncio.Task:
-        made = msgspec.structs.replace(attempt(target.url("/ok", host), 30.0), tenant=tenant)
-        return asyncio.create_task(system_executor.execute(made))
+        return asyncio.create_task(system_executor.execute(attempt(target.url("/ok", host), 30.0, tenant=tenant)))
 
     slow = [begin("hostile", f"slow-{number}.example") for number in range(96)]
     await names.reached(32)

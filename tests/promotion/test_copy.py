@@ -193,7 +193,7 @@ async def test_unfinished_executions_run_once_and_what_ran_at_the_crash_is_taken
             assert after is not None
             assert after.attempt == before.attempt + 1
             assert after.token == before.token + 1
-        ran = [attempt.execution_id for attempt in executor.attempts]
+        ran = [attempt.claim.execution_id for attempt in executor.attempts]
         assert len(ran) == len(set(ran)), "an execution ran twice"
         assert set(opened) <= set(ran)
     finally:

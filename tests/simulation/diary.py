@@ -45,11 +45,12 @@ class Diary:
             self.wrongs.append(f"{what}: decided {at - machine_now} ms early, for {shown(at)}")
 
     def begin(self, attempt: Attempt) -> dict[str, Any]:
-        if (attempt.execution_id, attempt.token) not in self._claims:
-            self.wrongs.append(f"{attempt.execution_id}: sent with token {attempt.token}, which nobody has claimed")
+        claim = attempt.claim
+        if (claim.execution_id, claim.token) not in self._claims:
+            self.wrongs.append(f"{claim.execution_id}: sent with token {claim.token}, which nobody has claimed")
         line = {
-            "execution_id": attempt.execution_id, "job_id": attempt.job_id, "scheduled_at": shown(attempt.scheduled_at),
-            "attempt": attempt.attempt, "token": attempt.token, "trigger": attempt.trigger,
+            "execution_id": claim.execution_id, "job_id": claim.job_id, "scheduled_at": shown(claim.scheduled_at),
+            "attempt": claim.attempt, "token": claim.token, "trigger": claim.trigger,
             "t_start": self._clock.now(), "t_end": None, "status": None,
         }  # fmt: skip
         self.lines.append(line)

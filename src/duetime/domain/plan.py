@@ -57,7 +57,10 @@ class DueTimer(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class NewExecution(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A due instant that will run; a row of the Fire command."""
+    """A due instant that will run; a row of the Fire command.
+
+    It repeats fields of its claim: a command holds all that it needs, and must not carry whole job definitions.
+    """
 
     execution_id: str
     job_id: str

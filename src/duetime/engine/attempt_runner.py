@@ -11,10 +11,8 @@ import msgspec
 import structlog
 
 from duetime.domain.breaker import explain_refusal
-from duetime.domain.defaults import timeout_of
 from duetime.domain.execution import Claim, Outcome, conclude, expire
-from duetime.domain.job import Delivery, JobType
-from duetime.domain.payloads import Payload
+from duetime.domain.job import JobType
 from duetime.domain.redaction import Redactor, size_of_secrets
 from duetime.domain.secrets import decrypt_payload, has_secrets
 from duetime.domain.states import ErrorType
@@ -31,7 +29,6 @@ log = structlog.get_logger()
 
 # A name of the module is found faster than an enum's member.
 _WEBHOOK = JobType.HTTP_REQUEST
-_AT_MOST_ONCE = Delivery.AT_MOST_ONCE
 CANCELLED = Outcome(error_type=ErrorType.CANCELLED, error_message="cancelled on request")
 
 
@@ -63,7 +60,7 @@ class AttemptRunner:
         try:
             if self._is_plain(claim):
                 # No coroutine between this one and the executor's: a burst has one less for each of its requests.
-                outcome = await self._executor.execute(self._attempt_of(claim, claim.spec.payload))
+                outcome = await self._executor.execute(Attempt(claim, claim.spec.payload, self._may_send))
             else:
                 outcome = await self._execute(claim)
         except asyncio.CancelledError:
@@ -98,13 +95,6 @@ class AttemptRunner:
             and not self._breaker.holds(claim)
         )
 
-    def _attempt_of(self, claim: Claim, payload: Payload, printed: LogWriter = NO_LOG) -> Attempt[Any]:
-        spec = claim.spec
-        return Attempt(
-            claim.execution_id, claim.job_id, claim.tenant, claim.scheduled_at, claim.attempt, claim.token,
-            claim.trigger, timeout_of(spec), payload, self._may_send, printed, spec.delivery is not _AT_MOST_ONCE,
-        )  # fmt: skip
-
     async def _execute(self, claim: Claim) -> Outcome:
         if claim.cancel_requested or claim.execution_id in self._cancelled:
             return CANCELLED
@@ -127,7 +117,7 @@ class AttemptRunner:
                 printed = self._logs.open(claim.execution_id, claim.attempt, claim.tenant)
                 if redactor is not None:
                     printed = RedactingLog(printed, redactor, self._redaction, claim.tenant)
-            outcome = await self._executor.execute(self._attempt_of(claim, payload, printed))
+            outcome = await self._executor.execute(Attempt(claim, payload, self._may_send, printed))
         except NotSent:
             raise
         except DecryptionFailed as error:

@@ -24,7 +24,8 @@ log = structlog.get_logger()
 
 MOST_IN_A_COMMIT = 200  # each may take its own savepoint; the ends in the same commit must not wait for long
 
-Ends = Sequence[tuple[Claim, AttemptEnd]]
+Result = tuple[Claim, AttemptEnd]
+Ends = Sequence[Result]
 
 
 class OnFinishCommands:
@@ -51,7 +52,7 @@ class OnFinishCommands:
         Yields each page with those of its ends that may have on-finish commands, for `commands`: mostly none.
         """
         begin, count = 0, 0
-        following: list[tuple[Claim, AttemptEnd]] = []
+        following: list[Result] = []
         of, has = self._subscriptions, on_finish.has_on_finish_commands
         for number, result in enumerate(results):
             subscribed = len(of(result[0].tenant))

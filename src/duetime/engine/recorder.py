@@ -19,7 +19,7 @@ from duetime.domain.instants import SECOND
 from duetime.domain.overlap import may_release_another
 from duetime.domain.states import OPEN, State
 from duetime.engine.breaker import Breaker
-from duetime.engine.on_finish import OnFinishCommands
+from duetime.engine.on_finish import OnFinishCommands, Result
 from duetime.engine.pages import Pages
 from duetime.engine.service import Service
 from duetime.events import EventHub
@@ -35,8 +35,6 @@ log = structlog.get_logger()
 GATHER_SECONDS = 0.1
 ENOUGH = 2048  # results that are written without a wait. As large as a page of fires: fewer commits to wait for
 PAGE = 2 * ENOUGH  # results in one commit at most: while one is written, more than ENOUGH others may end
-
-Result = tuple[Claim, AttemptEnd]
 
 
 class Recorder(Service):
@@ -153,16 +151,16 @@ class Recorder(Service):
                 self._waiting_hint(end.due_at)
             elif may_release_another(claim, end):
                 self._waiting_hint(end.ended_at)
-            publish(_KINDS[state], end.ended_at, claim.tenant, _event(claim, end))
+            publish(_KINDS[state], end.ended_at, end.tenant, _event(end))
 
 
 _KINDS = {state: f"execution.{state.lower()}" for state in State}
 
 
-def _event(claim: Claim, end: AttemptEnd) -> dict[str, object]:
+def _event(end: AttemptEnd) -> dict[str, object]:
     return {
-        "execution_id": claim.execution_id,
-        "job_id": claim.job_id,
+        "execution_id": end.execution_id,
+        "job_id": end.job_id,
         "state": end.state,
         "attempt": end.attempt,
         "http_status": end.http_status,

@@ -39,9 +39,10 @@ from duetime.domain.worker_limits import WorkerLimits
 from duetime.engine.handed_claims import MOST_REMEMBERED, HandedClaim, HandedClaims, claim_of
 from duetime.engine.joins import Joins
 from duetime.engine.known_workers import KnownWorker, KnownWorkers, unknown_worker
+from duetime.engine.on_finish import Result
 from duetime.engine.pages import Pages
 from duetime.engine.polls import Polls
-from duetime.engine.recorder import Recorder, Result
+from duetime.engine.recorder import Recorder
 from duetime.engine.redaction import KeptRedactors, Redaction
 from duetime.engine.turn_gate import TurnGate
 from duetime.ports.clock import Clock

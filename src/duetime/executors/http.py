@@ -91,7 +91,7 @@ class HttpExecutor:
             addresses = (target.host,) if target.address is not None else self._resolver.cached(target.host)
             if addresses is None:
                 async with asyncio.timeout_at(deadline):
-                    addresses = await self._resolver.resolve(target.host, attempt.tenant)
+                    addresses = await self._resolver.resolve(target.host, attempt.claim.tenant)
             connection = self._pool.take(target, addresses)
             if connection is not None:
                 sent_at = time.monotonic()
@@ -109,7 +109,7 @@ class HttpExecutor:
                 await connection.exchange(request, deadline, head_only=head_only, may_send=may_send)
         except (OSError, DnsError, BlockedTarget, ConnectionLost, BadAnswer) as problem:
             return _network_failure(problem, target, attempt.timeout_seconds)
-        self._pool.give_back(target, connection, attempt.tenant)
+        self._pool.give_back(target, connection, attempt.claim.tenant)
         # The connection is back in the pool, but nothing awaits before its response is read: no other attempt has it.
         return self._outcome(attempt, target, connection)
 
@@ -131,10 +131,11 @@ class HttpExecutor:
         payload = attempt.payload
         body, content_type = encode_body(payload.body)
         length = f"Content-Length: {len(body)}\r\n" if body or payload.method not in _BODILESS else ""
+        claim = attempt.claim
         head = (
             f"{payload.method} {target.path} HTTP/1.1\r\nHost: {target.authority}\r\n"
             f"{job_headers(payload.headers, content_type)}{length}"
-            f"{attempt_headers(attempt, int(self._clock()), body, self._keys_of(attempt.tenant))}\r\n"
+            f"{attempt_headers(claim, int(self._clock()), body, self._keys_of(claim.tenant))}\r\n"
         )
         return head.encode("latin-1") + body
 

@@ -13,7 +13,9 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from duetime.domain.execution import Outcome, Trigger
+from duetime.domain.defaults import timeout_of
+from duetime.domain.execution import Claim, Outcome
+from duetime.domain.job import Delivery
 from duetime.domain.payloads import Payload
 from duetime.ports.logs import NO_LOG, LogWriter
 
@@ -32,22 +34,24 @@ PayloadT = TypeVar("PayloadT", bound=Payload)
 
 
 class Attempt(msgspec.Struct, Generic[PayloadT], frozen=True, gc=False):
-    """One attempt, ready to run."""
+    """One attempt, ready to run: what a node has claimed, with the payload in plain text."""
 
-    execution_id: str
-    job_id: str
-    tenant: str
-    scheduled_at: int  # ms since the epoch, UTC
-    attempt: int  # from 1
-    token: int  # fencing: grows with each claim of this execution
-    trigger: Trigger
-    timeout_seconds: float  # the whole attempt: resolve, connect, send, wait, read
-    payload: PayloadT
+    claim: Claim
+    payload: PayloadT  # that of `claim.spec`, with its secrets decrypted
     # Called right before the first byte of a request, and again before a request is resent: the process may have been
     # suspended since the last check, also while it connected.
     may_send: Callable[[], bool] = always
     log: LogWriter = NO_LOG  # gets the attempt's output as it is printed
-    repeatable: bool = True  # False: at most once, so a request that may have been lost is not sent again
+
+    @property
+    def timeout_seconds(self) -> float:
+        """Returns how long the whole attempt may take: resolve, connect, send, wait, read."""
+        return timeout_of(self.claim.spec)
+
+    @property
+    def repeatable(self) -> bool:
+        """Returns False if the job runs at most once: a request that may have been lost is not sent again."""
+        return self.claim.spec.delivery is not Delivery.AT_MOST_ONCE
 
 
 class Executor(Protocol[PayloadT]):

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from duetime.domain.execution import Trigger
+from duetime.domain.job import ScriptJob
 from duetime.domain.payloads import Script
 from duetime.executors.script.executor import ScriptExecutor
 from duetime.executors.script.limits import ScriptLimits
 from duetime.ports.executor import Attempt
 from executors.script.watching import Kept
 from patience import PATIENCE_SECONDS
+from samples import claim_of
 
 
 @pytest.fixture
@@ -63,18 +64,14 @@ def attempt(log: Kept) -> Callable[..., Attempt[Script]]:
         may_send: Callable[[], bool] = lambda: True,
         **more,
     ) -> Attempt[Script]:
-        return Attempt(
-            execution_id=str(uuid.uuid4()),
-            job_id="01970c6e-0000-7000-8000-000000000001",
-            tenant="default",
-            scheduled_at=1_767_225_600_007,
-            attempt=2,
-            token=5,
-            trigger=Trigger.SCHEDULE,
-            timeout_seconds=timeout_seconds,
+        job = ScriptJob(
+            name="report", schedule="every 1m", timeout_seconds=timeout_seconds,
             payload=Script(script=script, argv=argv, **more),
-            may_send=may_send,
-            log=log,
-        )
+        )  # fmt: skip
+        claim = claim_of(
+            job, execution_id=str(uuid.uuid4()), job_id="01970c6e-0000-7000-8000-000000000001", tenant="default",
+            scheduled_at=1_767_225_600_007, attempt=2, token=5,
+        )  # fmt: skip
+        return Attempt(claim, job.payload, may_send, log)
 
     return make

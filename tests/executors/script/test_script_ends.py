@@ -51,7 +51,7 @@ async def test_what_a_script_leaves_behind_ends_with_it(executor: ScriptExecutor
     sign.touch()
     outcome = await running
     assert outcome == Outcome(exit_code=0, response="done\n")
-    assert alive(seconds, one.execution_id) == []
+    assert alive(seconds, one.claim.execution_id) == []
 
 
 async def test_a_script_that_takes_too_long_is_asked_to_end_first(
@@ -61,7 +61,7 @@ async def test_a_script_that_takes_too_long_is_asked_to_end_first(
     outcome = await executor.execute(one)
     assert (outcome.error_type, outcome.exit_code, outcome.response) == (ErrorType.TIMEOUT, 7, "up\nbye\n")
     assert "longer than 3.5 s" in (outcome.error_message or "")
-    assert alive(one.execution_id) == []
+    assert alive(one.claim.execution_id) == []
 
 
 async def test_the_whole_group_gets_the_time_to_end_well(executor: ScriptExecutor, attempt: MakeAttempt):
@@ -79,7 +79,7 @@ async def test_a_script_that_ignores_sigterm_is_killed_2_seconds_later(executor:
     outcome = await executor.execute(one)
     assert time.monotonic() - began >= 4
     assert (outcome.error_type, outcome.exit_code) == (ErrorType.TIMEOUT, -9)
-    assert alive(seconds, one.execution_id) == []
+    assert alive(seconds, one.claim.execution_id) == []
 
 
 @with_setsid
@@ -95,7 +95,7 @@ async def test_a_cancelled_script_is_gone_when_the_cancellation_is_felt(
     running.cancel()  # impatience does not help
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert alive(seconds, one.execution_id) == []
+    assert alive(seconds, one.claim.execution_id) == []
     assert log.text().endswith("tidied\n")
     await until(lambda: os.listdir(folder) == [])
 
@@ -189,7 +189,7 @@ async def test_a_script_that_loses_its_warden_fails_and_leaves_nothing(
     outcome = await running
     assert outcome.error_type is ErrorType.INTERNAL_ERROR
     assert "watched over the script" in (outcome.error_message or "")
-    await until(lambda: alive(seconds, one.execution_id) == [])
+    await until(lambda: alive(seconds, one.claim.execution_id) == [])
     assert (await other).exit_code == 0
 
 
@@ -203,7 +203,7 @@ async def test_a_script_that_loses_keeper_and_warden_does_not_outlive_them(
     os.kill(fork_server, signal.SIGKILL)
     os.kill(int(log.text().split()[1]), signal.SIGKILL)
     assert (await running).error_type is ErrorType.INTERNAL_ERROR
-    await until(lambda: alive(one.execution_id) == [])
+    await until(lambda: alive(one.claim.execution_id) == [])
 
 
 async def test_a_keeper_that_does_not_answer_is_replaced(
@@ -266,7 +266,7 @@ def test_all_of_it_holds_on_the_loop_that_production_runs_on(attempt: MakeAttemp
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
-        assert alive(one.execution_id) == []
+        assert alive(one.claim.execution_id) == []
         before = len(os.listdir("/proc/self/fd"))
         for _ in range(10):
             await executor.execute(attempt("", "true"))

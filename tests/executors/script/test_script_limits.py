@@ -86,7 +86,7 @@ async def test_a_fork_bomb_whose_script_ends_at_once_is_gone_with_it(
 ):
     one = attempt(bomb)
     await executor.execute(one)
-    assert alive(one.execution_id, str(folder)) == []
+    assert alive(one.claim.execution_id, str(folder)) == []
 
 
 async def test_between_two_looks_the_kernel_bounds_the_processes(make_executor: MakeExecutor, attempt: MakeAttempt):
@@ -113,7 +113,7 @@ async def test_many_processes_together_cant_either(make_executor: MakeExecutor, 
     outcome = await executor.execute(one)
     assert (outcome.error_type, outcome.exit_code) == (ErrorType.LIMIT_EXCEEDED, -signal.SIGKILL)
     assert "more than 60 MiB of memory" in (outcome.error_message or "")
-    assert alive(one.execution_id) == []
+    assert alive(one.claim.execution_id) == []
 
 
 @pytest.mark.skipif(not os.access("/proc/self/smaps_rollup", os.R_OK), reason="the kernel does not tell shared memory")

@@ -81,7 +81,7 @@ async def test_the_environment_holds_nothing_of_the_nodes_own(
         "LANG": "C",
         "COLOUR": "blue",
         "DUETIME_JOB_ID": "01970c6e-0000-7000-8000-000000000001",
-        "DUETIME_EXECUTION_ID": one.execution_id,
+        "DUETIME_EXECUTION_ID": one.claim.execution_id,
         "DUETIME_ATTEMPT": "2",
         "DUETIME_FENCING_TOKEN": "5",
         "DUETIME_SCHEDULED_AT": "2026-01-01T00:00:00.007Z",

@@ -54,7 +54,7 @@ class ScriptExecutor:
             return Outcome(ErrorType.INTERNAL_ERROR, "The job has neither argv nor a script. Nothing was run.")
         deadline = asyncio.get_running_loop().time() + attempt.timeout_seconds
         try:
-            async with ScriptRun(attempt.log, self._bandwidth, attempt.tenant) as run:
+            async with ScriptRun(attempt.log, self._bandwidth, attempt.claim.tenant) as run:
                 return await self._attempt(run, attempt, deadline)
         except SupervisorLost:
             message = "The process that watched over the script was killed, and the script with it."

@@ -37,14 +37,15 @@ def _environment(attempt: Attempt[Script]) -> dict[str, str]:
     The job's variables may replace the defaults, but not the DUETIME_* variables: a receiver trusts the fencing token.
     The supervisor sets HOME and TMPDIR to the private folder, unless the job sets them.
     """
+    claim = attempt.claim
     return {
         "PATH": _PATH,
         "LANG": "C.UTF-8",
         **attempt.payload.env,
-        "DUETIME_JOB_ID": attempt.job_id,
-        "DUETIME_EXECUTION_ID": attempt.execution_id,
-        "DUETIME_ATTEMPT": str(attempt.attempt),
-        "DUETIME_FENCING_TOKEN": str(attempt.token),
-        "DUETIME_SCHEDULED_AT": format_instant(attempt.scheduled_at),
-        "DUETIME_TRIGGER": str(attempt.trigger),
+        "DUETIME_JOB_ID": claim.job_id,
+        "DUETIME_EXECUTION_ID": claim.execution_id,
+        "DUETIME_ATTEMPT": str(claim.attempt),
+        "DUETIME_FENCING_TOKEN": str(claim.token),
+        "DUETIME_SCHEDULED_AT": format_instant(claim.scheduled_at),
+        "DUETIME_TRIGGER": str(claim.trigger),
     }

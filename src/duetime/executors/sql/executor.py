@@ -87,7 +87,7 @@ class SqlExecutor:
     async def _url(self, attempt: Attempt[SqlQuery], name: str, deadline: float) -> str:
         try:
             async with asyncio.timeout_at(deadline):
-                url = await self._find(attempt.tenant, name)
+                url = await self._find(attempt.claim.tenant, name)
         except TimeoutError:
             raise timed_out(attempt.timeout_seconds, f"The connection {name!r} could not be looked up") from None
         except Exception as problem:  # any registry may raise any error, and its message may hold the URL

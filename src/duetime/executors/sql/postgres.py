@@ -59,7 +59,7 @@ class PostgresStatements:
         When it returns or raises, the statement has ended on the server.
         """
         try:
-            session = await self._pools.take(attempt.tenant, url, deadline)
+            session = await self._pools.take(attempt.claim.tenant, url, deadline)
         except TimeoutError:
             raise timed_out(attempt.timeout_seconds, f"There was no connection to {url.shown}") from None
         work = asyncio.create_task(self._statement(attempt, query, session))
@@ -69,7 +69,7 @@ class PostgresStatements:
             is_over = work.done()
             if not is_over:
                 await _undisturbed(_end(work, session, url))
-                self._pools.throw_away(attempt.tenant, url, session)
+                self._pools.throw_away(attempt.claim.tenant, url, session)
         if not is_over:
             raise timed_out(attempt.timeout_seconds, f"{url.shown} did not finish the statement, which was stopped:")
         return self._result(attempt, url, session, work)
@@ -79,12 +79,12 @@ class PostgresStatements:
     ) -> Table:
         problem = work.exception()
         if problem is not None and session.meter.problem is not None:
-            self._pools.throw_away(attempt.tenant, url, session)
+            self._pools.throw_away(attempt.claim.tenant, url, session)
             raise flooded(url.shown, session.meter) from None
         if problem is None or isinstance(problem, asyncpg.PostgresError | Failed | NotSent):
-            self._pools.give_back(attempt.tenant, url, session)
+            self._pools.give_back(attempt.claim.tenant, url, session)
         else:
-            self._pools.throw_away(attempt.tenant, url, session)
+            self._pools.throw_away(attempt.claim.tenant, url, session)
         match problem:
             case asyncpg.QueryCanceledError() if "statement timeout" in str(problem):
                 raise Failed(ErrorType.TIMEOUT, f"{url.shown} stopped the statement: its time was over.") from None

@@ -74,7 +74,7 @@ class SqliteStatements:
         loop = asyncio.get_running_loop()
         async with self._room(attempt, url, deadline), self._place(attempt, deadline):
             request = Request(
-                self._folder, attempt.tenant, url.name, url.mode, query.statement, parameters,
+                self._folder, attempt.claim.tenant, url.name, url.mode, query.statement, parameters,
                 max(0.0, deadline - loop.time()), attempt.timeout_seconds, self._limits.rows, self._limits.bytes,
                 self._limits.file_bytes, self._limits.memory_bytes,
             )  # fmt: skip
@@ -115,17 +115,17 @@ class SqliteStatements:
     async def _place(self, attempt: Attempt[SqlQuery], deadline: float) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout_at(deadline):
-                await self._places.enter(attempt.tenant)
+                await self._places.enter(attempt.claim.tenant)
         except TimeoutError:
             raise timed_out(attempt.timeout_seconds, "None of this node's processes for SQLite was free") from None
         try:
             yield
         finally:
-            self._places.leave(attempt.tenant)
+            self._places.leave(attempt.claim.tenant)
 
     @asynccontextmanager
     async def _room(self, attempt: Attempt[SqlQuery], url: SqliteUrl, deadline: float) -> AsyncIterator[None]:
-        key = (attempt.tenant, url.name)
+        key = (attempt.claim.tenant, url.name)
         room, users = self._rooms.get(key, (asyncio.Semaphore(self._limits.connections), 0))
         self._rooms[key] = room, users + 1
         try:
