@@ -16,11 +16,11 @@ from duetime.domain import commands as c
 from duetime.domain.errors import Overloaded, StaleWrite
 from duetime.domain.instants import HOUR, MINUTE, SECOND, format_instant
 from duetime.domain.job import CatchUp
-from duetime.domain.plan import DueTimer
 from duetime.domain.states import State, Trigger
 from duetime.engine.dispatcher import Limits
 from duetime.engine.timer import BURST, FIRST_PAGE, PAGE
 from duetime.engine.timer_buffer import READ_AHEAD
+from duetime.ports.pages import DueTimers
 from duetime.ports.store import Store
 from duetime.testing import HandClock, ScriptedExecutor
 from engine.flaky import FlakyStore
@@ -372,7 +372,7 @@ class ReadsThenWaits:
         self._store = store
         self.meanwhile: Callable[[], Awaitable[object]] | None = None
 
-    async def list_due_timers(self, *asked: Any) -> list[DueTimer]:
+    async def list_due_timers(self, *asked: Any) -> DueTimers:
         page = await self._store.list_due_timers(*asked)
         if self.meanwhile is not None:
             deed, self.meanwhile = self.meanwhile, None

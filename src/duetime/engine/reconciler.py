@@ -7,12 +7,13 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 import structlog
 
 from duetime.domain.commands import FenceNodes, FenceWorkers, Finish
-from duetime.domain.execution import expire
+from duetime.domain.execution import expire, unreadable
 from duetime.domain.instants import SECOND
 from duetime.engine.on_finish import Ends, OnFinishCommands
 from duetime.engine.pages import Pages
 from duetime.engine.service import Service
 from duetime.ports.clock import Clock
+from duetime.ports.pages import ExpiredClaims
 from duetime.ports.store import Store, apply_one, result_of
 from duetime.telemetry.debugging import debug
 
@@ -93,7 +94,7 @@ class Reconciler(Service):
     async def _take_over(self) -> None:
         """Ends or returns all executions of expired nodes and workers, a page at a time."""
         returned = 0
-        while expired := await self._store.list_expired_claims(self._node, self._pages.size):
+        while expired := await self._list_expired():
             now = self._clock.now()
             refused = 0
             for page, following in self._on_finish.pages([(claim, expire(claim, now)) for claim in expired]):
@@ -106,6 +107,16 @@ class Reconciler(Service):
         if returned:
             log.warning("executions of expired nodes and workers were taken over", count=returned)
             self._waiting_hint(0)
+
+    async def _list_expired(self) -> ExpiredClaims:
+        """Returns a page. An execution whose job's definition can't be read becomes a dead letter: the others go on."""
+        expired = await self._store.list_expired_claims(self._node, self._pages.size)
+        if expired.unreadable:
+            now = self._clock.now()
+            await self._store.apply(
+                [Finish(self._node, now, tuple(unreadable(*claim, now) for claim in expired.unreadable))]
+            )
+        return expired
 
     async def _finish(self, ends: Ends, with_commands: Ends, now: int) -> int:
         """Writes the ends. Returns how many were refused."""

@@ -19,9 +19,9 @@ from duetime.domain.execution import Claim
 from duetime.domain.history import Held
 from duetime.domain.job import JobSpec
 from duetime.domain.lease import Writes
-from duetime.domain.plan import DueTimer, Place
+from duetime.domain.plan import Place
 from duetime.domain.signing import SigningState
-from duetime.ports.pages import Page
+from duetime.ports.pages import DueTimers, ExpiredClaims, Page
 from duetime.ports.records import (
     AttemptRecord,
     AuditCheckpoint,
@@ -95,12 +95,11 @@ class Store(Writable, Protocol):
     async def list_due_timers(
         self, until: int, limit: int, after: Place | None = None, shards: Sequence[int] | None = None,
         without: Sequence[str] = (),
-    ) -> list[DueTimer]:  # fmt: skip
+    ) -> DueTimers:  # fmt: skip
         """Returns timers due at or before `until`, with their jobs, in order of their `place`; only those `after`.
 
         `shards`: only timers of these shards; None: of all. Timers of the tenants `without` are skipped, however many
-        there are. A page may be shorter than `limit`; it is empty only when nothing is left.
-        A job whose definition this version can't read is left out and paused with that reason: the others go on.
+        there are. A page may be shorter than `limit`; only when nothing is left, it is empty and lists none apart.
         """
 
     async def next_due_at(self, shards: Sequence[int] | None = None) -> int | None:
@@ -116,9 +115,9 @@ class Store(Writable, Protocol):
     async def next_waiting_of(self, job_id: str, tenant: str = "") -> int | None:
         """As `next_waiting_at`, for one job. Executions that wait for an earlier one to end are left out."""
 
-    async def list_expired_claims(self, node: int, limit: int) -> list[Claim]:
+    async def list_expired_claims(self, node: int, limit: int) -> ExpiredClaims:
         """Returns RUNNING executions whose node is fenced, or is neither `node` nor alive. Large ones come a few at a
-        time. If a job's definition can't be read, its execution is left out and FAILED, as in ClaimExecutions."""
+        time."""
 
     async def list_to_stop(self, node: int, limit: int) -> list[str]:
         """Returns executions that `node` runs and that were asked to stop."""

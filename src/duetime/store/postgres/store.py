@@ -14,12 +14,12 @@ from duetime.domain.ids import SHARDS, instant_of, is_id
 from duetime.domain.lease import Writes
 from duetime.domain.plan import DueTimer, Place
 from duetime.domain.upkeep import Upkeep
-from duetime.ports.pages import PAGE_BYTES, Page
+from duetime.ports.pages import PAGE_BYTES, DueTimers, Page
 from duetime.ports.store import AttemptRecord, AuditPage, ExecutionRecord, JobQuery, JobRecord
 from duetime.postgres import TROUBLE
 from duetime.settings.table import DEFAULTS
 from duetime.store import StoreUnusable
-from duetime.store.decoding import bounded, decode_held, decode_page
+from duetime.store.decoding import bounded, decode_held, decode_page, due_timers
 from duetime.store.filtering import Sql
 from duetime.store.postgres import faults, filters
 from duetime.store.postgres.blocks import Statement, load_blocks, statement
@@ -84,7 +84,7 @@ class PostgresStore(StoreReads[Connections, Statement]):
     async def list_due_timers(
         self, until: int, limit: int, after: Place | None = None, shards: Sequence[int] | None = None,
         without: Sequence[str] = (),
-    ) -> list[DueTimer]:  # fmt: skip
+    ) -> DueTimers:  # fmt: skip
         wanted = list(range(SHARDS)) if shards is None else list(shards)
         due_at, tenant, job_id = after or (-1, "", FIRST_ID)
         each = min(limit, max(16, 2 * limit // max(1, len(wanted)))) + (MOST_PASSED_OVER if without else 0)
@@ -101,8 +101,7 @@ class PostgresStore(StoreReads[Connections, Statement]):
         if row["is_cut"] and without and not timers and not apart:  # all skipped so far: read without a limit
             (row,) = await self._fetch(self._engine_reads, self._sql[block], values | {"each": 2**62})
             timers, apart = decode_held(DueTimer, row["rows"])
-        await self._pause_unreadable(apart)
-        return timers
+        return due_timers((timers, apart))
 
     async def next_due_at(self, shards: Sequence[int] | None = None) -> int | None:
         wanted = list(range(SHARDS)) if shards is None else list(shards)

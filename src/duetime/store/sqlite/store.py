@@ -15,10 +15,10 @@ from duetime.domain.errors import Overloaded
 from duetime.domain.execution import Claim
 from duetime.domain.lease import Writes
 from duetime.domain.plan import DueTimer, Place
-from duetime.ports.pages import PAGE_BYTES, Page
+from duetime.ports.pages import PAGE_BYTES, DueTimers, Page
 from duetime.ports.store import AttemptRecord, AuditPage, ExecutionRecord, JobQuery, JobRecord
 from duetime.settings.table import DEFAULTS
-from duetime.store.decoding import decode_held, decode_page
+from duetime.store.decoding import decode_held, decode_page, due_timers
 from duetime.store.filtering import Sql
 from duetime.store.reads import StoreReads, single
 from duetime.store.sqlite import filters
@@ -97,7 +97,7 @@ class SqliteStore(StoreReads[Reads, str]):
     async def list_due_timers(
         self, until: int, limit: int, after: Place | None = None, shards: Sequence[int] | None = None,
         without: Sequence[str] = (),
-    ) -> list[DueTimer]:  # fmt: skip
+    ) -> DueTimers:  # fmt: skip
         due_at, tenant, job_id = after or (-1, "", "")
         values = {
             "until": until, "limit": limit, "bytes": PAGE_BYTES, "after_due_at": due_at, "after_tenant": tenant,
@@ -108,9 +108,7 @@ class SqliteStore(StoreReads[Reads, str]):
         text = await self._engine_reads.text(self._sql[block], values)
         if text is None and without:  # all may have been skipped: read without a limit
             text = await self._engine_reads.text(self._sql[block], values | {"steps": -1})
-        timers, apart = decode_held(DueTimer, text)
-        await self._pause_unreadable(apart)
-        return timers
+        return due_timers(decode_held(DueTimer, text))
 
     async def next_due_at(self, shards: Sequence[int] | None = None) -> int | None:
         return await self._instant(self._engine_reads, "next_due_at", shards=_shards(shards))
