@@ -365,7 +365,7 @@ async def test_a_node_whose_lease_was_lost_joins_anew_under_another_id(store: St
         clock.advance(60)  # stopped for longer than its lease
         with capture_logs() as logged:
             await until(lambda: engine.node != first and len(engine.term.membership.owned) == SHARDS)
-        (lost,) = [line for line in logged if line["event"].startswith("the lease is lost")]
+        (lost,) = [line for line in logged if line["event"].startswith("this node was fenced: it must")]
         assert lost["name"] == "a", "the operator reads which node it was"
         assert "NODE_NAME" in lost["advice"], "two nodes of one name take each other's lease in turn"
         stage.executor.let_go()

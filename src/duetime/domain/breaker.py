@@ -28,8 +28,8 @@ from duetime.domain.job import HttpJob
 from duetime.domain.retry import is_retryable
 from duetime.domain.states import ErrorType, State
 
-# Errors of the target: not of Duetime, of a cancellation or of a lost node. Of responses, only those that are retried:
-# a 429 asks for the pause that an open circuit makes.
+# Errors of the target: not of Duetime, of a cancellation or of an expired node. Of responses, only those that are
+# retried: a 429 asks for the pause that an open circuit makes.
 _OF_THE_TARGET = frozenset(
     {
         ErrorType.CONNECTION_ERROR,

@@ -216,7 +216,7 @@ def _given_up(error_type: ErrorType) -> State:
 
 
 def expire(claim: Claim, now: int) -> AttemptEnd:
-    """Decide about an execution whose node or worker was lost: QUEUED again, or FAILED after too many lost attempts.
+    """Decide about an execution whose node or worker expired: QUEUED again, or FAILED after too many lost attempts.
 
     The lost attempt counts. It is unknown whether it reached its target. So even a job without retries gets another
     attempt: an execution runs at least once. With at-most-once delivery it gets none.
@@ -231,7 +231,7 @@ def expire(claim: Claim, now: int) -> AttemptEnd:
         state, message = State.QUEUED, f"the {holder} that ran this attempt was lost; it is tried again"
     else:
         state, message = State.FAILED, f"{claim.attempt} attempts were lost with their {holder}s; given up"
-    # The lost node's clock may have been ahead: by this node's clock, the instant may lie in the future.
+    # The expired node's clock may have been ahead: by this node's clock, the instant may lie in the future.
     due_at = max(now, claim.scheduled_at)
     return AttemptEnd(
         claim.execution_id, claim.job_id, claim.tenant, claim.attempt, claim.token, state, due_at, None, now,

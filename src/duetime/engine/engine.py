@@ -40,7 +40,7 @@ log = structlog.get_logger()
 
 
 class Engine:
-    """Runs one term after the other: when the lease is lost, the node drops what it holds and joins with a new id."""
+    """Runs one term after the other: when the node is fenced, it drops what it holds and joins with a new id."""
 
     def __init__(
         self, store: Store, registry: Registry, bus: Bus, executor: Executor[Any], clock: Clock, events: EventHub,
@@ -70,7 +70,7 @@ class Engine:
         self.node = 0
         self.term: Term  # the current one, whole and loaded
         self._membership: Membership  # the newest: a stop gives up its shards, even if its term was not loaded
-        self._fenced = asyncio.Event()  # this node was fenced: its lease is lost
+        self._fenced = asyncio.Event()  # the registry or the store has fenced this node
         self._watch: asyncio.Task[None] | None = None
         self._limit: StopLimit | None = None  # of the stop in progress
 
@@ -112,11 +112,11 @@ class Engine:
             self._prunes_from = self.clock.monotonic() + REST_IN_DOUBT_SECONDS
 
     async def _rejoin_when_fenced(self) -> None:
-        """Rejoins as a new node after each lost lease. A lost lease is final: others own the shards and the claims."""
+        """Rejoins as a new node each time that it is fenced. That is final: others own the shards and the claims."""
         steps = StopSteps(self._settings.stop_seconds, None)
         while True:
             await self._fenced.wait()
-            log.warning("the lease was lost: dropping what was held, and joining anew", node=self.node)
+            log.warning("this node was fenced: dropping what was held, and joining anew", node=self.node)
             await steps.run(self.term.wind_down(steps, 0))
             await self._membership.stop()
             while not await steps.run(self._begin()):  # noqa: ASYNC110 (no event says that the database is back)

@@ -41,7 +41,7 @@ class KnownWorkers:
     async def get(self, tenant: str, worker_id: int) -> KnownWorker:
         """Returns the worker, from memory or the store.
 
-        Raises NotFound if its lease is lost, if it never joined, or if it belongs to another tenant.
+        Raises NotFound if its lease has expired, if it never joined, or if it belongs to another tenant.
         """
         known = self._workers.get(worker_id)
         if known is not None and known.record.tenant == tenant:

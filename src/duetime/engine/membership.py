@@ -210,7 +210,7 @@ class Membership(Service):
         """Ends this node id, because the registry or the store refused it. Either one is enough."""
         if not self._fenced_or_left:  # else it is leaving, and need not rejoin
             log.error(
-                "the lease is lost: this node must start anew", node=self.node, name=self._name, error=error.message,
+                "this node was fenced: it must start anew", node=self.node, name=self._name, error=error.message,
                 advice="if this repeats, another node has the same name: give each its own NODE_NAME",
             )  # fmt: skip
             self._end()

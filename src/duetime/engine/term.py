@@ -1,4 +1,4 @@
-"""A term: the parts of a node that belong to one lease. When the lease is lost, a new term replaces them all."""
+"""A term: the parts of a node that belong to one lease. When the node is fenced, a new term replaces them all."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Term:
     dispatcher, the worker gateway notifies the reconciler, and every part that makes work notifies the parts that do it
     (`due_hint`, `waiting_hint`).
 
-    `on_fenced()`: the lease is lost. `retention_rests_until`: as in `Retention`.
+    `on_fenced()`: the registry or the store has fenced this node. `retention_rests_until`: as in `Retention`.
     """
 
     def __init__(
