@@ -156,7 +156,7 @@ class Worker:
     async def _lose(self) -> None:
         """The lease has expired: drop all calls and unsent reports, and pause before joining again."""
         running, unsaid = self._runner.abandon(), self._outbox.clear()
-        log.error("the lease has expired: calls are abandoned, and the worker joins anew", running=running, unsaid=unsaid)
+        log.error("the lease has expired: calls are dropped, and the worker joins anew", running=running, unsaid=unsaid)
         self._is_reporting = True
         await self._backoff.sleep(self._backoff.next(LONGEST_BACKOFF_SECONDS), self._stop)
 
