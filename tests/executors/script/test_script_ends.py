@@ -141,16 +141,19 @@ def _node(folder: Path, script: str) -> subprocess.Popen[str]:
     program = f"""
 import asyncio
 from pathlib import Path
+from duetime.domain.execution import Claim
+from duetime.domain.job import ScriptJob
 from duetime.domain.payloads import Script
 from duetime.domain.states import Trigger
 from duetime.executors.script.executor import ScriptExecutor
 from duetime.executors.script.limits import ScriptLimits
-from duetime.ports.executor import Task
+from duetime.ports.executor import Attempt
 
 async def main():
     executor = ScriptExecutor(ScriptLimits(folder=Path({str(folder)!r})), allowed=True)
-    payload = Script(script={script!r})
-    running = asyncio.create_task(executor.execute(Task("e", "j", "t", 0, 1, 1, Trigger.MANUAL, 600.0, payload)))
+    job = ScriptJob(name="s", schedule="immediate", timeout_seconds=600, payload=Script(script={script!r}))
+    claim = Claim("e", "j", "t", 0, Trigger.MANUAL, 5, 1, 1, 1, False, job)
+    running = asyncio.create_task(executor.execute(Attempt(claim, job.payload)))
     while executor.fork_server_pid is None:
         await asyncio.sleep(0)
     print(executor.fork_server_pid, flush=True)
