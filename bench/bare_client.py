@@ -17,11 +17,13 @@ from typing import Any
 import uvloop
 from pyreqwest.client import ClientBuilder
 
+from duetime.domain.execution import Claim
 from duetime.domain.ids import execution_id
+from duetime.domain.job import HttpJob
 from duetime.domain.payloads import HttpRequest
 from duetime.domain.states import Trigger
 from duetime.executors.http import HttpExecutor
-from duetime.ports.executor import Task
+from duetime.ports.executor import Attempt
 
 JOB_ID = "01890a5d-ac96-774b-bcce-b302099a8058"
 HEADERS = {
@@ -57,13 +59,13 @@ async def loop(post: Post, count: int, lanes: int) -> float:
 async def duetime(port: int, count: int, lanes: int) -> float:
     executor = HttpExecutor(allow=True)
     await executor.start()
+    job = HttpJob(name="bare", schedule="immediate", payload=HttpRequest(url=f"http://127.0.0.1:{port}/bare"))
 
     async def post(number: int) -> None:
         payload = HttpRequest(url=f"http://127.0.0.1:{port}/bare/{number}", body={"n": number})
         at = 1_900_000_000_000 + number
-        outcome = await executor.execute(
-            Task(execution_id(at, number), JOB_ID, "default", at, 1, 1, Trigger.SCHEDULE, 30.0, payload)
-        )
+        claim = Claim(execution_id(at, number), JOB_ID, "default", at, Trigger.SCHEDULE, 5, 1, 1, 1, False, job)
+        outcome = await executor.execute(Attempt(claim, payload))
         if outcome.error_type is not None:
             raise SystemExit(f"the sink was not reached: {outcome}")
 

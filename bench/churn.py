@@ -15,7 +15,7 @@ import msgspec
 import uvloop
 
 from bench.noop_engine import DONE
-from duetime.domain.commands import Claim, CreateJobs, Finish, Fire, NewJob, StartNode
+from duetime.domain.commands import ClaimExecutions, CreateJobs, Finish, Fire, NewJob, StartNode
 from duetime.domain.execution import conclude
 from duetime.domain.ids import make_id, shard_of
 from duetime.domain.job import HttpJob
@@ -46,14 +46,14 @@ async def main(count: int, url: str) -> dict[str, float]:
 async def run_all(store: Store, node: int, now: int) -> list[float]:
     """One run of each job; answers what the claims took."""
     page = plan(await store.list_due_timers(now, JOBS), now, int.from_bytes(os.urandom(8)))
-    await store.apply([Fire(node, now, False, tuple(page.moves), tuple(page.runs))])
-    took, left = [], len(page.runs)
+    await store.apply([Fire(node, now, False, tuple(page.moves), tuple(page.executions))])
+    took, left = [], len(page.executions)
     while left:
         begun = time.perf_counter()
-        (runs,) = await store.apply([Claim(node, now, PAGE, ("default",))])
+        (claims,) = await store.apply([ClaimExecutions(node, now, PAGE, ("default",))])
         took.append((time.perf_counter() - begun) * 1000)
-        await store.apply([Finish(node, now, tuple(conclude(run, DONE, now, now + 1, 0.5) for run in runs))])
-        left -= len(runs)
+        await store.apply([Finish(node, now, tuple(conclude(claim, DONE, now, now + 1, 0.5) for claim in claims))])
+        left -= len(claims)
     return took
 
 

@@ -24,7 +24,7 @@ from duetime.domain.payloads import HttpRequest
 from duetime.domain.states import State
 from duetime.engine.engine import Engine, EngineSettings
 from duetime.events import EventHub
-from duetime.ports.executor import Outcome, Task
+from duetime.ports.executor import Attempt, Outcome
 from duetime.ports.registry import Registry
 from duetime.ports.store import ExecutionQuery, Store
 from duetime.process.clock import SystemClock
@@ -47,7 +47,7 @@ class NoopExecutor:
     async def stop(self) -> None:
         return
 
-    async def execute(self, task: Task) -> Outcome:
+    async def execute(self, attempt: Attempt) -> Outcome:
         return DONE
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from duetime.domain import commands as c
 from duetime.domain.audit import BEFORE_ALL, Entry, Head, Verifier, entry
-from duetime.domain.execution import Attempted, Outcome, Run, conclude
+from duetime.domain.execution import AttemptEnd, Claim, Outcome, conclude
 from duetime.domain.identity import Caller, Role, Tier, rights_of
 from duetime.domain.ids import execution_id, make_id, shard_of
 from duetime.domain.job import HttpJob, JobSpec
@@ -50,6 +50,13 @@ def new_job(job: JobSpec | None = None, *, now: int = NOW, tenant: str = TENANT,
     return c.NewJob(job_id, tenant, job.key, job.name, job.type, owner, shard_of(job_id), recurs, due_at, job)
 
 
+def claim_of(job: JobSpec, **fields: Any) -> Claim:
+    """The claim of an execution of this job."""
+    known = {"execution_id": new_id(), "job_id": new_id(), "tenant": TENANT, "scheduled_at": NOW}
+    known |= {"trigger": Trigger.SCHEDULE, "priority": job.priority, "endpoint": 1, "attempt": 1, "token": 1}
+    return Claim(**known | {"cancel_requested": False, "spec": job} | fields)
+
+
 async def one(store: Store, command: c.Command) -> Any:
     """Apply one command and answer what it answered."""
     (answer,) = await store.apply([command])
@@ -68,54 +75,56 @@ async def due_timers(store: Store, until: int, *job_ids: str) -> list[DueTimer]:
 
 
 def planned_id(job_id: str, at: int) -> str:
-    """The id that `decide` gives a run: one that a test can foresee."""
+    """The id that `decide` gives an execution: one that a test can foresee."""
     return execution_id(at, int(job_id.replace("-", "")[-16:], 16))
 
 
 def decide(timers: Sequence[DueTimer], now: int) -> FirePlan:
     page = plan(timers, now, 0)
-    for runs in (page.runs, page.born):
-        runs[:] = [msgspec.structs.replace(run, execution_id=planned_id(run.job_id, run.scheduled_at)) for run in runs]
+    for rows in (page.executions, page.claims):
+        rows[:] = [msgspec.structs.replace(row, execution_id=planned_id(row.job_id, row.scheduled_at)) for row in rows]
     return page
 
 
-async def fire(store: Store, node: int, now: int, *job_ids: str, claim: bool = True) -> tuple[c.Fired, list[Run]]:
-    """Plan and fire what is due (of these jobs); answers what the store said and the runs that were born claimed."""
+async def fire(store: Store, node: int, now: int, *job_ids: str, claim: bool = True) -> tuple[c.Fired, list[Claim]]:
+    """Plan and fire what is due (of these jobs); answers what the store said, and the claims."""
     timers = await due_timers(store, now, *job_ids)
     page = decide(timers, now)
-    fired = await one(store, c.Fire(node, now, claim, tuple(page.moves), tuple(page.runs), tuple(page.skips)))
+    fired = await one(store, c.Fire(node, now, claim, tuple(page.moves), tuple(page.executions), tuple(page.skips)))
     assert isinstance(fired, c.Fired), fired
-    runs = [
-        run
-        for run in page.born
-        if claim and run.execution_id not in fired.not_claimed and run.job_id not in fired.stale_jobs
+    claims = [
+        one
+        for one in page.claims
+        if claim and one.execution_id not in fired.not_claimed and one.job_id not in fired.stale_jobs
     ]
-    return fired, runs
+    return fired, claims
 
 
-async def claim(store: Store, node: int, now: int, limit: int = 100, full: tuple[int, ...] = ()) -> list[Run]:
+async def claim_waiting(store: Store, node: int, now: int, limit: int = 100, full: tuple[int, ...] = ()) -> list[Claim]:
     """Of every tenant that has something waiting; `full` endpoints are those of TENANT."""
     tenants = tuple(await store.list_waiting_tenants(now, "", 1000))
-    claimed = await one(store, c.Claim(node, now, limit, tenants, tuple((TENANT, endpoint) for endpoint in full)))
+    claimed = await one(
+        store, c.ClaimExecutions(node, now, limit, tenants, tuple((TENANT, endpoint) for endpoint in full))
+    )
     assert isinstance(claimed, list), claimed
     return claimed
 
 
-def ended(run: Run, outcome: Outcome = SUCCESS, *, started_at: int | None = None, now: int = NOW) -> Attempted:
+def ended(claim: Claim, outcome: Outcome = SUCCESS, *, started_at: int | None = None, now: int = NOW) -> AttemptEnd:
     """The end of an attempt; its wait, if it is retried, is the longest that chance allows."""
-    return conclude(run, outcome, now if started_at is None else started_at, now, 1.0)
+    return conclude(claim, outcome, now if started_at is None else started_at, now, 1.0)
 
 
-async def finish(store: Store, node: int, now: int, *attempts: Attempted) -> list[str]:
+async def finish(store: Store, node: int, now: int, *attempts: AttemptEnd) -> list[str]:
     refused: list[str] = await one(store, c.Finish(node, now, attempts))
     assert isinstance(refused, list), refused
     return refused
 
 
-async def add_run(store: Store, job_id: str, now: int = NOW, tenant: str = TENANT, **fields: Any) -> str:
+async def add_execution(store: Store, job_id: str, now: int = NOW, tenant: str = TENANT, **fields: Any) -> str:
     trigger = fields.pop("trigger", Trigger.MANUAL)
     execution_id = fields.pop("execution_id", None) or new_id(now)
-    answer = await one(store, c.AddRun(now, tenant, job_id, execution_id, trigger))
+    answer = await one(store, c.AddExecution(now, tenant, job_id, execution_id, trigger))
     assert answer == execution_id, answer
     return execution_id
 

@@ -160,7 +160,7 @@ class Node:
         waiting = asyncio.create_task(asked.wait())
         await asyncio.wait({waiting, serving}, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
-        log.info("stopping: no new runs; what is running has time to end")
+        log.info("stopping: no new attempts; what is running has time to end")
 
     async def _close_api(self) -> None:
         """The API answers until all runs have drained, then closes."""

@@ -17,13 +17,13 @@ from typing import Any
 
 from duetime.domain.execution import Outcome
 from duetime.domain.instants import SECOND
-from duetime.ports.executor import Task
+from duetime.ports.executor import Attempt
 
 __all__ = ["SUCCESS", "HandClock", "Script", "ScriptedExecutor"]
 
 SUCCESS = Outcome(http_status=200)
 
-Script = Outcome | Sequence[Outcome] | Callable[[Task[Any]], Outcome]
+Script = Outcome | Sequence[Outcome] | Callable[[Attempt[Any]], Outcome]
 
 
 class HandClock:
@@ -86,13 +86,13 @@ class HandClock:
 class ScriptedExecutor:
     """A `ports.executor.Executor` that answers as it is told, writes down what it was asked, and can be held.
 
-    A script is an outcome, a list of them (one an attempt, the last one from then on), or a function of the task.
+    A script is an outcome, a list of them (one an attempt, the last one from then on), or a function of the attempt.
     """
 
     def __init__(self, script: Script = SUCCESS) -> None:
-        self.tasks: list[Task[Any]] = []  # as they began
-        self.finished: list[Task[Any]] = []
-        self.cancelled: list[Task[Any]] = []
+        self.attempts: list[Attempt[Any]] = []  # as they began
+        self.finished: list[Attempt[Any]] = []
+        self.cancelled: list[Attempt[Any]] = []
         self.started = False
         self._script: Script = script
         self._scripts: dict[str, Script] = {}
@@ -120,14 +120,14 @@ class ScriptedExecutor:
 
     async def until_started(self, count: int) -> None:
         """Wait until so many attempts have begun, all together."""
-        await self._until(lambda: len(self.tasks) >= count)
+        await self._until(lambda: len(self.attempts) >= count)
 
     async def until_ended(self, count: int) -> None:
         """Wait until so many attempts have ended or were cancelled, all together."""
         await self._until(lambda: len(self.finished) + len(self.cancelled) >= count)
 
     def running(self) -> int:
-        return len(self.tasks) - len(self.finished) - len(self.cancelled)
+        return len(self.attempts) - len(self.finished) - len(self.cancelled)
 
     async def start(self) -> None:
         self.started = True
@@ -135,27 +135,27 @@ class ScriptedExecutor:
     async def stop(self) -> None:
         self.started = False
 
-    async def execute(self, task: Task[Any]) -> Outcome:
-        self.tasks.append(task)
+    async def execute(self, attempt: Attempt[Any]) -> Outcome:
+        self.attempts.append(attempt)
         self._changed.set()
         try:
-            for gate in [self._gates[url] for url in (None, task.payload.url) if url in self._gates]:
+            for gate in [self._gates[url] for url in (None, attempt.payload.url) if url in self._gates]:
                 await gate.wait()
         except asyncio.CancelledError:
-            self.cancelled.append(task)
+            self.cancelled.append(attempt)
             self._changed.set()
             raise
-        self.finished.append(task)
+        self.finished.append(attempt)
         self._changed.set()
-        return self._outcome(task)
+        return self._outcome(attempt)
 
-    def _outcome(self, task: Task[Any]) -> Outcome:
-        url = task.payload.url
+    def _outcome(self, attempt: Attempt[Any]) -> Outcome:
+        url = attempt.payload.url
         script = self._scripts.get(url, self._script)
         if isinstance(script, Outcome):
             return script
         if callable(script):
-            return script(task)
+            return script(attempt)
         answered = self._answered.get(url, 0)
         self._answered[url] = answered + 1
         return script[min(answered, len(script) - 1)]

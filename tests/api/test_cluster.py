@@ -64,7 +64,7 @@ def test_a_node_that_had_no_answer_yet_knows_of_nobody():
     assert cluster == Cluster(OwnStanding(7, "a", Standing.JOINED, 0), [], 64, list(range(64)))
 
 
-def test_where_nothing_lapses_a_lease_has_no_end():
+def test_where_nothing_expires_a_lease_has_no_end():
     assert seen(held(), Member(7, "a", ALL, LATEST)).nodes[0].lease_ends_in_ms is None
 
 

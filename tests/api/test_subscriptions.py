@@ -1,4 +1,4 @@
-"""/subscriptions: who is told of what happens in a tenant."""
+"""/subscriptions: URLs that receive notifications of what happens in a tenant."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def words(client: Client, event: str) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def hook(person: Person) -> Any:
-    """Where words go; nobody is told any more when the test is over."""
+    """Where words go; no notification is sent any more when the test is over."""
     url = person.body(path="/ok")["payload"]["url"]
     made = person.client.post("/subscriptions", {"url": url})
     assert made.status == 201

@@ -90,7 +90,7 @@ membership.next_look_in = lambda view, node, beat: whole(view, node, beat if len
 
 def test_after_a_graceful_stop_the_other_is_told_and_owns_all_before_its_next_heartbeat(cluster: Cluster) -> None:
     for name in ("a", "b"):
-        cluster.add(name, NODE_LEASE_SECONDS="1h")  # nothing lapses: that would wake it, too
+        cluster.add(name, NODE_LEASE_SECONDS="1h")  # nothing expires: that would wake it, too
     cluster.nodes["a"].start(faulty(cluster.nodes["a"], LOOKS_SELDOM))
     cluster.start("b")
     begin = now_ms() + 1000

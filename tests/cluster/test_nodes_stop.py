@@ -164,7 +164,7 @@ def held(method):
         return await method(self, *arguments)
     return wait
 PostgresStore.list_due_timers = held(PostgresStore.list_due_timers)
-Reconciler._end_nodes = held(Reconciler._end_nodes)
+Reconciler._fence_nodes = held(Reconciler._fence_nodes)
 """
 
 NO_EPOCHS = """

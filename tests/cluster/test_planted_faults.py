@@ -25,8 +25,8 @@ from duetime.engine.timer import Timer
 whole = Timer._plan
 async def plan(self, due, now):
     page = await whole(self, due, now)
-    if len(page.runs) > 1:
-        page.runs.pop(), page.born.pop()
+    if len(page.executions) > 1:
+        page.executions.pop(), page.claims.pop()
     return page
 Timer._plan = plan
 """

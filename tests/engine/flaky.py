@@ -60,9 +60,9 @@ class FlakyStore:
 def _rows(command: Command) -> int:
     match command:
         case Finish():
-            return len(command.attempts)
+            return len(command.ends)
         case Release():
-            return len(command.runs)
+            return len(command.claims)
         case Fire():
             return len(command.moves)
         case _:

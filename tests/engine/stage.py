@@ -90,11 +90,11 @@ class Stage:
     async def tick(self) -> None:
         """All services in turn until none has anything to do at this instant."""
         while True:
-            begun = len(self.executor.tasks)
+            begun = len(self.executor.attempts)
             await self.turn_timer()
             await self.engine.term.claimer.run_once()
             await self.settle()
-            if len(self.executor.tasks) == begun:
+            if len(self.executor.attempts) == begun:
                 return
 
     async def pass_time(self, seconds: float, step: float = 1.0) -> None:

@@ -11,11 +11,11 @@ from duetime.domain.instants import MINUTE, SECOND
 from duetime.domain.job import JobStatus, RetryPolicy
 from duetime.domain.states import ErrorType, State, Trigger
 from duetime.engine.dispatcher import Limits
-from duetime.ports.executor import NotSent, Task
+from duetime.ports.executor import Attempt, NotSent
 from duetime.testing import ScriptedExecutor
 from engine.flaky import FlakyStore
 from engine.stage import Stage
-from samples import NOW, TENANT, URL, add_run, execution, spec
+from samples import NOW, TENANT, URL, add_execution, execution, spec
 
 FAILURE = Outcome(ErrorType.HTTP_ERROR, "the target answered 500", 500)
 
@@ -51,11 +51,11 @@ async def test_a_failure_is_tried_again_after_each_wait_with_the_same_id_and_a_n
     begun: list[int] = []
     await stage.tick()
     for _ in range(30):
-        begun += [stage.clock.now()] * (len(executor.tasks) - len(begun))
+        begun += [stage.clock.now()] * (len(executor.attempts) - len(begun))
         await stage.pass_time(1)
     assert begun == [NOW, NOW + 5 * SECOND, NOW + 25 * SECOND]
-    assert [(task.attempt, task.token) for task in executor.tasks] == [(1, 1), (2, 2), (3, 3)]
-    assert len({task.execution_id for task in executor.tasks}) == 1
+    assert [(attempt.claim.attempt, attempt.claim.token) for attempt in executor.attempts] == [(1, 1), (2, 2), (3, 3)]
+    assert len({attempt.claim.execution_id for attempt in executor.attempts}) == 1
     assert await stage.states(job_id) == [State.COMPLETED]
 
 
@@ -65,9 +65,9 @@ async def test_a_target_that_asks_for_time_gets_it(stage: Stage, executor: Scrip
     await run_now(stage, retry_policy=RetryPolicy(delays=(1,)))
     await stage.tick()
     await stage.pass_time(29)
-    assert len(executor.tasks) == 1
+    assert len(executor.attempts) == 1
     await stage.pass_time(1)
-    assert len(executor.tasks) == 2
+    assert len(executor.attempts) == 2
 
 
 async def test_a_target_cannot_ask_for_more_than_a_day(stage: Stage, executor: ScriptedExecutor):
@@ -83,7 +83,7 @@ async def test_an_execution_that_fails_every_time_ends_dead_within_its_bound(sta
     job_id = await run_now(stage, retry_policy=RetryPolicy(max_retries=2, backoff="fixed", initial_delay_seconds=1))
     await stage.tick()
     await stage.pass_time(60)
-    assert len(executor.tasks) == 3
+    assert len(executor.attempts) == 3
     (dead,) = await stage.executions(job_id)
     assert (dead.state, dead.dead, dead.attempt, dead.http_status) == (State.FAILED, True, 3, 500)
     assert (await stage.job(job_id)).status is JobStatus.COMPLETED
@@ -99,8 +99,8 @@ async def test_a_dead_letter_that_is_driven_again_runs(stage: Stage, executor: S
     assert await stage.apply(c.Redrive(NOW, TENANT, ((dead.execution_id, fresh),))) == [(dead.execution_id, fresh)]
     stage.engine.term.claimer.hint(NOW)
     await stage.tick()
-    assert executor.tasks[-1].execution_id == fresh
-    assert executor.tasks[-1].trigger is Trigger.RETRY
+    assert executor.attempts[-1].claim.execution_id == fresh
+    assert executor.attempts[-1].claim.trigger is Trigger.RETRY
     assert (await execution(stage.store, fresh)).state is State.COMPLETED
 
 
@@ -119,7 +119,7 @@ async def test_gone_pauses_the_job_and_says_why(stage: Stage, executor: Scripted
     await stage.join()
     job_id = await stage.add_job(spec("every 1m"))
     await stage.pass_time(180, step=10)
-    assert len(executor.tasks) == 1
+    assert len(executor.attempts) == 1
     job = await stage.job(job_id)
     assert (job.status, job.paused_by, job.pause_reason) == (
         JobStatus.PAUSED, "duetime", "its target answered 410 Gone",
@@ -136,7 +136,7 @@ async def test_gone_of_a_one_off_is_a_plain_failure(stage: Stage, executor: Scri
 
 
 async def test_an_executor_that_raises_is_a_failure_like_any_other(stage: Stage, executor: ScriptedExecutor):
-    def fails(task: Task) -> Outcome:
+    def fails(attempt: Attempt) -> Outcome:
         raise RuntimeError("a bug")
 
     executor.answer(fails)
@@ -152,8 +152,8 @@ async def test_an_executor_that_raises_is_a_failure_like_any_other(stage: Stage,
 async def test_a_run_that_was_not_sent_is_no_attempt(stage: Stage, executor: ScriptedExecutor):
     """The lease came into doubt before its first byte left: it is as if it had never begun."""
 
-    def not_at_first(task: Task) -> Outcome:
-        if len(executor.tasks) == 1:
+    def not_at_first(attempt: Attempt) -> Outcome:
+        if len(executor.attempts) == 1:
             raise NotSent
         return Outcome(http_status=200)
 
@@ -161,7 +161,7 @@ async def test_a_run_that_was_not_sent_is_no_attempt(stage: Stage, executor: Scr
     await stage.join()
     job_id = await stage.add_job(spec("immediate"))
     await stage.tick()
-    first, second = executor.tasks
+    first, second = (attempt.claim for attempt in executor.attempts)
     assert (first.attempt, first.token) == (second.attempt, second.token) == (1, 1)
     (found,) = await stage.executions(job_id)
     assert (found.state, found.attempt) == (State.COMPLETED, 1)
@@ -171,10 +171,12 @@ async def test_a_manual_run_runs_at_once(stage: Stage, executor: ScriptedExecuto
     await stage.join()
     job_id = await stage.add_job(spec("every 1h"))
     await stage.tick()
-    made = await add_run(stage.store, job_id, NOW)
+    made = await add_execution(stage.store, job_id, NOW)
     stage.engine.term.claimer.hint(NOW)
     await stage.tick()
-    assert [(task.execution_id, task.trigger) for task in executor.tasks] == [(made, Trigger.MANUAL)]
+    assert [(attempt.claim.execution_id, attempt.claim.trigger) for attempt in executor.attempts] == [
+        (made, Trigger.MANUAL)
+    ]
 
 
 # Cancellation
@@ -192,7 +194,7 @@ async def test_a_running_attempt_that_is_cancelled_stops_and_is_not_retried(stag
     assert len(executor.cancelled) == 1
     assert stage.engine.term.dispatcher.running() == 0
     await stage.pass_time(60, step=10)
-    assert len(executor.tasks) == 1
+    assert len(executor.attempts) == 1
 
 
 async def test_a_lane_whose_run_was_cancelled_goes_on_with_the_next(stage: Stage, executor: ScriptedExecutor):
@@ -222,7 +224,7 @@ async def test_a_claimed_run_that_has_not_begun_is_cancelled_without_a_request(
     executor.let_go()
     await stage.settle()
     assert await stage.states(waiting) == [State.CANCELLED]
-    assert len(executor.tasks) == 1
+    assert len(executor.attempts) == 1
 
 
 async def test_a_retry_that_waits_is_cancelled_and_never_runs(stage: Stage, executor: ScriptedExecutor):
@@ -232,7 +234,7 @@ async def test_a_retry_that_waits_is_cancelled_and_never_runs(stage: Stage, exec
     (waiting,) = await stage.executions(job_id)
     await stage.cancel_execution(waiting.execution_id)
     await stage.pass_time(120, step=10)
-    assert len(executor.tasks) == 1
+    assert len(executor.attempts) == 1
     assert await stage.states(job_id) == [State.CANCELLED]
 
 
@@ -269,7 +271,7 @@ async def test_a_result_is_kept_until_the_store_takes_it(stage: Stage, executor:
     assert flaky.failed == times
     assert await stage.states(job_id) == [State.COMPLETED]
     assert stage.engine.term.dispatcher.room() == Limits().capacity
-    assert len(executor.tasks) == 1
+    assert len(executor.attempts) == 1
 
 
 async def test_results_keep_their_order_through_a_failure(stage: Stage):
@@ -302,5 +304,6 @@ async def test_followers_hear_of_each_end(stage: Stage, executor: ScriptedExecut
 async def test_the_target_sees_what_the_job_says(stage: Stage, executor: ScriptedExecutor):
     job_id = await run_now(stage, timeout_seconds=7.5)
     await stage.tick()
-    (task,) = executor.tasks
-    assert (task.job_id, task.tenant, task.timeout_seconds, task.payload.url) == (job_id, TENANT, 7.5, URL)
+    (attempt,) = executor.attempts
+    assert (attempt.claim.job_id, attempt.claim.tenant) == (job_id, TENANT)
+    assert (attempt.timeout_seconds, attempt.payload.url) == (7.5, URL)

@@ -22,7 +22,7 @@ from duetime.registry.memory import MemoryRegistry
 from duetime.testing import HandClock, ScriptedExecutor
 from engine.flaky import FlakyStore
 from engine.stage import Stage, until
-from samples import NOW, TENANT, URL, add_run, execution, spec
+from samples import NOW, TENANT, URL, add_execution, execution, spec
 
 FAILURE = Outcome(ErrorType.CONNECTION_ERROR, "nobody listens")
 ELSEWHERE = "https://elsewhere.example/"
@@ -67,7 +67,7 @@ async def test_answers_of_400_open_no_circuit_and_one_closes_what_is_open(stage:
     executor.answer(Outcome(ErrorType.HTTP_ERROR, "hook.example answered 400.", 400))
     stage.clock.advance(2 * MINUTE)
     assert states(await run_jobs(stage, 2)) == [State.FAILED] * 2
-    assert len(executor.tasks) == 13, "the probe had its answer, and the next run was sent"
+    assert len(executor.attempts) == 13, "the probe had its answer, and the next run was sent"
 
 
 async def test_the_fifth_failure_opens_it_and_the_next_runs_are_skipped_without_a_request(
@@ -77,10 +77,10 @@ async def test_the_fifth_failure_opens_it_and_the_next_runs_are_skipped_without_
     await stage.join()
     with capture_logs() as logs:
         assert states(await run_jobs(stage, 5)) == [State.FAILED] * 5
-    assert [log["event"] for log in logs] == ["a circuit is open: its runs are skipped"]
+    assert [log["event"] for log in logs] == ["a circuit is open: its executions are skipped"]
     stage.clock.advance(1)
     skipped = await run_jobs(stage, 3)
-    assert len(executor.tasks) == 5
+    assert len(executor.attempts) == 5
     for one in skipped:
         assert (one.state, one.reason, one.started_at) == (State.SKIPPED, "circuit_open", None)
         assert one.ended_at == stage.clock.now(), "at once"
@@ -104,19 +104,21 @@ async def test_attempts_that_are_tried_again_do_not_count(stage: Stage, executor
     await stage.join()
     await run_jobs(stage, retry_policy=RetryPolicy(delays=(1,) * 8))
     await stage.pass_time(10)
-    assert len(executor.tasks) == 9
+    assert len(executor.attempts) == 9
 
 
 async def test_other_targets_and_other_tenants_go_on(stage: Stage, executor: ScriptedExecutor):
-    executor.answer(lambda task: FAILURE if task.payload.url == URL and task.tenant == TENANT else Outcome())
+    executor.answer(
+        lambda attempt: FAILURE if attempt.payload.url == URL and attempt.claim.tenant == TENANT else Outcome()
+    )
     await stage.join()
     await run_jobs(stage, 6)
     assert states(await run_jobs(stage, url=ELSEWHERE)) == [State.COMPLETED]
     assert states(await run_jobs(stage, url=f"{URL}/else")) == [State.COMPLETED]
     others = await stage.add_job(spec("immediate"), tenant="other")
     await stage.tick()
-    (found,) = executor.tasks[-1:]
-    assert (found.job_id, found.tenant) == (others, "other")
+    (found,) = executor.attempts[-1:]
+    assert (found.claim.job_id, found.claim.tenant) == (others, "other")
 
 
 async def test_a_target_differs_not_by_its_query(stage: Stage, executor: ScriptedExecutor):
@@ -155,12 +157,12 @@ async def test_of_many_that_are_due_together_after_the_cooldown_one_asks_and_is_
     watched = Watched(store)
     await stage.join(store=watched)
     await run_jobs(stage, 5)
-    begun = len(executor.tasks)
+    begun = len(executor.attempts)
     stage.clock.advance(120)
     jobs = [await stage.add_job(spec("immediate", retry_policy=ONCE)) for _ in range(50)]
     await stage.tick()
     ended = [one for job_id in jobs for one in await stage.executions(job_id)]
-    assert len(executor.tasks) == begun + 1
+    assert len(executor.attempts) == begun + 1
     assert sum(isinstance(command, c.TakeProbe) for command in watched.written) == 1
     assert sorted(states(ended)) == [State.FAILED] + [State.SKIPPED] * 49
 
@@ -173,7 +175,7 @@ async def test_a_probe_that_fails_for_good_opens_it_for_another_cooldown(stage: 
     stage.clock.advance(120)
     await run_jobs(stage, retry_policy=RetryPolicy(delays=(10, 10)))
     await stage.pass_time(20)
-    assert [task.attempt for task in executor.tasks[5:]] == [1, 2, 3]
+    assert [attempt.claim.attempt for attempt in executor.attempts[5:]] == [1, 2, 3]
     circuit = await stage.store.get_circuit(NUMBER)
     assert circuit is not None
     assert (circuit.opened_at, circuit.next_probe_at) == (stage.clock.now(), stage.clock.now() + 2 * MINUTE)
@@ -181,7 +183,7 @@ async def test_a_probe_that_fails_for_good_opens_it_for_another_cooldown(stage: 
     assert states(await run_jobs(stage)) == [State.SKIPPED]
     await stage.pass_time(1)
     assert states(await run_jobs(stage)) == [State.FAILED]
-    assert len(executor.tasks) == 9
+    assert len(executor.attempts) == 9
 
 
 async def test_a_retry_that_comes_due_while_it_is_open_fails(stage: Stage, executor: ScriptedExecutor):
@@ -193,7 +195,7 @@ async def test_a_retry_that_comes_due_while_it_is_open_fails(stage: Stage, execu
     await stage.pass_time(5)
     found = await execution(stage.store, waiting.execution_id)
     assert (found.state, found.dead, found.error_type) == (State.FAILED, True, ErrorType.CIRCUIT_OPEN)
-    assert len(executor.tasks) == 6
+    assert len(executor.attempts) == 6
     circuit = await stage.store.get_circuit(NUMBER)
     assert circuit is not None
     assert circuit.failures == 5, "what was not sent says nothing about the target"
@@ -203,7 +205,7 @@ async def test_a_manual_run_is_skipped_too(stage: Stage, executor: ScriptedExecu
     executor.answer(FAILURE)
     await stage.join()
     (last,) = (await run_jobs(stage, 5))[-1:]
-    made = await add_run(stage.store, last.job_id, NOW)
+    made = await add_execution(stage.store, last.job_id, NOW)
     stage.engine.term.claimer.hint(NOW)
     await stage.tick()
     assert (await execution(stage.store, made)).reason == "circuit_open"
@@ -226,7 +228,7 @@ async def test_one_that_is_asked_to_stop_while_it_is_decided_whether_it_is_sent_
     gate.set()
     await stage.settle()
     assert await stage.states(job_id) == [State.CANCELLED]
-    assert len(executor.tasks) == 5
+    assert len(executor.attempts) == 5
 
 
 async def test_a_threshold_of_none_turns_it_off(stage: Stage, executor: ScriptedExecutor):
@@ -249,7 +251,7 @@ async def test_it_stays_open_over_a_restart(stage: Stage, executor: ScriptedExec
 async def test_targets_that_are_well_cost_no_write(stage: Stage, executor: ScriptedExecutor, store: Store):
     watched = Watched(store)
     await stage.join(store=watched)
-    executor.answer(lambda task: FAILURE if task.payload.url == ELSEWHERE else Outcome())
+    executor.answer(lambda attempt: FAILURE if attempt.payload.url == ELSEWHERE else Outcome())
     await run_jobs(stage, 5, url=ELSEWHERE)
     assert sum(isinstance(command, c.CountEnds) for command in watched.written) == 5
     await run_jobs(stage, 5)
@@ -308,7 +310,7 @@ async def test_while_nobody_can_decide_who_tries_it_nobody_does(stage: Stage, ex
     with capture_logs() as logs:
         assert states(await run_jobs(stage)) == [State.SKIPPED]
     assert [log["event"] for log in logs] == ["who tries a target again can't be decided now"]
-    assert len(executor.tasks) == 5
+    assert len(executor.attempts) == 5
 
 
 async def test_the_number_of_circuits_in_memory_is_bounded(
@@ -347,7 +349,7 @@ async def run_on(stage: Stage, count: int = 1) -> list[ExecutionRecord]:
     found = []
     for _ in range(count):
         job_id = await stage.add_job(spec("every 1h", retry_policy=ONCE))
-        made = await add_run(stage.store, job_id, stage.clock.now())
+        made = await add_execution(stage.store, job_id, stage.clock.now())
         stage.engine.term.claimer.hint(stage.clock.now())
         await stage.engine.term.claimer.run_once()
         await stage.settle()
@@ -368,16 +370,16 @@ async def test_one_probe_among_two_nodes_that_ask_at_once(nodes: tuple[Stage, St
     one, other = nodes
     await run_on(one, 5)
     await other.engine.term.breaker.run_once()
-    begun = len(one.executor.tasks) + len(other.executor.tasks)
+    begun = len(one.executor.attempts) + len(other.executor.attempts)
     for stage in (*nodes, *nodes):
         one.clock.advance(1)
         await stage.engine.term.membership.run_once()
-    ran = [run for runs in await asyncio.gather(run_on(one, 3), run_on(other, 3)) for run in runs]
+    ran = [claim for claims in await asyncio.gather(run_on(one, 3), run_on(other, 3)) for claim in claims]
     for stage in nodes:  # what one asked for, the other may have claimed
         await stage.settle()
-    sent = [await execution(one.store, run.execution_id) for run in ran]
+    sent = [await execution(one.store, claim.execution_id) for claim in ran]
     assert sorted(states(sent)) == [State.FAILED] + [State.SKIPPED] * 5
-    assert len(one.executor.tasks) + len(other.executor.tasks) == begun + 1
+    assert len(one.executor.attempts) + len(other.executor.attempts) == begun + 1
 
 
 async def test_what_is_read_while_a_result_is_written_does_not_undo_it(stage: Stage, executor: ScriptedExecutor):

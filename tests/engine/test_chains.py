@@ -13,7 +13,7 @@ from duetime.domain.states import ErrorType, State, Trigger
 from duetime.testing import ScriptedExecutor
 from engine.stage import Stage
 from patience import PATIENCE_SECONDS
-from samples import NOW, TENANT, add_run, spec
+from samples import NOW, TENANT, add_execution, spec
 
 FAILURE = Outcome(ErrorType.HTTP_ERROR, "404", 404)
 NO_RETRY = RetryPolicy(max_retries=0)
@@ -28,7 +28,7 @@ def chained(name: str, *after: str, **fields: object) -> JobSpec:
 
 
 async def run(stage: Stage, job_id: str) -> None:
-    await add_run(stage.store, job_id, stage.clock.now())
+    await add_execution(stage.store, job_id, stage.clock.now())
     stage.engine.waiting_hint(stage.clock.now())
 
 
@@ -36,13 +36,13 @@ async def lose(stage: Stage) -> None:
     """As by kill -9: what was written stays, and nothing of the node writes any more."""
     _, running = await stage.engine.term.dispatcher.drain(0)
     stage.engine.term.recorder.add = lambda *_: None  # type: ignore[method-assign,assignment]
-    for task in running:
-        task.cancel()
+    for attempt in running:
+        attempt.cancel()
     await asyncio.gather(*running, return_exceptions=True)
 
 
 def began(executor: ScriptedExecutor) -> list[str]:
-    return [task.payload.url.split("//")[1].split(".")[0] for task in executor.tasks]
+    return [attempt.payload.url.split("//")[1].split(".")[0] for attempt in executor.attempts]
 
 
 async def test_a_chain_runs_from_end_to_end_in_its_order(stage: Stage, executor: ScriptedExecutor):
@@ -55,7 +55,7 @@ async def test_a_chain_runs_from_end_to_end_in_its_order(stage: Stage, executor:
     for _ in range(3):
         await stage.tick()
     assert began(executor) == ["extract", "clean", "count", "report"]
-    assert [task.trigger for task in executor.tasks] == [Trigger.MANUAL, *[Trigger.AFTER] * 3]
+    assert [attempt.claim.trigger for attempt in executor.attempts] == [Trigger.MANUAL, *[Trigger.AFTER] * 3]
     assert await stage.states(last) == [State.COMPLETED]
     assert (await stage.job(last)).due_at == LATEST
 

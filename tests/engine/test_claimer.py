@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from duetime.domain.commands import Claim, Command, Release
-from duetime.domain.execution import Run
+from duetime.domain.commands import ClaimExecutions, Command, Release
+from duetime.domain.execution import Claim
 from duetime.domain.fairness import memory_share
 from duetime.domain.held_specs import PLACE_BYTES
 from duetime.domain.ids import execution_id
@@ -30,9 +30,9 @@ class Backlogs:
     def __init__(self) -> None:
         self.tenants: list[str] = []
         self.commands = Counter[type]()
-        self.claims: list[Claim] = []
+        self.claims: list[ClaimExecutions] = []
         self.is_down = False
-        self.released: list[Run] = []
+        self.released: list[Claim] = []
         self.places = 1  # of each claim
         self._number = 0
 
@@ -48,18 +48,18 @@ class Backlogs:
             raise ConnectionError("the database is away")
         self.commands[type(command)] += 1
         if isinstance(command, Release):
-            self.released += command.runs
+            self.released += command.claims
             return [None]
-        assert isinstance(command, Claim)
+        assert isinstance(command, ClaimExecutions)
         self.claims.append(command)
         fit = max(1, 2 * command.bytes_each // PLACE_BYTES // self.places)
         each = [(tenant, n) for tenant in command.tenants for n in range(min(command.each, fit))][: command.limit]
         return [[self._claimed(tenant) for tenant, _ in each]]
 
-    def _claimed(self, tenant: str) -> Run:
+    def _claimed(self, tenant: str) -> Claim:
         self._number += 1
         id = execution_id(NOW, self._number)
-        return Run(id, "job", tenant, NOW, Trigger.SCHEDULE, 5, self._number % 40, 1, 1, False, JOB, self.places)
+        return Claim(id, "job", tenant, NOW, Trigger.SCHEDULE, 5, self._number % 40, 1, 1, False, JOB, self.places)
 
 
 @pytest.fixture
@@ -68,11 +68,11 @@ def backlogs() -> Backlogs:
 
 
 def claimer_of(store: Any, **limits: int) -> tuple[Claimer, Dispatcher]:
-    async def hang(run: Run) -> None:
+    async def hang(claim: Claim) -> None:
         await asyncio.Event().wait()
 
     clock = HandClock(NOW)
-    dispatcher = Dispatcher(Limits(**limits), hang, lambda run: None, set(), is_held=lambda run: False)
+    dispatcher = Dispatcher(Limits(**limits), hang, lambda claim: None, set(), is_held=lambda claim: False)
     return Claimer(store, clock, 1, dispatcher, Unanswered(clock.monotonic)), dispatcher
 
 
@@ -135,7 +135,7 @@ async def test_what_could_not_be_released_is_released_later_and_not_started_mean
     waiting = list(claimer.releasing)
     assert waiting
     assert dispatcher.room() == 0
-    assert not any(dispatcher.holds(run.execution_id) for run in waiting)
+    assert not any(dispatcher.holds(claim.execution_id) for claim in waiting)
     backlogs.is_down = False
     await settle(claimer)
     assert backlogs.released[: len(waiting)] == waiting

@@ -9,15 +9,15 @@ from duetime.domain import commands as c
 from duetime.domain.instants import DAY, HOUR, SECOND
 from duetime.domain.lease import doubt_clock
 from engine.stage import Stage
-from samples import NOW, add_job, add_run, claim, ended, one, spec
+from samples import NOW, add_execution, add_job, claim_waiting, ended, one, spec
 
 
 async def ran_until_now(stage: Stage) -> None:
     """An earlier term, which ended with an execution of NOW."""
     node = await one(stage.store, c.StartNode(NOW, "node-1"))
-    await add_run(stage.store, await add_job(stage.store, spec("every 1000d")), NOW)
-    (run,) = await claim(stage.store, node, NOW)
-    await one(stage.store, c.Finish(node, NOW, (ended(run),)))
+    await add_execution(stage.store, await add_job(stage.store, spec("every 1000d")), NOW)
+    (claim,) = await claim_waiting(stage.store, node, NOW)
+    await one(stage.store, c.Finish(node, NOW, (ended(claim),)))
 
 
 def doubts(logs: list[object]) -> list[str]:

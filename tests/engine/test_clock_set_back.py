@@ -61,7 +61,7 @@ async def test_what_was_claimed_when_its_instant_had_come_runs_though_the_clock_
     await stage.tick()
     assert await stage.states(waiting) == [State.COMPLETED]
     await stage.pass_time(3600, step=60)
-    assert len(executor.tasks) == 2
+    assert len(executor.attempts) == 2
 
 
 async def test_what_is_given_back_waits_for_its_instant(stage: Stage, executor: ScriptedExecutor, waiting: str):
@@ -139,7 +139,7 @@ async def test_timers_that_nobody_hinted_at_are_looked_for_though_the_clock_was_
             await stage.apply(c.CreateJobs(NOW, (forgotten,)))
         stage.clock.set(NOW + late)
         await stage.tick()
-    assert forgotten.job_id in {task.job_id for task in executor.tasks}
+    assert forgotten.job_id in {attempt.claim.job_id for attempt in executor.attempts}
 
 
 async def test_runs_of_a_lost_node_are_looked_for_though_the_clock_was_set_back(

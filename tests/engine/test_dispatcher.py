@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from duetime.domain.execution import Run
+from duetime.domain.execution import Claim
 from duetime.domain.fairness import MOST_OVER
 from duetime.domain.ids import execution_id
 from duetime.domain.job import PythonJob
@@ -21,17 +21,17 @@ from engine.stage import until
 from samples import NOW, TENANT, new_id, spec
 
 
-def run_of(number: int, endpoint: int = 1, tenant: str = TENANT, priority: int = 5) -> Run:
+def claim_of(number: int, endpoint: int = 1, tenant: str = TENANT, priority: int = 5) -> Claim:
     id = execution_id(NOW, number)
-    return Run(id, new_id(), tenant, NOW, Trigger.SCHEDULE, priority, endpoint, 1, 1, False, spec())
+    return Claim(id, new_id(), tenant, NOW, Trigger.SCHEDULE, priority, endpoint, 1, 1, False, spec())
 
 
 class Attempts:
     """Attempts that end at once, or when they are told to: all of them, or one."""
 
     def __init__(self, limits: Limits, *, hold: bool = False) -> None:
-        self.begun: list[Run] = []
-        self.dropped: list[Run] = []
+        self.begun: list[Claim] = []
+        self.dropped: list[Claim] = []
         self._go = asyncio.Event()
         self._let_go: set[str] = set()
         if not hold:
@@ -40,27 +40,27 @@ class Attempts:
         self.is_held = False  # the breaker ends all of them without a request
         self.dispatcher = Dispatcher(
             limits, self._attempt, self.dropped.append, set(),
-            is_held=lambda run: self.is_held, is_trusted=lambda: self.is_trusted,
+            is_held=lambda claim: self.is_held, is_trusted=lambda: self.is_trusted,
         )  # fmt: skip
 
-    async def _attempt(self, run: Run) -> None:
-        self.begun.append(run)
-        while not self._go.is_set() and run.execution_id not in self._let_go:  # noqa: ASYNC110 (one of many, or all)
+    async def _attempt(self, claim: Claim) -> None:
+        self.begun.append(claim)
+        while not self._go.is_set() and claim.execution_id not in self._let_go:  # noqa: ASYNC110 (one of many, or all)
             await asyncio.sleep(0)
         if not self.is_trusted:
             raise NotSent
-        self.dispatcher.recorded([run])
+        self.dispatcher.recorded([claim])
 
-    def let_go(self, *runs: Run) -> None:
-        self._let_go |= {run.execution_id for run in runs}
-        if not runs:
+    def let_go(self, *claims: Claim) -> None:
+        self._let_go |= {claim.execution_id for claim in claims}
+        if not claims:
             self._go.set()
 
 
 async def test_a_run_offered_as_the_last_lane_ends_is_not_left_behind():
     attempts = Attempts(Limits(concurrency=1))
-    later = run_of(2)
-    attempts.dispatcher.offer([run_of(1)])
+    later = claim_of(2)
+    attempts.dispatcher.offer([claim_of(1)])
     (slot,) = asyncio.all_tasks() - {asyncio.current_task()}
     # Runs in the same turn of the loop in which the slot has ended and its callbacks are called.
     slot.add_done_callback(lambda _: attempts.dispatcher.offer([later]))
@@ -70,8 +70,8 @@ async def test_a_run_offered_as_the_last_lane_ends_is_not_left_behind():
 
 async def test_a_waiting_run_that_is_cancelled_ends_at_once_and_never_begins():
     attempts = Attempts(Limits(concurrency=1), hold=True)
-    first, second, third = runs = [run_of(number) for number in range(3)]
-    attempts.dispatcher.offer(runs)
+    first, second, third = claims = [claim_of(number) for number in range(3)]
+    attempts.dispatcher.offer(claims)
     await asyncio.sleep(0)
     assert attempts.dispatcher.cancel(second.execution_id)
     assert attempts.dropped == [second], "before anything else has ended"
@@ -83,7 +83,7 @@ async def test_a_waiting_run_that_is_cancelled_ends_at_once_and_never_begins():
 
 async def test_a_node_without_room_waits_once_and_not_for_each_endpoint():
     attempts = Attempts(Limits(capacity=4), hold=True)
-    attempts.dispatcher.offer([run_of(number, endpoint=number) for number in range(4)])
+    attempts.dispatcher.offer([claim_of(number, endpoint=number) for number in range(4)])
     assert (TENANT, 100) in await attempts.dispatcher.admit({(TENANT, 100): 1}, 0.05)
     for endpoint in range(101, 120):
         target = (TENANT, endpoint)
@@ -107,7 +107,7 @@ def without_waiting(asked: Coroutine[Any, Any, frozenset[Target]]) -> frozenset[
 @pytest.mark.parametrize("held", [True, False])
 async def test_a_drain_that_is_cut_short_gives_back_what_has_not_begun(held: bool):
     attempts = Attempts(Limits(concurrency=1), hold=held)
-    first, second = run_of(1), run_of(2)
+    first, second = claim_of(1), claim_of(2)
     attempts.dispatcher.offer([first, second])
     await asyncio.sleep(0)
     asyncio.get_running_loop().call_soon(attempts.dispatcher.stop_waiting)
@@ -123,8 +123,8 @@ async def test_a_drain_that_is_cut_short_gives_back_what_has_not_begun(held: boo
 
 async def test_when_the_first_that_waits_for_an_endpoint_is_cancelled_the_next_gets_its_place():
     attempts = Attempts(Limits(endpoint=1), hold=True)
-    first, cancelled, last = runs = [run_of(number) for number in range(3)]
-    attempts.dispatcher.offer(runs)
+    first, cancelled, last = claims = [claim_of(number) for number in range(3)]
+    attempts.dispatcher.offer(claims)
     await until(lambda: attempts.begun == [first])
     assert attempts.dispatcher.cancel(cancelled.execution_id)
     attempts.let_go()
@@ -133,26 +133,26 @@ async def test_when_the_first_that_waits_for_an_endpoint_is_cancelled_the_next_g
 
 async def test_when_all_of_a_tenant_that_wait_for_an_endpoint_are_cancelled_another_tenant_gets_the_place():
     attempts = Attempts(Limits(endpoint=1), hold=True)
-    first, others = run_of(0, tenant="a"), [run_of(1, tenant="b"), run_of(2, tenant="c")]
-    waiting = [run_of(number, tenant=tenant) for number, tenant in enumerate("abcab", 10)]
+    first, others = claim_of(0, tenant="a"), [claim_of(1, tenant="b"), claim_of(2, tenant="c")]
+    waiting = [claim_of(number, tenant=tenant) for number, tenant in enumerate("abcab", 10)]
     attempts.dispatcher.offer([first, *others, *waiting])
     await until(lambda: len(attempts.begun) == 3)
-    for run in waiting:
-        if run.tenant != "c":
-            attempts.dispatcher.cancel(run.execution_id)
+    for claim in waiting:
+        if claim.tenant != "c":
+            attempts.dispatcher.cancel(claim.execution_id)
     attempts.let_go()
     await until(lambda: attempts.dispatcher.room() + len(attempts.dropped) == Limits().capacity)
-    assert attempts.begun[3:] == [run for run in waiting if run.tenant == "c"]
+    assert attempts.begun[3:] == [claim for claim in waiting if claim.tenant == "c"]
 
 
 async def test_what_was_cancelled_while_it_waited_takes_no_memory_for_ever():
     attempts = Attempts(Limits(endpoint=1), hold=True)
-    attempts.dispatcher.offer([run_of(0)])
+    attempts.dispatcher.offer([claim_of(0)])
     for number in range(1, 2000):
-        run = run_of(number)
-        attempts.dispatcher.offer([run])
-        attempts.dispatcher.cancel(run.execution_id)
-        attempts.dispatcher.recorded([run])
+        claim = claim_of(number)
+        attempts.dispatcher.offer([claim])
+        attempts.dispatcher.cancel(claim.execution_id)
+        attempts.dispatcher.recorded([claim])
     (queue,) = attempts.dispatcher._queue.tenants[TENANT].queues.values()
     assert sum(len(waiting or ()) for waiting in queue.waiting) < 200
     attempts.let_go()
@@ -166,76 +166,76 @@ async def test_what_was_cancelled_while_it_waited_takes_no_memory_for_ever():
 
 async def test_tenants_take_turns_however_much_one_of_them_has():
     attempts = Attempts(Limits(concurrency=1, endpoint=1))
-    many = [run_of(number, endpoint=number % 7, tenant="many") for number in range(100)]
-    few = [run_of(1000 + number, endpoint=50, tenant="few", priority=0) for number in range(3)]
+    many = [claim_of(number, endpoint=number % 7, tenant="many") for number in range(100)]
+    few = [claim_of(1000 + number, endpoint=50, tenant="few", priority=0) for number in range(3)]
     attempts.dispatcher.offer([*many, *few])
     await until(lambda: len(attempts.begun) == 103)
-    assert [place for place, run in enumerate(attempts.begun) if run.tenant == "few"][-1] <= 6
+    assert [place for place, claim in enumerate(attempts.begun) if claim.tenant == "few"][-1] <= 6
 
 
 async def test_a_tenants_endpoints_take_turns():
     attempts = Attempts(Limits(concurrency=1))
-    runs = [run_of(number, endpoint=1) for number in range(50)] + [run_of(100 + n, endpoint=2) for n in range(3)]
-    attempts.dispatcher.offer(runs)
+    claims = [claim_of(number, endpoint=1) for number in range(50)] + [claim_of(100 + n, endpoint=2) for n in range(3)]
+    attempts.dispatcher.offer(claims)
     await until(lambda: len(attempts.begun) == 53)
-    assert [place for place, run in enumerate(attempts.begun) if run.endpoint == 2][-1] <= 6
+    assert [place for place, claim in enumerate(attempts.begun) if claim.endpoint == 2][-1] <= 6
 
 
 async def test_priority_orders_within_a_tenant_and_not_between_tenants():
     attempts = Attempts(Limits(concurrency=1))
-    loud = [run_of(number, tenant="loud", priority=9) for number in range(20)]
-    quiet = [run_of(100 + number, tenant="quiet", priority=number) for number in range(3)]
+    loud = [claim_of(number, tenant="loud", priority=9) for number in range(20)]
+    quiet = [claim_of(100 + number, tenant="quiet", priority=number) for number in range(3)]
     attempts.dispatcher.offer([*loud, *quiet])
     await until(lambda: len(attempts.begun) == 23)
-    assert [run.priority for run in attempts.begun if run.tenant == "quiet"] == [2, 1, 0]
-    assert [place for place, run in enumerate(attempts.begun) if run.tenant == "quiet"][-1] <= 6
+    assert [claim.priority for claim in attempts.begun if claim.tenant == "quiet"] == [2, 1, 0]
+    assert [place for place, claim in enumerate(attempts.begun) if claim.tenant == "quiet"][-1] <= 6
 
 
 async def test_a_tenant_whose_attempts_hang_leaves_every_other_its_share():
     """It holds all places, at eight endpoints; those that come after it get theirs beyond the limit, and no more."""
     limits = Limits(concurrency=64, endpoint=8)
     attempts = Attempts(limits, hold=True)
-    attempts.dispatcher.offer([run_of(number, endpoint=number % 8, tenant="hangs") for number in range(500)])
+    attempts.dispatcher.offer([claim_of(number, endpoint=number % 8, tenant="hangs") for number in range(500)])
     await until(lambda: len(attempts.begun) == 64)
     for place, tenant in enumerate(("b", "c"), 2):
         begun = len(attempts.begun)
         attempts.dispatcher.offer(
-            [run_of(1000 * place + n, endpoint=100 * place + n % 20, tenant=tenant) for n in range(200)]
+            [claim_of(1000 * place + n, endpoint=100 * place + n % 20, tenant=tenant) for n in range(200)]
         )
         await until(lambda begun=begun: attempts.dispatcher.running() > begun)
         await all_slots_begin(attempts)
         assert attempts.dispatcher.running() == begun + 64 // place
-        assert {run.tenant for run in attempts.begun[begun:]} == {tenant}
+        assert {claim.tenant for claim in attempts.begun[begun:]} == {tenant}
 
 
 async def test_when_the_places_are_free_again_no_more_run_than_the_limit():
     attempts = Attempts(Limits(concurrency=8, endpoint=8), hold=True)
-    attempts.dispatcher.offer([run_of(number, tenant="a") for number in range(40)])
+    attempts.dispatcher.offer([claim_of(number, tenant="a") for number in range(40)])
     await until(lambda: len(attempts.begun) == 8)
-    attempts.dispatcher.offer([run_of(100 + number, endpoint=2, tenant="b") for number in range(40)])
+    attempts.dispatcher.offer([claim_of(100 + number, endpoint=2, tenant="b") for number in range(40)])
     await until(lambda: len(attempts.begun) == 12)
     attempts.let_go(*attempts.begun[:8])  # those of a
     await until(lambda: attempts.dispatcher.running() == 8 and len(attempts.begun) > 12)
     running = attempts.begun[8:]
-    assert [run.tenant for run in running].count("b") == 4, "which is its share"
+    assert [claim.tenant for claim in running].count("b") == 4, "which is its share"
 
 
 async def test_scripts_of_one_tenant_leave_another_its_share_of_their_places():
     """All scripts of all tenants share a limit of their own."""
     attempts = Attempts(Limits(special={7: 4}), hold=True)
-    attempts.dispatcher.offer([run_of(number, endpoint=7, tenant="a") for number in range(20)])
+    attempts.dispatcher.offer([claim_of(number, endpoint=7, tenant="a") for number in range(20)])
     await until(lambda: len(attempts.begun) == 4)
-    attempts.dispatcher.offer([run_of(100 + number, endpoint=7, tenant="b") for number in range(20)])
+    attempts.dispatcher.offer([claim_of(100 + number, endpoint=7, tenant="b") for number in range(20)])
     await until(lambda: len(attempts.begun) == 6)
     await all_slots_begin(attempts)
-    assert [run.tenant for run in attempts.begun] == ["a"] * 4 + ["b"] * 2
+    assert [claim.tenant for claim in attempts.begun] == ["a"] * 4 + ["b"] * 2
 
 
 async def test_no_number_of_tenants_takes_more_places_than_some_times_the_limit():
     attempts = Attempts(Limits(concurrency=10, endpoint=10), hold=True)
     for tenant in range(200):
-        runs = [run_of(100 * tenant + n, endpoint=tenant, tenant=f"t{tenant}") for n in range(20)]
-        attempts.dispatcher.offer(runs)
+        claims = [claim_of(100 * tenant + n, endpoint=tenant, tenant=f"t{tenant}") for n in range(20)]
+        attempts.dispatcher.offer(claims)
         await all_slots_begin(attempts)
     assert attempts.dispatcher.running() == 10 * MOST_OVER
 
@@ -253,9 +253,9 @@ async def test_a_tenant_may_hold_most_of_the_memory_while_it_is_alone_and_no_mor
     attempts = Attempts(Limits(capacity=400), hold=True)
     dispatcher = attempts.dispatcher
     assert await dispatcher.admit({("a", 1): 225}, 0.01) == frozenset()
-    dispatcher.offer([run_of(number, tenant="a") for number in range(150)])
+    dispatcher.offer([claim_of(number, tenant="a") for number in range(150)])
     assert dispatcher.full_tenants() == frozenset()
-    dispatcher.offer([run_of(1000, tenant="b")])
+    dispatcher.offer([claim_of(1000, tenant="b")])
     assert dispatcher.full_tenants() == {"a"}, "its share is half of what is given out by now"
     assert ("a", 1) in await dispatcher.admit({("a", 1): 1, ("b", 1): 1}, 0.01)
     assert ("b", 1) not in await dispatcher.admit({("a", 1): 1, ("b", 1): 1}, 0.01)
@@ -263,7 +263,7 @@ async def test_a_tenant_may_hold_most_of_the_memory_while_it_is_alone_and_no_mor
 
 async def test_one_endpoint_of_a_tenant_leaves_room_for_its_others():
     attempts = Attempts(Limits(capacity=400), hold=True)
-    attempts.dispatcher.offer([run_of(number, endpoint=1) for number in range(225)])
+    attempts.dispatcher.offer([claim_of(number, endpoint=1) for number in range(225)])
     assert attempts.dispatcher.full_endpoints() == ((TENANT, 1),)
     assert attempts.dispatcher.full_tenants() == frozenset()
     assert await attempts.dispatcher.admit({(TENANT, 1): 1, (TENANT, 2): 1}, 0.01) == {(TENANT, 1)}
@@ -272,23 +272,23 @@ async def test_one_endpoint_of_a_tenant_leaves_room_for_its_others():
 async def test_when_the_memory_is_full_the_tenant_that_holds_most_gives_back_what_would_start_last():
     attempts = Attempts(Limits(capacity=20, concurrency=2), hold=True)
     dispatcher = attempts.dispatcher
-    most = [run_of(number, tenant="most", priority=number % 2) for number in range(16)]
-    dispatcher.offer([*most, *(run_of(100 + number, tenant="other") for number in range(4))])
+    most = [claim_of(number, tenant="most", priority=number % 2) for number in range(16)]
+    dispatcher.offer([*most, *(claim_of(100 + number, tenant="other") for number in range(4))])
     await all_slots_begin(attempts)
     assert dispatcher.lacks(["most", "other", "new"]) == {"other": 1, "new": 5}, "of a share of five"
     returned = dispatcher.make_room(3, ["new"])
-    assert returned == [run for run in reversed(most) if run.priority == 0][:3]
+    assert returned == [claim for claim in reversed(most) if claim.priority == 0][:3]
     assert dispatcher.room() == 0, "until it is written"
     dispatcher.recorded(returned)
     assert dispatcher.room() == 3
     attempts.let_go()
     await until(lambda: dispatcher.room() == 20)
-    assert not {run.execution_id for run in returned} & {run.execution_id for run in attempts.begun}
+    assert not {claim.execution_id for claim in returned} & {claim.execution_id for claim in attempts.begun}
 
 
 async def test_a_tenant_that_gives_back_keeps_its_own_share():
     attempts = Attempts(Limits(capacity=20, concurrency=1), hold=True)
-    attempts.dispatcher.offer([run_of(number, tenant="a") for number in range(20)])
+    attempts.dispatcher.offer([claim_of(number, tenant="a") for number in range(20)])
     await all_slots_begin(attempts)
     returned = attempts.dispatcher.make_room(100, ["b"])
     assert len(returned) == 20 - 7, "half of three quarters is its own"
@@ -296,7 +296,7 @@ async def test_a_tenant_that_gives_back_keeps_its_own_share():
 
 async def test_a_claim_that_was_given_back_and_claimed_anew_is_sent_with_its_new_token():
     attempts = Attempts(Limits(concurrency=1), hold=True)
-    first, given_back, last = (run_of(number) for number in range(3))
+    first, given_back, last = (claim_of(number) for number in range(3))
     attempts.dispatcher.offer([first, given_back, last])
     await all_slots_begin(attempts)
     attempts.dispatcher._queue.remove(given_back)
@@ -310,17 +310,17 @@ async def test_a_claim_that_was_given_back_and_claimed_anew_is_sent_with_its_new
 
 async def test_endpoints_of_one_tenant_that_hang_leave_its_others_a_place():
     attempts = Attempts(Limits(concurrency=64, endpoint=8), hold=True)
-    attempts.dispatcher.offer([run_of(number, endpoint=number % 8) for number in range(500)])
+    attempts.dispatcher.offer([claim_of(number, endpoint=number % 8) for number in range(500)])
     await until(lambda: len(attempts.begun) == 64)
-    idle = [run_of(1000 + number, endpoint=99) for number in range(20)]
+    idle = [claim_of(1000 + number, endpoint=99) for number in range(20)]
     attempts.dispatcher.offer(idle)
     await all_slots_begin(attempts)
-    assert [run.endpoint for run in attempts.begun[64:]] == [99] * (64 // 9)
+    assert [claim.endpoint for claim in attempts.begun[64:]] == [99] * (64 // 9)
 
 
 async def test_many_endpoints_that_have_one_each_do_not_exceed_the_limit():
     attempts = Attempts(Limits(concurrency=16), hold=True)
-    attempts.dispatcher.offer([run_of(number, endpoint=number % 50) for number in range(200)])
+    attempts.dispatcher.offer([claim_of(number, endpoint=number % 50) for number in range(200)])
     await all_slots_begin(attempts)
     assert attempts.dispatcher.running() == 16
 
@@ -330,8 +330,8 @@ async def test_many_endpoints_that_have_one_each_do_not_exceed_the_limit():
 
 async def test_slots_that_were_taken_before_the_lease_came_into_doubt_begin_nothing():
     """A process that is stopped between a claim and its slots' first turn comes back with all of them."""
-    attempts, runs = Attempts(Limits()), [run_of(number) for number in range(5)]
-    attempts.dispatcher.offer(runs)
+    attempts, claims = Attempts(Limits()), [claim_of(number) for number in range(5)]
+    attempts.dispatcher.offer(claims)
     attempts.is_trusted = False
     await all_slots_end(attempts)
     assert attempts.begun == []
@@ -339,17 +339,17 @@ async def test_slots_that_were_taken_before_the_lease_came_into_doubt_begin_noth
     attempts.is_trusted = True
     attempts.dispatcher.resume()
     await until(lambda: attempts.dispatcher.room() == Limits().capacity)
-    assert {run.execution_id for run in attempts.begun} == {run.execution_id for run in runs}
+    assert {claim.execution_id for claim in attempts.begun} == {claim.execution_id for claim in claims}
 
 
 async def test_a_run_that_was_not_sent_waits_and_goes_on_when_the_lease_holds():
-    attempts, run = Attempts(Limits(endpoint=1), hold=True), run_of(1)
-    attempts.dispatcher.offer([run, run_of(2)])
-    await until(lambda: attempts.begun == [run])
+    attempts, claim = Attempts(Limits(endpoint=1), hold=True), claim_of(1)
+    attempts.dispatcher.offer([claim, claim_of(2)])
+    await until(lambda: attempts.begun == [claim])
     attempts.is_trusted = False
     attempts.let_go()
     await all_slots_end(attempts)
-    assert (attempts.begun, attempts.dispatcher.waiting(), attempts.dispatcher.running()) == ([run], 2, 0)
+    assert (attempts.begun, attempts.dispatcher.waiting(), attempts.dispatcher.running()) == ([claim], 2, 0)
     attempts.is_trusted = True
     attempts.dispatcher.resume()
     await until(lambda: attempts.dispatcher.room() == Limits().capacity)
@@ -357,20 +357,20 @@ async def test_a_run_that_was_not_sent_waits_and_goes_on_when_the_lease_holds():
 
 
 async def test_a_drain_gives_back_what_was_not_sent():
-    attempts, run = Attempts(Limits()), run_of(1)
-    attempts.dispatcher.offer([run])
+    attempts, claim = Attempts(Limits()), claim_of(1)
+    attempts.dispatcher.offer([claim])
     attempts.is_trusted = False
     await all_slots_end(attempts)
-    assert await attempts.dispatcher.drain(0) == ([run], [])
+    assert await attempts.dispatcher.drain(0) == ([claim], [])
 
 
 async def test_a_run_that_was_asked_to_stop_before_its_lane_began_ends_though_the_lease_is_in_doubt():
     """Nothing is sent for it; put back, it would be forgotten that it was asked."""
-    attempts, run = Attempts(Limits(), hold=True), run_of(1)
-    attempts.dispatcher.offer([run])
+    attempts, claim = Attempts(Limits(), hold=True), claim_of(1)
+    attempts.dispatcher.offer([claim])
     attempts.is_trusted = False
-    assert attempts.dispatcher.cancel(run.execution_id)
-    await until(lambda: attempts.begun == [run])
+    assert attempts.dispatcher.cancel(claim.execution_id)
+    await until(lambda: attempts.begun == [claim])
     attempts.is_trusted = True
     attempts.let_go()
     await until(lambda: attempts.dispatcher.room() == Limits().capacity)
@@ -390,19 +390,19 @@ class Paced(Attempts):
         super().__init__(limits, hold=hold)
         self.at: dict[int, list[float]] = {}
 
-    async def _attempt(self, run: Run) -> None:
-        self.at.setdefault(run.endpoint, []).append(asyncio.get_running_loop().time())
-        await super()._attempt(run)
+    async def _attempt(self, claim: Claim) -> None:
+        self.at.setdefault(claim.endpoint, []).append(asyncio.get_running_loop().time())
+        await super()._attempt(claim)
 
 
 @pytest.mark.parametrize(("rate", "count"), [(40.0, 9), (300.0, 91)])
 async def test_an_endpoint_is_not_called_more_often_than_its_rate(rate: float, count: int):
     attempts = Paced(Limits(rate=rate))
-    runs = [run_of(number) for number in range(count)]
+    claims = [claim_of(number) for number in range(count)]
     begun = asyncio.get_running_loop().time()
-    attempts.dispatcher.offer(runs)
+    attempts.dispatcher.offer(claims)
     await until(lambda: len(attempts.begun) == count)
-    assert attempts.begun == runs, "in their order"
+    assert attempts.begun == claims, "in their order"
     at_once = max(1, rate // 10)
     for place, at in enumerate(attempts.at[1], 1):  # a busy machine makes them later, and never earlier
         assert at - begun >= (place - at_once) / rate - 0.002
@@ -410,8 +410,8 @@ async def test_an_endpoint_is_not_called_more_often_than_its_rate(rate: float, c
 
 async def test_an_endpoint_that_has_spent_its_rate_delays_no_other():
     attempts = Paced(Limits(concurrency=4, rate=0.01))
-    attempts.dispatcher.offer([run_of(number) for number in range(100)])
-    attempts.dispatcher.offer([run_of(1000 + endpoint, endpoint) for endpoint in range(2, 52)])
+    attempts.dispatcher.offer([claim_of(number) for number in range(100)])
+    attempts.dispatcher.offer([claim_of(1000 + endpoint, endpoint) for endpoint in range(2, 52)])
     await until(lambda: len(attempts.at) == 51)
     assert len(attempts.at[1]) == 1, "its second may go in 100 seconds: nobody else has waited for that"
     never_started, _ = await attempts.dispatcher.drain(0)
@@ -420,11 +420,11 @@ async def test_an_endpoint_that_has_spent_its_rate_delays_no_other():
 
 async def test_a_rate_below_one_lets_one_go_and_the_next_wait():
     attempts = Attempts(Limits(rate=0.01))
-    runs = [run_of(number) for number in range(3)]
-    attempts.dispatcher.offer(runs)
+    claims = [claim_of(number) for number in range(3)]
+    attempts.dispatcher.offer(claims)
     await until(lambda: attempts.dispatcher.waiting() == 2 and not attempts.dispatcher.running())
-    assert attempts.begun == runs[:1]
-    assert await attempts.dispatcher.drain(0) == (runs[1:], [])
+    assert attempts.begun == claims[:1]
+    assert await attempts.dispatcher.drain(0) == (claims[1:], [])
     assert not any(handle for handle in attempts.dispatcher._clocks.values()), "no timer is left behind"
 
 
@@ -435,20 +435,20 @@ async def test_a_run_that_is_cancelled_while_it_waits_for_its_turn_costs_none(mo
     taken: list[bool] = []
     take = pace.take
     monkeypatch.setattr(pace, "take", lambda endpoint, now: taken.append(is_taken := take(endpoint, now)) or is_taken)
-    runs = [run_of(number) for number in range(4)]
-    attempts.dispatcher.offer(runs)
-    assert attempts.dispatcher.cancel(runs[1].execution_id)
-    assert attempts.dispatcher.cancel(runs[2].execution_id)
+    claims = [claim_of(number) for number in range(4)]
+    attempts.dispatcher.offer(claims)
+    assert attempts.dispatcher.cancel(claims[1].execution_id)
+    assert attempts.dispatcher.cancel(claims[2].execution_id)
     await until(lambda: len(attempts.begun) == 2)
-    assert attempts.begun == [runs[0], runs[3]]
-    assert attempts.dropped == [runs[1], runs[2]]
+    assert attempts.begun == [claims[0], claims[3]]
+    assert attempts.dropped == [claims[1], claims[2]]
     assert sum(taken) == 2
 
 
 async def test_those_parked_for_a_place_go_on_when_the_one_that_had_it_waits_for_its_rate():
     """One tenant has one place. The run that could take it must wait for its endpoint's rate: the next one takes it."""
     attempts = Attempts(Limits(tenant=1, rate=0.01), hold=True)
-    first, same, other = run_of(1, endpoint=1), run_of(2, endpoint=1), run_of(3, endpoint=2)
+    first, same, other = claim_of(1, endpoint=1), claim_of(2, endpoint=1), claim_of(3, endpoint=2)
     attempts.dispatcher.offer([first, same, other])
     await until(lambda: attempts.begun == [first])
     attempts.let_go()
@@ -460,28 +460,28 @@ async def test_whoever_comes_later_does_not_overtake_those_that_wait(monkeypatch
     attempts = Attempts(Limits(rate=0.01))
     pace = attempts.dispatcher._rate_limiter
     assert pace is not None
-    runs = [run_of(number) for number in range(4)]
-    attempts.dispatcher.offer(runs[:2])
-    await until(lambda: attempts.begun == runs[:1] and not attempts.dispatcher.running())
+    claims = [claim_of(number) for number in range(4)]
+    attempts.dispatcher.offer(claims[:2])
+    await until(lambda: attempts.begun == claims[:1] and not attempts.dispatcher.running())
     monkeypatch.setattr(pace, "take", lambda endpoint, now: True)  # there is one again, and nobody has been woken yet
-    attempts.dispatcher.offer(runs[2:])
+    attempts.dispatcher.offer(claims[2:])
     assert attempts.dispatcher.running() == 0
     attempts.dispatcher._clocks[1].cancel()
     attempts.dispatcher._ring(1)
-    await until(lambda: attempts.begun == runs)
+    await until(lambda: attempts.begun == claims)
 
 
 async def test_what_is_not_sent_at_all_waits_for_no_rate():
     attempts = Attempts(Limits(rate=0.01))
     attempts.is_held = True
-    runs = [run_of(number) for number in range(20)]
-    attempts.dispatcher.offer(runs)
-    await until(lambda: attempts.begun == runs)
+    claims = [claim_of(number) for number in range(20)]
+    attempts.dispatcher.offer(claims)
+    await until(lambda: attempts.begun == claims)
 
 
 async def test_what_runs_here_and_calls_nobody_has_no_rate():
     attempts = Attempts(Limits(rate=0.01))
     job = PythonJob(name="f", schedule="every 1m", payload=PythonCall("f"))
-    runs = [msgspec.structs.replace(run_of(number), spec=job) for number in range(5)]
-    attempts.dispatcher.offer(runs)
-    await until(lambda: attempts.begun == runs)
+    claims = [msgspec.structs.replace(claim_of(number), spec=job) for number in range(5)]
+    attempts.dispatcher.offer(claims)
+    await until(lambda: attempts.begun == claims)

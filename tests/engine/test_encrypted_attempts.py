@@ -15,7 +15,7 @@ from duetime.domain.job import RetryPolicy
 from duetime.domain.payloads import HttpRequest
 from duetime.domain.secrets import encrypt_job
 from duetime.domain.states import ErrorType, State
-from duetime.ports.executor import Task
+from duetime.ports.executor import Attempt
 from duetime.testing import ScriptedExecutor
 from duetime.vault.aes import AesVault
 from duetime.vault.keys import make_key
@@ -54,7 +54,7 @@ async def kept(stage: Stage, job_id: str) -> str:
 
 async def test_the_target_gets_what_the_store_does_not_have(stage: Stage, executor: ScriptedExecutor, vault: AesVault):
     job_id = await run_encrypted(stage, vault)
-    assert [task.payload for task in executor.tasks] == [PAYLOAD]
+    assert [attempt.payload for attempt in executor.attempts] == [PAYLOAD]
     assert await stage.states(job_id) == [State.COMPLETED]
     text = await kept(stage, job_id)
     assert TOKEN not in text
@@ -64,8 +64,10 @@ async def test_the_target_gets_what_the_store_does_not_have(stage: Stage, execut
 async def test_an_answer_that_echoes_a_secret_is_kept_without_it(
     stage: Stage, executor: ScriptedExecutor, vault: AesVault
 ):
-    def echo(task: Task) -> Outcome:
-        said = json.dumps([task.payload.headers, task.payload.body, base64.b64encode(f"ann:{TOKEN}".encode()).decode()])
+    def echo(attempt: Attempt) -> Outcome:
+        said = json.dumps(
+            [attempt.payload.headers, attempt.payload.body, base64.b64encode(f"ann:{TOKEN}".encode()).decode()]
+        )
         return Outcome(ErrorType.HTTP_ERROR, f"answered 400 to {TOKEN}", 400, said)
 
     executor.answer(echo)
@@ -84,8 +86,8 @@ async def test_an_answer_that_echoes_a_secret_is_kept_without_it(
 async def test_an_executor_that_breaks_tells_no_secret_in_its_log_or_error(
     stage: Stage, executor: ScriptedExecutor, vault: AesVault
 ):
-    def broken(task: Task) -> Outcome:
-        raise ValueError(f"can't send {task.payload}")
+    def broken(attempt: Attempt) -> Outcome:
+        raise ValueError(f"can't send {attempt.payload}")
 
     executor.answer(broken)
     with capture_logs() as logs:
@@ -104,7 +106,7 @@ async def test_without_its_key_an_attempt_sends_nothing_and_is_tried_again(
 ):
     stage.vault = AesVault((make_key(),))
     job_id = await run_encrypted(stage, vault, retry_policy=RetryPolicy(delays=(5,)))
-    assert executor.tasks == []
+    assert executor.attempts == []
     (waiting,) = await stage.executions(job_id)
     assert (waiting.state, waiting.error_type) == (State.RETRYING, ErrorType.INTERNAL_ERROR)
     assert f"encrypted with the key {vault.key_id}, which this node does not have" in (waiting.error_message or "")
@@ -119,7 +121,7 @@ async def test_a_secret_of_another_job_is_not_sent(stage: Stage, executor: Scrip
     assert await stage.apply(c.CreateJobs(NOW, (thief,))) is None
     stage.engine.term.timer.hint(thief.due_at)
     await stage.tick()
-    assert executor.tasks == []
+    assert executor.attempts == []
     (failed,) = await stage.executions(thief.job_id)
     assert "does not belong to this job" in (failed.error_message or "")
 
@@ -128,4 +130,4 @@ async def test_plain_headers_of_an_earlier_version_are_sent_also_without_keys(st
     await stage.join()
     await stage.add_job(spec("immediate", payload=PAYLOAD))
     await stage.tick()
-    assert [task.payload for task in executor.tasks] == [PAYLOAD]
+    assert [attempt.payload for attempt in executor.attempts] == [PAYLOAD]

@@ -20,7 +20,7 @@ from duetime.ports.store import ExecutionQuery
 from duetime.testing import ScriptedExecutor
 from engine.flaky import FlakyStore
 from engine.stage import Stage, until
-from samples import NOW, add_run, new_job, spec
+from samples import NOW, add_execution, new_job, spec
 
 LOUD, QUIET = "a-loud", "quiet"  # within an instant, timers are read in the order of their tenants
 DUE = NOW + MINUTE
@@ -33,7 +33,7 @@ async def create(stage: Stage, tenant: str, count: int, schedule: str = AT, **fi
 
 
 def places(executor: ScriptedExecutor, tenant: str) -> list[int]:
-    return [place for place, task in enumerate(executor.tasks) if task.tenant == tenant]
+    return [place for place, attempt in enumerate(executor.attempts) if attempt.claim.tenant == tenant]
 
 
 async def test_what_a_tenant_has_due_at_one_instant_does_not_delay_the_others(stage: Stage, executor: ScriptedExecutor):
@@ -42,7 +42,7 @@ async def test_what_a_tenant_has_due_at_one_instant_does_not_delay_the_others(st
     await create(stage, QUIET, 5)
     stage.clock.set(DUE)
     await stage.turn_timer()
-    assert len(executor.tasks) == 6005
+    assert len(executor.attempts) == 6005
     assert len(places(executor, QUIET)) == 5, "each once, though two readings came by"
     assert places(executor, QUIET)[-1] < 3000, "and not after all of the other's"
 
@@ -56,7 +56,7 @@ async def test_what_comes_due_while_a_tenants_backlog_is_fired_is_fired_in_betwe
     await stage.turn_timer()
     await create(stage, LOUD, 9000)
     stage.clock.set(DUE)
-    begun = len(executor.tasks)
+    begun = len(executor.attempts)
     for turn in range(1000):
         if len(places(executor, LOUD)) >= 6000:
             break
@@ -64,7 +64,7 @@ async def test_what_comes_due_while_a_tenants_backlog_is_fired_is_fired_in_betwe
             stage.clock.set(stage.clock.now() + SECOND // 2)
         await stage.engine.term.timer.run_once()
         await stage.settle()
-    in_between = {task.scheduled_at for task in executor.tasks[begun:] if task.tenant == QUIET}
+    in_between = {attempt.claim.scheduled_at for attempt in executor.attempts[begun:] if attempt.claim.tenant == QUIET}
     assert {DUE, DUE + SECOND, DUE + 2 * SECOND} <= in_between
 
 
@@ -80,7 +80,7 @@ async def test_others_do_not_wait_while_a_page_of_a_backlog_is_written(stage: St
     while not fired_at(executor, DUE) or len(places(executor, LOUD)) < 1000:
         await stage.engine.term.timer.run_once()
         await stage.settle()
-    written = store.hold(c.Fire, lambda command: command.runs[0].tenant == LOUD)
+    written = store.hold(c.Fire, lambda command: command.executions[0].tenant == LOUD)
     stage.clock.set(DUE + SECOND * 9 // 10)
     turning = asyncio.create_task(turn_for_ever(stage))
     await until(lambda: bool(store.held))
@@ -102,7 +102,7 @@ async def test_others_do_not_wait_while_a_page_of_a_backlog_is_written(stage: St
 
 def fired_at(executor: ScriptedExecutor, instant: int) -> int:
     """How many of the quiet tenant's executions for that instant have begun."""
-    return sum(task.tenant == QUIET and task.scheduled_at == instant for task in executor.tasks)
+    return sum(attempt.claim.tenant == QUIET and attempt.claim.scheduled_at == instant for attempt in executor.attempts)
 
 
 async def turn_for_ever(stage: Stage) -> None:
@@ -117,11 +117,11 @@ async def test_pages_are_small_only_while_others_are_due_beside(stage: Stage, ex
     await create(stage, LOUD, 6000)
     stage.clock.set(DUE)
     sizes: list[int] = []
-    while len(executor.tasks) < 6000:
-        before = len(executor.tasks)
+    while len(executor.attempts) < 6000:
+        before = len(executor.attempts)
         await stage.engine.term.timer.run_once()
         await stage.settle()
-        sizes.append(len(executor.tasks) - before)
+        sizes.append(len(executor.attempts) - before)
     assert max(sizes) > SHARED_PAGE
 
 
@@ -166,7 +166,7 @@ async def test_what_waits_in_the_store_is_claimed_by_tenants_in_turn(stage: Stag
     for tenant, count in ((LOUD, 700), (QUIET, 3)):
         await create(stage, tenant, count, "2026-01-02T00:00:00Z", priority=9 if tenant == LOUD else 0)
         for job in (await stage.store.list_due_timers(2**50, 1000))[-count:]:
-            await add_run(stage.store, job.job_id, NOW, tenant)
+            await add_execution(stage.store, job.job_id, NOW, tenant)
     await stage.engine.term.claimer.run_once()
     assert await stage.store.count_executions(ExecutionQuery(QUIET, state=State.RUNNING)) == 3
     assert 0 < await stage.store.count_executions(ExecutionQuery(LOUD, state=State.RUNNING)) <= 450
@@ -179,7 +179,7 @@ async def test_a_tenant_that_fills_the_memory_gives_back_what_has_not_begun(stag
         await create(stage, tenant, 1, "2026-01-02T00:00:00Z")
         (job,) = [t for t in await stage.store.list_due_timers(2**50, 10) if t.tenant == tenant]
         for n in range(count):
-            await add_run(stage.store, job.job_id, NOW - n, tenant)
+            await add_execution(stage.store, job.job_id, NOW - n, tenant)
         while await engine.term.claimer.run_once() == 0:
             pass
     assert engine.term.dispatcher.room() >= 0
@@ -218,7 +218,7 @@ async def test_a_place_is_never_lost_however_claims_come_go_and_are_cancelled(st
     executor.hold(url)
     jobs = [await stage.add_job(spec("immediate", url=url, priority=n % 3)) for n in range(9)]
     await stage.tick()
-    (running,) = [task.job_id for task in executor.tasks]
+    (running,) = [attempt.claim.job_id for attempt in executor.attempts]
     waiting = [job_id for job_id in jobs if job_id != running]
     for job_id in (*waiting[:3], waiting[-1]):
         (execution,) = await stage.executions(job_id)

@@ -18,7 +18,7 @@ from duetime.testing import HandClock, ScriptedExecutor
 from engine.flaky import FlakyStore
 from engine.stage import Stage
 from engine.test_breaker import FAILURE, NUMBER, ONCE
-from samples import TENANT, URL, add_run, spec
+from samples import TENANT, URL, add_execution, spec
 
 
 class Counted(FlakyStore):
@@ -62,7 +62,7 @@ async def reader(counted: Counted, writer: Stage) -> Breaker:
 
 async def fail_at(stage: Stage, url: str = URL, tenant: str = TENANT) -> None:
     job_id = await stage.add_job(spec("every 1h", url=url, retry_policy=ONCE), tenant=tenant)
-    await add_run(stage.store, job_id, stage.clock.now(), tenant)
+    await add_execution(stage.store, job_id, stage.clock.now(), tenant)
     stage.engine.term.claimer.hint(stage.clock.now())
     await stage.engine.term.claimer.run_once()
     await stage.settle()

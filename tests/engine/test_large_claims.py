@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from duetime.domain.commands import Release
-from duetime.domain.execution import Run
+from duetime.domain.execution import Claim
 from duetime.domain.instants import MINUTE
 from duetime.domain.job import HttpJob, PythonJob
 from duetime.domain.payloads import HttpRequest, PythonCall
@@ -16,9 +16,9 @@ from duetime.engine.timer_buffer import TimerBuffer
 from duetime.testing import ScriptedExecutor
 from engine.stage import Stage
 from engine.test_claimer import Backlogs, claimer_of, settle
-from engine.test_dispatcher import Attempts, run_of
+from engine.test_dispatcher import Attempts, claim_of
 from engine.test_timer_buffer import SOON, Timers, timers
-from samples import NOW, TENANT, add_run
+from samples import NOW, TENANT, add_execution
 
 __all__ = ["timers"]  # a fixture
 
@@ -26,8 +26,8 @@ BODY = [[]] * 40_000  # 120 kB of text: 59 places with its request
 AT = "2026-01-01T00:01:00Z"
 
 
-def large(number: int, places: int, **fields: int | str) -> Run:
-    return msgspec.structs.replace(run_of(number, **fields), places=places)
+def large(number: int, places: int, **fields: int | str) -> Claim:
+    return msgspec.structs.replace(claim_of(number, **fields), places=places)
 
 
 def job(schedule: str = AT) -> HttpJob:
@@ -36,12 +36,12 @@ def job(schedule: str = AT) -> HttpJob:
 
 async def test_a_claim_takes_its_places_until_it_is_recorded():
     attempts = Attempts(Limits(capacity=400), hold=True)
-    runs = [large(n, 60) for n in range(3)]
-    attempts.dispatcher.offer(runs)
+    claims = [large(n, 60) for n in range(3)]
+    attempts.dispatcher.offer(claims)
     assert attempts.dispatcher.room() == 400 - 3 * 60
     assert await attempts.dispatcher.admit({(TENANT, 1): 60}, 0.01) == {(TENANT, 1)}, "three quarters of 300 are 225"
     assert await attempts.dispatcher.admit({(TENANT, 1): 45}, 0.01) == frozenset()
-    attempts.dispatcher.recorded(runs[:2])
+    attempts.dispatcher.recorded(claims[:2])
     assert attempts.dispatcher.room() == 400 - 60
 
 
@@ -49,21 +49,21 @@ async def test_a_tenant_gives_back_as_many_places_as_are_wanted():
     attempts = Attempts(Limits(capacity=200, concurrency=1), hold=True)
     attempts.dispatcher.offer([large(n, 20, tenant="a") for n in range(10)])
     returned = attempts.dispatcher.make_room(50, ["b"])
-    assert [run.places for run in returned] == [20, 20, 20]
+    assert [claim.places for claim in returned] == [20, 20, 20]
     attempts.dispatcher.recorded(returned)
     assert attempts.dispatcher.room() == 60
 
 
 async def test_large_claims_that_were_cancelled_are_not_kept():
     attempts = Attempts(Limits(concurrency=1), hold=True)
-    runs = [large(n, 60) for n in range(20)]
-    attempts.dispatcher.offer([run_of(100), *runs, run_of(101)])
-    for run in runs:
-        assert attempts.dispatcher.cancel(run.execution_id)
-        attempts.dispatcher.recorded([run])
+    claims = [large(n, 60) for n in range(20)]
+    attempts.dispatcher.offer([claim_of(100), *claims, claim_of(101)])
+    for claim in claims:
+        assert attempts.dispatcher.cancel(claim.execution_id)
+        attempts.dispatcher.recorded([claim])
     (queue,) = attempts.dispatcher._queue.tenants[TENANT].queues.values()
-    kept = [run for waiting in queue.waiting for run in waiting or ()]
-    assert sum(run.places for run in kept) <= 64 + 60
+    kept = [claim for waiting in queue.waiting for claim in waiting or ()]
+    assert sum(claim.places for claim in kept) <= 64 + 60
 
 
 async def test_due_timers_are_read_ahead_only_as_far_as_memory_allows(timers: Timers):
@@ -92,7 +92,7 @@ async def test_what_has_no_room_stays_queued_and_runs_as_room_opens(stage: Stage
     executor.let_go()
     for _ in range(20):
         await stage.tick()
-    assert len(executor.tasks) == 20
+    assert len(executor.attempts) == 20
 
 
 async def test_runs_by_hand_of_one_large_job_are_claimed_a_few_at_a_time(stage: Stage, executor: ScriptedExecutor):
@@ -100,7 +100,7 @@ async def test_runs_by_hand_of_one_large_job_are_claimed_a_few_at_a_time(stage: 
     await stage.join(Limits(capacity=320))
     job_id = await stage.add_job(job("2027-01-01T00:00:00Z"))
     for n in range(30):
-        await add_run(stage.store, job_id, NOW - n)
+        await add_execution(stage.store, job_id, NOW - n)
     for _ in range(10):
         await stage.tick()
     assert stage.engine.term.dispatcher.running() + stage.engine.term.dispatcher.waiting() <= 6
@@ -129,11 +129,11 @@ async def test_another_tenant_gets_its_share_of_the_memory_from_one_with_large_c
 
 def test_a_run_that_was_handed_out_is_remembered_without_its_arguments():
     call = PythonJob(name="a", schedule=AT, payload=PythonCall("f", BODY, {"a": 1}))
-    run = msgspec.structs.replace(run_of(1), spec=call, places=60)
-    lean = run.without_arguments()
+    claim = msgspec.structs.replace(claim_of(1), spec=call, places=60)
+    lean = claim.without_arguments()
     assert (lean.places, lean.spec.payload) == (1, PythonCall("f"))
     marked = PythonJob(name="a", schedule=AT, payload=PythonCall("f", kwargs={"a": "s"}, secret=("/kwargs/a",)))
-    with_secrets = msgspec.structs.replace(run, spec=marked)
+    with_secrets = msgspec.structs.replace(claim, spec=marked)
     assert with_secrets.without_arguments() is with_secrets
-    small = run_of(2)
+    small = claim_of(2)
     assert small.without_arguments() is small

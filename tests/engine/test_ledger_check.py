@@ -17,7 +17,7 @@ from duetime.ports.store import Store
 from duetime.store.sqlite import store as sqlite_store
 from duetime.testing import ScriptedExecutor
 from engine.stage import Stage
-from samples import NOW, add_run, claim, spec
+from samples import NOW, add_execution, claim_waiting, spec
 
 URL = "https://hook.example/run"
 
@@ -25,9 +25,9 @@ URL = "https://hook.example/run"
 async def lose(stage: Stage, job_id: str) -> None:
     """As a defect would: the claim is in the ledger, and nowhere else."""
     (execution,) = await stage.executions(job_id)
-    run = stage.engine.term.dispatcher._queue.waiting[execution.execution_id]
-    stage.engine.term.dispatcher._queue.remove(run)
-    stage.engine.term.dispatcher.recorded([run])
+    claim = stage.engine.term.dispatcher._queue.waiting[execution.execution_id]
+    stage.engine.term.dispatcher._queue.remove(claim)
+    stage.engine.term.dispatcher.recorded([claim])
 
 
 async def stuck(stage: Stage, executor: ScriptedExecutor, **fields: object) -> str:
@@ -128,17 +128,17 @@ async def test_what_was_fired_and_not_answered_yet_is_not_lost_however_long_that
     await firing
     await stage.settle()
     assert await stage.states(job_id) == [State.COMPLETED]
-    assert len(executor.tasks) == 1
+    assert len(executor.attempts) == 1
 
 
 async def test_claims_are_found_among_any_number_of_open_executions(stage: Stage, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sqlite_store, "OPEN_PAGE", 3)
     await stage.join(Limits(capacity=0))
     for n in range(10):
-        await add_run(stage.store, await stage.add_job(spec("2026-02-01T00:00:00Z")), NOW - n)
+        await add_execution(stage.store, await stage.add_job(spec("2026-02-01T00:00:00Z")), NOW - n)
     node = stage.engine.node
-    runs = await claim(stage.store, node, NOW, 4)
+    claims = await claim_waiting(stage.store, node, NOW, 4)
     found = await stage.store.list_node_claims(node, 100)
-    assert sorted(found) == sorted((run.execution_id, run.token) for run in runs)
+    assert sorted(found) == sorted((claim.execution_id, claim.token) for claim in claims)
     assert len(await stage.store.list_node_claims(node, 2)) == 2
     assert await stage.store.list_node_claims(node + 1, 100) == []

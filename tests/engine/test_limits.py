@@ -27,7 +27,7 @@ async def test_the_highest_priority_runs_first(stage: Stage, executor: ScriptedE
     stage.clock.set(NOW + MINUTE)
     await stage.tick()
     by_id = {job.job_id: job.spec.priority for job in jobs}
-    assert [by_id[task.job_id] for task in executor.tasks] == sorted(priorities, reverse=True)
+    assert [by_id[attempt.claim.job_id] for attempt in executor.attempts] == sorted(priorities, reverse=True)
 
 
 async def test_no_more_run_at_once_than_allowed(stage: Stage, executor: ScriptedExecutor):
@@ -139,8 +139,8 @@ async def test_what_does_not_fit_waits_in_the_store_and_runs_later(stage: Stage,
     assert await count(stage, State.QUEUED) == 60 - held
     executor.let_go()
     await stage.tick()
-    assert {task.job_id for task in executor.tasks} == {job.job_id for job in jobs}
-    assert len(executor.tasks) == 60
+    assert {attempt.claim.job_id for attempt in executor.attempts} == {job.job_id for job in jobs}
+    assert len(executor.attempts) == 60
     assert await count(stage, State.COMPLETED) == 60
 
 

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from duetime.domain.errors import StaleWrite
 from duetime.domain.ids import SHARDS
 from duetime.domain.instants import LATEST, SECOND
-from duetime.domain.lease import AFTER_LAPSE, Standing, View, runs_housekeeping
+from duetime.domain.lease import AFTER_EXPIRY, Standing, View, runs_housekeeping
 from duetime.engine.membership import Membership
 from duetime.registry.embedded import EmbeddedRegistry
 from duetime.registry.memory import MemoryRegistry
@@ -74,7 +74,7 @@ class Node(Membership):
         self.ended = 0
         super().__init__(
             registry, clock, node, name or f"n{node}", roles.split(), margin_seconds=MARGIN,
-            on_gained=self.gained.append, on_lost=self.lost.append, on_ended=self._note_end,
+            on_gained=self.gained.append, on_lost=self.lost.append, on_fenced=self._note_end,
             on_trusted=lambda: self.trusted.append(self.is_trusted()),
         )  # fmt: skip
 
@@ -266,8 +266,8 @@ async def test_leaving_hands_over_within_one_heartbeat_of_the_others(line: Line,
     assert line.calls.count("leave") == 1
 
 
-@pytest.mark.parametrize("lapsed", [False, True])
-async def test_leaving_while_a_heartbeat_is_under_way_gains_nothing_more(line: Line, clock: HandClock, lapsed: bool):
+@pytest.mark.parametrize("expired", [False, True])
+async def test_leaving_while_a_heartbeat_is_under_way_gains_nothing_more(line: Line, clock: HandClock, expired: bool):
     node = Node(line, clock, 1)
     await node.start()
     await until(lambda: len(node.owned) == SHARDS and clock.waiting() == 1)
@@ -276,12 +276,12 @@ async def test_leaving_while_a_heartbeat_is_under_way_gains_nothing_more(line: L
     await until(lambda: line.calls[-1] == "renew")
     leaving = asyncio.create_task(node.leave())
     await until(lambda: node.owned == {})
-    clock.advance(TTL if lapsed else 0)
+    clock.advance(TTL if expired else 0)
     line.clear.set()
     await leaving
     assert (node.owned, len(node.gained), len(node.lost), node.ended) == ({}, 1, 1, 0)
     assert line.calls == ["join", "take", "renew", "leave"]
-    assert (await line.view()).gone == (1,)
+    assert (await line.view()).expired == (1,)
 
 
 async def test_a_stop_goes_on_when_leaving_fails(line: Line, clock: HandClock):
@@ -356,7 +356,7 @@ async def test_a_release_that_arrives_late_makes_no_two_believe(line: Line, cloc
     assert not first.owned.keys() & third.owned.keys()
 
 
-async def test_a_dead_node_is_replaced_when_its_lease_lapses_not_a_heartbeat_later(line: Line, clock: HandClock):
+async def test_a_dead_node_is_replaced_when_its_lease_expires_not_a_heartbeat_later(line: Line, clock: HandClock):
     first, second = Node(line, clock, 1), Node(line, clock, 2)
     await first.run_once()
     await second.run_once()
@@ -368,7 +368,7 @@ async def test_a_dead_node_is_replaced_when_its_lease_lapses_not_a_heartbeat_lat
     while len(first.owned) < SHARDS:
         clock.set(next_at)
         next_at = await first.run_once()
-    assert clock.now() - died_at == TTL * SECOND + AFTER_LAPSE
+    assert clock.now() - died_at == TTL * SECOND + AFTER_EXPIRY
 
 
 async def test_who_gets_less_than_it_wanted_looks_again_soon(line: Line, clock: HandClock):

@@ -50,7 +50,7 @@ async def test_queued_runs_follow_each_other_one_at_a_time(stage: Stage, executo
     job_id = await three_minutes(stage, "queue_all")
     assert executor.running() == 1
     await let_go(stage)
-    assert [task.scheduled_at for task in executor.tasks] == [NOW + n * MINUTE for n in (1, 2, 3)]
+    assert [attempt.claim.scheduled_at for attempt in executor.attempts] == [NOW + n * MINUTE for n in (1, 2, 3)]
     assert await stage.states(job_id) == [State.COMPLETED] * 3
 
 
@@ -58,7 +58,7 @@ async def test_an_instant_after_the_running_one_ended_runs(stage: Stage, executo
     await three_minutes(stage, "skip")
     await let_go(stage)
     await stage.pass_time(60, step=60)
-    assert [task.scheduled_at for task in executor.tasks] == [NOW + MINUTE, NOW + 4 * MINUTE]
+    assert [attempt.claim.scheduled_at for attempt in executor.attempts] == [NOW + MINUTE, NOW + 4 * MINUTE]
 
 
 async def test_siblings_of_a_short_downtime_run_one_after_the_other(stage: Stage, executor: ScriptedExecutor):
@@ -70,7 +70,7 @@ async def test_siblings_of_a_short_downtime_run_one_after_the_other(stage: Stage
     assert executor.running() == 1
     assert await stage.states(job_id) == [State.RUNNING] + [State.QUEUED] * 4
     await let_go(stage)
-    assert [task.scheduled_at - NOW for task in executor.tasks] == [1000, 2000, 3000, 4000, 5000]
+    assert [attempt.claim.scheduled_at - NOW for attempt in executor.attempts] == [1000, 2000, 3000, 4000, 5000]
 
 
 async def test_the_end_of_a_sibling_tells_at_once_that_the_next_one_may_run(stage: Stage, executor: ScriptedExecutor):
@@ -95,7 +95,7 @@ async def test_the_end_of_a_punctual_execution_that_nothing_waits_for_tells_nobo
     engine.term.claimer.hint = hints.append  # type: ignore[method-assign]
     await stage.add_job(spec("every 1s"))
     await stage.pass_time(3)
-    assert len(executor.tasks) == 3
+    assert len(executor.attempts) == 3
     assert hints == []
 
 
@@ -122,4 +122,4 @@ async def test_late_instants_beside_an_open_execution_are_decided_as_the_policy_
     await stage.tick()
     assert await stage.states(job_id) == in_the_end
     ran = [number for number, state in enumerate(in_the_end, 1) if state != "SKIPPED"]
-    assert [task.scheduled_at for task in executor.tasks] == [NOW + number * 1000 for number in ran]
+    assert [attempt.claim.scheduled_at for attempt in executor.attempts] == [NOW + number * 1000 for number in ran]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from duetime.domain.commands import Claim, Command
+from duetime.domain.commands import ClaimExecutions, Command
 from duetime.domain.endpoints import endpoint_of_function
 from duetime.domain.errors import Overloaded, RateLimited
 from duetime.domain.job import Delivery
@@ -62,7 +62,7 @@ class Looks(FlakyStore):
             self._at_once -= 1
 
     async def apply(self, commands: Sequence[Command]) -> list[Any]:
-        claims = sum(isinstance(command, Claim) and bool(command.only) for command in commands)
+        claims = sum(isinstance(command, ClaimExecutions) and bool(command.only) for command in commands)
         self.claims += claims
         self.commits_with_claims += bool(claims)
         return await super().apply(commands)
@@ -144,7 +144,7 @@ async def test_a_burst_is_claimed_for_several_workers_in_one_commit(stage: Stage
     for _ in range(100):
         await stage.add_job(call(ADD))
     await stage.tick()
-    gate = looks.hold(Claim)
+    gate = looks.hold(ClaimExecutions)
     async with polling(stage, 10) as asked:
         await until(lambda: bool(looks.held) and stage.engine.term.worker_gateway._polls._places[TENANT] == 10)
         gate.set()
@@ -224,7 +224,7 @@ async def test_a_closed_desk_answers_who_waits_and_tells_all_others_to_come_back
 
 
 async def test_what_is_claimed_for_a_worker_that_went_meanwhile_is_given_back_unbegun(stage: Stage, looks: Looks):
-    gate = looks.hold(Claim)
+    gate = looks.hold(ClaimExecutions)
     async with polling(stage, 1):
         await quiet(stage, 1)
         job_id = await stage.add_job(call(ADD, delivery=Delivery.AT_MOST_ONCE))
@@ -241,7 +241,7 @@ async def test_a_store_that_is_away_is_told_to_whoever_waits(stage: Stage, looks
     await stage.add_job(call(ADD))
     await stage.tick()
     hand = await hire(stage)
-    looks.fail_next(Claim)
+    looks.fail_next(ClaimExecutions)
     with pytest.raises(Overloaded):
         await hand.poll()
     assert len(await hand.poll()) == 1

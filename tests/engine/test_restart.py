@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
 from duetime.domain import commands as c
-from duetime.domain.execution import Run, conclude
-from duetime.domain.instants import MINUTE
+from duetime.domain.execution import conclude
 from duetime.domain.job import RetryPolicy
 from duetime.domain.retry import LOST_ATTEMPTS
 from duetime.domain.states import ErrorType, State
@@ -24,8 +24,8 @@ async def lose(stage: Stage) -> None:
     """The node dies as by kill -9: its runs stay RUNNING in the store, and nothing of it writes any more."""
     _, running = await stage.engine.term.dispatcher.drain(0)
     stage.engine.term.recorder.add = lambda *_: None  # type: ignore[method-assign,assignment]
-    for task in running:
-        task.cancel()
+    for attempt in running:
+        attempt.cancel()
     await asyncio.gather(*running, return_exceptions=True)
 
 
@@ -43,17 +43,19 @@ async def test_a_run_of_a_lost_node_is_tried_again_under_the_same_id(stage: Stag
     engine = await stage.join()
     with capture_logs() as logs:
         await engine.term.reconciler.run_once()
-    assert [(log["event"], log["count"]) for log in logs] == [("runs of lost nodes and workers were taken over", 1)]
+    assert [(log["event"], log["count"]) for log in logs] == [
+        ("executions of expired nodes and workers were taken over", 1)
+    ]
     await stage.tick()
-    first, second = executor.tasks
+    first, second = (attempt.claim for attempt in executor.attempts)
     assert first.execution_id == second.execution_id
-    assert [(task.attempt, task.token) for task in executor.tasks] == [(1, 1), (2, 2)]
+    assert [(attempt.claim.attempt, attempt.claim.token) for attempt in executor.attempts] == [(1, 1), (2, 2)]
     assert await stage.states(job_id) == [State.COMPLETED]
     attempts = await stage.store.list_attempts(first.execution_id)
     assert [(a.attempt, a.error_type) for a in attempts] == [(1, ErrorType.LEASE_LOST), (2, None)]
 
 
-async def test_the_late_result_of_a_node_that_was_voided_is_refused_and_logged(
+async def test_the_late_result_of_a_node_that_was_fenced_is_refused_and_logged(
     stage: Stage, executor: ScriptedExecutor
 ):
     executor.hold()
@@ -88,7 +90,7 @@ async def test_a_run_that_loses_its_node_each_time_is_given_up(stage: Stage, exe
     await stage.tick()
     (dead,) = await stage.executions(job_id)
     assert (dead.state, dead.dead, dead.attempt) == (State.FAILED, True, LOST_ATTEMPTS)
-    assert len(executor.tasks) == LOST_ATTEMPTS
+    assert len(executor.attempts) == LOST_ATTEMPTS
 
 
 async def test_many_lost_runs_are_taken_over_page_by_page(stage: Stage, executor: ScriptedExecutor):
@@ -126,7 +128,7 @@ async def test_a_cancelled_run_of_a_lost_node_is_cancelled(stage: Stage, executo
     await stage.engine.term.reconciler.run_once()
     await stage.tick()
     assert await stage.states(job_id) == [State.CANCELLED]
-    assert len(executor.tasks) == 1
+    assert len(executor.attempts) == 1
 
 
 # Stopped
@@ -167,14 +169,14 @@ async def test_what_was_not_begun_when_the_drain_is_over_is_given_back_uncounted
     await stage.join()
     await stage.engine.term.reconciler.run_once()
     await stage.tick()
-    assert [(task.attempt, task.token) for task in executor.tasks[1:]] == [(2, 2), (1, 2)]
+    assert [(attempt.claim.attempt, attempt.claim.token) for attempt in executor.attempts[1:]] == [(2, 2), (1, 2)]
     assert await stage.states(begun) == await stage.states(waiting) == [State.COMPLETED]
 
 
-async def test_a_node_that_has_stopped_is_void(stage: Stage):
+async def test_a_node_that_has_stopped_is_fenced(stage: Stage):
     engine = await stage.join()
     await engine.stop()
-    answer = await stage.apply(c.Claim(engine.node, NOW, 1, (TENANT,)))
+    answer = await stage.apply(c.ClaimExecutions(engine.node, NOW, 1, (TENANT,)))
     assert answer.code == "STALE_WRITE"
 
 
@@ -209,8 +211,8 @@ async def test_a_finish_made_by_hand_with_an_old_token_changes_nothing(stage: St
     engine = await stage.join()
     await stage.add_job(spec("every 1m"))
     await stage.pass_time(60, step=60)
-    (task,) = executor.tasks
-    stale = Run(task.execution_id, task.job_id, TENANT, NOW + MINUTE, task.trigger, 5, 1, 1, 0, False, spec())
-    attempt = conclude(stale, SUCCESS, NOW, NOW, 0.5)
-    assert await stage.apply(c.Finish(engine.node, NOW, (attempt,))) == [task.execution_id]
-    assert (await execution(stage.store, task.execution_id)).state is State.RUNNING
+    claim = executor.attempts[0].claim
+    stale = msgspec.structs.replace(claim, token=0)
+    end = conclude(stale, SUCCESS, NOW, NOW, 0.5)
+    assert await stage.apply(c.Finish(engine.node, NOW, (end,))) == [claim.execution_id]
+    assert (await execution(stage.store, claim.execution_id)).state is State.RUNNING

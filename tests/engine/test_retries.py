@@ -46,12 +46,12 @@ async def test_a_policy_goes_on_where_the_node_before_left_it(stage: Stage, exec
         await stage.engine.term.reconciler.run_once()
         stage.clock.set(due_at - 1)
         await stage.tick()
-        assert len(executor.tasks) == attempt, "too early"
+        assert len(executor.attempts) == attempt, "too early"
         stage.clock.set(due_at)
         await stage.tick()
-        assert len(executor.tasks) == attempt + 1, "too late"
-    assert [task.attempt for task in executor.tasks] == [1, 2, 3, 4]
-    assert len({task.execution_id for task in executor.tasks}) == 1
+        assert len(executor.attempts) == attempt + 1, "too late"
+    assert [attempt.claim.attempt for attempt in executor.attempts] == [1, 2, 3, 4]
+    assert len({attempt.claim.execution_id for attempt in executor.attempts}) == 1
     assert await stage.states(job_id) == [State.COMPLETED]
 
 
@@ -151,8 +151,8 @@ async def test_what_is_to_run_at_most_once_is_not_tried_again(
     )
     await stage.tick()
     await stage.pass_time(10)
-    assert len(executor.tasks) == 1
-    assert not executor.tasks[0].repeatable
+    assert len(executor.attempts) == 1
+    assert not executor.attempts[0].repeatable
     (found,) = await stage.executions(job_id)
     assert (found.state in (State.FAILED, State.TIMEOUT), found.dead, found.attempt) == (True, True, 1)
 
@@ -168,7 +168,7 @@ async def test_what_is_to_run_at_most_once_is_not_repeated_when_its_node_is_lost
     await stage.join()
     await stage.engine.term.reconciler.run_once()
     await stage.tick()
-    assert len(executor.tasks) == 1
+    assert len(executor.attempts) == 1
     (found,) = await stage.executions(job_id)
     assert (found.state, found.dead, found.error_type) == (State.FAILED, True, ErrorType.LEASE_LOST)
 
@@ -206,9 +206,9 @@ async def test_dead_letters_run_at_their_pace_also_after_a_restart(stage: Stage,
             await lose(stage)
             await stage.join()
         await stage.tick()
-        begun += [stage.clock.now() - NOW] * (len(executor.tasks) - 4 - len(begun))
+        begun += [stage.clock.now() - NOW] * (len(executor.attempts) - 4 - len(begun))
         stage.clock.advance(1)
     assert begun == [0, 2 * SECOND, 4 * SECOND, 6 * SECOND]
-    assert [task.execution_id for task in executor.tasks[4:]] == [new for _, new in pairs]
+    assert [attempt.claim.execution_id for attempt in executor.attempts[4:]] == [new for _, new in pairs]
     found: list[Any] = [(await execution(stage.store, new)).state for _, new in pairs]
     assert found == [State.COMPLETED] * 4

@@ -17,7 +17,7 @@ from duetime.process.clock import SystemClock
 from duetime.testing import HandClock, ScriptedExecutor
 from engine.stage import Stage, until
 from patience import PATIENCE_SECONDS
-from samples import NOW, TENANT, add_job, add_run, spec
+from samples import NOW, TENANT, add_execution, add_job, spec
 
 
 class Counting(Service):
@@ -128,7 +128,7 @@ async def test_an_engine_that_runs_by_itself_fires_and_records(
         await until(lambda: engine.term.dispatcher.waiting() + engine.term.dispatcher.running() == 0)
     assert set(engine.health().values()) == {"healthy"}
     await engine.stop()
-    assert [task.scheduled_at for task in executor.tasks] == [NOW + n * MINUTE for n in (1, 2, 3)]
+    assert [attempt.claim.scheduled_at for attempt in executor.attempts] == [NOW + n * MINUTE for n in (1, 2, 3)]
     assert await stage.states(job_id) == [State.COMPLETED] * 3
 
 
@@ -160,7 +160,7 @@ async def test_history_beyond_its_size_is_removed_oldest_first(store: Store, clo
 
 
 async def test_retention_leaves_open_executions(store: Store, clock: HandClock):
-    await add_run(store, await add_job(store))
+    await add_execution(store, await add_job(store))
     clock.advance(400 * 86_400)
     await Retention(store, clock, 1, 0, lambda: True).run_once()
     assert await store.count_history() == 1

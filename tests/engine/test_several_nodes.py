@@ -83,7 +83,7 @@ def random_id(number: int) -> str:
 
 
 def began(stage: Stage) -> set[str]:
-    return {task.job_id for task in stage.executor.tasks}
+    return {attempt.claim.job_id for attempt in stage.executor.attempts}
 
 
 async def beat(clock: HandClock, seconds: float, *stages: Stage) -> None:
@@ -106,7 +106,9 @@ async def test_each_fires_for_its_own_shards_and_together_for_all(nodes: tuple[S
     assert len(a.engine.term.membership.owned) == len(b.engine.term.membership.owned) == SHARDS // 2
 
 
-async def test_what_a_dead_node_owned_another_fires_when_the_lease_has_lapsed(nodes: tuple[Stage, Stage], store: Store):
+async def test_what_a_dead_node_owned_another_fires_when_the_lease_has_expired(
+    nodes: tuple[Stage, Stage], store: Store
+):
     a, b = nodes
     jobs = await add_jobs(store)
     await beat(a.clock, 3, b)  # a is dead
@@ -176,7 +178,7 @@ async def test_runs_of_a_dead_node_are_taken_over_by_whoever_runs_the_chores(nod
     await beat(a.clock, 7, b)
     with capture_logs() as logs:
         await b.engine.term.reconciler.run_once()
-    assert any(line["event"] == "nodes are gone: their runs are taken over" for line in logs)
+    assert any(line["event"] == "nodes have expired or left: their executions are taken over" for line in logs)
     await b.tick()
     assert orphans < began(b) == jobs
     for job_id in jobs:
@@ -310,11 +312,11 @@ async def test_a_cancellation_reaches_the_node_that_runs_it(nodes: tuple[Stage, 
         stage.executor.hold()
         await stage.turn_timer()
     runner, other = (a, b) if began(a) else (b, a)
-    (task,) = runner.executor.tasks
-    await store.apply([c.CancelExecution(a.clock.now(), TENANT, task.execution_id)])
-    assert other.engine.cancel(task.execution_id) is False
+    (attempt,) = runner.executor.attempts
+    await store.apply([c.CancelExecution(a.clock.now(), TENANT, attempt.claim.execution_id)])
+    assert other.engine.cancel(attempt.claim.execution_id) is False
     await runner.settle()
-    assert [e.state for e in await executions_of(store, task.job_id)] == [State.CANCELLED]
+    assert [e.state for e in await executions_of(store, attempt.claim.job_id)] == [State.CANCELLED]
 
 
 async def test_an_attempt_may_send_for_as_long_as_the_lease_is_trusted(nodes: tuple[Stage, Stage], store: Store):
@@ -325,12 +327,12 @@ async def test_an_attempt_may_send_for_as_long_as_the_lease_is_trusted(nodes: tu
     for stage in nodes:
         stage.executor.hold()
         await stage.tick()
-    (task,) = a.executor.tasks + b.executor.tasks
-    assert task.may_send()
+    (attempt,) = a.executor.attempts + b.executor.attempts
+    assert attempt.may_send()
     await beat(a.clock, 2 * TTL, a, b)
-    assert task.may_send()
+    assert attempt.may_send()
     a.clock.advance(TTL)
-    assert not task.may_send()
+    assert not attempt.may_send()
 
 
 async def test_a_cancellation_that_nobody_hinted_at_is_found_within_a_second(nodes: tuple[Stage, Stage], store: Store):
@@ -341,12 +343,12 @@ async def test_a_cancellation_that_nobody_hinted_at_is_found_within_a_second(nod
         stage.executor.hold()
         await stage.turn_timer()
     runner, other = (a, b) if began(a) else (b, a)
-    (task,) = runner.executor.tasks
-    await store.apply([c.CancelExecution(a.clock.now(), TENANT, task.execution_id)])
+    (attempt,) = runner.executor.attempts
+    await store.apply([c.CancelExecution(a.clock.now(), TENANT, attempt.claim.execution_id)])
     await other.engine.term.stopper.run_once()
     assert await runner.engine.term.stopper.run_once() <= a.clock.now() + SECOND
     await runner.settle()
-    assert [e.state for e in await executions_of(store, task.job_id)] == [State.CANCELLED]
+    assert [e.state for e in await executions_of(store, attempt.claim.job_id)] == [State.CANCELLED]
 
 
 async def test_a_node_whose_lease_was_lost_joins_anew_under_another_id(store: Store, clock: HandClock):
@@ -358,23 +360,23 @@ async def test_a_node_whose_lease_was_lost_joins_anew_under_another_id(store: St
         stage.executor.hold()
         job_id = await stage.add_job(spec("2026-01-01T00:00:01Z"))
         clock.advance(1)
-        await until(lambda: len(stage.executor.tasks) == 1)
+        await until(lambda: len(stage.executor.attempts) == 1)
         first = engine.node
         clock.advance(60)  # stopped for longer than its lease
         with capture_logs() as logged:
             await until(lambda: engine.node != first and len(engine.term.membership.owned) == SHARDS)
-        (lost,) = [line for line in logged if line["event"].startswith("the lease is lost")]
+        (lost,) = [line for line in logged if line["event"].startswith("this node was fenced: it must")]
         assert lost["name"] == "a", "the operator reads which node it was"
         assert "NODE_NAME" in lost["advice"], "two nodes of one name take each other's lease in turn"
         stage.executor.let_go()
-        await until(lambda: len(stage.executor.tasks) == 2)  # what it held then, it runs again: the same execution
-        assert len({task.execution_id for task in stage.executor.tasks}) == 1
+        await until(lambda: len(stage.executor.attempts) == 2)  # what it held then, it runs again: the same execution
+        assert len({attempt.claim.execution_id for attempt in stage.executor.attempts}) == 1
     finally:
         await engine.stop()
     assert await stage.states(job_id) == [State.COMPLETED]
 
 
-async def test_a_node_that_the_store_calls_void_joins_anew_though_its_lease_lives(store: Store, clock: HandClock):
+async def test_a_node_that_the_store_has_fenced_joins_anew_though_its_lease_lives(store: Store, clock: HandClock):
     """The start of an earlier process of its name arrived late, and that process was gone: nobody else would fire."""
     stage = Stage(store, clock, ScriptedExecutor())
     stage.registry = MemoryRegistry(clock, TTL)
@@ -385,7 +387,7 @@ async def test_a_node_that_the_store_calls_void_joins_anew_though_its_lease_live
         await until(lambda: len(stage.executor.finished) == 1)
         late = await stage.apply(c.StartNode(clock.now(), "a"))
         after = await stage.add_job(spec("immediate"))
-        await until(lambda: len({task.job_id for task in stage.executor.finished}) == 2)
+        await until(lambda: len({attempt.claim.job_id for attempt in stage.executor.finished}) == 2)
         assert engine.node > late
     finally:
         await engine.stop()
@@ -406,7 +408,7 @@ async def test_roles_split_who_fires_from_who_runs(
         job_id = await stage.add_job(spec("immediate"))
         await stage.turn_timer()
         assert await stage.states(job_id) == [State.QUEUED]
-        assert stage.executor.tasks == []
+        assert stage.executor.attempts == []
 
 
 @pytest.mark.parametrize("roles", [{"timer", "worker"}, {"worker"}])
@@ -418,14 +420,14 @@ async def test_what_waits_while_the_lease_is_in_doubt_goes_on_when_it_is_renewed
     stage.registry = MemoryRegistry(clock, TTL)
     await stage.join(Limits(concurrency=1), node_name="a", roles=frozenset(roles))
     for number, job_id in enumerate(await add_jobs(store, "2030-01-01T00:00:00Z", count=2)):
-        await stage.apply(c.AddRun(NOW, TENANT, job_id, execution_id(NOW, number), Trigger.MANUAL))
+        await stage.apply(c.AddExecution(NOW, TENANT, job_id, execution_id(NOW, number), Trigger.MANUAL))
     stage.executor.hold()
     await stage.engine.term.claimer.run_once()
     await stage.executor.until_started(1)
     clock.advance(TTL - 0.5)
     stage.executor.let_go()
     await stage.let_run()
-    assert (len(stage.executor.tasks), stage.engine.term.dispatcher.waiting()) == (1, 1)
+    assert (len(stage.executor.attempts), stage.engine.term.dispatcher.waiting()) == (1, 1)
     await stage.engine.term.membership.run_once()
     await stage.let_run()
     assert (len(stage.executor.finished), stage.engine.term.dispatcher.waiting()) == (2, 0)

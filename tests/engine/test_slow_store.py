@@ -102,7 +102,7 @@ async def test_what_never_started_is_given_back_in_pages_when_a_node_stops(stage
     await engine.stop()
     states = [state for job_id in jobs for state in await stage.states(job_id)]
     assert sorted(states) == [State.QUEUED] * 40  # one was under way: its attempt is counted
-    attempts = [run.attempt for job_id in jobs for run in await stage.executions(job_id)]
+    attempts = [claim.attempt for job_id in jobs for claim in await stage.executions(job_id)]
     assert sorted(attempts) == [0] * 39 + [1]
 
 

@@ -83,7 +83,7 @@ async def test_an_engine_stops_though_the_store_does_not_answer(store: Store, cl
     await engine.start()
     for _ in range(3):
         await stage.add_job(spec("immediate"))
-    await until(lambda: bool(flaky.held if kind is c.Fire else stage.executor.tasks))
+    await until(lambda: bool(flaky.held if kind is c.Fire else stage.executor.attempts))
     async with asyncio.timeout(HANGS):
         await engine.stop()
     held.set()
@@ -97,7 +97,7 @@ async def test_a_second_request_ends_an_engine_that_has_an_hour(store: Store, cl
     stage.executor.hold()
     await engine.start()
     await stage.add_job(spec("immediate"))
-    await until(lambda: bool(stage.executor.tasks))
+    await until(lambda: bool(stage.executor.attempts))
     stopping = asyncio.ensure_future(engine.stop())
     await until(lambda: engine.term.dispatcher._closed)
     engine.stop_waiting()

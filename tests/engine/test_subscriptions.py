@@ -1,4 +1,4 @@
-"""Subscriptions: who asked to be told of what happens in a tenant is told, once, and of nothing else."""
+"""Subscriptions: a URL gets a notification of each event it subscribed to, once, and of nothing else."""
 
 from __future__ import annotations
 
@@ -20,8 +20,12 @@ async def subscribe(stage: Stage, *events: str, url: str = HOOK, tenant: str = T
     await stage.engine.term.subscribers.run_once()
 
 
-def told(executor: ScriptedExecutor) -> list[tuple[str, str]]:
-    return [(task.payload.url, task.payload.body["type"]) for task in executor.tasks if task.payload.url != URL]
+def notified(executor: ScriptedExecutor) -> list[tuple[str, str]]:
+    return [
+        (attempt.payload.url, attempt.payload.body["type"])
+        for attempt in executor.attempts
+        if attempt.payload.url != URL
+    ]
 
 
 async def run(stage: Stage, executor: ScriptedExecutor, outcome: Outcome, **fields: object) -> str:
@@ -38,7 +42,7 @@ async def test_whoever_subscribed_to_it_is_told(stage: Stage, executor: Scripted
     await subscribe(stage, "execution.failed", url=OTHER)
     await run(stage, executor, Outcome(http_status=200))
     await run(stage, executor, FAILURE)
-    assert told(executor) == [(HOOK, "execution.completed"), (OTHER, "execution.failed")]
+    assert notified(executor) == [(HOOK, "execution.completed"), (OTHER, "execution.failed")]
 
 
 async def test_whoever_subscribed_in_an_earlier_term_is_told_from_the_first_end_on(
@@ -47,21 +51,21 @@ async def test_whoever_subscribed_in_an_earlier_term_is_told_from_the_first_end_
     await stage.apply(c.AddSubscription(NOW, TENANT, new_id(), HOOK, ("execution.completed",), "ann"))
     await stage.join()  # and no service has had a turn
     await run(stage, executor, Outcome(http_status=200))
-    assert told(executor) == [(HOOK, "execution.completed")]
+    assert notified(executor) == [(HOOK, "execution.completed")]
 
 
 async def test_what_tells_of_an_event_makes_no_event(stage: Stage, executor: ScriptedExecutor):
     await stage.join()
     await subscribe(stage, "execution.completed")
     await run(stage, executor, Outcome(http_status=200), webhooks=Webhooks(on_success=OTHER))
-    assert sorted(told(executor)) == [(HOOK, "execution.completed"), (OTHER, "execution.completed")]
+    assert sorted(notified(executor)) == [(HOOK, "execution.completed"), (OTHER, "execution.completed")]
 
 
 async def test_another_tenant_hears_nothing(stage: Stage, executor: ScriptedExecutor):
     await stage.join()
     await subscribe(stage, "execution.completed", tenant="globex")
     await run(stage, executor, Outcome(http_status=200))
-    assert told(executor) == []
+    assert notified(executor) == []
 
 
 async def test_a_job_that_is_paused_by_its_target_is_told_of_too(stage: Stage, executor: ScriptedExecutor):
@@ -69,8 +73,12 @@ async def test_a_job_that_is_paused_by_its_target_is_told_of_too(stage: Stage, e
     await subscribe(stage, "execution.failed", "job.paused")
     job_id = await run(stage, executor, GONE, schedule="every 1h", start_at="2026-01-01T00:00:00Z")
     await stage.pass_time(3600, step=1800)
-    assert told(executor) == [(HOOK, "execution.failed"), (HOOK, "job.paused")]
-    (paused,) = [task for task in executor.tasks if task.payload.body and task.payload.body["type"] == "job.paused"]
+    assert notified(executor) == [(HOOK, "execution.failed"), (HOOK, "job.paused")]
+    (paused,) = [
+        attempt
+        for attempt in executor.attempts
+        if attempt.payload.body and attempt.payload.body["type"] == "job.paused"
+    ]
     assert paused.payload.body["data"] == {"job_id": job_id, "job_name": "report", "key": None, "by": "duetime"}
 
 
@@ -81,7 +89,7 @@ async def test_an_end_that_is_refused_tells_nobody(stage: Stage, executor: Scrip
     job_id = await stage.add_job(spec("immediate"))
     await stage.tick()
     (running,) = await stage.executions(job_id)
-    await stage.apply(c.EndNodes(NOW, (stage.engine.node,)))
+    await stage.apply(c.FenceNodes(NOW, (stage.engine.node,)))
     second = Stage(stage.store, stage.clock, ScriptedExecutor())
     await second.join(node_name="node-2")
     await second.engine.term.subscribers.run_once()
@@ -91,6 +99,6 @@ async def test_an_end_that_is_refused_tells_nobody(stage: Stage, executor: Scrip
     executor.let_go()
     await stage.let_run()
     await stage.engine.term.recorder.run_once()
-    assert told(executor) == []
-    assert told(second.executor) == [(HOOK, "execution.completed")]
+    assert notified(executor) == []
+    assert notified(second.executor) == [(HOOK, "execution.completed")]
     assert (await stage.executions(job_id))[0].execution_id == running.execution_id

@@ -16,11 +16,11 @@ from duetime.domain import commands as c
 from duetime.domain.errors import Overloaded, StaleWrite
 from duetime.domain.instants import HOUR, MINUTE, SECOND, format_instant
 from duetime.domain.job import CatchUp
-from duetime.domain.plan import DueTimer
 from duetime.domain.states import State, Trigger
 from duetime.engine.dispatcher import Limits
 from duetime.engine.timer import BURST, FIRST_PAGE, PAGE
 from duetime.engine.timer_buffer import READ_AHEAD
+from duetime.ports.pages import DueTimers
 from duetime.ports.store import Store
 from duetime.testing import HandClock, ScriptedExecutor
 from engine.flaky import FlakyStore
@@ -35,14 +35,19 @@ async def test_a_job_fires_at_its_instant_and_never_before(stage: Stage, clock: 
     for at in (NOW + 59_000, NOW + MINUTE - READ_AHEAD, NOW + MINUTE - 1):
         clock.set(at)
         await stage.tick()
-        assert executor.tasks == []
+        assert executor.attempts == []
     clock.set(NOW + MINUTE)
     await stage.tick()
-    (task,) = executor.tasks
-    assert (task.job_id, task.scheduled_at, task.attempt, task.token) == (job_id, NOW + MINUTE, 1, 1)
-    assert task.trigger is Trigger.SCHEDULE
+    (attempt,) = executor.attempts
+    assert (attempt.claim.job_id, attempt.claim.scheduled_at, attempt.claim.attempt, attempt.claim.token) == (
+        job_id,
+        NOW + MINUTE,
+        1,
+        1,
+    )
+    assert attempt.claim.trigger is Trigger.SCHEDULE
     await stage.tick()
-    assert len(executor.tasks) == 1
+    assert len(executor.attempts) == 1
 
 
 async def test_the_timer_wants_to_be_called_at_the_armed_instant(stage: Stage, clock: HandClock):
@@ -66,9 +71,9 @@ async def test_every_instant_fires_once_over_a_long_time(stage: Stage, executor:
     await stage.add_job(spec("every 2s"))
     await stage.add_job(spec("*/3 * * * * *", url="https://cron.example"))
     await stage.pass_time(60)
-    of_cron = [t.scheduled_at for t in executor.tasks if t.payload.url == "https://cron.example"]
+    of_cron = [t.claim.scheduled_at for t in executor.attempts if t.payload.url == "https://cron.example"]
     assert of_cron == [NOW + n * 3 * SECOND for n in range(1, 21)]
-    of_every = [t.scheduled_at for t in executor.tasks if t.payload.url != "https://cron.example"]
+    of_every = [t.claim.scheduled_at for t in executor.attempts if t.payload.url != "https://cron.example"]
     assert of_every == [NOW + n * 2 * SECOND for n in range(1, 31)]
 
 
@@ -78,8 +83,8 @@ async def test_a_burst_larger_than_a_page_fires_all_of_it(stage: Stage, executor
     await stage.apply(c.CreateJobs(NOW, jobs))
     stage.clock.set(NOW + MINUTE)
     await stage.tick()
-    assert {task.job_id for task in executor.tasks} == {job.job_id for job in jobs}
-    assert len(executor.tasks) == PAGE + 100
+    assert {attempt.claim.job_id for attempt in executor.attempts} == {job.job_id for job in jobs}
+    assert len(executor.attempts) == PAGE + 100
 
 
 # After arming
@@ -98,10 +103,10 @@ async def test_a_job_created_to_be_due_before_what_is_armed_fires_first(stage: S
     later = await read_ahead(stage)
     sooner = await stage.add_job(spec("immediate"))
     await stage.tick()
-    assert [task.job_id for task in executor.tasks] == [sooner]
+    assert [attempt.claim.job_id for attempt in executor.attempts] == [sooner]
     stage.clock.set(NOW + MINUTE)
     await stage.tick()
-    assert [task.job_id for task in executor.tasks] == [sooner, later]
+    assert [attempt.claim.job_id for attempt in executor.attempts] == [sooner, later]
 
 
 @pytest.mark.parametrize("deed", ["change", "pause", "cancel", "purge"])
@@ -119,10 +124,10 @@ async def test_what_was_changed_after_arming_does_not_fire_by_the_old_plan(
     await stage.apply(command)
     stage.clock.set(NOW + MINUTE)
     await stage.tick()
-    assert executor.tasks == []
+    assert executor.attempts == []
     stage.clock.set(NOW + 2 * MINUTE)
     await stage.tick()
-    fired = [(task.scheduled_at, task.payload.url) for task in executor.tasks]
+    fired = [(attempt.claim.scheduled_at, attempt.payload.url) for attempt in executor.attempts]
     assert fired == ([(NOW + 2 * MINUTE, "https://new.example")] if deed == "change" else [])
 
 
@@ -132,7 +137,7 @@ async def test_a_job_changed_to_be_due_sooner_fires_at_its_new_instant(stage: St
     await stage.apply(c.ChangeJob(now, TENANT, job_id, 1, None, job.name, job.type, False, now, job))
     stage.engine.term.timer.hint(now)
     await stage.tick()
-    assert [task.scheduled_at for task in executor.tasks] == [now]
+    assert [attempt.claim.scheduled_at for attempt in executor.attempts] == [now]
 
 
 # Clocks that jump
@@ -147,7 +152,7 @@ async def test_a_clock_set_forward_makes_no_storm(stage: Stage, clock: HandClock
         await stage.tick()
     assert [log["seconds"] for log in logs if log["event"] == "the clock jumped"] == [3600]
     # The instant of this very minute is on time, the 59 before it were missed: `latest` runs one.
-    assert [task.scheduled_at for task in executor.tasks] == [NOW + HOUR]
+    assert [attempt.claim.scheduled_at for attempt in executor.attempts] == [NOW + HOUR]
     (span,) = await stage.store.list_skipped(job_id, 10)
     assert (span.first_at, span.until_at, span.count, span.reason) == (NOW + MINUTE, NOW + HOUR, 59, "missed")
 
@@ -157,8 +162,8 @@ async def test_a_clock_set_forward_runs_all_that_a_job_wants_caught_up(stage: St
     await stage.add_job(spec("every 10m", catch_up=CatchUp("all", 7200)))
     stage.clock.jump(3600 + 30)
     await stage.tick()
-    assert [task.scheduled_at for task in executor.tasks] == [NOW + n * 10 * MINUTE for n in range(1, 7)]
-    assert {task.trigger for task in executor.tasks} == {Trigger.CATCH_UP}
+    assert [attempt.claim.scheduled_at for attempt in executor.attempts] == [NOW + n * 10 * MINUTE for n in range(1, 7)]
+    assert {attempt.claim.trigger for attempt in executor.attempts} == {Trigger.CATCH_UP}
 
 
 async def test_a_clock_set_back_fires_nothing_early_and_nothing_twice(
@@ -168,24 +173,24 @@ async def test_a_clock_set_back_fires_nothing_early_and_nothing_twice(
     await stage.add_job(spec("every 10m"))
     clock.advance(600)
     await stage.tick()
-    assert len(executor.tasks) == 1
+    assert len(executor.attempts) == 1
     clock.jump(-3600)
     with capture_logs() as logs:
         await stage.tick()
     assert [log["seconds"] for log in logs if log["event"] == "the clock jumped"] == [-3600]
     await stage.pass_time(3600 + 599, step=60)
-    assert len(executor.tasks) == 1
+    assert len(executor.attempts) == 1
     await stage.pass_time(1)
-    assert [task.scheduled_at for task in executor.tasks] == [NOW + 10 * MINUTE, NOW + 20 * MINUTE]
+    assert [attempt.claim.scheduled_at for attempt in executor.attempts] == [NOW + 10 * MINUTE, NOW + 20 * MINUTE]
 
 
 async def test_a_clock_set_back_while_armed_does_not_fire_what_was_armed(stage: Stage, executor: ScriptedExecutor):
     await read_ahead(stage)
     stage.clock.jump(-3600)
     await stage.pass_time(3600, step=60)
-    assert executor.tasks == []
+    assert executor.attempts == []
     await stage.pass_time(0.4)
-    assert len(executor.tasks) == 1
+    assert len(executor.attempts) == 1
 
 
 async def test_a_clock_that_drifts_a_little_is_no_alarm(stage: Stage):
@@ -210,7 +215,10 @@ async def test_what_was_missed_while_nothing_ran_follows_the_catch_up_policy(sta
     stage.clock.advance(3 * 3600 + 60)
     await stage.join()
     await stage.tick()
-    ran = {policy: [t.scheduled_at for t in executor.tasks if t.job_id == job] for policy, job in jobs.items()}
+    ran = {
+        policy: [t.claim.scheduled_at for t in executor.attempts if t.claim.job_id == job]
+        for policy, job in jobs.items()
+    }
     assert ran == {
         "all": [NOW + 2 * HOUR + n * 10 * MINUTE for n in range(1, 7)],
         "latest": [NOW + 3 * HOUR],
@@ -232,7 +240,7 @@ async def test_a_catch_up_of_many_runs_at_once_stays_within_the_capacity(stage: 
     executor.let_go()
     await stage.settle()
     await stage.tick()
-    assert len({task.execution_id for task in executor.tasks}) == 60
+    assert len({attempt.claim.execution_id for attempt in executor.attempts}) == 60
     assert set(await stage.states(job_id)) == {State.COMPLETED}
 
 
@@ -244,9 +252,9 @@ async def test_a_fire_that_fails_is_tried_again_and_nothing_is_lost(stage: Stage
     flaky.fail_next(c.Fire)
     with pytest.raises(Overloaded):
         await stage.engine.term.timer.run_once()
-    assert executor.tasks == []
+    assert executor.attempts == []
     await stage.tick()
-    assert [task.scheduled_at for task in executor.tasks] == [NOW + MINUTE]
+    assert [attempt.claim.scheduled_at for attempt in executor.attempts] == [NOW + MINUTE]
 
 
 async def burst_of(stage: Stage, count: int) -> tuple[c.NewJob, ...]:
@@ -257,7 +265,7 @@ async def burst_of(stage: Stage, count: int) -> tuple[c.NewJob, ...]:
 
 
 async def run_at_least(stage: Stage, count: int) -> None:
-    while len(stage.executor.tasks) < count:
+    while len(stage.executor.attempts) < count:
         await stage.engine.term.timer.run_once()
         await stage.let_run()
 
@@ -286,7 +294,7 @@ async def test_in_a_burst_the_next_page_is_made_while_one_is_written_and_no_more
     gate.set()
     await turn
     await stage.tick()
-    runs = Counter(task.job_id for task in stage.executor.tasks)
+    runs = Counter(attempt.claim.job_id for attempt in stage.executor.attempts)
     assert (len(runs), max(runs.values())) == (len(jobs), 1)
 
 
@@ -297,7 +305,7 @@ async def test_small_pages_are_waited_for(stage: Stage):
     gate = flaky.hold(c.Fire)
     turn = await turn_until(stage, lambda: bool(flaky.held))
     await stage.let_run()
-    assert [len(command.runs) for command in flaky.held if isinstance(command, c.Fire)] == [FIRST_PAGE]
+    assert [len(command.executions) for command in flaky.held if isinstance(command, c.Fire)] == [FIRST_PAGE]
     gate.set()
     await turn
 
@@ -316,7 +324,7 @@ async def test_pages_that_were_under_way_when_one_failed_are_fired_once_all_the_
             await stage.tick()
     await stage.tick()
     assert flaky.failed == failing
-    runs = Counter(task.job_id for task in stage.executor.tasks)
+    runs = Counter(attempt.claim.job_id for attempt in stage.executor.attempts)
     assert (len(runs), max(runs.values())) == (len(jobs), 1)
 
 
@@ -325,7 +333,7 @@ async def test_a_page_that_is_being_written_at_a_stop_is_run(stage: Stage):
     await stage.join(store=flaky)
     await burst_of(stage, 3 * PAGE)
     await run_at_least(stage, BURST)
-    before = len(stage.executor.tasks)
+    before = len(stage.executor.attempts)
     gate = flaky.hold(c.Fire)
     turn = asyncio.ensure_future(stage.engine.term.timer.run_once())
     await until(lambda: bool(flaky.held))
@@ -335,25 +343,25 @@ async def test_a_page_that_is_being_written_at_a_stop_is_run(stage: Stage):
     gate.set()
     await asyncio.gather(turn, stopping)
     await stage.settle()
-    assert len(stage.executor.tasks) > before
+    assert len(stage.executor.attempts) > before
     assert not flaky.held
 
 
-async def test_a_void_node_fires_nothing(stage: Stage, executor: ScriptedExecutor):
+async def test_a_fenced_node_fires_nothing(stage: Stage, executor: ScriptedExecutor):
     await stage.join()
     await stage.add_job(spec("every 1m"))
     await stage.apply(c.StartNode(NOW, "node-1"))
     stage.clock.set(NOW + MINUTE)
     with pytest.raises(StaleWrite):
         await stage.engine.term.timer.run_once()
-    assert executor.tasks == []
+    assert executor.attempts == []
 
 
 async def test_max_runs_ends_a_job(stage: Stage, executor: ScriptedExecutor):
     await stage.join()
     job_id = await stage.add_job(spec("every 1s", max_runs=3))
     await stage.pass_time(10)
-    assert len(executor.tasks) == 3
+    assert len(executor.attempts) == 3
     assert (await stage.job(job_id)).status == "COMPLETED"
 
 
@@ -364,7 +372,7 @@ class ReadsThenWaits:
         self._store = store
         self.meanwhile: Callable[[], Awaitable[object]] | None = None
 
-    async def list_due_timers(self, *asked: Any) -> list[DueTimer]:
+    async def list_due_timers(self, *asked: Any) -> DueTimers:
         page = await self._store.list_due_timers(*asked)
         if self.meanwhile is not None:
             deed, self.meanwhile = self.meanwhile, None
@@ -392,10 +400,10 @@ async def test_a_job_created_while_a_page_is_being_read_fires_at_its_own_instant
     store.meanwhile = create
     for _ in range(2):  # the hint has woken it: it turns again at once
         await stage.turn_timer()
-    assert [task.job_id for task in executor.tasks] == (made if in_ms == 0 else [])
+    assert [attempt.claim.job_id for attempt in executor.attempts] == (made if in_ms == 0 else [])
     stage.clock.set(due_at)
     await stage.turn_timer()
-    assert [task.job_id for task in executor.tasks] == made
+    assert [attempt.claim.job_id for attempt in executor.attempts] == made
 
 
 async def test_a_job_whose_schedule_cannot_be_read_any_more_is_paused_and_stops_no_other(
@@ -408,7 +416,7 @@ async def test_a_job_whose_schedule_cannot_be_read_any_more_is_paused_and_stops_
     await stage.apply(c.CreateJobs(NOW, (unreadable,)))
     good = await stage.add_job(spec("* * * * *"))
     await stage.pass_time(60, step=60)
-    assert [task.job_id for task in executor.tasks] == [good]
+    assert [attempt.claim.job_id for attempt in executor.attempts] == [good]
     paused = await stage.job(unreadable.job_id)
     assert paused.status == "PAUSED"
     assert "Europe/Atlantis" in (paused.pause_reason or "")

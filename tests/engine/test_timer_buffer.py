@@ -14,6 +14,7 @@ from duetime.domain.instants import MINUTE, SECOND
 from duetime.domain.plan import DueTimer, Place
 from duetime.engine import timer_buffer
 from duetime.engine.timer_buffer import READ_AHEAD, Due, TimerBuffer
+from duetime.ports.pages import DueTimers
 from samples import NOW, TENANT, new_id, spec
 
 SOON = NOW + READ_AHEAD - 100
@@ -40,11 +41,11 @@ class Timers:
     async def list_due_timers(
         self, until: int, limit: int, after: Place | None = None, shards: Sequence[int] | None = None,
         without: Sequence[str] = (),
-    ) -> list[DueTimer]:  # fmt: skip
+    ) -> DueTimers:  # fmt: skip
         del shards, without
         await asyncio.sleep(0)  # as any store does, it answers in another turn of the loop
         begin = bisect_right(self.rows, after or (-1, "", ""), key=_place)
-        page = [row for row in self.rows[begin : begin + min(limit, self.most)] if row.due_at <= until]
+        page = DueTimers(row for row in self.rows[begin : begin + min(limit, self.most)] if row.due_at <= until)
         self.readings.append(len(page))
         return page
 
@@ -79,7 +80,7 @@ async def test_a_burst_is_read_and_planned_before_its_instant(timers: Timers, bu
     taken: list[DueTimer] = []
     while (due := buffer.take(SOON, 600)) is not None:
         assert due.planned is not None
-        assert [run.job_id for run in due.planned.runs] == [timer.job_id for timer in due.timers]
+        assert [claim.job_id for claim in due.planned.executions] == [timer.job_id for timer in due.timers]
         taken += timers.fire(due)
     assert len({timer.job_id for timer in taken}) == len(taken) == 2000
     assert len(timers.readings) == readings

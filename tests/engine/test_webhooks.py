@@ -15,7 +15,7 @@ from duetime.domain.job import JobSpec, JobStatus, RetryPolicy, Webhooks
 from duetime.domain.retry import LOST_ATTEMPTS
 from duetime.domain.states import ErrorType, State
 from duetime.engine.retention import Retention
-from duetime.ports.executor import Task
+from duetime.ports.executor import Attempt
 from duetime.ports.store import AuditQuery, ExecutionQuery, JobQuery, JobRecord, Store
 from duetime.store.sqlite import SqliteStore
 from duetime.testing import HandClock, ScriptedExecutor
@@ -34,8 +34,8 @@ def telling(**fields: Any) -> JobSpec:
     return spec("immediate", **known | fields)
 
 
-def told(executor: ScriptedExecutor) -> list[Task[Any]]:
-    return [task for task in executor.tasks if task.payload.url != URL]
+def told(executor: ScriptedExecutor) -> list[Attempt[Any]]:
+    return [attempt for attempt in executor.attempts if attempt.payload.url != URL]
 
 
 async def words(stage: Stage) -> list[JobRecord]:
@@ -111,7 +111,7 @@ async def test_word_is_tried_again_and_tells_nobody_of_itself(stage: Stage, exec
     await stage.add_job(telling())
     await stage.tick()
     await stage.pass_time(15)
-    first, second = told(executor)
+    first, second = (attempt.claim for attempt in told(executor))
     assert (first.execution_id, first.attempt, second.attempt) == (second.execution_id, 1, 2)
     assert len(await words(stage)) == 1
 
@@ -212,7 +212,7 @@ async def test_more_failures_at_once_than_a_commit_takes_are_all_told_of(stage: 
         await job
     await stage.tick()
     await stage.tick()
-    assert sorted(task.payload.url for task in told(executor)) == sorted(f"{BAD}/{n}" for n in range(450))
+    assert sorted(attempt.payload.url for attempt in told(executor)) == sorted(f"{BAD}/{n}" for n in range(450))
 
 
 # In time, all of it goes

@@ -406,7 +406,7 @@ async def test_workers_that_ended_elsewhere_are_not_remembered_for_ever(stage: S
     polling = [await hire(stage) for _ in range(2)]
     for _ in range(5):
         gone = await hire(stage)
-        await stage.apply(c.EndNodes(stage.clock.now(), (gone.worker_id,)))
+        await stage.apply(c.FenceNodes(stage.clock.now(), (gone.worker_id,)))
     for _ in range(10):
         stage.clock.advance(30)
         await polling[0].poll()

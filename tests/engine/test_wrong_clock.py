@@ -23,7 +23,7 @@ from duetime.ports.store import Store
 from duetime.registry.memory import MemoryRegistry
 from duetime.testing import SUCCESS, HandClock, ScriptedExecutor
 from engine.stage import Stage
-from samples import NOW, TENANT, add_job, add_run, claim, ended, executions_of, one, spec
+from samples import NOW, TENANT, add_execution, add_job, claim_waiting, ended, executions_of, one, spec
 
 TTL = 5
 FAILURE = Outcome(ErrorType.HTTP_ERROR, "the target answered 500", 500)
@@ -45,7 +45,7 @@ class OffClock:
         return await self._clock.wait(event, until - self.offset)
 
 
-class Shelf:
+class PrunedLogs:
     """Logs, as far as retention is concerned."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Cluster:
         self.b_clock = OffClock(clock)
         self.a = self._stage(clock)
         self.b = self._stage(self.b_clock)
-        self.shelf = Shelf()
+        self.logs = PrunedLogs()
 
     def _stage(self, clock: Any) -> Stage:
         stage = Stage(self.store, clock, ScriptedExecutor())
@@ -77,7 +77,7 @@ class Cluster:
         if with_a:
             await self.a.join(node_name="a")
         await self.b.join(node_name="b")
-        self.b.engine.term.retention._logs = self.shelf  # type: ignore[assignment]
+        self.b.engine.term.retention._logs = self.logs  # type: ignore[assignment]
         for _ in range(3):
             await self.beat()
 
@@ -97,7 +97,7 @@ class Cluster:
             await self.b.tick()
 
     def began(self, stage: Stage) -> set[str]:
-        return {task.job_id for task in stage.executor.tasks}
+        return {attempt.claim.job_id for attempt in stage.executor.attempts}
 
 
 @pytest.fixture
@@ -110,19 +110,19 @@ async def old_history(store: Store, days: int = 20) -> str:
     at = NOW - days * DAY
     node = await one(store, c.StartNode(at, "long-gone"))
     job_id = await add_job(store, spec("every 1000d"), now=at)
-    await add_run(store, job_id, at)
-    (run,) = await claim(store, node, at)
-    assert await one(store, c.Finish(node, at, (ended(run, now=at),))) == []
+    await add_execution(store, job_id, at)
+    (claim,) = await claim_waiting(store, node, at)
+    assert await one(store, c.Finish(node, at, (ended(claim, now=at),))) == []
     return job_id
 
 
-async def lost_run(store: Store) -> str:
+async def lost_execution(store: Store) -> str:
     """A job with an execution whose node is gone."""
     node = await one(store, c.StartNode(NOW, "gone"))
     job_id = await add_job(store, spec("every 1000d"))
-    await add_run(store, job_id, NOW - DAY)
-    assert [run.job_id for run in await claim(store, node, NOW - DAY)] == [job_id]
-    await one(store, c.EndNodes(NOW, (node,)))
+    await add_execution(store, job_id, NOW - DAY)
+    assert [claim.job_id for claim in await claim_waiting(store, node, NOW - DAY)] == [job_id]
+    await one(store, c.FenceNodes(NOW, (node,)))
     return job_id
 
 
@@ -139,9 +139,9 @@ async def test_it_fires_nothing_claims_nothing_and_prunes_nothing(cluster: Clust
     old = await old_history(store)
     later = [await add_job(store, spec(format_instant(NOW + HOUR + n * DAY))) for n in range(39)]
     waiting = await add_job(store, spec("every 1000d"))
-    await add_run(store, waiting, NOW)
-    await add_run(store, waiting, NOW + 30 * SECOND)
-    lost = await lost_run(store)
+    await add_execution(store, waiting, NOW)
+    await add_execution(store, waiting, NOW + 30 * SECOND)
+    lost = await lost_execution(store)
     await cluster.join(offset)
     await cluster.turn_b()
     assert cluster.began(cluster.b) == set()
@@ -149,7 +149,7 @@ async def test_it_fires_nothing_claims_nothing_and_prunes_nothing(cluster: Clust
     assert [e.state for e in await executions_of(store, old)] == [State.COMPLETED]
     assert [e.state for e in await executions_of(store, waiting)] == [State.QUEUED] * 2
     assert [e.state for e in await executions_of(store, lost)] == [State.RUNNING]
-    assert cluster.shelf.pruned == []
+    assert cluster.logs.pruned == []
 
 
 @WRONG
@@ -213,8 +213,8 @@ async def test_what_it_held_ends_by_the_time_that_both_agreed_on(
         cluster.b_clock.offset = offset
     else:
         cluster.registry._began_at += offset
-        for name, lease in cluster.registry._leases.items():  # or the lease would lapse, and all would begin anew
-            changed = msgspec.structs.replace(lease, lapses_at=lease.lapses_at + offset)
+        for name, lease in cluster.registry._leases.items():  # or the lease would expire, and all would begin anew
+            changed = msgspec.structs.replace(lease, expires_at=lease.expires_at + offset)
             cluster.registry._leases[name] = changed
     await cluster.beat()
     cluster.b.executor.let_go()
@@ -248,7 +248,7 @@ async def test_a_clock_that_is_wrong_is_an_error_in_the_log_once(cluster: Cluste
 
 async def test_a_worker_gets_nothing_from_a_node_with_a_wrong_clock(cluster: Cluster, store: Store):
     job_id = await add_job(store, PythonJob("sum", "every 1000d", payload=PythonCall("shop.add")))
-    await add_run(store, job_id, NOW)
+    await add_execution(store, job_id, NOW)
     await cluster.join(40 * DAY)
     for stage, count in ((cluster.b, 0), (cluster.a, 1)):
         gateway = stage.engine.term.worker_gateway

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from duetime.domain.execution import Trigger
+from duetime.domain.job import Delivery, HttpJob
 from duetime.domain.payloads import HttpRequest
 from duetime.executors.http import HttpExecutor
-from duetime.ports.executor import Task
+from duetime.ports.executor import Attempt
 from executors.hostile import Hostile
 from patience import PATIENCE_SECONDS
+from samples import claim_of
 
 LOOPBACK = (ip_network("127.0.0.0/8"),)
 
@@ -37,19 +38,20 @@ async def executor() -> AsyncIterator[HttpExecutor]:
 
 
 @pytest.fixture
-def task() -> Callable[..., Task]:
-    def make(url: str, timeout_seconds: float = 5.0, **payload: object) -> Task:
-        return Task(
-            execution_id="01970c6e-7b1a-7c3d-8e4f-5a6b7c8d9e0f",
-            job_id="01970c6e-0000-7000-8000-000000000001",
-            tenant="default",
-            scheduled_at=1_767_225_600_007,
-            attempt=2,
-            token=5,
-            trigger=Trigger.SCHEDULE,
-            timeout_seconds=timeout_seconds,
+def attempt() -> Callable[..., Attempt]:
+    def make(
+        url: str, timeout_seconds: float = 5.0, *, tenant: str = "default",
+        delivery: Delivery = Delivery.AT_LEAST_ONCE, **payload: object,
+    ) -> Attempt:  # fmt: skip
+        job = HttpJob(
+            name="report", schedule="every 1m", timeout_seconds=timeout_seconds, delivery=delivery,
             payload=HttpRequest(url=url, **payload),  # type: ignore[arg-type]
-        )
+        )  # fmt: skip
+        claim = claim_of(
+            job, execution_id="01970c6e-7b1a-7c3d-8e4f-5a6b7c8d9e0f", job_id="01970c6e-0000-7000-8000-000000000001",
+            tenant=tenant, scheduled_at=1_767_225_600_007, attempt=2, token=5,
+        )  # fmt: skip
+        return Attempt(claim, job.payload)
 
     return make
 

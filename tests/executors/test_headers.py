@@ -11,7 +11,7 @@ from duetime.domain.http_rules import header_problem, url_problem
 from duetime.executors.answer import kept_text, retry_after_seconds
 from duetime.executors.headers import check_headers, encode_body, rfc3339, signature, signing_keys, trace_id
 from duetime.executors.http import HttpExecutor
-from duetime.ports.executor import Task
+from duetime.ports.executor import Attempt
 from executors.conftest import LOOPBACK
 from executors.hostile import Hostile
 
@@ -20,10 +20,10 @@ OLD = "whsec_" + b64encode(b"o" * 24).decode()
 
 
 async def test_a_receivers_own_verifier_accepts_our_signature_with_either_key(
-    target: Hostile, task: Callable[..., Task]
+    target: Hostile, attempt: Callable[..., Attempt]
 ):
     executor = HttpExecutor(allow=LOOPBACK, keys_of=lambda tenant: signing_keys((NEW, OLD)))
-    await executor.execute(task(target.url(), body={"amount": 1, "name": "ü"}))
+    await executor.execute(attempt(target.url(), body={"amount": 1, "name": "ü"}))
     await executor.stop()
     got = target.received[0]
     for secret in (NEW, OLD):

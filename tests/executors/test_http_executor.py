@@ -12,29 +12,30 @@ import msgspec
 import pytest
 
 from duetime.domain.execution import ErrorType
+from duetime.domain.job import Delivery
 from duetime.domain.targets import parse_domains
 from duetime.executors.connection import Connection
 from duetime.executors.guard import Target, parse_target
 from duetime.executors.http import HttpExecutor
 from duetime.executors.pool import ConnectionLimits, ConnectionPool
-from duetime.ports.executor import NotSent, Outcome, Task
+from duetime.ports.executor import Attempt, NotSent, Outcome
 from executors.conftest import LOOPBACK
 from executors.hostile import Hostile
 from patience import PATIENCE_SECONDS
 
-MakeTask = Callable[..., Task]
+MakeAttempt = Callable[..., Attempt]
 
 
-async def test_a_2xx_answer_is_a_success_with_its_text(executor: HttpExecutor, target: Hostile, task: MakeTask):
-    assert await executor.execute(task(target.url())) == Outcome(http_status=200, response="ok")
+async def test_a_2xx_answer_is_a_success_with_its_text(executor: HttpExecutor, target: Hostile, attempt: MakeAttempt):
+    assert await executor.execute(attempt(target.url())) == Outcome(http_status=200, response="ok")
 
 
 async def test_method_path_query_and_body_arrive_as_the_job_says(
-    executor: HttpExecutor, target: Hostile, task: MakeTask
+    executor: HttpExecutor, target: Hostile, attempt: MakeAttempt
 ):
-    await executor.execute(task(target.url("/ok/ä?a=b c".replace(" ", "%20")), method="PUT", body={"n": 1}))
-    await executor.execute(task(target.url("/ok?x"), method="GET"))
-    await executor.execute(task(target.url("/ok"), method="POST", body="plain ü"))
+    await executor.execute(attempt(target.url("/ok/ä?a=b c".replace(" ", "%20")), method="PUT", body={"n": 1}))
+    await executor.execute(attempt(target.url("/ok?x"), method="GET"))
+    await executor.execute(attempt(target.url("/ok"), method="POST", body="plain ü"))
     put, get, post = target.received
     assert (put.line, put.body) == ("PUT /ok/%C3%A4?a=b%20c HTTP/1.1", b'{"n":1}')
     assert put.headers["content-type"] == "application/json"
@@ -44,8 +45,10 @@ async def test_method_path_query_and_body_arrive_as_the_job_says(
     assert (post.body, post.headers["content-type"]) == ("plain ü".encode(), "text/plain; charset=utf-8")
 
 
-async def test_a_target_can_tell_execution_attempt_and_token(executor: HttpExecutor, target: Hostile, task: MakeTask):
-    await executor.execute(task(target.url(), headers={"X-Key": "s", "User-Agent": "mine"}))
+async def test_a_target_can_tell_execution_attempt_and_token(
+    executor: HttpExecutor, target: Hostile, attempt: MakeAttempt
+):
+    await executor.execute(attempt(target.url(), headers={"X-Key": "s", "User-Agent": "mine"}))
     headers = target.received[0].headers
     assert headers == {
         "host": f"127.0.0.1:{target.port}",
@@ -66,24 +69,24 @@ async def test_a_target_can_tell_execution_attempt_and_token(executor: HttpExecu
     }
 
 
-async def test_connections_are_used_again(executor: HttpExecutor, target: Hostile, task: MakeTask):
+async def test_connections_are_used_again(executor: HttpExecutor, target: Hostile, attempt: MakeAttempt):
     for _ in range(5):
-        assert (await executor.execute(task(target.url()))).http_status == 200
+        assert (await executor.execute(attempt(target.url()))).http_status == 200
     assert target.connections == 1
 
 
 async def test_a_kept_connection_that_the_target_cuts_as_we_write_is_replaced_once(
-    executor: HttpExecutor, target: Hostile, task: MakeTask
+    executor: HttpExecutor, target: Hostile, attempt: MakeAttempt
 ):
     for _ in range(2):
-        assert (await executor.execute(task(target.url("/stale")))).http_status == 200
+        assert (await executor.execute(attempt(target.url("/stale")))).http_status == 200
     assert (target.connections, len(target.received)) == (2, 3)
 
 
 async def test_what_is_to_run_at_most_once_is_not_sent_again_when_a_kept_connection_is_cut(
-    executor: HttpExecutor, target: Hostile, task: MakeTask
+    executor: HttpExecutor, target: Hostile, attempt: MakeAttempt
 ):
-    once = msgspec.structs.replace(task(target.url("/stale")), repeatable=False)
+    once = attempt(target.url("/stale"), delivery=Delivery.AT_MOST_ONCE)
     assert (await executor.execute(once)).http_status == 200
     assert (await executor.execute(once)).error_type is ErrorType.CONNECTION_ERROR
     assert (target.connections, len(target.received)) == (1, 2)
@@ -91,10 +94,10 @@ async def test_what_is_to_run_at_most_once_is_not_sent_again_when_a_kept_connect
 
 @pytest.mark.parametrize("is_kept", [False, True])
 async def test_nothing_is_sent_once_the_lease_is_in_doubt(
-    executor: HttpExecutor, target: Hostile, task: MakeTask, is_kept: bool
+    executor: HttpExecutor, target: Hostile, attempt: MakeAttempt, is_kept: bool
 ):
     if is_kept:
-        await executor.execute(task(target.url()))
+        await executor.execute(attempt(target.url()))
     connected: list[int] = []
 
     def may_send() -> bool:
@@ -102,7 +105,7 @@ async def test_nothing_is_sent_once_the_lease_is_in_doubt(
         return False
 
     with pytest.raises(NotSent):
-        await executor.execute(msgspec.structs.replace(task(target.url()), may_send=may_send))
+        await executor.execute(msgspec.structs.replace(attempt(target.url()), may_send=may_send))
     assert len(connected) == 1
     while target.connections_open:
         target.gone.clear()
@@ -111,7 +114,7 @@ async def test_nothing_is_sent_once_the_lease_is_in_doubt(
 
 
 async def test_the_lease_is_looked_at_when_the_connection_stands(
-    executor: HttpExecutor, target: Hostile, task: MakeTask
+    executor: HttpExecutor, target: Hostile, attempt: MakeAttempt
 ):
     """To connect takes its time, and a process may be stopped meanwhile."""
     loop = asyncio.get_running_loop()
@@ -124,43 +127,43 @@ async def test_the_lease_is_looked_at_when_the_connection_stands(
         return connected
 
     loop.create_connection = connect_slowly  # type: ignore[method-assign]
-    doubtful = msgspec.structs.replace(task(target.url()), may_send=lambda: not in_doubt.is_set())
+    doubtful = msgspec.structs.replace(attempt(target.url()), may_send=lambda: not in_doubt.is_set())
     with pytest.raises(NotSent):
         await executor.execute(doubtful)
     assert target.received == []
 
 
 async def test_what_would_be_sent_again_is_not_once_the_lease_is_in_doubt(
-    executor: HttpExecutor, target: Hostile, task: MakeTask
+    executor: HttpExecutor, target: Hostile, attempt: MakeAttempt
 ):
-    await executor.execute(task(target.url("/stale")))
+    await executor.execute(attempt(target.url("/stale")))
     answers = iter([True, False])
     with pytest.raises(NotSent):
-        await executor.execute(msgspec.structs.replace(task(target.url("/stale")), may_send=lambda: next(answers)))
+        await executor.execute(msgspec.structs.replace(attempt(target.url("/stale")), may_send=lambda: next(answers)))
     assert len(target.received) == 2
 
 
 async def test_a_body_without_a_length_ends_with_its_connection(
-    executor: HttpExecutor, target: Hostile, task: MakeTask
+    executor: HttpExecutor, target: Hostile, attempt: MakeAttempt
 ):
-    outcome = await executor.execute(task(target.url("/raw/close")))
+    outcome = await executor.execute(attempt(target.url("/raw/close")))
     assert outcome == Outcome(http_status=200, response="until the end")
 
 
-async def test_a_head_request_does_not_wait_for_a_body(executor: HttpExecutor, target: Hostile, task: MakeTask):
+async def test_a_head_request_does_not_wait_for_a_body(executor: HttpExecutor, target: Hostile, attempt: MakeAttempt):
     target.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n"
-    outcome = await executor.execute(task(target.url(), method="HEAD"))
+    outcome = await executor.execute(attempt(target.url(), method="HEAD"))
     assert outcome == Outcome(http_status=200)
 
 
 @pytest.mark.parametrize("status", [199 + 5, 404, 410, 500, 503])
 async def test_only_expected_statuses_are_a_success(
-    executor: HttpExecutor, target: Hostile, task: MakeTask, status: int
+    executor: HttpExecutor, target: Hostile, attempt: MakeAttempt, status: int
 ):
-    outcome = await executor.execute(task(target.url(f"/status/{status}"), expect_status=(418,)))
+    outcome = await executor.execute(attempt(target.url(f"/status/{status}"), expect_status=(418,)))
     assert (outcome.error_type, outcome.http_status) == (ErrorType.HTTP_ERROR, status)
     assert outcome.error_message == f"127.0.0.1 answered {status}."
-    outcome = await executor.execute(task(target.url(f"/status/{status}"), expect_status=(418, status)))
+    outcome = await executor.execute(attempt(target.url(f"/status/{status}"), expect_status=(418, status)))
     assert outcome.error_type is None
 
 
@@ -169,15 +172,15 @@ async def test_only_expected_statuses_are_a_success(
     [("seconds", 120.0), ("huge", 1e9), ("negative", None), ("garbage", None), ("date", 60.0), ("past", None)],
 )
 async def test_retry_after_is_read_as_the_target_meant_it(
-    executor: HttpExecutor, target: Hostile, task: MakeTask, kind: str, seconds: float | None
+    executor: HttpExecutor, target: Hostile, attempt: MakeAttempt, kind: str, seconds: float | None
 ):
-    outcome = await executor.execute(task(target.url(f"/retry/{kind}")))
+    outcome = await executor.execute(attempt(target.url(f"/retry/{kind}")))
     assert outcome.http_status == 429
     assert outcome.retry_after_seconds == seconds
 
 
-async def test_a_redirect_is_not_followed(executor: HttpExecutor, target: Hostile, task: MakeTask):
-    outcome = await executor.execute(task(target.url("/redirect")))
+async def test_a_redirect_is_not_followed(executor: HttpExecutor, target: Hostile, attempt: MakeAttempt):
+    outcome = await executor.execute(attempt(target.url("/redirect")))
     assert (outcome.error_type, outcome.http_status) == (ErrorType.HTTP_ERROR, 302)
     assert "redirects are not followed" in (outcome.error_message or "")
     assert len(target.received) == 1
@@ -185,36 +188,36 @@ async def test_a_redirect_is_not_followed(executor: HttpExecutor, target: Hostil
 
 @pytest.mark.parametrize("path", ["/hang", "/drip/head", "/drip/body"])
 async def test_a_target_that_takes_too_long_times_out_and_is_cut_off(
-    executor: HttpExecutor, target: Hostile, task: MakeTask, path: str
+    executor: HttpExecutor, target: Hostile, attempt: MakeAttempt, path: str
 ):
     started = time.monotonic()
-    outcome = await executor.execute(task(target.url(f"{path}?secret=1"), timeout_seconds=0.5))
+    outcome = await executor.execute(attempt(target.url(f"{path}?secret=1"), timeout_seconds=0.5))
     assert time.monotonic() - started > 0.4, "not before its time"
     assert outcome.error_type is ErrorType.TIMEOUT
     assert outcome.error_message == "127.0.0.1 did not answer in full within 0.5 s."
     await asyncio.wait_for(target.gone.wait(), PATIENCE_SECONDS)
 
 
-async def test_cancelling_an_attempt_cuts_its_connection(executor: HttpExecutor, target: Hostile, task: MakeTask):
-    attempt = asyncio.create_task(executor.execute(task(target.url("/hang"), timeout_seconds=60)))
+async def test_cancelling_an_attempt_cuts_its_connection(executor: HttpExecutor, target: Hostile, attempt: MakeAttempt):
+    running = asyncio.create_task(executor.execute(attempt(target.url("/hang"), timeout_seconds=60)))
     await target.reached.wait()
-    attempt.cancel()
+    running.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await attempt
+        await running
     await asyncio.wait_for(target.gone.wait(), PATIENCE_SECONDS)
 
 
 async def test_an_endless_answer_is_read_up_to_its_bound_and_cut_off(
-    executor: HttpExecutor, target: Hostile, task: MakeTask
+    executor: HttpExecutor, target: Hostile, attempt: MakeAttempt
 ):
-    outcome = await executor.execute(task(target.url("/endless")))
+    outcome = await executor.execute(attempt(target.url("/endless")))
     assert (outcome.http_status, outcome.response) == (200, "x" * 1000)
     await asyncio.wait_for(target.gone.wait(), PATIENCE_SECONDS)
 
 
-async def test_a_gzip_bomb_is_not_inflated(executor: HttpExecutor, target: Hostile, task: MakeTask):
+async def test_a_gzip_bomb_is_not_inflated(executor: HttpExecutor, target: Hostile, attempt: MakeAttempt):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    outcome = await executor.execute(task(target.url("/bomb")))
+    outcome = await executor.execute(attempt(target.url("/bomb")))
     assert outcome.http_status == 200
     assert len(outcome.response or "") <= 1000
     assert "\x00" not in (outcome.response or "")
@@ -232,18 +235,18 @@ async def test_a_gzip_bomb_is_not_inflated(executor: HttpExecutor, target: Hosti
     ],
 )
 async def test_giant_headers_end_the_exchange(
-    executor: HttpExecutor, target: Hostile, task: MakeTask, kind: str, what: str
+    executor: HttpExecutor, target: Hostile, attempt: MakeAttempt, kind: str, what: str
 ):
-    outcome = await executor.execute(task(target.url(f"/giant/{kind}")))
+    outcome = await executor.execute(attempt(target.url(f"/giant/{kind}")))
     assert outcome == Outcome(ErrorType.CONNECTION_ERROR, f"127.0.0.1 sent more than {what}.")
     await asyncio.wait_for(target.gone.wait(), PATIENCE_SECONDS)
 
 
 @pytest.mark.parametrize("kind", ["garbage", "short", "chunk", "upgrade", "reset"])
 async def test_an_answer_that_is_no_http_is_a_connection_error(
-    executor: HttpExecutor, target: Hostile, task: MakeTask, kind: str
+    executor: HttpExecutor, target: Hostile, attempt: MakeAttempt, kind: str
 ):
-    outcome = await executor.execute(task(target.url(f"/raw/{kind}?secret=1")))
+    outcome = await executor.execute(attempt(target.url(f"/raw/{kind}?secret=1")))
     assert outcome.error_type is ErrorType.CONNECTION_ERROR
     assert outcome.error_message is not None
     assert outcome.error_message.startswith("127.0.0.1 ")
@@ -251,51 +254,55 @@ async def test_an_answer_that_is_no_http_is_a_connection_error(
     assert len(target.received) == 1
 
 
-async def test_nul_and_bad_utf8_are_cleaned(executor: HttpExecutor, target: Hostile, task: MakeTask):
-    outcome = await executor.execute(task(target.url("/raw/nul")))
+async def test_nul_and_bad_utf8_are_cleaned(executor: HttpExecutor, target: Hostile, attempt: MakeAttempt):
+    outcome = await executor.execute(attempt(target.url("/raw/nul")))
     assert outcome.response == "a\ufffdb\ufffd\ufffdc\ufffd[m"
 
 
-async def test_an_interim_answer_is_not_the_answer(executor: HttpExecutor, target: Hostile, task: MakeTask):
-    assert await executor.execute(task(target.url("/raw/interim"))) == Outcome(http_status=200, response="ok")
+async def test_an_interim_answer_is_not_the_answer(executor: HttpExecutor, target: Hostile, attempt: MakeAttempt):
+    assert await executor.execute(attempt(target.url("/raw/interim"))) == Outcome(http_status=200, response="ok")
 
 
 async def test_a_second_answer_that_nobody_asked_for_is_not_given_to_the_next(
-    executor: HttpExecutor, target: Hostile, task: MakeTask
+    executor: HttpExecutor, target: Hostile, attempt: MakeAttempt
 ):
-    assert (await executor.execute(task(target.url("/raw/two")))).http_status == 200
-    assert (await executor.execute(task(target.url()))).http_status == 200
+    assert (await executor.execute(attempt(target.url("/raw/two")))).http_status == 200
+    assert (await executor.execute(attempt(target.url()))).http_status == 200
     assert target.connections == 2
 
 
-async def test_a_refused_connection_says_where(executor: HttpExecutor, target: Hostile, task: MakeTask):
+async def test_a_refused_connection_says_where(executor: HttpExecutor, target: Hostile, attempt: MakeAttempt):
     port = target.port
     await target.__aexit__(None, None, None)
-    outcome = await executor.execute(task(f"http://127.0.0.1:{port}/"))
+    outcome = await executor.execute(attempt(f"http://127.0.0.1:{port}/"))
     assert outcome == Outcome(
         error_type=ErrorType.CONNECTION_ERROR,
         error_message=f"No connection to 127.0.0.1:{port}: Connection refused.",
     )
 
 
-async def test_a_bad_header_is_refused_before_anything_is_sent(executor: HttpExecutor, target: Hostile, task: MakeTask):
-    outcome = await executor.execute(task(target.url(), headers={"X-Key": "a\r\nHost: evil"}))
+async def test_a_bad_header_is_refused_before_anything_is_sent(
+    executor: HttpExecutor, target: Hostile, attempt: MakeAttempt
+):
+    outcome = await executor.execute(attempt(target.url(), headers={"X-Key": "a\r\nHost: evil"}))
     assert outcome.error_type is ErrorType.BLOCKED_TARGET
     assert "evil" not in (outcome.error_message or "")
     assert target.connections == 0
 
 
 async def test_proxies_from_the_environment_are_not_used(
-    executor: HttpExecutor, target: Hostile, task: MakeTask, monkeypatch: pytest.MonkeyPatch
+    executor: HttpExecutor, target: Hostile, attempt: MakeAttempt, monkeypatch: pytest.MonkeyPatch
 ):
     async with Hostile() as proxy:
         for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY", "all_proxy"):
             monkeypatch.setenv(name, proxy.url(""))
-        assert (await executor.execute(task(target.url()))).http_status == 200
+        assert (await executor.execute(attempt(target.url()))).http_status == 200
         assert proxy.connections == 0
 
 
-async def test_tls_is_verified_against_the_name_and_the_trusted_roots(task: MakeTask, certificate: tuple[Path, Path]):
+async def test_tls_is_verified_against_the_name_and_the_trusted_roots(
+    attempt: MakeAttempt, certificate: tuple[Path, Path]
+):
     server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server_side.load_cert_chain(*certificate)
     trusting = ssl.create_default_context(cafile=str(certificate[0]))
@@ -310,41 +317,41 @@ async def test_tls_is_verified_against_the_name_and_the_trusted_roots(task: Make
             (None, "hook.example", ErrorType.TLS_ERROR),
         ]:
             executor = HttpExecutor(allow=LOOPBACK, lookup=lookup, tls=tls)
-            outcome = await executor.execute(task(target.url(host=host)))
+            outcome = await executor.execute(attempt(target.url(host=host)))
             await executor.stop()
             assert outcome.error_type is error_type
             assert error_type is None or (outcome.error_message or "").startswith(f"No TLS connection to {host}: ")
     assert len(target.received) == 1
 
 
-async def test_a_tls_handshake_that_hangs_times_out(executor: HttpExecutor, task: MakeTask):
+async def test_a_tls_handshake_that_hangs_times_out(executor: HttpExecutor, attempt: MakeAttempt):
     async with Hostile() as target:
-        outcome = await executor.execute(task(f"https://127.0.0.1:{target.port}/", timeout_seconds=1))
+        outcome = await executor.execute(attempt(f"https://127.0.0.1:{target.port}/", timeout_seconds=1))
         assert outcome.error_type is ErrorType.TIMEOUT
         await asyncio.wait_for(target.gone.wait(), PATIENCE_SECONDS)
 
 
-async def test_a_tls_handshake_has_a_limit_of_its_own(task: MakeTask):
+async def test_a_tls_handshake_has_a_limit_of_its_own(attempt: MakeAttempt):
     executor = HttpExecutor(allow=LOOPBACK, limits=ConnectionLimits(handshake_seconds=0.2))
     async with Hostile() as target:
-        outcome = await executor.execute(task(f"https://127.0.0.1:{target.port}/", timeout_seconds=PATIENCE_SECONDS))
+        outcome = await executor.execute(attempt(f"https://127.0.0.1:{target.port}/", timeout_seconds=PATIENCE_SECONDS))
         await asyncio.wait_for(target.gone.wait(), PATIENCE_SECONDS)
     await executor.stop()
     assert outcome == Outcome(ErrorType.TLS_ERROR, "127.0.0.1 did not complete the TLS handshake within 0.2 s.")
 
 
 @pytest.mark.parametrize("path", ["/hang", "/drip/head"])
-async def test_the_head_of_an_answer_has_a_limit_of_its_own(target: Hostile, task: MakeTask, path: str):
+async def test_the_head_of_an_answer_has_a_limit_of_its_own(target: Hostile, attempt: MakeAttempt, path: str):
     executor = HttpExecutor(allow=LOOPBACK, limits=ConnectionLimits(header_seconds=0.2))
-    assert (await executor.execute(task(target.url()))).http_status == 200
-    outcome = await executor.execute(task(target.url(path), timeout_seconds=PATIENCE_SECONDS))
+    assert (await executor.execute(attempt(target.url()))).http_status == 200
+    outcome = await executor.execute(attempt(target.url(path), timeout_seconds=PATIENCE_SECONDS))
     await executor.stop()
     assert outcome == Outcome(ErrorType.TIMEOUT, "127.0.0.1 did not begin to answer within 0.2 s.")
 
 
-async def test_an_answer_that_has_begun_in_time_has_all_the_time_of_its_job(target: Hostile, task: MakeTask):
+async def test_an_answer_that_has_begun_in_time_has_all_the_time_of_its_job(target: Hostile, attempt: MakeAttempt):
     executor = HttpExecutor(allow=LOOPBACK, limits=ConnectionLimits(header_seconds=0.2))
-    outcome = await executor.execute(task(target.url("/drip/body"), timeout_seconds=0.5))
+    outcome = await executor.execute(attempt(target.url("/drip/body"), timeout_seconds=0.5))
     await executor.stop()
     assert outcome == Outcome(ErrorType.TIMEOUT, "127.0.0.1 did not answer in full within 0.5 s.")
 
@@ -374,15 +381,15 @@ async def test_a_connection_is_kept_though_it_took_the_place_of_the_last_one_to_
     pool.close()
 
 
-async def test_only_listed_hosts_are_called_where_there_is_a_list(target: Hostile, task: MakeTask):
+async def test_only_listed_hosts_are_called_where_there_is_a_list(target: Hostile, attempt: MakeAttempt):
     async def lookup(host: str) -> list[str]:
         return ["127.0.0.1"]
 
     executor = HttpExecutor(allow=LOOPBACK, lookup=lookup, domains=parse_domains(["hook.example", "*.hooks.example"]))
     for host in ("hook.example", "a.hooks.example"):
-        assert (await executor.execute(task(target.url(host=host)))).http_status == 200
+        assert (await executor.execute(attempt(target.url(host=host)))).http_status == 200
     for host in ("other.example", "hooks.example", "127.0.0.1", "nothook.example", "hook.example.evil.example"):
-        outcome = await executor.execute(task(target.url(host=host)))
+        outcome = await executor.execute(attempt(target.url(host=host)))
         assert outcome == Outcome(
             ErrorType.BLOCKED_TARGET,
             f"{host} is not one of the hosts that jobs may call here (ALLOWED_TARGETS). Nothing was sent.",
@@ -391,12 +398,12 @@ async def test_only_listed_hosts_are_called_where_there_is_a_list(target: Hostil
     assert len(target.received) == 2
 
 
-async def test_a_listed_host_may_still_not_lead_to_a_private_address(target: Hostile, task: MakeTask):
+async def test_a_listed_host_may_still_not_lead_to_a_private_address(target: Hostile, attempt: MakeAttempt):
     async def lookup(host: str) -> list[str]:
         return ["127.0.0.1"]
 
     executor = HttpExecutor(lookup=lookup, domains=parse_domains(["hook.example"]))
-    outcome = await executor.execute(task(target.url(host="hook.example")))
+    outcome = await executor.execute(attempt(target.url(host="hook.example")))
     await executor.stop()
     assert outcome.error_type is ErrorType.BLOCKED_TARGET
     assert target.received == []

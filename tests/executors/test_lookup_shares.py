@@ -8,14 +8,13 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 
-import msgspec
 import pytest
 
 from duetime.domain.states import ErrorType
 from duetime.executors.guard import Guard
 from duetime.executors.http import HttpExecutor
 from duetime.executors.resolver import DnsError, Resolver, SystemLookup
-from duetime.ports.executor import Task
+from duetime.ports.executor import Attempt
 from executors.conftest import LOOPBACK
 from executors.hostile import Hostile
 
@@ -64,15 +63,14 @@ async def lookup() -> AsyncIterator[SystemLookup]:
 
 
 async def test_96_slow_names_of_one_tenant_do_not_delay_another(
-    names: NameServer, system_executor: HttpExecutor, target: Hostile, task: Callable[..., Task]
+    names: NameServer, system_executor: HttpExecutor, target: Hostile, attempt: Callable[..., Attempt]
 ):
-    def attempt(tenant: str, host: str) -> asyncio.Task:
-        made = msgspec.structs.replace(task(target.url("/ok", host), 30.0), tenant=tenant)
-        return asyncio.create_task(system_executor.execute(made))
+    def begin(tenant: str, host: str) -> asyncio.Task:
+        return asyncio.create_task(system_executor.execute(attempt(target.url("/ok", host), 30.0, tenant=tenant)))
 
-    slow = [attempt("hostile", f"slow-{number}.example") for number in range(96)]
+    slow = [begin("hostile", f"slow-{number}.example") for number in range(96)]
     await names.reached(32)
-    quick = [attempt("other", f"quick-{number}.example") for number in range(20)]
+    quick = [begin("other", f"quick-{number}.example") for number in range(20)]
     assert {outcome.http_status for outcome in await asyncio.gather(*quick)} == {200}
     names.answer.set()
     await asyncio.gather(*slow)
@@ -197,7 +195,7 @@ async def test_many_names_of_one_tenant_do_not_push_those_of_another_out_of_the_
 
 
 async def test_an_attempt_ends_with_its_own_time_whatever_its_lookup_does(
-    names: NameServer, system_executor: HttpExecutor, task: Callable[..., Task]
+    names: NameServer, system_executor: HttpExecutor, attempt: Callable[..., Attempt]
 ):
-    outcome = await system_executor.execute(task("http://slow.example/", 0.1))
+    outcome = await system_executor.execute(attempt("http://slow.example/", 0.1))
     assert outcome.error_type is ErrorType.TIMEOUT

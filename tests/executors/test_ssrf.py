@@ -13,10 +13,10 @@ import pytest
 
 from duetime.domain.execution import ErrorType
 from duetime.executors.http import HttpExecutor
-from duetime.ports.executor import Outcome, Task
+from duetime.ports.executor import Attempt, Outcome
 from executors.hostile import Hostile
 
-MakeTask = Callable[..., Task]
+MakeAttempt = Callable[..., Attempt]
 # Tests stay on loopback, so 127.0.0.2 and .3 stand for public addresses: allowed, as those are.
 PUBLIC = (ip_network("127.0.0.2/32"), ip_network("127.0.0.3/32"))
 
@@ -68,11 +68,11 @@ async def canary(public: Hostile) -> AsyncIterator[Hostile]:
         assert server.connections == 0
 
 
-async def execute_until_asked_anew(executor: HttpExecutor, names: Names, task: Task) -> list[Outcome]:
+async def execute_until_asked_anew(executor: HttpExecutor, names: Names, attempt: Attempt) -> list[Outcome]:
     """Execute until the name is looked up again: an answer is kept for as long as its lookup took, four times."""
     asked, outcomes = len(names.asked), list[Outcome]()
     while len(names.asked) == asked:
-        outcomes.append(await executor.execute(task))
+        outcomes.append(await executor.execute(attempt))
     return outcomes
 
 
@@ -93,28 +93,28 @@ async def execute_until_asked_anew(executor: HttpExecutor, names: Names, task: T
         "example.com@127.0.0.1",
     ],
 )
-async def test_no_way_to_write_the_address_reaches_the_canary(canary: Hostile, task: MakeTask, host: str):
+async def test_no_way_to_write_the_address_reaches_the_canary(canary: Hostile, attempt: MakeAttempt, host: str):
     executor = HttpExecutor(allow=PUBLIC, lookup=Names(["127.0.0.1"]))
-    outcome = await executor.execute(task(f"http://{host}:{canary.port}/ok"))
+    outcome = await executor.execute(attempt(f"http://{host}:{canary.port}/ok"))
     assert outcome.error_type is ErrorType.BLOCKED_TARGET
     await executor.stop()
 
 
-async def test_with_the_system_resolver_localhost_does_not_reach_the_canary(canary: Hostile, task: MakeTask):
+async def test_with_the_system_resolver_localhost_does_not_reach_the_canary(canary: Hostile, attempt: MakeAttempt):
     executor = HttpExecutor(allow=PUBLIC)
-    outcome = await executor.execute(task(f"http://localhost:{canary.port}/ok"))
+    outcome = await executor.execute(attempt(f"http://localhost:{canary.port}/ok"))
     assert outcome.error_type is ErrorType.BLOCKED_TARGET
     await executor.stop()
 
 
 async def test_a_name_that_turns_to_loopback_is_refused_and_its_kept_connection_is_not_used(
-    public: Hostile, canary: Hostile, task: MakeTask
+    public: Hostile, canary: Hostile, attempt: MakeAttempt
 ):
     names = Names(["127.0.0.2"], ["127.0.0.1"])
     executor = HttpExecutor(allow=PUBLIC, lookup=names, dns_ttl_seconds=0)
     url = f"http://rebind.example:{public.port}/ok"
-    assert (await executor.execute(task(url))).http_status == 200
-    *earlier, outcome = await execute_until_asked_anew(executor, names, task(url))
+    assert (await executor.execute(attempt(url))).http_status == 200
+    *earlier, outcome = await execute_until_asked_anew(executor, names, attempt(url))
     assert outcome.error_type is ErrorType.BLOCKED_TARGET
     assert outcome.error_message == (
         "rebind.example may not be called: 127.0.0.1 is not a public address (loopback). Nothing was sent."
@@ -124,11 +124,11 @@ async def test_a_name_that_turns_to_loopback_is_refused_and_its_kept_connection_
 
 
 async def test_an_attempt_asks_for_the_name_once_and_connects_to_what_it_checked(
-    public: Hostile, canary: Hostile, task: MakeTask
+    public: Hostile, canary: Hostile, attempt: MakeAttempt
 ):
     names = Names(["127.0.0.2"], ["127.0.0.1"])
     executor = HttpExecutor(allow=PUBLIC, lookup=names)
-    outcome = await executor.execute(task(f"http://rebind.example:{public.port}/ok"))
+    outcome = await executor.execute(attempt(f"http://rebind.example:{public.port}/ok"))
     assert outcome.http_status == 200
     assert names.asked == ["rebind.example"]
     assert public.received[0].headers["host"] == f"rebind.example:{public.port}"
@@ -146,46 +146,46 @@ async def test_an_attempt_asks_for_the_name_once_and_connects_to_what_it_checked
     ],
 )
 async def test_one_forbidden_address_refuses_the_whole_name(
-    public: Hostile, canary: Hostile, task: MakeTask, answer: list[str]
+    public: Hostile, canary: Hostile, attempt: MakeAttempt, answer: list[str]
 ):
     executor = HttpExecutor(allow=PUBLIC, lookup=Names(answer))
-    outcome = await executor.execute(task(f"http://mixed.example:{public.port}/ok"))
+    outcome = await executor.execute(attempt(f"http://mixed.example:{public.port}/ok"))
     assert outcome.error_type is ErrorType.BLOCKED_TARGET
     assert public.connections == 0
     await executor.stop()
 
 
-async def test_a_redirect_to_the_canary_is_not_followed(public: Hostile, canary: Hostile, task: MakeTask):
+async def test_a_redirect_to_the_canary_is_not_followed(public: Hostile, canary: Hostile, attempt: MakeAttempt):
     public.answer = b"HTTP/1.1 307 Go\r\nLocation: %b\r\nContent-Length: 0\r\n\r\n" % canary.url().encode()
     executor = HttpExecutor(allow=PUBLIC)
-    assert (await executor.execute(task(public.url()))).http_status == 307
+    assert (await executor.execute(attempt(public.url()))).http_status == 307
     await executor.stop()
 
 
-async def test_a_kept_connection_is_left_when_the_name_moves(public: Hostile, task: MakeTask):
+async def test_a_kept_connection_is_left_when_the_name_moves(public: Hostile, attempt: MakeAttempt):
     async with Hostile("127.0.0.3", public.port) as moved:
         names = Names(["127.0.0.2"], ["127.0.0.3"])
         executor = HttpExecutor(allow=PUBLIC, lookup=names, dns_ttl_seconds=0)
         url = f"http://moving.example:{public.port}/ok"
-        await executor.execute(task(url))
-        outcomes = await execute_until_asked_anew(executor, names, task(url))
+        await executor.execute(attempt(url))
+        outcomes = await execute_until_asked_anew(executor, names, attempt(url))
         assert (len(public.received), len(moved.received)) == (len(outcomes), 1)
         await executor.stop()
 
 
-async def test_the_next_address_is_tried_when_one_refuses(public: Hostile, task: MakeTask):
+async def test_the_next_address_is_tried_when_one_refuses(public: Hostile, attempt: MakeAttempt):
     executor = HttpExecutor(allow=PUBLIC, lookup=Names(["127.0.0.3", "127.0.0.2"]))
-    outcome = await executor.execute(task(f"http://two.example:{public.port}/ok"))
+    outcome = await executor.execute(attempt(f"http://two.example:{public.port}/ok"))
     assert outcome.http_status == 200
     await executor.stop()
 
 
-async def test_a_lookup_that_hangs_counts_against_the_time_of_the_attempt(task: MakeTask):
+async def test_a_lookup_that_hangs_counts_against_the_time_of_the_attempt(attempt: MakeAttempt):
     async def never(host: str) -> list[str]:
         await asyncio.Event().wait()
         return []
 
     executor = HttpExecutor(lookup=never)
-    outcome = await executor.execute(task("http://slow.example/", timeout_seconds=0.1))
+    outcome = await executor.execute(attempt("http://slow.example/", timeout_seconds=0.1))
     assert outcome.error_type is ErrorType.TIMEOUT
     await executor.stop()

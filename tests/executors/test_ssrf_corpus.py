@@ -25,7 +25,7 @@ import pytest
 from cluster.processes import Server, wait_until
 from duetime.domain.execution import ErrorType
 from duetime.executors.http import HttpExecutor
-from duetime.ports.executor import Task
+from duetime.ports.executor import Attempt
 from executors.canary import EVERYWHERE, Canary
 from executors.name_server import NameServer
 from executors.ssrf_corpus import ALIASES, LOW_PORTS, NAMES, OWN_NAMES, End, Entry, corpus, same
@@ -228,7 +228,7 @@ def _own_machine(folder: Path) -> list[str]:
 
 @pytest.mark.skipif(OWN_MACHINE, reason="needs an address that is allowed beside loopback")
 async def test_a_name_that_turns_to_and_fro_under_many_attempts_never_reaches_the_canary(
-    canary: Canary, task: Callable[..., Task]
+    canary: Canary, attempt: Callable[..., Attempt]
 ):
     """Nothing is kept here but connections: each attempt asks anew, and connects to what it was told and checked."""
     answers = cycle([[PUBLIC], ["127.0.0.1"], [PUBLIC, "127.0.0.1"], ["::1"], [PUBLIC], ["127.0.0.1", PUBLIC]])
@@ -241,7 +241,7 @@ async def test_a_name_that_turns_to_and_fro_under_many_attempts_never_reaches_th
     ends: Counter[ErrorType | int | None] = Counter()
     for _ in range(20):
         url = f"http://rebind.example:{canary.port}/entry-0"
-        outcomes = await asyncio.gather(*(executor.execute(task(url)) for _ in range(10)))
+        outcomes = await asyncio.gather(*(executor.execute(attempt(url)) for _ in range(10)))
         ends.update(outcome.error_type or outcome.http_status for outcome in outcomes)
     await executor.stop()
     assert canary.hits == []

@@ -12,12 +12,12 @@ import uvloop
 
 from duetime.domain.execution import ErrorType
 from duetime.executors.http import HttpExecutor
-from duetime.ports.executor import Outcome, Task
+from duetime.ports.executor import Attempt, Outcome
 from executors.conftest import LOOPBACK
 from executors.hostile import Hostile
 from patience import PATIENCE_SECONDS
 
-MakeTask = Callable[..., Task]
+MakeAttempt = Callable[..., Attempt]
 
 
 async def _lookup(host: str) -> list[str]:
@@ -39,13 +39,13 @@ async def _lookup(host: str) -> list[str]:
     ],
 )
 def test_a_hostile_target_has_the_same_outcome_on_uvloop(
-    task: MakeTask, path: str, error_type: ErrorType | None, status: int | None
+    attempt: MakeAttempt, path: str, error_type: ErrorType | None, status: int | None
 ):
     async def scenario() -> Outcome:
         async with Hostile() as target:
             executor = HttpExecutor(allow=LOOPBACK)
             timeout_seconds = 0.3 if error_type is ErrorType.TIMEOUT else 30
-            outcome = await executor.execute(task(target.url(path), timeout_seconds=timeout_seconds))
+            outcome = await executor.execute(attempt(target.url(path), timeout_seconds=timeout_seconds))
             await executor.stop()
             await asyncio.wait_for(target.gone.wait(), PATIENCE_SECONDS)
             return outcome
@@ -54,22 +54,22 @@ def test_a_hostile_target_has_the_same_outcome_on_uvloop(
     assert (outcome.error_type, outcome.http_status) == (error_type, status)
 
 
-def test_cancelling_cuts_the_connection_on_uvloop(task: MakeTask):
+def test_cancelling_cuts_the_connection_on_uvloop(attempt: MakeAttempt):
     async def scenario() -> None:
         async with Hostile() as target:
             executor = HttpExecutor(allow=LOOPBACK)
-            attempt = asyncio.create_task(executor.execute(task(target.url("/hang"), timeout_seconds=60)))
+            running = asyncio.create_task(executor.execute(attempt(target.url("/hang"), timeout_seconds=60)))
             await target.reached.wait()
-            attempt.cancel()
+            running.cancel()
             with pytest.raises(asyncio.CancelledError):
-                await attempt
+                await running
             await asyncio.wait_for(target.gone.wait(), PATIENCE_SECONDS)
             await executor.stop()
 
     uvloop.run(scenario())
 
 
-def test_tls_is_verified_on_uvloop(task: MakeTask, certificate: tuple[Path, Path]):
+def test_tls_is_verified_on_uvloop(attempt: MakeAttempt, certificate: tuple[Path, Path]):
     server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server_side.load_cert_chain(*certificate)
 
@@ -77,7 +77,7 @@ def test_tls_is_verified_on_uvloop(task: MakeTask, certificate: tuple[Path, Path
         async with Hostile(tls=server_side) as target:
             trusting = ssl.create_default_context(cafile=str(certificate[0]))
             executor = HttpExecutor(allow=LOOPBACK, lookup=_lookup, tls=trusting)
-            outcome = await executor.execute(task(target.url(host=host)))
+            outcome = await executor.execute(attempt(target.url(host=host)))
             await executor.stop()
             return outcome
 

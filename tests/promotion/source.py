@@ -22,7 +22,7 @@ from duetime.operate.promote import Promotion
 from duetime.ports.store import Store
 from duetime.store.sqlite import SqliteStore
 from duetime.store.sqlite.connection import FILE_NAME
-from samples import NOW, TENANT, add_job, add_run, claim, ended, finish, fire, new_job, one, spec
+from samples import NOW, TENANT, add_execution, add_job, claim_waiting, ended, finish, fire, new_job, one, spec
 
 OTHER = "globex"
 ADA = msgspec.structs.replace(LOCAL, tenant=TENANT, user_id="ada")
@@ -73,8 +73,8 @@ async def _fill(store: Store) -> None:
     await add_job(store, spec("0 9 * * *", tags={"team": "billing"}, key="daily", name="daily"), now=NOW - 2 * DAY)
     for n in range(3):
         await add_job(store, spec(f"every {n + 1}h"), now=NOW - 2 * DAY, tenant=OTHER)
-    _, runs = await fire(store, before, NOW - DAY)
-    assert await finish(store, before, NOW - DAY, *(ended(run, now=NOW - DAY) for run in runs)) == []
+    _, claims = await fire(store, before, NOW - DAY)
+    assert await finish(store, before, NOW - DAY, *(ended(claim, now=NOW - DAY) for claim in claims)) == []
     await one(store, c.StopNode(NOW - HOUR, before))
     node = int(await one(store, c.StartNode(NOW, "node-1")))
     await _in_every_status(store, node)
@@ -89,9 +89,9 @@ async def _with_chains(store: Store, node: int) -> None:
     """One that waits for two, of which one has ended."""
     first = await add_job(store, spec("on_demand", name="first", key="first", priority=9))
     await add_job(store, spec("on_demand", name="chained", after=("first", "second")))
-    await add_run(store, first, NOW)
-    (run,) = await claim(store, node, NOW, limit=1)
-    assert await finish(store, node, NOW, ended(run)) == []
+    await add_execution(store, first, NOW)
+    (claim,) = await claim_waiting(store, node, NOW, limit=1)
+    assert await finish(store, node, NOW, ended(claim)) == []
 
 
 async def _with_identity(store: Store) -> None:
@@ -110,8 +110,8 @@ async def _in_every_status(store: Store, node: int) -> None:
     skipped = Skipped(cancelled, TENANT, NOW + 5 * MINUTE, NOW + HOUR, 11, "cancelled")
     await one(store, c.CancelJob(NOW, TENANT, cancelled, (skipped,)))
     once = await add_job(store, spec("2026-01-01T00:00:01Z", name="once"))
-    _, runs = await fire(store, node, NOW + 1000, once)
-    assert await finish(store, node, NOW + 2000, *(ended(run, now=NOW + 2000) for run in runs)) == []
+    _, claims = await fire(store, node, NOW + 1000, once)
+    assert await finish(store, node, NOW + 2000, *(ended(claim, now=NOW + 2000) for claim in claims)) == []
 
 
 async def _in_every_state(store: Store, node: int) -> None:
@@ -121,16 +121,16 @@ async def _in_every_state(store: Store, node: int) -> None:
     queued = await add_job(store, spec("every 1d", name="queued", priority=3))
     held = await add_job(store, spec("every 1m", name="held", overlap=Overlap.QUEUE_ALL))
     running = await add_job(store, spec("every 1d", name="running"))
-    await add_run(store, running, NOW)
-    assert len(await claim(store, node, NOW)) == 1
-    await add_run(store, failing, NOW)
-    await add_run(store, retried, NOW)
-    runs = await claim(store, node, NOW)
-    assert await finish(store, node, NOW + 100, *(ended(run, FAILURE, now=NOW + 100) for run in runs)) == []
+    await add_execution(store, running, NOW)
+    assert len(await claim_waiting(store, node, NOW)) == 1
+    await add_execution(store, failing, NOW)
+    await add_execution(store, retried, NOW)
+    claims = await claim_waiting(store, node, NOW)
+    assert await finish(store, node, NOW + 100, *(ended(claim, FAILURE, now=NOW + 100) for claim in claims)) == []
     await fire(store, node, NOW + MINUTE, held)
     await fire(store, node, NOW + 2 * MINUTE, held, claim=False)
-    await add_run(store, queued, NOW + MINUTE)
-    gone = await add_run(store, queued, NOW + MINUTE)
+    await add_execution(store, queued, NOW + MINUTE)
+    gone = await add_execution(store, queued, NOW + MINUTE)
     await one(store, c.CancelExecution(NOW + MINUTE, TENANT, gone))
 
 

@@ -87,7 +87,11 @@ async def test_the_source_has_something_of_everything(source: Path):
 
 async def test_no_column_of_either_schema_is_forgotten(source: Path, target: str):
     """A migration that adds one must say here what becomes of it."""
-    left_behind = {"counters": "counted anew", "shard_epochs": "void with their owner", "promotion": "the mark itself"}
+    left_behind = {
+        "counters": "counted anew",
+        "shard_epochs": "fenced with their owner",
+        "promotion": "the mark itself",
+    }
     left_behind |= {"circuits": "counted anew: who fails there shows there", "workers": "they join anew"}
     left_behind |= {"circuit_changes": "as circuits are"}
     for (table,) in rows_of(source, "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'"):
@@ -189,7 +193,7 @@ async def test_unfinished_executions_run_once_and_what_ran_at_the_crash_is_taken
             assert after is not None
             assert after.attempt == before.attempt + 1
             assert after.token == before.token + 1
-        ran = [task.execution_id for task in executor.tasks]
+        ran = [attempt.claim.execution_id for attempt in executor.attempts]
         assert len(ran) == len(set(ran)), "an execution ran twice"
         assert set(opened) <= set(ran)
     finally:

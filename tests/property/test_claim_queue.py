@@ -12,7 +12,7 @@ from collections import Counter
 import msgspec
 import pytest
 
-from duetime.domain.execution import Run
+from duetime.domain.execution import Claim
 from duetime.domain.fairness import MOST_OVER, has_place
 from duetime.domain.ids import execution_id
 from duetime.domain.shares import share_of
@@ -37,32 +37,32 @@ class World:
         )  # fmt: skip
         self.tenants, self.endpoints = chance.choice([1, 2, 4, 8]), chance.choice([1, 2, 5])
         self.under_way: dict[str, asyncio.Future[str]] = {}
-        self.ended: list[Run] = []
-        self.given_back: list[Run] = []
-        self.held: dict[str, Run] = {}
+        self.ended: list[Claim] = []
+        self.given_back: list[Claim] = []
+        self.held: dict[str, Claim] = {}
         self.is_trusted = True
         self.dispatcher = Dispatcher(
             self.limits, self._attempt, self.ended.append, set(),
-            is_held=lambda run: False, is_trusted=lambda: self.is_trusted,
+            is_held=lambda claim: False, is_trusted=lambda: self.is_trusted,
         )  # fmt: skip
         self._number = 0
 
-    async def _attempt(self, run: Run) -> None:
-        assert self.held[run.execution_id] is run, "a claim that was given back is not started"
-        done = self.under_way[run.execution_id] = asyncio.get_running_loop().create_future()
+    async def _attempt(self, claim: Claim) -> None:
+        assert self.held[claim.execution_id] is claim, "a claim that was given back is not started"
+        done = self.under_way[claim.execution_id] = asyncio.get_running_loop().create_future()
         try:
-            if run.execution_id not in self.dispatcher.cancelled and await done == "not sent":
+            if claim.execution_id not in self.dispatcher.cancelled and await done == "not sent":
                 raise NotSent
-            self.ended.append(run)
+            self.ended.append(claim)
         except asyncio.CancelledError:
-            self.ended.append(run)
+            self.ended.append(claim)
         finally:
-            del self.under_way[run.execution_id]
+            del self.under_way[claim.execution_id]
 
-    def record(self, runs: list[Run]) -> None:
-        for run in runs:
-            del self.held[run.execution_id]
-        self.dispatcher.recorded(runs)
+    def record(self, claims: list[Claim]) -> None:
+        for claim in claims:
+            del self.held[claim.execution_id]
+        self.dispatcher.recorded(claims)
 
     # What may happen
 
@@ -71,18 +71,18 @@ class World:
         self.chance.choice((*deeds, self.give_back, self.release))()
 
     def offer(self) -> None:
-        chance, runs = self.chance, []
+        chance, claims = self.chance, []
         tenant = chance.randrange(self.tenants)
         for _ in range(chance.choice([1, 3, 6, 80])):
             self._number += 1
             tenant = tenant if chance.random() < 0.7 else chance.randrange(self.tenants)
-            run = Run(
+            claim = Claim(
                 execution_id(NOW, self._number), new_id(), f"t{tenant}", NOW, Trigger.SCHEDULE,
                 chance.choice([0, 5, 5, 9]), chance.randrange(self.endpoints), 1, 1, False, JOB,
             )  # fmt: skip
-            self.held[run.execution_id] = run
-            runs.append(run)
-        self.dispatcher.offer(runs)
+            self.held[claim.execution_id] = claim
+            claims.append(claim)
+        self.dispatcher.offer(claims)
 
     def end(self, how: str = "ok") -> None:
         for id in self.chance.sample(sorted(self.under_way), min(len(self.under_way), self.chance.choice([1, 1, 3]))):
@@ -110,11 +110,11 @@ class World:
         self.given_back += self.dispatcher.make_room(self.chance.choice([1, 5, 100]), ["newcomer"])
 
     def release(self) -> None:
-        runs, self.given_back = self.given_back, []
-        self.record(runs)
+        claims, self.given_back = self.given_back, []
+        self.record(claims)
         if self.chance.random() < 0.6:  # claimed anew by this node: the same executions, with later tokens
-            again = [msgspec.structs.replace(run, token=run.token + 1) for run in runs]
-            self.held |= {run.execution_id: run for run in again}
+            again = [msgspec.structs.replace(claim, token=claim.token + 1) for claim in claims]
+            self.held |= {claim.execution_id: claim for claim in again}
             self.dispatcher.offer(again)
 
     # What must hold
@@ -125,8 +125,8 @@ class World:
         assert len(self.held) == len(queue.waiting) + len(running) + len(self.ended) + len(self.given_back)
         assert (queue.held, queue.running) == (len(self.held), len(running))
         assert queue.running <= self.limits.concurrency * MOST_OVER
-        held = Counter((run.tenant, run.endpoint) for run in self.held.values())
-        at = Counter((run.tenant, run.endpoint) for run in running)
+        held = Counter((claim.tenant, claim.endpoint) for claim in self.held.values())
+        at = Counter((claim.tenant, claim.endpoint) for claim in running)
         assert queue.queues == len(held)
         assert {(t.tenant, e): q.held for t in queue.tenants.values() for e, q in t.queues.items()} == held
         for tenant in queue.tenants.values():
@@ -138,18 +138,18 @@ class World:
             assert endpoint.running == sum(count for (_, other), count in at.items() if other == number)
             assert endpoint.tenants == sum(other == number for _, other in held)
         if self.is_trusted:
-            for run in queue.waiting.values():
-                assert not self._could_start(run), run
+            for claim in queue.waiting.values():
+                assert not self._could_start(claim), claim
 
-    def _could_start(self, run: Run) -> bool:
+    def _could_start(self, claim: Claim) -> bool:
         queue, limits = self.dispatcher._queue, self.limits
-        tenant, endpoint = queue.tenants[run.tenant], queue.endpoints[run.endpoint]
+        tenant, endpoint = queue.tenants[claim.tenant], queue.endpoints[claim.endpoint]
         share = share_of(limits.concurrency, len(queue.tenants))
         return (
             tenant.running < min(limits.tenant, limits.concurrency)
             and (queue.running < limits.concurrency or tenant.running < share)
             and queue.running < limits.concurrency * MOST_OVER
-            and has_place(endpoint.running, endpoint.limit, tenant.queues[run.endpoint].running, endpoint.tenants)
+            and has_place(endpoint.running, endpoint.limit, tenant.queues[claim.endpoint].running, endpoint.tenants)
         )
 
     async def settle(self) -> None:

@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from duetime.domain import commands as c
 from duetime.domain.errors import Conflict, StaleWrite
-from duetime.domain.execution import Attempted, Outcome, Run, conclude, lapse
+from duetime.domain.execution import AttemptEnd, Claim, Outcome, conclude, expire
 from duetime.domain.instants import SECOND
 from duetime.domain.job import JobStatus, Overlap, RetryPolicy
 from duetime.domain.plan import skipped_while_paused
@@ -61,7 +61,7 @@ class Known:
 @dataclass
 class Model:
     executions: dict[str, Known] = field(default_factory=dict)
-    claims: list[tuple[int, Run]] = field(default_factory=list)  # every claim ever made, by whom; most are stale
+    claims: list[tuple[int, Claim]] = field(default_factory=list)  # every claim ever made, by whom; most are stale
 
 
 class ExecutionMachine(RuleBasedStateMachine):
@@ -115,12 +115,12 @@ class ExecutionMachine(RuleBasedStateMachine):
     def fire(self, claim: bool, most: int) -> None:
         timers = self.ask(self.store.list_due_timers(self.now, most))
         page = decide(timers, self.now)
-        command = c.Fire(self.node, self.now, claim, tuple(page.moves), tuple(page.runs), tuple(page.skips))
+        command = c.Fire(self.node, self.now, claim, tuple(page.moves), tuple(page.executions), tuple(page.skips))
         fired = self.apply(command)
         assert fired.stale_jobs == frozenset()
-        for born in page.born:
-            if claim and born.execution_id not in fired.not_claimed:
-                self.model.claims.append((self.node, born))
+        for made in page.claims:
+            if claim and made.execution_id not in fired.not_claimed:
+                self.model.claims.append((self.node, made))
         if page.moves:
             before = self.ask(snapshot(self.store))
             again = self.apply(command)
@@ -140,7 +140,7 @@ class ExecutionMachine(RuleBasedStateMachine):
     def run_once_now(self, number: int) -> None:
         execution_id = new_id(self.now)
         assert (
-            self.apply(c.AddRun(self.now, TENANT, self.job(number).job_id, execution_id, Trigger.MANUAL))
+            self.apply(c.AddExecution(self.now, TENANT, self.job(number).job_id, execution_id, Trigger.MANUAL))
             == execution_id
         )
 
@@ -151,74 +151,74 @@ class ExecutionMachine(RuleBasedStateMachine):
         self.claim(limit)
 
     def claim(self, limit: int) -> None:
-        claimed = self.apply(c.Claim(self.node, self.now, limit, (TENANT,)))
+        claimed = self.apply(c.ClaimExecutions(self.node, self.now, limit, (TENANT,)))
         assert len(claimed) <= limit
-        for run in claimed:
-            known = self.model.executions[run.execution_id]
+        for claim in claimed:
+            known = self.model.executions[claim.execution_id]
             assert known.state in (State.QUEUED, State.RETRYING)
-            assert (run.attempt, run.token) == (known.attempt + 1, known.token + 1)
-            self.model.claims.append((self.node, run))
+            assert (claim.attempt, claim.token) == (known.attempt + 1, known.token + 1)
+            self.model.claims.append((self.node, claim))
 
-    def is_held(self, run: Run) -> bool:
-        known = self.model.executions.get(run.execution_id)
-        return known is not None and known == Known(State.RUNNING, run.attempt, run.token)
+    def is_held(self, claim: Claim) -> bool:
+        known = self.model.executions.get(claim.execution_id)
+        return known is not None and known == Known(State.RUNNING, claim.attempt, claim.token)
 
     @precondition(lambda self: self.model.claims)
     @rule(number=ANY, outcome=st.sampled_from(OUTCOMES), chance=st.sampled_from([0.0, 0.9]))
     def finish_some_claim_be_it_stale_or_not(self, number: int, outcome: Outcome, chance: float) -> None:
-        node, run = self.model.claims[number % len(self.model.claims)]
-        self.finish(node, run, conclude(run, outcome, self.now, self.now, chance))
+        node, claim = self.model.claims[number % len(self.model.claims)]
+        self.finish(node, claim, conclude(claim, outcome, self.now, self.now, chance))
 
     @precondition(lambda self: self.model.claims)
     @rule(number=ANY, outcome=st.sampled_from(OUTCOMES))
     def finish_the_latest_claim(self, number: int, outcome: Outcome) -> None:
-        node, run = self.model.claims[-1 - number % min(3, len(self.model.claims))]
-        self.finish(node, run, conclude(run, outcome, self.now, self.now, 0.5))
+        node, claim = self.model.claims[-1 - number % min(3, len(self.model.claims))]
+        self.finish(node, claim, conclude(claim, outcome, self.now, self.now, 0.5))
 
     @rule(number=ANY, outcome=st.sampled_from(OUTCOMES))
     def finish_a_claim_that_another_has_followed(self, number: int, outcome: Outcome) -> None:
         followed = [
-            (node, run)
-            for node, run in self.model.claims
-            if not self.is_held(run) and self.model.executions[run.execution_id].state is State.RUNNING
+            (node, claim)
+            for node, claim in self.model.claims
+            if not self.is_held(claim) and self.model.executions[claim.execution_id].state is State.RUNNING
         ]
         if followed:
-            node, run = followed[number % len(followed)]
-            self.finish(node, run, conclude(run, outcome, self.now, self.now, 0.5))
+            node, claim = followed[number % len(followed)]
+            self.finish(node, claim, conclude(claim, outcome, self.now, self.now, 0.5))
 
     @rule(number=ANY)
     def release_what_is_held_and_claim_it_anew(self, number: int) -> None:
-        held = [(node, run) for node, run in self.model.claims if self.is_held(run)]
+        held = [(node, claim) for node, claim in self.model.claims if self.is_held(claim)]
         if held:
-            node, run = held[number % len(held)]
-            assert self.apply(c.Release(node, self.now, (run,))) is None
+            node, claim = held[number % len(held)]
+            assert self.apply(c.Release(node, self.now, (claim,))) is None
             self.the_store_keeps_its_promises()
             self.claim(100)
 
-    def finish(self, node: int, run: Run, attempted: Attempted) -> None:
-        is_right = self.is_held(run)
+    def finish(self, node: int, claim: Claim, end: AttemptEnd) -> None:
+        is_right = self.is_held(claim)
         before = None if is_right else self.ask(snapshot(self.store))
-        assert self.apply(c.Finish(node, self.now, (attempted,))) == ([] if is_right else [run.execution_id])
+        assert self.apply(c.Finish(node, self.now, (end,))) == ([] if is_right else [claim.execution_id])
         if before is not None:
             assert self.ask(snapshot(self.store)) == before
 
     @precondition(lambda self: self.model.claims)
     @rule(number=ANY)
     def release_some_claim_be_it_stale_or_not(self, number: int) -> None:
-        node, run = self.model.claims[number % len(self.model.claims)]
-        before = None if self.is_held(run) else self.ask(snapshot(self.store))
-        assert self.apply(c.Release(node, self.now, (run,))) is None
+        node, claim = self.model.claims[number % len(self.model.claims)]
+        before = None if self.is_held(claim) else self.ask(snapshot(self.store))
+        assert self.apply(c.Release(node, self.now, (claim,))) is None
         if before is not None:
             assert self.ask(snapshot(self.store)) == before
 
     @rule()
     def a_new_node_takes_over(self) -> None:
-        void = self.node
+        fenced = self.node
         self.nodes.append(self.apply(c.StartNode(self.now, "node-1")))
-        assert isinstance(self.apply(c.Claim(void, self.now, 1, (TENANT,))), StaleWrite)
-        assert isinstance(self.apply(c.Fire(void, self.now, True, (), ())), StaleWrite)
-        while lapsed := self.ask(self.store.list_lapsed_runs(self.node, 2)):
-            refused = self.apply(c.Finish(self.node, self.now, tuple(lapse(run, self.now) for run in lapsed)))
+        assert isinstance(self.apply(c.ClaimExecutions(fenced, self.now, 1, (TENANT,))), StaleWrite)
+        assert isinstance(self.apply(c.Fire(fenced, self.now, True, (), ())), StaleWrite)
+        while expired := self.ask(self.store.list_expired_claims(self.node, 2)):
+            refused = self.apply(c.Finish(self.node, self.now, tuple(expire(claim, self.now) for claim in expired)))
             assert refused == []
 
     # People
@@ -260,7 +260,7 @@ class ExecutionMachine(RuleBasedStateMachine):
             if known.state is State.RUNNING and self.record(execution_id).job_id == job_id
         )
         self.cancelled.add(job_id)
-        refused = self.apply(c.AddRun(self.now, TENANT, job_id, new_id(self.now), Trigger.MANUAL))
+        refused = self.apply(c.AddExecution(self.now, TENANT, job_id, new_id(self.now), Trigger.MANUAL))
         assert isinstance(refused, Conflict)
         job = new_job(spec("every 1s", retry_policy=POLICY), now=self.now)
         self.jobs[self.jobs.index(job_id)] = job.job_id

@@ -119,7 +119,7 @@ class Process:
         self.network = Network(cluster.registry, cluster.clock, self.clock, cluster.chance)
         self.network.trouble = cluster.trouble
         self.membership = Membership(
-            self.network, self.clock, node, name, ["timer"], BEAT, MARGIN, on_ended=lambda: cluster.restart(self)
+            self.network, self.clock, node, name, ["timer"], BEAT, MARGIN, on_fenced=lambda: cluster.restart(self)
         )
 
 

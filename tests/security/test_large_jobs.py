@@ -50,10 +50,10 @@ def test_runs_of_a_large_job_at_a_target_that_hangs_take_bounded_memory(
 ) -> None:
     """On a node of its own, whose peak of memory is from nothing else."""
     with nodes(store, tmp_path, DISPATCHER_WORKERS="64") as started:
-        check_memory_of_runs(started[0], silent_target)
+        check_memory_of_executions(started[0], silent_target)
 
 
-def check_memory_of_runs(server: Server, silent_target: str) -> None:
+def check_memory_of_executions(server: Server, silent_target: str) -> None:
     hostile, victim = member(server, "hostile"), member(server, "victim")
     payload = {"url": silent_target, "body": BODY}
     job_id = hostile.create(payload=payload, overlap="allow", timeout_seconds=600)

@@ -25,7 +25,7 @@ from duetime.domain.work import Assignment, Ended, Joining, Note, Polling, Repor
 from duetime.ports.store import Store
 from duetime.testing import HandClock, ScriptedExecutor
 from engine.stage import Stage
-from samples import NOW, add_job, add_run, execution, one
+from samples import NOW, add_execution, add_job, execution, one
 from store.postgres_server import emptied_database
 
 VICTIM, THIEF = "acme", "evil"
@@ -95,13 +95,13 @@ async def test_a_report_ends_and_notes_nothing_of_another_tenant(stage: Stage):
     await stage.tick()
     thief, victim = await hire(stage, THIEF), await hire(stage, VICTIM)
     (held,) = await poll(stage, VICTIM, victim)
-    claim = (held.execution_id, held.attempt, held.token)
+    key = (held.execution_id, held.attempt, held.token)
     said: dict[str, Any] = {
-        "ended": [Ended(*claim, 1, 2, result=json.dumps("stolen"))], "notes": [Note(*claim, "stolen\n")],
-        "unbegun": [WorkClaim(*claim)],
+        "ended": [Ended(*key, 1, 2, result=json.dumps("stolen"))], "notes": [Note(*key, "stolen\n")],
+        "unbegun": [WorkClaim(*key)],
     }  # fmt: skip
-    reported = await stage.engine.term.worker_gateway.report(THIEF, Reporting(thief, [WorkClaim(*claim)], **said))
-    assert reported.refused == [WorkClaim(*claim)]
+    reported = await stage.engine.term.worker_gateway.report(THIEF, Reporting(thief, [WorkClaim(*key)], **said))
+    assert reported.refused == [WorkClaim(*key)]
     (still,) = await stage.executions(job_id)
     assert (still.state, still.response) == (State.RUNNING, None)
     assert (await stage.engine.term.worker_gateway.report(VICTIM, Reporting(victim, [], **said))).refused == []
@@ -112,15 +112,15 @@ async def test_a_report_ends_and_notes_nothing_of_another_tenant(stage: Stage):
 
 async def waiting(store: Store, tenant: str) -> str:
     job_id = await add_job(store, call(tenant, "every 1h"), tenant=tenant)
-    return await add_run(store, job_id, tenant=tenant)
+    return await add_execution(store, job_id, tenant=tenant)
 
 
 async def join(store: Store, tenant: str) -> int:
     return int(await one(store, c.JoinWorker(NOW, tenant, "u", "host", (FUNCTION,), 10)))
 
 
-def claim_of(tenant: str, worker: int) -> c.Claim:
-    return c.Claim(worker, NOW, 10, (tenant,), only=(endpoint_of_function(tenant, FUNCTION),))
+def claim_of(tenant: str, worker: int) -> c.ClaimExecutions:
+    return c.ClaimExecutions(worker, NOW, 10, (tenant,), only=(endpoint_of_function(tenant, FUNCTION),))
 
 
 async def test_the_store_refuses_a_claim_for_a_worker_of_another_tenant(store: Store):
@@ -129,18 +129,18 @@ async def test_the_store_refuses_a_claim_for_a_worker_of_another_tenant(store: S
     assert isinstance(await one(store, claim_of(VICTIM, thief)), StaleWrite)
     assert (await execution(store, theirs, VICTIM)).state is State.QUEUED
     assert await one(store, claim_of(THIEF, thief)) == []
-    assert [run.execution_id for run in await one(store, claim_of(VICTIM, victim))] == [theirs]
+    assert [claim.execution_id for claim in await one(store, claim_of(VICTIM, victim))] == [theirs]
 
 
 async def test_the_store_shows_a_worker_and_lets_it_note_only_what_is_its_tenants(store: Store):
     theirs = await waiting(store, VICTIM)
     victim = await join(store, VICTIM)
-    (run,) = await one(store, claim_of(VICTIM, victim))
-    assert await store.list_runs_of(victim, [theirs], THIEF) == []
-    assert [found.execution_id for found in await store.list_runs_of(victim, [theirs], VICTIM)] == [theirs]
+    (claim,) = await one(store, claim_of(VICTIM, victim))
+    assert await store.get_claims(victim, [theirs], THIEF) == []
+    assert [found.execution_id for found in await store.get_claims(victim, [theirs], VICTIM)] == [theirs]
     assert await store.list_claims(victim, THIEF, 10) == []
     assert [row[0] for row in await store.list_claims(victim, VICTIM, 10)] == [theirs]
-    claim = (run.execution_id, run.job_id, run.attempt, run.token)
-    assert await one(store, c.SaveProgress(THIEF, *claim, "1")) is False
+    key = (claim.execution_id, claim.job_id, claim.attempt, claim.token)
+    assert await one(store, c.SaveProgress(THIEF, *key, "1")) is False
     assert await store.get_progress([theirs]) == {}
-    assert await one(store, c.SaveProgress(VICTIM, *claim, "1")) is True
+    assert await one(store, c.SaveProgress(VICTIM, *key, "1")) is True

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from cluster.checker import AcknowledgedJob, History, instant, shown
-from duetime.domain.commands import Claim, Command, Fire, Fired, NewJob
-from duetime.domain.plan import PlannedRun
-from duetime.ports.executor import Task
+from duetime.domain.commands import ClaimExecutions, Command, Fire, Fired, NewJob
+from duetime.domain.plan import NewExecution
+from duetime.ports.executor import Attempt
 from duetime.ports.store import ExecutionRecord, Store
 from duetime.testing import HandClock
 from samples import TENANT, executions_of
@@ -31,26 +31,27 @@ class Diary:
         if isinstance(command, Fire):
             for move in command.moves:
                 self._look(move.job_id, move.due_at, machine_now)
-            for planned in command.runs:
+            for planned in command.executions:
                 self._look(planned.execution_id, planned.scheduled_at, machine_now)
                 if command.claim and isinstance(answer, Fired) and _is_claimed(planned, answer):
                     self._claims.add((planned.execution_id, 1))
-        elif isinstance(command, Claim) and isinstance(answer, list):
-            for run in answer:
-                self._look(run.execution_id, run.scheduled_at, machine_now)
-                self._claims.add((run.execution_id, run.token))
+        elif isinstance(command, ClaimExecutions) and isinstance(answer, list):
+            for claim in answer:
+                self._look(claim.execution_id, claim.scheduled_at, machine_now)
+                self._claims.add((claim.execution_id, claim.token))
 
     def _look(self, what: str, at: int, machine_now: int) -> None:
         if machine_now < at:
             self.wrongs.append(f"{what}: decided {at - machine_now} ms early, for {shown(at)}")
 
-    def begin(self, task: Task) -> dict[str, Any]:
-        if (task.execution_id, task.token) not in self._claims:
-            self.wrongs.append(f"{task.execution_id}: sent with token {task.token}, which nobody has claimed")
+    def begin(self, attempt: Attempt) -> dict[str, Any]:
+        claim = attempt.claim
+        if (claim.execution_id, claim.token) not in self._claims:
+            self.wrongs.append(f"{claim.execution_id}: sent with token {claim.token}, which nobody has claimed")
         line = {
-            "execution_id": task.execution_id, "job_id": task.job_id, "scheduled_at": shown(task.scheduled_at),
-            "attempt": task.attempt, "token": task.token, "trigger": task.trigger, "t_start": self._clock.now(),
-            "t_end": None, "status": None,
+            "execution_id": claim.execution_id, "job_id": claim.job_id, "scheduled_at": shown(claim.scheduled_at),
+            "attempt": claim.attempt, "token": claim.token, "trigger": claim.trigger,
+            "t_start": self._clock.now(), "t_end": None, "status": None,
         }  # fmt: skip
         self.lines.append(line)
         return line
@@ -59,7 +60,7 @@ class Diary:
         line |= {"t_end": self._clock.now(), "status": status}
 
 
-def _is_claimed(planned: PlannedRun, fired: Fired) -> bool:
+def _is_claimed(planned: NewExecution, fired: Fired) -> bool:
     return planned.job_id not in fired.stale_jobs and planned.execution_id not in fired.not_claimed
 
 

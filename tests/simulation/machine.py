@@ -14,7 +14,7 @@ from duetime.domain.lease import View, Writes
 from duetime.engine.dispatcher import Limits
 from duetime.engine.engine import Engine, EngineSettings
 from duetime.events import EventHub
-from duetime.ports.executor import Task
+from duetime.ports.executor import Attempt
 from duetime.testing import SUCCESS, HandClock
 
 if TYPE_CHECKING:
@@ -119,9 +119,9 @@ class Targets:
 
     async def stop(self) -> None: ...
 
-    async def execute(self, task: Task) -> Outcome:
+    async def execute(self, attempt: Attempt) -> Outcome:
         clock, diary = self._machine.clock, self._machine.world.diary
-        line = diary.begin(task)
+        line = diary.begin(attempt)
         seconds = self._chance.choice([0.0, 0.0, 0.1, 0.5, 2.0])
         if seconds:
             await clock.wait(asyncio.Event(), clock.now() + round(seconds * 1000))

@@ -22,7 +22,7 @@ from duetime.domain.breaker import (
     take_probe,
     url_of,
 )
-from duetime.domain.execution import Outcome, Run, conclude, lapse
+from duetime.domain.execution import Claim, Outcome, conclude, expire
 from duetime.domain.instants import HOUR, MINUTE, SECOND
 from duetime.domain.job import JobSpec, PythonJob, RetryPolicy
 from duetime.domain.payloads import PythonCall
@@ -34,9 +34,9 @@ ONCE = RetryPolicy(max_retries=0)
 NUMBER = circuit_of(TENANT, URL)
 
 
-def run_of(job: JobSpec | None = None, attempt: int = 1, tenant: str = TENANT) -> Run:
+def claim_of(job: JobSpec | None = None, attempt: int = 1, tenant: str = TENANT) -> Claim:
     job = job or spec(retry_policy=ONCE)
-    return Run(new_id(), new_id(), tenant, NOW, Trigger.SCHEDULE, 5, 1, attempt, attempt, False, job)
+    return Claim(new_id(), new_id(), tenant, NOW, Trigger.SCHEDULE, 5, 1, attempt, attempt, False, job)
 
 
 def failed(at: int = NOW, execution_id: str = "") -> End:
@@ -97,19 +97,19 @@ COUNTED = {
 
 @pytest.mark.parametrize("error_type", ErrorType)
 def test_only_what_the_target_did_is_counted(error_type: ErrorType):
-    run = run_of()
-    end = end_of(run, conclude(run, Outcome(error_type), NOW, NOW + 5, 1.0))
+    claim = claim_of()
+    end = end_of(claim, conclude(claim, Outcome(error_type), NOW, NOW + 5, 1.0))
     if error_type not in COUNTED:
         assert end is None
         return
     state = State.TIMEOUT if error_type is ErrorType.TIMEOUT else State.FAILED
-    assert end == End(NUMBER, TENANT, URL, run.execution_id, 1, 1, state, NOW + 5)
+    assert end == End(NUMBER, TENANT, URL, claim.execution_id, 1, 1, state, NOW + 5)
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 599, 429])
 def test_an_answer_of_a_target_that_is_down_or_wants_to_be_left_alone_is_a_failure(status: int):
-    run = run_of()
-    end = end_of(run, conclude(run, Outcome(ErrorType.HTTP_ERROR, http_status=status), NOW, NOW, 1.0))
+    claim = claim_of()
+    end = end_of(claim, conclude(claim, Outcome(ErrorType.HTTP_ERROR, http_status=status), NOW, NOW, 1.0))
     assert end is not None
     assert not end.is_up
 
@@ -117,8 +117,8 @@ def test_an_answer_of_a_target_that_is_down_or_wants_to_be_left_alone_is_a_failu
 @pytest.mark.parametrize("status", [204, 301, 304, 400, 401, 403, 404, 408, 409, 410, 422, 451])
 def test_any_other_answer_comes_from_a_target_that_is_up(status: int):
     """Also one that the job takes for a failure: the next job may ask it for something else."""
-    run = run_of()
-    end = end_of(run, conclude(run, Outcome(ErrorType.HTTP_ERROR, http_status=status), NOW, NOW, 1.0))
+    claim = claim_of()
+    end = end_of(claim, conclude(claim, Outcome(ErrorType.HTTP_ERROR, http_status=status), NOW, NOW, 1.0))
     assert end is not None
     assert end.is_up
     assert after(end, before=after(failed(), failed())) is None, "it ends a row of failures"
@@ -128,26 +128,26 @@ def test_any_other_answer_comes_from_a_target_that_is_up(status: int):
 def test_an_attempt_that_is_tried_again_is_not_counted_and_the_last_is():
     job = spec(retry_policy=RetryPolicy(max_retries=1))
     failure = Outcome(ErrorType.CONNECTION_ERROR)
-    first, last = run_of(job), run_of(job, attempt=2)
+    first, last = claim_of(job), claim_of(job, attempt=2)
     assert end_of(first, conclude(first, failure, NOW, NOW, 1.0)) is None
     assert end_of(last, conclude(last, failure, NOW, NOW, 1.0)) is not None
 
 
 def test_a_lost_node_says_nothing_about_a_target():
-    run = run_of(attempt=9)
-    assert lapse(run, NOW).state is State.FAILED
-    assert end_of(run, lapse(run, NOW)) is None
+    claim = claim_of(attempt=9)
+    assert expire(claim, NOW).state is State.FAILED
+    assert end_of(claim, expire(claim, NOW)) is None
 
 
 def test_only_webhooks_have_a_circuit():
-    run = run_of(PythonJob(name="f", schedule="every 1m", payload=PythonCall(function="f"), retry_policy=ONCE))
-    assert end_of(run, conclude(run, Outcome(ErrorType.TIMEOUT), NOW, NOW, 1.0)) is None
-    assert end_of(run, conclude(run, Outcome(), NOW, NOW, 1.0)) is None
+    claim = claim_of(PythonJob(name="f", schedule="every 1m", payload=PythonCall(function="f"), retry_policy=ONCE))
+    assert end_of(claim, conclude(claim, Outcome(ErrorType.TIMEOUT), NOW, NOW, 1.0)) is None
+    assert end_of(claim, conclude(claim, Outcome(), NOW, NOW, 1.0)) is None
 
 
 def test_a_success_is_an_end_too():
-    run = run_of()
-    end = end_of(run, conclude(run, Outcome(http_status=200), NOW, NOW, 1.0))
+    claim = claim_of()
+    end = end_of(claim, conclude(claim, Outcome(http_status=200), NOW, NOW, 1.0))
     assert end is not None
     assert end.state is State.COMPLETED
 
@@ -249,11 +249,11 @@ def test_a_clock_that_was_set_back_does_not_keep_it_open():
 
 def test_one_that_was_never_tried_is_skipped_and_one_that_was_has_failed():
     refused = Outcome(ErrorType.CIRCUIT_OPEN, "the circuit is open")
-    skipped = conclude(run_of(), refused, NOW, NOW + 1, 1.0)
+    skipped = conclude(claim_of(), refused, NOW, NOW + 1, 1.0)
     assert (skipped.state, skipped.reason, skipped.dead, skipped.started_at) == (
         State.SKIPPED, "circuit_open", False, None,
     )  # fmt: skip
-    dead = conclude(run_of(spec(), attempt=2), refused, NOW, NOW + 1, 1.0)
+    dead = conclude(claim_of(spec(), attempt=2), refused, NOW, NOW + 1, 1.0)
     assert (dead.state, dead.reason, dead.dead, dead.started_at) == (State.FAILED, None, True, None)
     assert dead.error_type is ErrorType.CIRCUIT_OPEN
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from duetime.domain.defaults import OperatorDefaults, explain_attempts, policy_of, retries_of, timeout_of
-from duetime.domain.execution import Outcome, Run, conclude
+from duetime.domain.execution import Claim, Outcome, conclude
 from duetime.domain.job import Delivery, HttpJob, JobSpec, PythonJob, RetryPolicy, ScriptJob, SqlJob
 from duetime.domain.payloads import HttpRequest, PythonCall, Script, SqlQuery
 from duetime.domain.states import ErrorType, State, Trigger
@@ -28,10 +28,10 @@ def test_each_type_of_job_has_its_own(job: JobSpec, seconds: float, retries: int
 
 
 def test_a_backup_script_has_an_hour_and_one_attempt():
-    run = Run(new_id(), new_id(), TENANT, NOW, Trigger.SCHEDULE, 5, 1, 1, 1, False, SCRIPT)
-    assert timeout_of(run.spec) == 3600
-    assert conclude(run, Outcome(ErrorType.TIMEOUT, "too long"), NOW, NOW, 1.0).state is State.TIMEOUT
-    assert conclude(run, Outcome(ErrorType.EXIT_CODE, "failed"), NOW, NOW, 1.0).state is State.FAILED
+    claim = Claim(new_id(), new_id(), TENANT, NOW, Trigger.SCHEDULE, 5, 1, 1, 1, False, SCRIPT)
+    assert timeout_of(claim.spec) == 3600
+    assert conclude(claim, Outcome(ErrorType.TIMEOUT, "too long"), NOW, NOW, 1.0).state is State.TIMEOUT
+    assert conclude(claim, Outcome(ErrorType.EXIT_CODE, "failed"), NOW, NOW, 1.0).state is State.FAILED
 
 
 @pytest.mark.parametrize("job", ALL)

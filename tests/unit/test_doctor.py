@@ -10,7 +10,7 @@ from duetime.domain.doctor import (
     epochs,
     has_problem,
     how_many,
-    lost_runs,
+    lost_executions,
     nodes,
     not_done,
     ok,
@@ -20,8 +20,8 @@ from duetime.domain.doctor import (
     some,
     span,
     unowned,
+    waiting_executions,
     waiting_functions,
-    waiting_runs,
     warning,
 )
 from duetime.domain.lease import Holding, Member, View
@@ -63,14 +63,14 @@ def test_timers_are_judged_by_how_late_the_earliest_is(count: int, late: int, st
     [(5000, Status.OK), (5001, Status.WARNING), (300_000, Status.WARNING), (300_001, Status.PROBLEM)],
 )
 def test_waiting_executions_have_more_time(late: int, status: Status):
-    assert waiting_runs(2, late).status is status
+    assert waiting_executions(2, late).status is status
     assert waiting_functions(2, late, 1).status is status
 
 
 def test_lag_says_how_many_and_how_late():
     assert due_timers(1, 1500).found == "1 timer is due in the past, the earliest by 1.5 s."
     assert due_timers(12_000, 7_200_000).found == "More than 10,000 timers are due in the past, the earliest by 2 h."
-    assert waiting_runs(2, 900).found == "2 executions wait for a worker, the earliest for 900 ms."
+    assert waiting_executions(2, 900).found == "2 executions wait for a worker, the earliest for 900 ms."
     assert waiting_functions(1, 900, 0).found == "1 function waits for a worker, the earliest for 900 ms."
     missing = [f"f{number}" for number in range(9)]
     assert waiting_functions(1, 900, 3, missing[:2]).found.endswith(" for 900 ms. No worker has f0, f1.")
@@ -79,10 +79,10 @@ def test_lag_says_how_many_and_how_late():
 
 
 def test_runs_of_ended_nodes_are_a_warning_until_the_reconciler_had_its_chance_twice():
-    assert lost_runs(0, None, 300).status is Status.OK
-    assert lost_runs(3, None, 300).status is Status.WARNING
-    assert lost_runs(3, 600_000, 300).status is Status.WARNING
-    check = lost_runs(3, 600_001, 300)
+    assert lost_executions(0, None, 300).status is Status.OK
+    assert lost_executions(3, None, 300).status is Status.WARNING
+    assert lost_executions(3, 600_000, 300).status is Status.WARNING
+    check = lost_executions(3, 600_001, 300)
     assert check.status is Status.PROBLEM
     assert "3 executions are held by nodes that have ended. The earliest ended 10 min ago." in check.found
 

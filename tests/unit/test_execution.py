@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from duetime.domain.endpoints import endpoint_of_url
-from duetime.domain.execution import OPEN, TERMINAL, Attempted, Outcome, Run, conclude, lapse
+from duetime.domain.execution import OPEN, TERMINAL, AttemptEnd, Claim, Outcome, conclude, expire
 from duetime.domain.instants import DAY
 from duetime.domain.job import Delivery, PythonJob, RetryPolicy
 from duetime.domain.payloads import PythonCall
@@ -19,16 +19,16 @@ from samples import NOW, TENANT, URL, new_id, spec
 FAILURE = Outcome(ErrorType.HTTP_ERROR, "the target answered 500", 500, "oops")
 
 
-def make_run(attempt: int = 1, retry_policy: RetryPolicy | None = None, **fields: Any) -> Run:
+def make_claim(attempt: int = 1, retry_policy: RetryPolicy | None = None, **fields: Any) -> Claim:
     job = spec(retry_policy=retry_policy or RetryPolicy())
-    made = Run(
+    made = Claim(
         new_id(), new_id(), TENANT, NOW - 5, Trigger.SCHEDULE, 5, endpoint_of_url(URL), attempt, attempt + 3, False, job
     )
     return msgspec.structs.replace(made, **fields)
 
 
-def decide(run: Run, outcome: Outcome, chance: float = 1.0) -> Attempted:
-    return conclude(run, outcome, NOW, NOW + 40, chance)
+def decide(claim: Claim, outcome: Outcome, chance: float = 1.0) -> AttemptEnd:
+    return conclude(claim, outcome, NOW, NOW + 40, chance)
 
 
 def test_open_and_terminal_states_are_all_states_and_share_none():
@@ -37,33 +37,33 @@ def test_open_and_terminal_states_are_all_states_and_share_none():
 
 
 def test_success_completes_and_keeps_what_the_target_said():
-    run = make_run()
-    assert decide(run, Outcome(http_status=201, response="made")) == Attempted(
-        run.execution_id, run.job_id, TENANT, 1, 4, State.COMPLETED, NOW + 40, NOW, NOW + 40, None, None, 201, "made",
-        False,
+    claim = make_claim()
+    assert decide(claim, Outcome(http_status=201, response="made")) == AttemptEnd(
+        claim.execution_id, claim.job_id, TENANT, 1, 4, State.COMPLETED, NOW + 40, NOW, NOW + 40, None, None, 201,
+        "made", False,
     )  # fmt: skip
 
 
 def test_a_failure_that_may_pass_is_retried_after_its_wait():
-    run = make_run()
-    assert decide(run, FAILURE) == Attempted(
-        run.execution_id, run.job_id, TENANT, 1, 4, State.RETRYING, NOW + 40 + 10_000, NOW, NOW + 40,
+    claim = make_claim()
+    assert decide(claim, FAILURE) == AttemptEnd(
+        claim.execution_id, claim.job_id, TENANT, 1, 4, State.RETRYING, NOW + 40 + 10_000, NOW, NOW + 40,
         ErrorType.HTTP_ERROR, "the target answered 500", 500, "oops", False,
     )  # fmt: skip
 
 
 def test_no_attempt_ends_before_it_began_though_the_clock_was_set_back():
-    attempted = conclude(make_run(), FAILURE, NOW, NOW - 5000, 0.0)
-    assert (attempted.started_at, attempted.ended_at, attempted.due_at) == (NOW, NOW, NOW)
+    end = conclude(make_claim(), FAILURE, NOW, NOW - 5000, 0.0)
+    assert (end.started_at, end.ended_at, end.due_at) == (NOW, NOW, NOW)
 
 
 def test_a_retry_is_never_due_before_its_attempt_ended():
-    assert decide(make_run(), FAILURE, chance=0.0).due_at == NOW + 40
+    assert decide(make_claim(), FAILURE, chance=0.0).due_at == NOW + 40
 
 
 def test_a_retry_waits_as_long_as_the_target_asks():
     outcome = Outcome(ErrorType.HTTP_ERROR, "slow down", 429, retry_after_seconds=120)
-    assert decide(make_run(), outcome, chance=0.0).due_at == NOW + 40 + 120_000
+    assert decide(make_claim(), outcome, chance=0.0).due_at == NOW + 40 + 120_000
 
 
 @pytest.mark.parametrize("asked", [0, 1, 7200, 500_000])
@@ -71,12 +71,12 @@ def test_a_retry_waits_just_as_long_as_the_function_asks(asked: int):
     for policy in (RetryPolicy(), RetryPolicy(delays=(60, 60))):
         call = PythonJob(name="f", schedule="every 1m", payload=PythonCall("f"), retry_policy=policy)
         outcome = Outcome(ErrorType.FUNCTION_ERROR, "not yet", retry_after_seconds=asked)
-        assert decide(make_run(spec=call), outcome).due_at == NOW + 40 + 1000 * asked
+        assert decide(make_claim(spec=call), outcome).due_at == NOW + 40 + 1000 * asked
 
 
 def test_a_function_may_ask_for_a_week_and_no_more():
     outcome = Outcome(ErrorType.FUNCTION_ERROR, "not yet", retry_after_seconds=1e12)
-    assert decide(make_run(), outcome).due_at == NOW + 40 + 7 * DAY
+    assert decide(make_claim(), outcome).due_at == NOW + 40 + 7 * DAY
 
 
 @pytest.mark.parametrize(
@@ -84,25 +84,25 @@ def test_a_function_may_ask_for_a_week_and_no_more():
 )
 def test_the_last_attempt_is_dead_and_says_how(error: ErrorType, state: State):
     policy = RetryPolicy(max_retries=2)
-    assert decide(make_run(2, policy), Outcome(error)).state is State.RETRYING
-    last = decide(make_run(3, policy), Outcome(error))
+    assert decide(make_claim(2, policy), Outcome(error)).state is State.RETRYING
+    last = decide(make_claim(3, policy), Outcome(error))
     assert (last.state, last.dead, last.due_at) == (state, True, NOW + 40)
 
 
 @pytest.mark.parametrize("outcome", [Outcome(ErrorType.HTTP_ERROR, http_status=404), Outcome(ErrorType.BLOCKED_TARGET)])
 def test_a_failure_that_would_repeat_is_dead_at_once(outcome: Outcome):
-    attempted = decide(make_run(), outcome)
-    assert (attempted.state, attempted.dead) == (State.FAILED, True)
+    end = decide(make_claim(), outcome)
+    assert (end.state, end.dead) == (State.FAILED, True)
 
 
 def test_a_cancelled_attempt_is_cancelled_and_not_dead():
-    attempted = decide(make_run(), Outcome(ErrorType.CANCELLED, "cancelled on request"))
-    assert (attempted.state, attempted.dead) == (State.CANCELLED, False)
+    end = decide(make_claim(), Outcome(ErrorType.CANCELLED, "cancelled on request"))
+    assert (end.state, end.dead) == (State.CANCELLED, False)
 
 
 def test_a_lost_run_goes_back_and_its_attempt_counts():
-    run = make_run(retry_policy=RetryPolicy(max_retries=0))
-    lost = lapse(run, NOW)
+    claim = make_claim(retry_policy=RetryPolicy(max_retries=0))
+    lost = expire(claim, NOW)
     assert (lost.state, lost.due_at, lost.attempt, lost.token, lost.dead) == (State.QUEUED, NOW, 1, 4, False)
     assert (lost.started_at, lost.ended_at, lost.error_type) == (None, NOW, ErrorType.LEASE_LOST)
 
@@ -111,13 +111,13 @@ def test_a_lost_run_goes_back_and_its_attempt_counts():
     ("policy", "bound"), [(RetryPolicy(max_retries=0), LOST_ATTEMPTS), (RetryPolicy(max_retries=9), 10)]
 )
 def test_a_run_that_loses_its_node_again_and_again_is_given_up(policy: RetryPolicy, bound: int):
-    states = [lapse(make_run(attempt, policy), NOW).state for attempt in range(1, bound + 2)]
+    states = [expire(make_claim(attempt, policy), NOW).state for attempt in range(1, bound + 2)]
     assert states == [State.QUEUED] * (bound - 1) + [State.FAILED] * 2
-    assert lapse(make_run(bound, policy), NOW).dead
+    assert expire(make_claim(bound, policy), NOW).dead
 
 
 def test_a_lost_run_that_was_to_be_cancelled_is_cancelled():
-    lost = lapse(make_run(cancel_requested=True), NOW)
+    lost = expire(make_claim(cancel_requested=True), NOW)
     assert (lost.state, lost.dead) == (State.CANCELLED, False)
 
 
@@ -127,10 +127,10 @@ def test_a_lost_run_that_was_to_be_cancelled_is_cancelled():
 def asked(seconds: float, schedule: str, **fields: Any) -> float:
     """Seconds that the retry waits for, where the target asked for so many."""
     fields = {"retry_policy": RetryPolicy(delays=(5,) * 3)} | fields
-    run = make_run(spec=spec(schedule, **fields))
-    attempted = decide(run, Outcome(ErrorType.HTTP_ERROR, "slow down", 429, retry_after_seconds=seconds))
-    assert attempted.state is State.RETRYING
-    return (attempted.due_at - attempted.ended_at) / 1000
+    claim = make_claim(spec=spec(schedule, **fields))
+    end = decide(claim, Outcome(ErrorType.HTTP_ERROR, "slow down", 429, retry_after_seconds=seconds))
+    assert end.state is State.RETRYING
+    return (end.due_at - end.ended_at) / 1000
 
 
 @pytest.mark.parametrize("overlap", ["skip", "queue_one", "queue_all", "cancel_running"])
@@ -175,8 +175,8 @@ NOT_SENT = Outcome(ErrorType.CIRCUIT_OPEN, "the circuit is open")
 
 @pytest.mark.parametrize("trigger", [Trigger.SCHEDULE, Trigger.CATCH_UP, Trigger.AFTER])
 def test_a_run_that_is_not_sent_is_uncounted_and_its_job_goes_on_at_the_next_instant(trigger: Trigger):
-    run = make_run(spec=spec("every 1m", max_runs=1), scheduled_at=NOW + 60_000, trigger=trigger)
-    found = decide(run, NOT_SENT)
+    claim = make_claim(spec=spec("every 1m", max_runs=1), scheduled_at=NOW + 60_000, trigger=trigger)
+    found = decide(claim, NOT_SENT)
     assert (found.state, found.uncounted, found.or_due_at) == (State.SKIPPED, True, NOW + 120_000)
 
 
@@ -185,18 +185,18 @@ def test_a_run_that_is_not_sent_is_uncounted_and_its_job_goes_on_at_the_next_ins
     [{"trigger": Trigger.MANUAL}, {"trigger": Trigger.RETRY}, {"attempt": 2}],
 )
 def test_what_was_not_counted_or_has_failed_gives_nothing_back(fields: dict[str, Any]):
-    found = decide(make_run(spec=spec("every 1m", max_runs=1), **fields), NOT_SENT)
+    found = decide(make_claim(spec=spec("every 1m", max_runs=1), **fields), NOT_SENT)
     assert (found.uncounted, found.or_due_at) == (False, None)
 
 
 @pytest.mark.parametrize("job", [spec("immediate"), spec("every 1m", max_runs=1, timezone="Gone/Zone")])
 def test_a_job_without_a_next_instant_that_anybody_knows_does_not_go_on(job: Any):
-    found = decide(make_run(spec=job), NOT_SENT)
+    found = decide(make_claim(spec=job), NOT_SENT)
     assert (found.uncounted, found.or_due_at) == (True, None)
 
 
 def test_of_a_long_error_only_the_beginning_is_kept():
-    made = decide(make_run(), Outcome(ErrorType.INTERNAL_ERROR, "x" * 100_000))
+    made = decide(make_claim(), Outcome(ErrorType.INTERNAL_ERROR, "x" * 100_000))
     assert made.error_message == "x" * 2000
 
 
@@ -210,7 +210,7 @@ def test_of_a_long_error_only_the_beginning_is_kept():
 )
 def test_what_a_lost_worker_ran_is_said_to_be_lost_with_a_worker(fields: dict[str, Any], message: str):
     call = PythonJob(name="f", schedule="every 1m", payload=PythonCall("f"))
-    assert lapse(make_run(**{"spec": call, **fields}), NOW).error_message == message
+    assert expire(make_claim(**{"spec": call, **fields}), NOW).error_message == message
     once = msgspec.structs.replace(call, delivery=Delivery.AT_MOST_ONCE)
-    assert str(lapse(make_run(spec=once), NOW).error_message).startswith("the worker that ran it was lost")
-    assert "worker" not in str(lapse(make_run(), NOW).error_message)
+    assert str(expire(make_claim(spec=once), NOW).error_message).startswith("the worker that ran it was lost")
+    assert "worker" not in str(expire(make_claim(), NOW).error_message)

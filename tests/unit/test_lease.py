@@ -1,4 +1,4 @@
-"""Trust, standing, and the spreading rule by example. (That it holds from any view: tests/property/test_spread.py.)"""
+"""Trust, standing, and the rebalancing rule by example. (From any view: tests/property/test_rebalance.py.)"""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from duetime.domain.lease import (
     listen,
     next_look_in,
     quotas_of,
+    rebalance,
     runs_housekeeping,
-    spread,
     standing,
 )
 
@@ -48,7 +48,7 @@ def test_trust_ends_a_margin_before_the_lease_counted_from_the_sending():
     assert not trust.holds(104.0)
 
 
-def test_a_lease_that_never_lapses_is_trusted_for_ever():
+def test_a_lease_that_never_expires_is_trusted_for_ever():
     assert Trust(100.0, math.inf, 0.0).holds(1e12)
 
 
@@ -68,39 +68,39 @@ def test_where_a_node_stands(trust: Trust | None, refused: bool, at: float, expe
 
 
 def test_the_first_node_takes_everything():
-    assert spread(cluster(timers=(4,)), 4) == Moves({}, tuple(range(SHARDS)))
+    assert rebalance(cluster(timers=(4,)), 4) == Moves({}, tuple(range(SHARDS)))
 
 
 def test_a_node_without_the_timer_role_owns_nothing():
     view = cluster(4, 9, timers=(4,), others=(9,), epoch=3)
-    moves = spread(view, 9)
+    moves = rebalance(view, 9)
     assert moves == Moves({1: 3}, ())
     assert quotas_of(view) == {4: SHARDS}
 
 
 def test_nobody_moves_anything_where_no_timer_lives():
     assert quotas_of(cluster(timers=(), others=(1,))) == {}
-    assert spread(cluster(timers=(), others=(1,)), 1) == Moves({}, ())
+    assert rebalance(cluster(timers=(), others=(1,)), 1) == Moves({}, ())
 
 
 def test_a_node_that_is_not_alive_in_the_view_gives_up_all():
-    assert spread(cluster(5, 5, timers=(4,), epoch=2), 5) == Moves({0: 2, 1: 2}, ())
+    assert rebalance(cluster(5, 5, timers=(4,), epoch=2), 5) == Moves({0: 2, 1: 2}, ())
 
 
 def test_for_one_that_joins_the_others_give_up_their_surplus_highest_first():
     view = cluster(*[1] * SHARDS, timers=(1, 2))
-    assert spread(view, 1) == Moves(dict.fromkeys(range(32, 64), 1), ())
-    assert spread(view, 2) == Moves({}, ())
+    assert rebalance(view, 1) == Moves(dict.fromkeys(range(32, 64), 1), ())
+    assert rebalance(view, 2) == Moves({}, ())
 
 
 def test_what_a_dead_node_owns_is_free():
     view = cluster(*[1, 9] * 32, timers=(1,))
-    assert spread(view, 1).take == tuple(range(1, SHARDS, 2))
+    assert rebalance(view, 1).take == tuple(range(1, SHARDS, 2))
 
 
 def test_nodes_that_see_the_same_do_not_want_the_same():
     view = cluster(timers=(1, 2, 3))
-    wanted = [spread(view, node).take for node in (1, 2, 3)]
+    wanted = [rebalance(view, node).take for node in (1, 2, 3)]
     assert [len(take) for take in wanted] == [22, 21, 21]
     assert sorted(shard for take in wanted for shard in take) == list(range(SHARDS))
 
@@ -108,7 +108,7 @@ def test_nodes_that_see_the_same_do_not_want_the_same():
 def test_whoever_has_the_odd_one_keeps_it():
     view = cluster(*[1] * 21, *[2] * 21, *[3] * 22, timers=(1, 2, 3))
     assert quotas_of(view) == {1: 21, 2: 21, 3: 22}
-    assert all(spread(view, node) == Moves({}, ()) for node in (1, 2, 3))
+    assert all(rebalance(view, node) == Moves({}, ()) for node in (1, 2, 3))
 
 
 def test_more_nodes_than_shards_leave_some_without():
@@ -128,7 +128,7 @@ def test_a_view_without_some_shards_has_them_free_at_their_epoch():
     assert (without.now, without.members) == (view.now, view.members)
 
 
-def test_the_next_look_is_after_a_heartbeat_or_when_another_lease_lapses():
+def test_the_next_look_is_after_a_heartbeat_or_when_another_lease_expires():
     view = View(10_000, tuple(Member(node, "", frozenset(), at) for node, at in ((1, 10_100), (2, 14_000))), ())
     assert next_look_in(view, 1, 1000) == 1000  # its own is no matter
     assert next_look_in(view, 2, 1000) == 110
@@ -234,5 +234,5 @@ class TestANodeThatCannotWrite:
         writing = Writing().seen(Writes(7, "read-only"), 11.0).seen(Writes(8), 50.0)
         assert writing.may_own(5.0, 1000.0)
 
-    def test_owns_all_where_nothing_lapses(self) -> None:
+    def test_owns_all_where_nothing_expires(self) -> None:
         assert Writing().seen(Writes(7, "the disk is full"), 11.0).may_own(math.inf, 1e9)

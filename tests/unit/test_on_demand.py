@@ -51,8 +51,8 @@ def test_it_stands_at_the_end_of_time(text: str):
 
 def test_an_instant_runs_and_it_waits_again():
     page = decide(spec("on_demand"), NOW + 5)
-    assert [(run.scheduled_at, run.trigger) for run in page.runs] == [(NOW, Trigger.AFTER)]
-    assert [(move.next_due_at, move.runs) for move in page.moves] == [(LATEST, 1)]
+    assert [(execution.scheduled_at, execution.trigger) for execution in page.executions] == [(NOW, Trigger.AFTER)]
+    assert [(move.next_due_at, move.executions) for move in page.moves] == [(LATEST, 1)]
     assert page.skips == []
 
 
@@ -63,9 +63,9 @@ def test_an_instant_runs_and_it_waits_again():
 def test_however_late_it_is_decided_once(late: int, policy: Any, window: int, most: int):
     page = decide(spec("on_demand", catch_up=CatchUp(policy, window, most)), NOW + late)
     is_in_time = late <= GRACE or (policy != "skip" and late <= window * SECOND)
-    assert [run.scheduled_at for run in page.runs] == [NOW] * is_in_time
+    assert [execution.scheduled_at for execution in page.executions] == [NOW] * is_in_time
     if is_in_time:
-        assert page.runs[0].trigger == (Trigger.AFTER if late <= GRACE else Trigger.CATCH_UP)
+        assert page.executions[0].trigger == (Trigger.AFTER if late <= GRACE else Trigger.CATCH_UP)
         assert page.skips == []
     else:
         assert page.skips == [Skipped(JOB, TENANT, NOW, NOW + late + 1, 1, "missed")]
@@ -82,7 +82,7 @@ def test_its_runs_are_counted_to_the_last():
     job = spec("on_demand", max_runs=3)
     assert decide(job, NOW, fired=1).moves[0].next_due_at == LATEST
     last = decide(job, NOW, fired=2).moves[0]
-    assert (last.next_due_at, last.or_due_at, last.runs) == (None, LATEST, 1)
+    assert (last.next_due_at, last.or_due_at, last.executions) == (None, LATEST, 1)
 
 
 # What makes no sense

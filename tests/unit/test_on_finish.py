@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from duetime.domain.commands import CreateJobs, OnFinish, PauseJob
-from duetime.domain.execution import Outcome, Run, conclude, lapse
+from duetime.domain.execution import Claim, Outcome, conclude, expire
 from duetime.domain.ids import instant_of
 from duetime.domain.job import RetryPolicy, Webhooks
 from duetime.domain.on_finish import has_on_finish_commands, on_finish_commands
@@ -16,27 +16,27 @@ RANDOM_BYTES = bytes(range(10))
 GONE = Outcome(ErrorType.HTTP_ERROR, "gone", 410)
 
 
-def run_of(name: str = "report", retries: int = 0, webhooks: Webhooks | None = None) -> Run:
+def claim_of(name: str = "report", retries: int = 0, webhooks: Webhooks | None = None) -> Claim:
     job = spec("every 1m", name=name, retry_policy=RetryPolicy(max_retries=retries), webhooks=webhooks or Webhooks())
-    return Run(new_id(), new_id(), TENANT, NOW, Trigger.SCHEDULE, 5, 1, 2, 3, False, job)
+    return Claim(new_id(), new_id(), TENANT, NOW, Trigger.SCHEDULE, 5, 1, 2, 3, False, job)
 
 
-def follow(run: Run, outcome: Outcome) -> list[OnFinish]:
-    end = conclude(run, outcome, NOW, NOW + 5, 1.0)
-    found = on_finish_commands(run, end, NOW + 9, RANDOM_BYTES)
-    assert has_on_finish_commands(run, end) or not found, "what is not asked about would be lost"
-    assert all((f.execution_id, f.attempt, f.token, f.state) == (run.execution_id, 2, 3, end.state) for f in found)
+def follow(claim: Claim, outcome: Outcome) -> list[OnFinish]:
+    end = conclude(claim, outcome, NOW, NOW + 5, 1.0)
+    found = on_finish_commands(claim, end, NOW + 9, RANDOM_BYTES)
+    assert has_on_finish_commands(claim, end) or not found, "what is not asked about would be lost"
+    assert all((f.execution_id, f.attempt, f.token, f.state) == (claim.execution_id, 2, 3, end.state) for f in found)
     return found
 
 
 def test_who_is_not_named_is_not_told():
-    assert follow(run_of(), Outcome(http_status=200)) == []
-    assert follow(run_of(webhooks=Webhooks(on_failure="https://b.example/")), Outcome(http_status=200)) == []
-    assert follow(run_of(webhooks=Webhooks(on_success="https://a.example/")), Outcome(ErrorType.TIMEOUT)) == []
+    assert follow(claim_of(), Outcome(http_status=200)) == []
+    assert follow(claim_of(webhooks=Webhooks(on_failure="https://b.example/")), Outcome(http_status=200)) == []
+    assert follow(claim_of(webhooks=Webhooks(on_success="https://a.example/")), Outcome(ErrorType.TIMEOUT)) == []
 
 
 def test_the_request_is_a_job_due_now_that_tells_nobody_in_turn():
-    (word,) = follow(run_of(webhooks=Webhooks(on_success="https://a.example/")), Outcome(http_status=200))
+    (word,) = follow(claim_of(webhooks=Webhooks(on_success="https://a.example/")), Outcome(http_status=200))
     assert isinstance(word.command, CreateJobs)
     (job,) = word.command.jobs
     assert (job.tenant, job.key, job.owner, job.recurs, job.due_at) == (TENANT, None, "", False, NOW + 9)
@@ -46,7 +46,7 @@ def test_the_request_is_a_job_due_now_that_tells_nobody_in_turn():
 
 
 def test_a_long_name_is_cut_to_what_a_name_may_have():
-    (word,) = follow(run_of("n" * 255, webhooks=Webhooks(on_success="https://a.example/")), Outcome(http_status=200))
+    (word,) = follow(claim_of("n" * 255, webhooks=Webhooks(on_success="https://a.example/")), Outcome(http_status=200))
     assert isinstance(word.command, CreateJobs)
     assert word.command.jobs[0].spec.name == ("on_success of " + "n" * 255)[:255]
 
@@ -55,23 +55,23 @@ def test_a_long_name_is_cut_to_what_a_name_may_have():
     "outcome", [Outcome(ErrorType.CANCELLED, "stopped"), Outcome(ErrorType.HTTP_ERROR, "503", 503)]
 )
 def test_neither_a_stop_nor_an_attempt_that_is_made_again_is_an_end(outcome: Outcome):
-    run = run_of(retries=5, webhooks=Webhooks("https://a.example/", "https://b.example/"))
-    assert conclude(run, outcome, NOW, NOW, 1.0).state in (State.CANCELLED, State.RETRYING)
-    assert follow(run, outcome) == []
+    claim = claim_of(retries=5, webhooks=Webhooks("https://a.example/", "https://b.example/"))
+    assert conclude(claim, outcome, NOW, NOW, 1.0).state in (State.CANCELLED, State.RETRYING)
+    assert follow(claim, outcome) == []
 
 
 def test_a_target_that_is_gone_pauses_its_job_and_is_told_of():
-    (pause,) = follow(run_of(), GONE)
+    (pause,) = follow(claim_of(), GONE)
     assert isinstance(pause.command, PauseJob)
-    assert follow(run_of(), Outcome(ErrorType.HTTP_ERROR, "not found", 404)) == []
-    word, pause = follow(run_of(webhooks=Webhooks(on_failure="https://b.example/")), GONE)
+    assert follow(claim_of(), Outcome(ErrorType.HTTP_ERROR, "not found", 404)) == []
+    word, pause = follow(claim_of(webhooks=Webhooks(on_failure="https://b.example/")), GONE)
     assert (type(word.command), type(pause.command)) == (CreateJobs, PauseJob)
-    assert follow(run_of(), Outcome(http_status=410)) == [], "it was expected"
+    assert follow(claim_of(), Outcome(http_status=410)) == [], "it was expected"
 
 
 def test_a_run_that_is_given_up_is_told_of_and_one_that_goes_on_is_not():
-    run = run_of(webhooks=Webhooks(on_failure="https://b.example/"))
-    assert on_finish_commands(run, lapse(run, NOW), NOW, RANDOM_BYTES) == []
-    lost = Run(*(getattr(run, name) if name != "attempt" else 99 for name in Run.__struct_fields__))
-    (word,) = on_finish_commands(lost, lapse(lost, NOW), NOW, RANDOM_BYTES)
+    claim = claim_of(webhooks=Webhooks(on_failure="https://b.example/"))
+    assert on_finish_commands(claim, expire(claim, NOW), NOW, RANDOM_BYTES) == []
+    lost = Claim(*(getattr(claim, name) if name != "attempt" else 99 for name in Claim.__struct_fields__))
+    (word,) = on_finish_commands(lost, expire(lost, NOW), NOW, RANDOM_BYTES)
     assert (word.state, word.attempt) == (State.FAILED, 99)

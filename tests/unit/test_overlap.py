@@ -5,23 +5,25 @@ from __future__ import annotations
 import pytest
 
 from duetime.domain.overlap import MOST_WAITING, NOTHING_OPEN, NotRun, Open, ids_of, settle
-from duetime.domain.plan import PlannedRun, TimerMove
+from duetime.domain.plan import NewExecution, TimerMove
 from duetime.domain.states import Trigger
 
 RUNNING = Open(is_open=True, waiting=0)
 
 
-def siblings(if_open: str, count: int, job: str = "job") -> list[PlannedRun]:
-    return [PlannedRun(f"{job}-{n}", job, "acme", n, Trigger.SCHEDULE, 5, 1, if_open, count > 1) for n in range(count)]
+def siblings(if_open: str, count: int, job: str = "job") -> list[NewExecution]:
+    return [
+        NewExecution(f"{job}-{n}", job, "acme", n, Trigger.SCHEDULE, 5, 1, if_open, count > 1) for n in range(count)
+    ]
 
 
 def decided(if_open: str, count: int, found: Open) -> str:
     """A letter a run, in their order: R runs, H is held, S is skipped; and X if what is open is cancelled."""
-    runs = siblings(if_open, count)
-    to_run, held, skipped, replaced = settle(runs, {"job": found})
-    letters = {run: letter for letter, some in (("R", to_run), ("H", held), ("S", skipped)) for run in some}
+    executions = siblings(if_open, count)
+    to_run, held, skipped, replaced = settle(executions, {"job": found})
+    letters = {execution: letter for letter, some in (("R", to_run), ("H", held), ("S", skipped)) for execution in some}
     assert len(letters) == len(to_run) + len(held) + len(skipped) == count, "each is decided once"
-    return "".join(letters[run] for run in runs) + "X" * len(replaced)
+    return "".join(letters[execution] for execution in executions) + "X" * len(replaced)
 
 
 @pytest.mark.parametrize(
@@ -58,17 +60,17 @@ def test_a_thousand_may_wait_and_no_more():
 def test_jobs_do_not_decide_for_each_other():
     mixed = [*siblings("skip", 2, "busy"), *siblings("skip", 2, "free"), *siblings("cancel", 1, "newest")]
     to_run, held, skipped, replaced = settle(mixed, {"busy": RUNNING, "newest": RUNNING})
-    assert [run.execution_id for run in to_run] == ["free-0", "newest-0"]
-    assert [run.execution_id for run in held] == ["free-1"]
-    assert [run.execution_id for run in skipped] == ["busy-0", "busy-1"]
+    assert [execution.execution_id for execution in to_run] == ["free-0", "newest-0"]
+    assert [execution.execution_id for execution in held] == ["free-1"]
+    assert [execution.execution_id for execution in skipped] == ["busy-0", "busy-1"]
     assert replaced == ["newest"]
 
 
 def test_what_is_skipped_or_was_decided_before_is_not_counted_and_what_is_held_is():
-    runs = [*siblings("skip", 3, "a"), *siblings("skip", 1, "b"), *siblings("run", 1, "c")]
+    executions = [*siblings("skip", 3, "a"), *siblings("skip", 1, "b"), *siblings("run", 1, "c")]
     moves = [TimerMove(job, 0, 1, None, 1, or_due_at) for job, or_due_at in (("a", 60), ("b", None), ("c", 90))]
-    not_run = NotRun(ids_of(runs[:1]), ids_of(runs[1:2]), ids_of(runs[2:4]))
+    not_run = NotRun(ids_of(executions[:1]), ids_of(executions[1:2]), ids_of(executions[2:4]))
     assert not_run.ids == {"a-0", "a-1", "a-2", "b-0"}
-    assert not_run.jobs(runs) == {"a", "b"}
-    assert not_run.uncounted(runs, moves) == [("a", 2, 60), ("b", 1, None)]
-    assert NotRun(frozenset(), ids_of(runs), frozenset()).uncounted(runs, moves) == []
+    assert not_run.jobs(executions) == {"a", "b"}
+    assert not_run.uncounted(executions, moves) == [("a", 2, 60), ("b", 1, None)]
+    assert NotRun(frozenset(), ids_of(executions), frozenset()).uncounted(executions, moves) == []

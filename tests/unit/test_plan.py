@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from duetime.domain.endpoints import endpoint_of_url
-from duetime.domain.execution import Run
+from duetime.domain.execution import Claim
 from duetime.domain.ids import execution_id
 from duetime.domain.instants import DAY, HOUR, MINUTE, SECOND, format_instant, parse_instant
 from duetime.domain.job import CatchUp, JobSpec, Overlap
@@ -16,7 +16,7 @@ from duetime.domain.plan import (
     MOST_COUNTED,
     DueTimer,
     FirePlan,
-    PlannedRun,
+    NewExecution,
     Skipped,
     TimerMove,
     plan,
@@ -43,7 +43,7 @@ def decide(job: JobSpec, now: int, **fields: Any) -> FirePlan:
 
 
 def ran(page: FirePlan) -> list[int]:
-    return [run.scheduled_at for run in page.runs]
+    return [execution.scheduled_at for execution in page.executions]
 
 
 def next_due(page: FirePlan) -> int | None:
@@ -70,8 +70,8 @@ def test_an_instant_on_time_runs_and_the_timer_moves_on():
     assert page == FirePlan(
         CHANCE,
         [TimerMove(JOB, due_at, 3, due_at + MINUTE, 1)],
-        [PlannedRun(run_id, JOB, TENANT, due_at, Trigger.SCHEDULE, 7, endpoint, "skip")],
-        [Run(run_id, JOB, TENANT, due_at, Trigger.SCHEDULE, 7, endpoint, 1, 1, False, job)],
+        [NewExecution(run_id, JOB, TENANT, due_at, Trigger.SCHEDULE, 7, endpoint, "skip")],
+        [Claim(run_id, JOB, TENANT, due_at, Trigger.SCHEDULE, 7, endpoint, 1, 1, False, job)],
         [],
     )
 
@@ -90,7 +90,7 @@ def test_an_instant_late_within_grace_simply_runs_whatever_the_policy(policy: st
     job = spec("every 1h", catch_up=CatchUp(policy=policy, window_seconds=0))  # type: ignore[arg-type]
     page = decide(job, NOW + HOUR + late)
     assert ran(page) == [NOW + HOUR]
-    assert page.runs[0].trigger is Trigger.SCHEDULE
+    assert page.executions[0].trigger is Trigger.SCHEDULE
     assert page.skips == []
     assert next_due(page) == NOW + 2 * HOUR
 
@@ -100,7 +100,7 @@ def test_several_instants_late_within_grace_all_run_in_order(policy: str):
     job = spec("every 2s", catch_up=CatchUp(policy=policy))  # type: ignore[arg-type]
     page = decide(job, NOW + 2 * SECOND + GRACE)
     assert ran(page) == [NOW + n * 2 * SECOND for n in range(1, 7)]
-    assert page.moves[0].runs == 6
+    assert page.moves[0].executions == 6
     assert page.skips == []
 
 
@@ -116,17 +116,17 @@ def test_several_instants_late_within_grace_all_run_in_order(policy: str):
 )
 def test_siblings_of_one_page_carry_their_jobs_policy_and_are_decided_together(overlap: Overlap, if_open: str):
     page = decide(spec("every 1s", overlap=overlap), NOW + 3 * SECOND)
-    assert [(run.if_open, run.has_siblings) for run in page.runs] == [(if_open, True)] * 3
-    (alone,) = decide(spec("every 1s", overlap=overlap), NOW + SECOND).runs
+    assert [(execution.if_open, execution.has_siblings) for execution in page.executions] == [(if_open, True)] * 3
+    (alone,) = decide(spec("every 1s", overlap=overlap), NOW + SECOND).executions
     assert (alone.if_open, alone.has_siblings) == (if_open, False)
 
 
 def test_a_page_decides_each_timer_by_itself():
     once, often = spec("2026-01-01T00:01:00Z"), spec("every 5s")
     page = plan([timer_of(once), timer_of(often, due_at=NOW + 55 * SECOND)], NOW + MINUTE, CHANCE)
-    assert [move.runs for move in page.moves] == [1, 2]
-    assert [run.spec for run in page.born] == [once, often, often]
-    assert len(page.runs) == 3
+    assert [move.executions for move in page.moves] == [1, 2]
+    assert [claim.spec for claim in page.claims] == [once, often, often]
+    assert len(page.executions) == 3
 
 
 # Missed
@@ -144,7 +144,7 @@ def hourly(policy: str, window_hours: int, max_runs: int = 100) -> JobSpec:
 def test_latest_runs_the_last_one_missed_and_writes_down_the_others():
     page = missed(hourly("latest", 24), 5.5)
     assert ran(page) == [NOW + 6 * HOUR]
-    assert page.runs[0].trigger is Trigger.CATCH_UP
+    assert page.executions[0].trigger is Trigger.CATCH_UP
     assert page.skips == [Skipped(JOB, TENANT, NOW + HOUR, NOW + 6 * HOUR, 5, "missed")]
     assert next_due(page) == NOW + 7 * HOUR
 
@@ -170,7 +170,7 @@ def test_all_runs_at_most_its_bound_and_those_are_the_latest():
 def test_skip_runs_none_of_those_missed():
     page = missed(hourly("skip", 1000), 5.5)
     assert ran(page) == []
-    assert page.moves[0].runs == 0
+    assert page.moves[0].executions == 0
     assert page.skips[0].count == 6
 
 
@@ -178,7 +178,7 @@ def test_skip_runs_none_of_those_missed():
 def test_an_instant_on_time_runs_even_if_others_before_it_were_missed(policy: str):
     page = missed(hourly(policy, 0), 5)
     assert ran(page) == [NOW + 6 * HOUR]
-    assert page.runs[0].trigger is Trigger.SCHEDULE
+    assert page.executions[0].trigger is Trigger.SCHEDULE
     assert page.skips == [Skipped(JOB, TENANT, NOW + HOUR, NOW + 6 * HOUR, 5, "missed")]
 
 
@@ -238,7 +238,7 @@ def test_a_year_of_seconds_is_decided_in_few_steps(policy: str, schedule: str, a
     job = spec(schedule, catch_up=CatchUp(policy, 31_536_000, 1000))  # type: ignore[arg-type]
     page = decide(job, NOW + 365 * DAY)
     assert len(asked) < MOST_COUNTED + 4 * 3600 + 100, "what may be counted, and an hour looked back"
-    assert len(page.runs) == {"all": 1000, "latest": 11, "skip": 11}[policy]
+    assert len(page.executions) == {"all": 1000, "latest": 11, "skip": 11}[policy]
 
 
 def test_a_page_of_jobs_that_share_a_timetable_is_counted_once(asked: list[int]):
@@ -257,14 +257,14 @@ def test_a_one_off_late_within_its_window_runs_unless_it_is_to_be_skipped(policy
     job = spec("2026-01-01T01:00:00Z", catch_up=CatchUp(policy, 7200))  # type: ignore[arg-type]
     page = decide(job, NOW + 2 * HOUR)
     assert ran(page) == ([NOW + HOUR] if runs else [])
-    assert [run.trigger for run in page.runs] == ([Trigger.CATCH_UP] if runs else [])
+    assert [execution.trigger for execution in page.executions] == ([Trigger.CATCH_UP] if runs else [])
     assert [skip.count for skip in page.skips] == ([] if runs else [1])
     assert next_due(page) is None
 
 
 def test_a_one_off_older_than_its_window_is_written_down_as_missed():
     page = decide(spec("2026-01-01T01:00:00Z", catch_up=CatchUp(window_seconds=60)), NOW + 2 * HOUR)
-    assert page.runs == []
+    assert page.executions == []
     assert page.skips == [Skipped(JOB, TENANT, NOW + HOUR, NOW + 2 * HOUR + 1, 1, "missed")]
     assert page.moves == [TimerMove(JOB, NOW + HOUR, 1, None, 0)]
 
@@ -283,13 +283,13 @@ def test_the_last_run_allowed_leaves_nothing_due():
 def test_catching_up_stops_at_max_runs():
     job = spec("every 1m", max_runs=5, catch_up=CatchUp("all", 7200))
     page = decide(job, NOW + HOUR, fired=2)
-    assert len(page.runs) == 3
+    assert len(page.executions) == 3
     assert next_due(page) is None
 
 
 def test_a_max_runs_set_below_what_has_run_already_allows_no_more():
     page = decide(spec("every 1s", max_runs=2), NOW + 6 * SECOND, fired=5)
-    assert page.runs == []
+    assert page.executions == []
     assert next_due(page) is None
 
 

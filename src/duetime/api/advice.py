@@ -40,9 +40,9 @@ async def check_after(context: ApiContext, caller: Caller, spec: JobSpec, old: S
 def list_blocked(context: ApiContext, spec: JobSpec) -> list[str]:
     """Its URLs that no job may call here, each with the reason."""
     urls = {"payload.url": spec.payload.url} if isinstance(spec, HttpJob) else {}
-    told = spec.webhooks
-    if told.on_success or told.on_failure:
-        named = (("webhooks.on_success", told.on_success), ("webhooks.on_failure", told.on_failure))
+    webhooks = spec.webhooks
+    if webhooks.on_success or webhooks.on_failure:
+        named = (("webhooks.on_success", webhooks.on_success), ("webhooks.on_failure", webhooks.on_failure))
         urls |= {place: url for place, url in named if url}
     return blocked(context, urls)
 

@@ -49,7 +49,7 @@ class ClusterState(msgspec.Struct, frozen=True):
 
 
 class EngineLink(msgspec.Struct, frozen=True, kw_only=True):
-    """How routes reach the engine. A lost lease ends its term: each call reaches the term that is under way."""
+    """How routes reach the engine. An expired lease ends its term: each call reaches the term that is under way."""
 
     due_hint: Callable[[int], None]  # tells the timer that a job is due at this time
     waiting_hint: Callable[[int], None]  # tells the claimer that an execution waits since this time

@@ -1,4 +1,4 @@
-"""`duetime subscription …`: URLs that are told of what happens."""
+"""`duetime subscription …`: URLs that receive notifications."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import typer
 
 from duetime.cli.options import Json, client_of
 
-app = typer.Typer(no_args_is_help=True, help="URLs that are told of what happens.")
+app = typer.Typer(no_args_is_help=True, help="URLs that receive notifications.")
 
 
 @app.command("list")
 def list_subscriptions(context: typer.Context, as_json: Json = False) -> None:
-    """Who is told of what.
+    """List the URLs that receive notifications, with their events.
 
     \b
     duetime subscription list
@@ -28,19 +28,20 @@ def list_subscriptions(context: typer.Context, as_json: Json = False) -> None:
         (it["subscription_id"], it["url"], ", ".join(it["events"]), when(it["created_at"]), it["created_by"])
         for it in answer["subscriptions"]
     ]
-    print_table(("subscription id", "url", "events", "since", "by"), rows, "nobody is told of anything")
+    print_table(("subscription id", "url", "events", "since", "by"), rows, "no URL receives notifications")
 
 
 @app.command()
 def add(
     context: typer.Context,
-    url: Annotated[str, typer.Argument(help="Where requests go that tell of events.")],
+    url: Annotated[str, typer.Argument(help="Where notifications are sent.")],
     event: Annotated[
-        list[str] | None, typer.Option("--event", "-e", help="An event to be told of; all, if none is named.")
+        list[str] | None,
+        typer.Option("--event", "-e", help="An event to send notifications of; all, if none is named."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Have a URL told of what happens: signed requests, tried again until they get through.
+    """Send notifications to a URL: signed requests, tried again until they get through.
 
     \b
     duetime subscription add https://example.com/hooks/duetime
@@ -52,7 +53,7 @@ def add(
     if as_json:
         print_json(answer)
         return
-    print_line(f"{answer['subscription_id']} is told of {', '.join(answer['events'])}")
+    print_line(f"{answer['subscription_id']} gets notifications of {', '.join(answer['events'])}")
     for warning in answer.get("warnings", ()):
         print_warning(warning)
 

@@ -94,7 +94,7 @@ class Dst(msgspec.Struct, frozen=True):
 
 
 class Webhooks(msgspec.Struct, frozen=True):
-    """Who is told how an execution ended."""
+    """URLs that receive a notification of how an execution ended."""
 
     on_success: str | None = None
     on_failure: str | None = None

@@ -285,12 +285,12 @@ def remove_connection(name: str) -> Call[m.ConnectionMessage]:
 
 
 def list_subscriptions() -> Call[m.SubscriptionList]:
-    """For admins: who is told of what happens."""
+    """For admins: the URLs that receive notifications."""
     return get(path_of("subscriptions"), m.SubscriptionList)
 
 
 def add_subscription(url: str, *, events: Sequence[str] = ()) -> Call[m.Subscription]:
-    """For admins: have a URL told of these events, or of all that there are."""
+    """For admins: send notifications of these events to a URL, or of all that there are."""
     return send("POST", path_of("subscriptions"), m.Subscription, {"url": url, "events": list(events)})
 
 

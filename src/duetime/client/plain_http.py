@@ -69,7 +69,7 @@ class PlainHttp:
 
     def send(self, method: str, url: str, headers: Mapping[str, str], body: Body) -> Answer:
         """A body without a known length is sent as it is read. Raises PlainHttpError."""
-        with self.open(method, url, headers, body) as response, _told():
+        with self.open(method, url, headers, body) as response, _translated_errors():
             return Answer(response.status, response.read(), response.headers.get)
 
     @contextlib.contextmanager
@@ -77,7 +77,7 @@ class PlainHttp:
         """An answer of whatever status, to be read within. Raises PlainHttpError."""
         request = urllib.request.Request(url, body, dict(headers), method=method)
         response: Any
-        with _told():
+        with _translated_errors():
             try:
                 response = self._opener.open(request, timeout=self._timeout)
             except urllib.error.HTTPError as refused:
@@ -89,7 +89,7 @@ class PlainHttp:
     def chunks(response: http.client.HTTPResponse) -> Iterator[bytes]:
         """What comes, as it comes. Raises PlainHttpError."""
         while True:
-            with _told():
+            with _translated_errors():
                 chunk = response.read1(READ)
             if not chunk:
                 return
@@ -100,7 +100,7 @@ class PlainHttp:
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[None]:
+def _translated_errors() -> Iterator[None]:
     try:
         yield
     except (OSError, http.client.HTTPException) as error:

@@ -34,8 +34,8 @@ def changed_fields(before: JobSpec, after: JobSpec) -> tuple[dict[str, Any], dic
 def kept(definition: Definition | Mapping[str, Any]) -> dict[str, Any]:
     """A definition, or some fields of one, as an entry has it."""
     fields = msgspec.to_builtins(definition)
-    told = _shortened(fields, LONGEST_VALUE)
-    return told if len(_encode(told)) <= LONGEST_ENTRY else _shortened(fields, LONGEST_OF_MANY)
+    shown = _shortened(fields, LONGEST_VALUE)
+    return shown if len(_encode(shown)) <= LONGEST_ENTRY else _shortened(fields, LONGEST_OF_MANY)
 
 
 def _fields(struct: msgspec.Struct) -> dict[str, Any]:
@@ -48,10 +48,10 @@ def _differing(before: dict[str, Any], after: dict[str, Any]) -> tuple[dict[str,
 
 
 def _shortened(fields: Mapping[str, Any], longest: int) -> dict[str, Any]:
-    told = {name: _short(value, longest) for name, value in fields.items() if name != "payload"}
+    shown = {name: _short(value, longest) for name, value in fields.items() if name != "payload"}
     if "payload" in fields:
-        told["payload"] = {name: _short(value, longest) for name, value in fields["payload"].items()}
-    return told
+        shown["payload"] = {name: _short(value, longest) for name, value in fields["payload"].items()}
+    return shown
 
 
 def _short(value: Any, longest: int) -> Any:

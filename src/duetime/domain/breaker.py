@@ -22,14 +22,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from duetime.domain.execution import Attempted, Run
+from duetime.domain.execution import AttemptEnd, Claim
 from duetime.domain.instants import MINUTE, format_instant
 from duetime.domain.job import HttpJob
 from duetime.domain.retry import is_retryable
 from duetime.domain.states import ErrorType, State
 
-# Errors of the target: not of Duetime, of a cancellation or of a lost node. Of responses, only those that are retried:
-# a 429 asks for the pause that an open circuit makes.
+# Errors of the target: not of Duetime, of a cancellation or of an expired node. Of responses, only those that are
+# retried: a 429 asks for the pause that an open circuit makes.
 _OF_THE_TARGET = frozenset(
     {
         ErrorType.CONNECTION_ERROR,
@@ -166,21 +166,21 @@ def circuit_of(tenant: str, url: str) -> int:
     return int.from_bytes(blake2b(f"{tenant}\0{url_of(url)}".encode(), digest_size=8).digest(), "big") >> 1
 
 
-def end_of(run: Run, attempted: Attempted) -> End | None:
+def end_of(claim: Claim, end: AttemptEnd) -> End | None:
     """Returns None if the end does not concern a target: no webhook, a retry follows, or Duetime itself ended it."""
-    state = attempted.state
-    if not isinstance(run.spec, HttpJob):
+    state = end.state
+    if not isinstance(claim.spec, HttpJob):
         return None
-    error_type = attempted.error_type
+    error_type = end.error_type
     if state is not State.COMPLETED and (
         state not in (State.FAILED, State.TIMEOUT) or error_type not in _OF_THE_TARGET
     ):
         return None
-    answered = error_type is ErrorType.HTTP_ERROR and not is_retryable(error_type, attempted.http_status)
-    url = run.spec.payload.url
+    answered = error_type is ErrorType.HTTP_ERROR and not is_retryable(error_type, end.http_status)
+    url = claim.spec.payload.url
     return End(
-        circuit_of(run.tenant, url), run.tenant, url_of(url), run.execution_id, attempted.attempt, attempted.token,
-        state, attempted.ended_at, answered,
+        circuit_of(claim.tenant, url), claim.tenant, url_of(url), claim.execution_id, end.attempt,
+        end.token, state, end.ended_at, answered,
     )  # fmt: skip
 
 

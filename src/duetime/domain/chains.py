@@ -15,7 +15,7 @@ import msgspec
 
 from duetime.domain.commands import NewJob
 from duetime.domain.errors import InvalidRequest
-from duetime.domain.execution import Attempted
+from duetime.domain.execution import AttemptEnd
 from duetime.domain.ids import is_id
 from duetime.domain.instants import LATEST
 from duetime.domain.job import JobSpec, JobStatus
@@ -70,10 +70,10 @@ def chained_by_tenant(jobs: Iterable[NewJob]) -> dict[str, list[NewJob]]:
     return found
 
 
-def ends_in_order(attempts: Iterable[Attempted]) -> list[tuple[str, State]]:
-    """Returns (job, state) of those of the attempts that ended their executions."""
-    ended = [attempt for attempt in attempts if attempt.state not in OPEN]
-    return [(attempt.job_id, attempt.state) for attempt in sorted(ended, key=lambda attempt: attempt.ended_at)]
+def ends_in_order(ends: Iterable[AttemptEnd]) -> list[tuple[str, State]]:
+    """Returns (job, state) of those ends that ended their executions."""
+    ended = [end for end in ends if end.state not in OPEN]
+    return [(end.job_id, end.state) for end in sorted(ended, key=lambda end: end.ended_at)]
 
 
 class Followed(NamedTuple):

@@ -89,7 +89,7 @@ def due_timers(count: int, late: int) -> Check:
     return _by_lateness("due timers", late, DUE_WARNING, DUE_PROBLEM, found, advice)
 
 
-def waiting_runs(count: int, late: int) -> Check:
+def waiting_executions(count: int, late: int) -> Check:
     """`count` executions could run and don't, the earliest since `late` ms."""
     if not count:
         return ok("waiting executions", "No execution waits for a worker.")
@@ -114,7 +114,7 @@ def waiting_functions(count: int, late: int, workers: int, missing: Sequence[str
     return _by_lateness("waiting functions", late, WAITING_WARNING, WAITING_PROBLEM, found, advice)
 
 
-def lost_runs(count: int, since: int | None, reconcile_seconds: float) -> Check:
+def lost_executions(count: int, since: int | None, reconcile_seconds: float) -> Check:
     """Executions that are RUNNING on nodes that have ended, the earliest of them `since` ms ago (None: not known)."""
     if not count:
         return ok("lost executions", "No execution is held by a node that has ended.")
@@ -131,13 +131,13 @@ def lost_runs(count: int, since: int | None, reconcile_seconds: float) -> Check:
 def nodes(view: View) -> Check:
     if not view.members:
         return problem("nodes", "No node is alive: nothing runs.", "Start one: `duetime serve --database-url …`.")
-    told = [
+    listed = [
         f"{member.name} (id {member.node}; {', '.join(sorted(member.roles))}; "
-        f"{len(view.held_by(member.node))} shards; lease ends in {span(max(0, member.lapses_at - view.now))})"
+        f"{len(view.held_by(member.node))} shards; lease ends in {span(max(0, member.expires_at - view.now))})"
         for member in view.members[:SHOWN]
     ]
     more = [f"and {len(view.members) - SHOWN} more"] if len(view.members) > SHOWN else []
-    found = f"{how_many(len(view.members), 'node', 'lives', 'live')}: {', '.join([*told, *more])}."
+    found = f"{how_many(len(view.members), 'node', 'lives', 'live')}: {', '.join([*listed, *more])}."
     for role, consequence in ((TIMER, "nothing falls due"), (WORKER, "nothing runs")):
         if not any(role in member.roles for member in view.members):
             return problem("nodes", f"{found} None has the role {role}: {consequence}.", f"Start one with {role}.")
@@ -198,8 +198,8 @@ def how_many(count: int, what: str, verb: str = "is", verb_for_many: str = "are"
 
 
 def some(numbers: Sequence[int]) -> str:
-    told = ", ".join(map(str, numbers[:SHOWN]))
-    return f"{told}, … ({len(numbers)} in all)" if len(numbers) > SHOWN else told
+    listed = ", ".join(map(str, numbers[:SHOWN]))
+    return f"{listed}, … ({len(numbers)} in all)" if len(numbers) > SHOWN else listed
 
 
 def span(ms: float) -> str:

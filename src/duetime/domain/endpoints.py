@@ -1,4 +1,4 @@
-"""What a run needs, as a number: limits are counted by it, and who may claim the run is told by it.
+"""The endpoint of an execution, as a number: limits are counted by it, and it says which workers may claim it.
 
 Of a webhook it is the scheme, host and port that it calls; of SQL the connection; all scripts share one. Those every
 node can run. A Python function runs in a worker that knows it, never in a node: its number is negative, and only who

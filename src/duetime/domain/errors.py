@@ -16,7 +16,7 @@ DuetimeError
 │   └── Overloaded          503
 │       └── TimedOut        503  the store did not answer in time: less at once may be written
 ├── InsufficientStorage     507  the store is as full as it may be
-└── StaleWrite              –    a write that carries an old token or comes from a void node: refused, logged
+└── StaleWrite              –    a write that carries an old token or comes from a fenced node: refused, logged
     └── StaleEpoch          –    a write for a shard that another owner has taken since
 """
 
@@ -192,7 +192,7 @@ class StaleWrite(DuetimeError):
 
 
 def fenced(node: int) -> StaleWrite:
-    return StaleWrite(f"node {node} is void: another process has taken its place")
+    return StaleWrite(f"node {node} is fenced: another process has taken its place")
 
 
 class StaleEpoch(StaleWrite):

@@ -30,7 +30,7 @@ HOUSEKEEPING_SHARD = 0
 DRIFT = 0.001  # how much faster or slower one clock runs than another, at worst
 CLOCK_OFF = SECOND  # difference from the registry's clock beyond which an operator should know
 MOST_COUNTED_SECONDS = 1.5  # of silence that one look at workers adds; looks are a second apart
-AFTER_LAPSE = 10  # ms to wait after a lease expires: instants in a view are rounded
+AFTER_EXPIRY = 10  # ms to wait after a lease expires: instants in a view are rounded
 
 
 class Member(msgspec.Struct, frozen=True, array_like=True):
@@ -39,7 +39,7 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
     node: int
     name: str
     roles: frozenset[str]
-    lapses_at: int  # when the lease expires, in ms on the registry's clock; not comparable with other clocks
+    expires_at: int  # when the lease expires, in ms on the registry's clock; not comparable with other clocks
 
 
 class Holding(msgspec.Struct, frozen=True, array_like=True):
@@ -55,9 +55,9 @@ class View(msgspec.Struct, frozen=True, array_like=True):
     now: int  # ms on the registry's clock, since 1970: nodes compare theirs with it. 0 where there is no such clock
     members: tuple[Member, ...]
     shards: tuple[Holding, ...]
-    # Nodes whose lease has expired or ended, kept for about a day: their executions in the store have to be taken over.
+    # Nodes whose lease has expired, or that left, kept for about a day: their executions have to be taken over.
     # A node that a newer node of its name has replaced is not listed: the store fenced it when the newer one started.
-    gone: tuple[int, ...] = ()
+    expired: tuple[int, ...] = ()
 
     def held_by(self, node: int) -> dict[int, int]:
         """Returns the shards that `node` owns, with their epochs."""
@@ -69,7 +69,7 @@ class View(msgspec.Struct, frozen=True, array_like=True):
             Holding(None, holding.epoch) if holding.owner == node and shard in shards else holding
             for shard, holding in enumerate(self.shards)
         )
-        return View(self.now, self.members, changed, self.gone)
+        return View(self.now, self.members, changed, self.expired)
 
 
 class Moves(msgspec.Struct, frozen=True):
@@ -79,8 +79,8 @@ class Moves(msgspec.Struct, frozen=True):
     take: tuple[int, ...]  # in this order, if not all can be taken
 
 
-def spread(view: View, node: int) -> Moves:
-    """Rebalance: returns the shards above the node's quota to give up, and free shards up to the quota to take.
+def rebalance(view: View, node: int) -> Moves:
+    """Returns the shards above the node's quota to give up, and free shards up to the quota to take.
 
     All nodes compute the same quotas from the same view. Two nodes may want the same free shard. So each node begins
     where the nodes before it end: with the same view they want the same shard only if too few are free.
@@ -128,8 +128,8 @@ def next_look_in(view: View, node: int, heartbeat: int) -> int:
     So a node that dies is replaced when its lease expires, not a heartbeat later. While all nodes renew in time it
     makes no difference: each lease has more than a heartbeat left.
     """
-    left = [member.lapses_at - view.now for member in view.members if member.node != node]
-    return min([heartbeat, *(max(0, lapse) + AFTER_LAPSE for lapse in left)])
+    left = [member.expires_at - view.now for member in view.members if member.node != node]
+    return min([heartbeat, *(max(0, rest) + AFTER_EXPIRY for rest in left)])
 
 
 def believed(view: View, node: int, given_up: Mapping[int, int]) -> dict[int, int]:

@@ -10,7 +10,7 @@ from itertools import count
 from typing import Any
 
 from duetime.domain.commands import Command, OnFinish, PauseJob
-from duetime.domain.execution import Attempted, Run
+from duetime.domain.execution import AttemptEnd, Claim
 from duetime.domain.instants import format_instant
 from duetime.domain.limits import Limit
 from duetime.domain.states import ErrorType, State
@@ -30,17 +30,17 @@ _KINDS = {
 }
 
 
-def has_on_finish_commands(run: Run, attempted: Attempted) -> bool:
+def has_on_finish_commands(claim: Claim, end: AttemptEnd) -> bool:
     """Returns whether there may be any. Most executions have none, and this check is cheap."""
-    return attempted.state in _KINDS and (
-        attempted.http_status == _GONE
-        or run.spec.webhooks.on_failure is not None
-        or run.spec.webhooks.on_success is not None
+    return end.state in _KINDS and (
+        end.http_status == _GONE
+        or claim.spec.webhooks.on_failure is not None
+        or claim.spec.webhooks.on_success is not None
     )
 
 
 def on_finish_commands(
-    run: Run, attempted: Attempted, now: int, random_bytes: bytes, subscriptions: Subscriptions = (),
+    claim: Claim, end: AttemptEnd, now: int, random_bytes: bytes, subscriptions: Subscriptions = (),
     limit: Limit | None = None,
 ) -> list[OnFinish]:  # fmt: skip
     """Returns the commands for the end of this attempt.
@@ -48,29 +48,29 @@ def on_finish_commands(
     `random_bytes`: ten bytes, for the ids of new jobs. `limit`: of notifications. A notification is a job owned by the
     owner of the job it reports on.
     """
-    if attempted.state not in _KINDS:
+    if end.state not in _KINDS:
         return []
     commands: list[Command] = []
     ids = _random_ids(random_bytes)
-    spec, (field, event) = run.spec, _KINDS[attempted.state]
-    body = _body(run, attempted, event)
+    spec, (field, event) = claim.spec, _KINDS[end.state]
+    body = _body(claim, end, event)
     url: str | None = getattr(spec.webhooks, field)
     if url is not None:
         commands.append(
-            notification(run.tenant, "", url, f"{field} of {spec.name}", event, body, now, next(ids), limit)
+            notification(claim.tenant, "", url, f"{field} of {spec.name}", event, body, now, next(ids), limit)
         )
     events = {event: body}
-    if attempted.http_status == _GONE and attempted.error_type is ErrorType.HTTP_ERROR:
-        commands.append(PauseJob(now, run.tenant, run.job_id, "duetime", "its target answered 410 Gone"))
-        events["job.paused"] = about_job("job.paused", run.job_id, spec.name, spec.key, "duetime", now)
+    if end.http_status == _GONE and end.error_type is ErrorType.HTTP_ERROR:
+        commands.append(PauseJob(now, claim.tenant, claim.job_id, "duetime", "its target answered 410 Gone"))
+        events["job.paused"] = about_job("job.paused", claim.job_id, spec.name, spec.key, "duetime", now)
     if not is_notification(spec):
-        for told, wanted in subscriptions:
+        for url, wanted in subscriptions:
             for name, about in events.items():
                 if name in wanted:
                     label = f"{name} of {spec.name}"
-                    commands.append(notification(run.tenant, "", told, label, name, about, now, next(ids), limit))
+                    commands.append(notification(claim.tenant, "", url, label, name, about, now, next(ids), limit))
     return [
-        OnFinish(run.execution_id, run.attempt, run.token, attempted.state, command) for command in commands
+        OnFinish(claim.execution_id, claim.attempt, claim.token, end.state, command) for command in commands
     ]  # fmt: skip
 
 
@@ -80,25 +80,25 @@ def _random_ids(random_bytes: bytes) -> Iterator[bytes]:
     return ((first + step & _LAST).to_bytes(10, "big") for step in count(0, 16))
 
 
-def _body(run: Run, attempted: Attempted, kind: str) -> dict[str, Any]:
+def _body(claim: Claim, end: AttemptEnd, kind: str) -> dict[str, Any]:
     """As Standard Webhooks recommends: what happened, when, and to what. Nothing of what the target answered."""
     return {
         "type": kind,
-        "timestamp": format_instant(attempted.ended_at),
+        "timestamp": format_instant(end.ended_at),
         "data": {
-            "job_id": run.job_id,
-            "job_name": run.spec.name,
-            "key": run.spec.key,
-            "execution_id": run.execution_id,
-            "state": attempted.state,
-            "scheduled_at": format_instant(run.scheduled_at),
-            "start_time": None if attempted.started_at is None else format_instant(attempted.started_at),
-            "end_time": format_instant(attempted.ended_at),
-            "attempt": attempted.attempt,
-            "trigger": run.trigger,
-            "http_status": attempted.http_status,
-            "exit_code": attempted.exit_code,
-            "error_type": attempted.error_type,
-            "error_message": attempted.error_message,
+            "job_id": claim.job_id,
+            "job_name": claim.spec.name,
+            "key": claim.spec.key,
+            "execution_id": claim.execution_id,
+            "state": end.state,
+            "scheduled_at": format_instant(claim.scheduled_at),
+            "start_time": None if end.started_at is None else format_instant(end.started_at),
+            "end_time": format_instant(end.ended_at),
+            "attempt": end.attempt,
+            "trigger": claim.trigger,
+            "http_status": end.http_status,
+            "exit_code": end.exit_code,
+            "error_type": end.error_type,
+            "error_message": end.error_message,
         },
     }

@@ -1,6 +1,6 @@
 """Overlap policies: decides what happens to due instants of a job that overlap open executions, or each other.
 
-The store says which executions of a job are open. `settle` decides about the job's runs of one page, in their order:
+The store says which executions of a job are open. `settle` decides about a job's new ones of one page, in order:
 
     policy           with an open execution                   several instants together, with nothing open
     allow            all run                                  all run
@@ -20,10 +20,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from duetime.domain.execution import Attempted, Run
+from duetime.domain.execution import AttemptEnd, Claim
 from duetime.domain.instants import SECOND
 from duetime.domain.job import Overlap
-from duetime.domain.plan import PlannedRun, TimerMove
+from duetime.domain.plan import NewExecution, TimerMove
 
 MOST_WAITING = 1_000  # executions of one job that wait for their turn; instants beyond that are skipped
 
@@ -43,26 +43,26 @@ _QUEUEING = frozenset({Overlap.QUEUE_ONE, Overlap.QUEUE_ALL})
 
 
 class Settled(NamedTuple):
-    """A page's runs by decision. The open executions of the jobs in `replaced` are cancelled before `to_run` starts."""
+    """A page's executions by decision. Open ones of the jobs in `replaced` are cancelled before `to_run` starts."""
 
-    to_run: list[PlannedRun]
-    held: list[PlannedRun]
-    skipped: list[PlannedRun]
+    to_run: list[NewExecution]
+    held: list[NewExecution]
+    skipped: list[NewExecution]
     replaced: list[str]
 
 
-def settle(runs: Iterable[PlannedRun], found: Mapping[str, Open]) -> Settled:
-    """Decide about runs of any jobs. The runs of one job must come oldest first."""
+def settle(executions: Iterable[NewExecution], found: Mapping[str, Open]) -> Settled:
+    """Decide about new executions of any jobs. Those of one job must come oldest first."""
     settled = Settled([], [], [], [])
-    by_job = defaultdict[str, list[PlannedRun]](list)
-    for run in runs:
-        by_job[run.job_id].append(run)
+    by_job = defaultdict[str, list[NewExecution]](list)
+    for execution in executions:
+        by_job[execution.job_id].append(execution)
     for job_id, siblings in by_job.items():
         _settle_job(siblings, found.get(job_id, NOTHING_OPEN), settled)
     return settled
 
 
-def _settle_job(siblings: list[PlannedRun], found: Open, settled: Settled) -> None:
+def _settle_job(siblings: list[NewExecution], found: Open, settled: Settled) -> None:
     policy = siblings[0].if_open
     room = max(0, MOST_WAITING - found.waiting)
     if policy == "run":
@@ -89,7 +89,7 @@ Uncounted = tuple[str, int, int | None]  # job, number of executions to subtract
 
 
 class NotRun(NamedTuple):
-    """The executions of a page, by id, that its timers' moves counted as runs but that do not simply run."""
+    """The executions of a page, by id, that its timers' moves counted but that do not simply run."""
 
     skipped: frozenset[str]
     held: frozenset[str]
@@ -99,27 +99,27 @@ class NotRun(NamedTuple):
     def ids(self) -> frozenset[str]:
         return self.skipped | self.held | self.decided
 
-    def jobs(self, runs: Iterable[PlannedRun]) -> set[str]:
+    def jobs(self, executions: Iterable[NewExecution]) -> set[str]:
         """Returns the jobs that may have no run left."""
         ids = self.ids
-        return {run.job_id for run in runs if run.execution_id in ids}
+        return {execution.job_id for execution in executions if execution.execution_id in ids}
 
-    def uncounted(self, runs: Iterable[PlannedRun], moves: Iterable[TimerMove]) -> list[Uncounted]:
+    def uncounted(self, executions: Iterable[NewExecution], moves: Iterable[TimerMove]) -> list[Uncounted]:
         ids = self.skipped | self.decided
-        numbers = Counter(run.job_id for run in runs if run.execution_id in ids)
+        numbers = Counter(execution.job_id for execution in executions if execution.execution_id in ids)
         or_due_at = {move.job_id: move.or_due_at for move in moves} if numbers else {}
         return [(job_id, number, or_due_at[job_id]) for job_id, number in numbers.items()]
 
 
-def ids_of(runs: Iterable[PlannedRun]) -> frozenset[str]:
-    return frozenset(run.execution_id for run in runs)
+def ids_of(executions: Iterable[NewExecution]) -> frozenset[str]:
+    return frozenset(execution.execution_id for execution in executions)
 
 
-def may_release_another(run: Run, attempted: Attempted) -> bool:
-    """Returns whether another execution may wait for this end. False is certain, unless the clock was set back.
+def may_release_another(claim: Claim, end: AttemptEnd) -> bool:
+    """Returns whether another claim may wait for this end. False is certain, unless the clock was set back.
 
     Under any policy instants that are due together wait for each other. They are at least a second apart, so the first
     of them starts at least a second late.
     """
-    begun_at = attempted.ended_at if attempted.started_at is None else attempted.started_at
-    return run.spec.overlap in _QUEUEING or begun_at - run.scheduled_at >= SECOND
+    begun_at = end.ended_at if end.started_at is None else end.started_at
+    return claim.spec.overlap in _QUEUEING or begun_at - claim.scheduled_at >= SECOND

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from duetime.domain.endpoints import endpoint_of
-from duetime.domain.execution import Run
+from duetime.domain.execution import Claim
 from duetime.domain.held_specs import StoredSpec
 from duetime.domain.ids import execution_id
 from duetime.domain.instants import DAY, HOUR, LATEST, MINUTE, SECOND
@@ -21,7 +21,7 @@ from duetime.domain.job import Overlap
 from duetime.domain.schedule import Every, OnDemand, Timetable, timetable
 from duetime.domain.states import Trigger
 
-GRACE = 10 * SECOND  # longer than a handover between nodes takes, so a handover makes runs late, not missed
+GRACE = 10 * SECOND  # longer than a handover between nodes takes, so a handover makes executions late, not missed
 MOST_COUNTED = 2_000  # a span of missed instants is counted up to here; beyond, its count is unknown (None)
 
 _LOOKBACKS = (MINUTE, HOUR, DAY, 30 * DAY, 366 * DAY)
@@ -56,8 +56,11 @@ class DueTimer(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return self.due_at, self.tenant, self.job_id
 
 
-class PlannedRun(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A due instant that will run; a row of the Fire command."""
+class NewExecution(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A due instant that will run; a row of the Fire command.
+
+    It repeats fields of its claim: a command holds all that it needs, and must not carry whole job definitions.
+    """
 
     execution_id: str
     job_id: str
@@ -80,7 +83,7 @@ class TimerMove(msgspec.Struct, frozen=True, gc=False, array_like=True):
     due_at: int
     version: int
     next_due_at: int | None
-    runs: int
+    executions: int
     or_due_at: int | None = None
 
 
@@ -96,25 +99,25 @@ class Skipped(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FirePlan(NamedTuple):
-    """A page of decisions. `born` is parallel to `runs`: the claim of each execution, if it is claimed when written."""
+    """A page of decisions. `claims` is parallel to `executions`: each one's claim, if it is claimed when written."""
 
     first_number: int
     moves: list[TimerMove]
-    runs: list[PlannedRun]
-    born: list[Run]
+    executions: list[NewExecution]
+    claims: list[Claim]
     skips: list[Skipped]
 
     def only(self, numbers: Sequence[int]) -> FirePlan:
-        """Returns the moves and runs with these numbers, of a plan with one move and one run for each timer."""
-        first, moves, runs, born, skips = self
+        """Returns the moves and executions with these numbers, of a plan with one of each for each timer."""
+        first, moves, executions, claims, skips = self
         return FirePlan(
-            first, [moves[n] for n in numbers], [runs[n] for n in numbers], [born[n] for n in numbers], skips
+            first, [moves[n] for n in numbers], [executions[n] for n in numbers], [claims[n] for n in numbers], skips
         )
 
     def joined(self, other: FirePlan) -> FirePlan:
         return FirePlan(
-            self.first_number, self.moves + other.moves, self.runs + other.runs, self.born + other.born,
-            self.skips + other.skips,
+            self.first_number, self.moves + other.moves, self.executions + other.executions,
+            self.claims + other.claims, self.skips + other.skips,
         )  # fmt: skip
 
 
@@ -133,7 +136,7 @@ def plan(timers: Sequence[DueTimer], now: int, random_number: int) -> FirePlan:
 
 
 class AheadPlan(NamedTuple):
-    """Timers planned before they are due, with one move and one run each, in the order of the timers.
+    """Timers planned before they are due, with one move and one execution each, in the order of the timers.
 
     It equals the result of `plan` at each timer's instant, and so is valid until one of them is missed, or due again.
     """
@@ -143,10 +146,10 @@ class AheadPlan(NamedTuple):
 
     def cut(self, begin: int, end: int, now: int) -> FirePlan | None:
         """Returns the plan of the timers from `begin` up to `end`, or None if it is too old and must be made again."""
-        first, moves, runs, born, skips = self.page
-        if now >= self.next_due_at or now - runs[begin].scheduled_at > GRACE:
+        first, moves, executions, claims, skips = self.page
+        if now >= self.next_due_at or now - executions[begin].scheduled_at > GRACE:
             return None
-        return FirePlan(first + begin, moves[begin:end], runs[begin:end], born[begin:end], skips)
+        return FirePlan(first + begin, moves[begin:end], executions[begin:end], claims[begin:end], skips)
 
 
 def plan_ahead(timers: Sequence[DueTimer], random_number: int) -> AheadPlan | None:
@@ -157,7 +160,7 @@ def plan_ahead(timers: Sequence[DueTimer], random_number: int) -> AheadPlan | No
             _plan_once(timer, page)
         else:
             _plan_timer(timer, timer.due_at, page)
-    if page.skips or not len(page.runs) == len(page.moves) == len(timers):
+    if page.skips or not len(page.executions) == len(page.moves) == len(timers):
         return None
     return AheadPlan(
         page, min((move.next_due_at for move in page.moves if move.next_due_at is not None), default=LATEST)
@@ -167,7 +170,7 @@ def plan_ahead(timers: Sequence[DueTimer], random_number: int) -> AheadPlan | No
 def _plan_once(timer: DueTimer, page: FirePlan) -> None:
     """The hot path of a burst: one instant, on time, and none after it."""
     page.moves.append(TimerMove(timer.job_id, timer.due_at, timer.version, None, 1))
-    _add_run(page, timer, timer.due_at, Trigger.SCHEDULE, IF_OPEN[timer.spec.overlap])
+    _add_execution(page, timer, timer.due_at, Trigger.SCHEDULE, IF_OPEN[timer.spec.overlap])
 
 
 def _plan_timer(timer: DueTimer, now: int, page: FirePlan) -> None:
@@ -194,20 +197,20 @@ def _plan_timer(timer: DueTimer, now: int, page: FirePlan) -> None:
     on_time = Trigger.AFTER if isinstance(table.schedule, OnDemand) else Trigger.SCHEDULE
     for at in instants:
         trigger = on_time if now - at <= GRACE else Trigger.CATCH_UP
-        _add_run(page, timer, at, trigger, if_open, len(instants) > 1)
+        _add_execution(page, timer, at, trigger, if_open, len(instants) > 1)
 
 
-def _add_run(
+def _add_execution(
     page: FirePlan, timer: DueTimer, at: int, trigger: Trigger, if_open: str, has_siblings: bool = False
 ) -> None:
     spec = timer.spec
-    run_id = execution_id(at, page.first_number + len(page.runs))
+    new_id = execution_id(at, page.first_number + len(page.executions))
     endpoint = endpoint_of(spec, timer.tenant)
-    page.runs.append(
-        PlannedRun(run_id, timer.job_id, timer.tenant, at, trigger, spec.priority, endpoint, if_open, has_siblings)
+    page.executions.append(
+        NewExecution(new_id, timer.job_id, timer.tenant, at, trigger, spec.priority, endpoint, if_open, has_siblings)
     )
-    page.born.append(
-        Run(run_id, timer.job_id, timer.tenant, at, trigger, spec.priority, endpoint, 1, 1, False, spec, timer.places)
+    page.claims.append(
+        Claim(new_id, timer.job_id, timer.tenant, at, trigger, spec.priority, endpoint, 1, 1, False, spec, timer.places)
     )
 
 

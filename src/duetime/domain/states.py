@@ -1,4 +1,4 @@
-"""The words for where an execution stands, why an attempt failed, and what started a run."""
+"""The words for where an execution stands, why an attempt failed, and what started an execution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is told of what happens in a tenant: which events there are to hear of, and what is sent.
+"""Notifications of what happens in a tenant: the events that a URL can subscribe to, and what is sent.
 
 Each is sent as a job of its own, like the webhooks of a job (`on_finish.py`): durable, signed, tried again, visible.
 What tells of an event makes no event itself.

@@ -34,9 +34,9 @@ def _is_plain(spec: JobSpec) -> bool:
     """Nearly all are: a look that costs a batch half of what the questions below do."""
     if type(spec) is not HttpJob or (spec.timeout_seconds or 0) > LONGEST_REQUEST_SECONDS:
         return False
-    payload, told = spec.payload, spec.webhooks
+    payload, webhooks = spec.payload, spec.webhooks
     return not (
-        payload.headers or payload.secret or spec.after or told.on_success or told.on_failure
+        payload.headers or payload.secret or spec.after or webhooks.on_success or webhooks.on_failure
         or spec.start_at or spec.end_at or spec.jitter_seconds or spec.delivery is Delivery.AT_MOST_ONCE
         or url_problem(payload.url)
     )  # fmt: skip

@@ -11,10 +11,8 @@ import msgspec
 import structlog
 
 from duetime.domain.breaker import explain_refusal
-from duetime.domain.defaults import timeout_of
-from duetime.domain.execution import Outcome, Run, conclude, lapse
-from duetime.domain.job import Delivery, JobType
-from duetime.domain.payloads import Payload
+from duetime.domain.execution import Claim, Outcome, conclude, expire
+from duetime.domain.job import JobType
 from duetime.domain.redaction import Redactor, size_of_secrets
 from duetime.domain.secrets import decrypt_payload, has_secrets
 from duetime.domain.states import ErrorType
@@ -22,7 +20,7 @@ from duetime.engine.breaker import Breaker
 from duetime.engine.recorder import Recorder
 from duetime.engine.redaction import RedactingLog, Redaction
 from duetime.ports.clock import Clock
-from duetime.ports.executor import Executor, NotSent, Task
+from duetime.ports.executor import Attempt, Executor, NotSent
 from duetime.ports.logs import NO_LOG, LogStore, LogWriter
 from duetime.ports.vault import DecryptionFailed, Vault
 from duetime.process.crash import crash_point
@@ -31,7 +29,6 @@ log = structlog.get_logger()
 
 # A name of the module is found faster than an enum's member.
 _WEBHOOK = JobType.HTTP_REQUEST
-_AT_MOST_ONCE = Delivery.AT_MOST_ONCE
 CANCELLED = Outcome(error_type=ErrorType.CANCELLED, error_message="cancelled on request")
 
 
@@ -53,7 +50,7 @@ class AttemptRunner:
         self._breaker = breaker
         self._redaction = redaction
 
-    async def attempt(self, run: Run) -> None:
+    async def attempt(self, claim: Claim) -> None:
         """Runs one attempt within its timeout, and records how it ends. A shutdown returns the execution.
 
         Raises NotSent, and records nothing, if the lease is in doubt when the first byte is about to be sent.
@@ -61,15 +58,15 @@ class AttemptRunner:
         started_at = self._clock.now()
         crash_point("before_attempt")
         try:
-            if self._is_plain(run):
+            if self._is_plain(claim):
                 # No coroutine between this one and the executor's: a burst has one less for each of its requests.
-                outcome = await self._executor.execute(self._task(run, run.spec.payload))
+                outcome = await self._executor.execute(Attempt(claim, claim.spec.payload, self._may_send))
             else:
-                outcome = await self._execute(run)
+                outcome = await self._execute(claim)
         except asyncio.CancelledError:
-            if run.execution_id not in self._cancelled:
+            if claim.execution_id not in self._cancelled:
                 # Not a requested cancellation: the node is stopping. Another node goes on; this attempt counts.
-                self._recorder.add(run, lapse(run, self._clock.now()))
+                self._recorder.add(claim, expire(claim, self._clock.now()))
                 raise
             task = asyncio.current_task()
             if task is not None:
@@ -78,41 +75,34 @@ class AttemptRunner:
         except NotSent:
             raise
         except Exception as error:  # noqa: BLE001 (it is an end of the attempt like any other, and logged)
-            outcome = await self._failed(run, error)
+            outcome = await self._failed(claim, error)
         crash_point("after_attempt")
         ended_at = self._clock.now()
-        self._recorder.add(run, conclude(run, outcome, started_at, ended_at, self._jitter()))
+        self._recorder.add(claim, conclude(claim, outcome, started_at, ended_at, self._jitter()))
 
-    def drop(self, run: Run) -> None:
+    def drop(self, claim: Claim) -> None:
         """Records a claim that was cancelled before it started: nothing is sent."""
         now = self._clock.now()
-        self._recorder.add(run, conclude(run, CANCELLED, now, now, 0.0))
+        self._recorder.add(claim, conclude(claim, CANCELLED, now, now, 0.0))
 
-    def _is_plain(self, run: Run) -> bool:
+    def _is_plain(self, claim: Claim) -> bool:
         """Returns whether the attempt is a request without secrets that is to be sent: nearly all of a burst are."""
         return (
-            run.spec.type is _WEBHOOK
-            and not has_secrets(run.spec.payload)
-            and not run.cancel_requested
-            and run.execution_id not in self._cancelled
-            and not self._breaker.holds(run)
+            claim.spec.type is _WEBHOOK
+            and not has_secrets(claim.spec.payload)
+            and not claim.cancel_requested
+            and claim.execution_id not in self._cancelled
+            and not self._breaker.holds(claim)
         )
 
-    def _task(self, run: Run, payload: Payload, printed: LogWriter = NO_LOG) -> Task[Any]:
-        spec = run.spec
-        return Task(
-            run.execution_id, run.job_id, run.tenant, run.scheduled_at, run.attempt, run.token, run.trigger,
-            timeout_of(spec), payload, self._may_send, printed, spec.delivery is not _AT_MOST_ONCE,
-        )  # fmt: skip
-
-    async def _execute(self, run: Run) -> Outcome:
-        if run.cancel_requested or run.execution_id in self._cancelled:
+    async def _execute(self, claim: Claim) -> Outcome:
+        if claim.cancel_requested or claim.execution_id in self._cancelled:
             return CANCELLED
-        if self._breaker.holds(run):
-            circuit = await self._breaker.ask(run)
+        if self._breaker.holds(claim):
+            circuit = await self._breaker.ask(claim)
             if circuit is not None:
                 return Outcome(ErrorType.CIRCUIT_OPEN, explain_refusal(circuit))
-        payload = run.spec.payload
+        payload = claim.spec.payload
         redactor: Redactor | None = None
         printed: LogWriter = NO_LOG
         try:
@@ -120,28 +110,28 @@ class AttemptRunner:
                 # The secrets are in plain text from here to the end of the attempt. They are redacted from the result.
                 size = size_of_secrets(payload)
                 payload = decrypt_payload(
-                    payload, lambda encrypted: self._vault.decrypt(run.tenant, run.job_id, encrypted)
+                    payload, lambda encrypted: self._vault.decrypt(claim.tenant, claim.job_id, encrypted)
                 )
-                redactor = await self._redaction.build(run.tenant, size, payload)
-            if self._logs is not None and run.spec.type is not _WEBHOOK:  # the response is its log
-                printed = self._logs.open(run.execution_id, run.attempt, run.tenant)
+                redactor = await self._redaction.build(claim.tenant, size, payload)
+            if self._logs is not None and claim.spec.type is not _WEBHOOK:  # the response is its log
+                printed = self._logs.open(claim.execution_id, claim.attempt, claim.tenant)
                 if redactor is not None:
-                    printed = RedactingLog(printed, redactor, self._redaction, run.tenant)
-            outcome = await self._executor.execute(self._task(run, payload, printed))
+                    printed = RedactingLog(printed, redactor, self._redaction, claim.tenant)
+            outcome = await self._executor.execute(Attempt(claim, payload, self._may_send, printed))
         except NotSent:
             raise
         except DecryptionFailed as error:
             return Outcome(ErrorType.INTERNAL_ERROR, f"{error}. Nothing was sent.")
         except Exception as error:  # noqa: BLE001 (the traceback may quote a secret, which only this method knows)
-            outcome = await self._failed(run, error, redactor)
+            outcome = await self._failed(claim, error, redactor)
         finally:
             if printed is not NO_LOG:
                 await printed.close()
-        return outcome if redactor is None else await self._redacted(run.tenant, outcome, redactor)
+        return outcome if redactor is None else await self._redacted(claim.tenant, outcome, redactor)
 
-    async def _failed(self, run: Run, error: Exception, redactor: Redactor | None = None) -> Outcome:
-        shown = await self._redaction.redact(run.tenant, redactor, traceback.format_exc())
-        log.error("an executor failed", execution_id=run.execution_id, exception=shown)
+    async def _failed(self, claim: Claim, error: Exception, redactor: Redactor | None = None) -> Outcome:
+        shown = await self._redaction.redact(claim.tenant, redactor, traceback.format_exc())
+        log.error("an executor failed", execution_id=claim.execution_id, exception=shown)
         return Outcome(ErrorType.INTERNAL_ERROR, f"the executor failed: {type(error).__name__}: {error}")
 
     async def _redacted(self, tenant: str, outcome: Outcome, redactor: Redactor) -> Outcome:

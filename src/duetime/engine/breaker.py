@@ -1,4 +1,4 @@
-"""The breaker: knows the circuits that have failed lately, decides which runs must not be sent, and counts their ends.
+"""The breaker: knows the circuits that have failed lately, decides which attempts must not be sent, counts ends.
 
 The store is authoritative; the breaker caches it. With several nodes, changes are read every half second and everything
 once an hour. A single node has written everything itself. `domain.breaker` holds the rules. A healthy URL costs one
@@ -14,7 +14,7 @@ import structlog
 from duetime.domain.breaker import Circuit, Known, Rules, circuit_of, end_of, lets_through, may_probe
 from duetime.domain.commands import CountEnds, TakeProbe
 from duetime.domain.errors import DuetimeError
-from duetime.domain.execution import Attempted, Run
+from duetime.domain.execution import AttemptEnd, Claim
 from duetime.domain.instants import DAY, HOUR, SECOND
 from duetime.domain.job import HttpJob
 from duetime.domain.states import State
@@ -78,44 +78,44 @@ class Breaker(Service):
 
     # For the attempt runner
 
-    def holds(self, run: Run) -> bool:
-        """Returns whether `ask` must be called before this run is sent."""
-        if not self._circuits or not isinstance(run.spec, HttpJob):
+    def holds(self, claim: Claim) -> bool:
+        """Returns whether `ask` must be called before this attempt is sent."""
+        if not self._circuits or not isinstance(claim.spec, HttpJob):
             return False
-        circuit = self._circuits.get(circuit_of(run.tenant, run.spec.payload.url))
-        return not lets_through(circuit, run.execution_id)
+        circuit = self._circuits.get(circuit_of(claim.tenant, claim.spec.payload.url))
+        return not lets_through(circuit, claim.execution_id)
 
-    async def ask(self, run: Run) -> Circuit | None:
-        """Returns None if the run may be sent, perhaps as the probe of its target; otherwise the open circuit."""
-        assert isinstance(run.spec, HttpJob)
-        number = circuit_of(run.tenant, run.spec.payload.url)
+    async def ask(self, claim: Claim) -> Circuit | None:
+        """Returns None if the attempt may be sent, perhaps as the probe of its target; otherwise the open circuit."""
+        assert isinstance(claim.spec, HttpJob)
+        number = circuit_of(claim.tenant, claim.spec.payload.url)
         circuit, now = self._circuits.get(number), self._clock.now()
         if circuit is None or number in self._asking or not may_probe(circuit, now, self._rules):
             return circuit
         self._asking.add(number)
         try:
-            decided = await apply_one(self._store, TakeProbe(now, number, run.execution_id, self._rules))
+            decided = await apply_one(self._store, TakeProbe(now, number, claim.execution_id, self._rules))
         except DuetimeError as error:
             log.warning("who tries a target again can't be decided now", url=circuit.url, error=str(error))
             return circuit
         finally:
             self._asking.discard(number)
         self.learn([(number, decided)])
-        return None if lets_through(decided, run.execution_id) else decided
+        return None if lets_through(decided, claim.execution_id) else decided
 
     # For the recorder
 
-    def count(self, now: int, results: Iterable[tuple[Run, Attempted]]) -> CountEnds | None:
+    def count(self, now: int, results: Iterable[tuple[Claim, AttemptEnd]]) -> CountEnds | None:
         """Returns the command to write together with these results; mostly None."""
         if not self.is_on:
             return None
         known = self._circuits
         ends = tuple(
-            end
-            for run, attempted in results
-            if (known or attempted.state is not State.COMPLETED)
-            and (end := end_of(run, attempted)) is not None
-            and (not end.is_up or end.circuit in known)
+            counted
+            for claim, end in results
+            if (known or end.state is not State.COMPLETED)
+            and (counted := end_of(claim, end)) is not None
+            and (not counted.is_up or counted.circuit in known)
         )
         return CountEnds(now, ends, self._rules) if ends else None
 
@@ -132,7 +132,7 @@ class Breaker(Service):
         opened_before = None if before is None else before.opened_at
         if after is not None and after.opened_at is not None and after.opened_at != opened_before:
             data: dict[str, object] = {"circuit": after.text, "url": after.url, "failures": after.failures}
-            log.warning("a circuit is open: its runs are skipped", tenant=after.tenant, **data)
+            log.warning("a circuit is open: its executions are skipped", tenant=after.tenant, **data)
             self._events.publish("circuit.opened", after.opened_at, after.tenant, data)
         elif before is not None and opened_before is not None and (after is None or after.opened_at is None):
             data = {"circuit": before.text, "url": before.url}

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-from duetime.domain.execution import Run
+from duetime.domain.execution import Claim
 from duetime.domain.fairness import MOST_OVER, endpoint_share, has_place
 from duetime.domain.shares import share_of
 
@@ -58,7 +58,7 @@ class EndpointQueue:
     def __init__(self, owner: TenantQueue, endpoint: Endpoint) -> None:
         self.owner = owner
         self.endpoint = endpoint
-        self.waiting: list[deque[Run] | None] = [None] * PRIORITIES
+        self.waiting: list[deque[Claim] | None] = [None] * PRIORITIES
         self.ringed = 0  # a bit for each ring of its owner that contains this queue
         self.is_blocked = False
         self.running = 0
@@ -67,11 +67,11 @@ class EndpointQueue:
 
 
 class ClaimQueue:
-    """`limit_of(endpoint)`: its concurrency limit. `may_call(queue, run)`: False blocks the queue until `unblock`."""
+    """`limit_of(endpoint)`: its concurrency limit. `may_call(queue, claim)`: False blocks the queue until `unblock`."""
 
     def __init__(
         self, concurrency: int, tenant_limit: int, limit_of: Callable[[int], int],
-        may_call: Callable[[EndpointQueue, Run], bool] | None = None,
+        may_call: Callable[[EndpointQueue, Claim], bool] | None = None,
     ) -> None:  # fmt: skip
         self._concurrency = concurrency
         self._most = concurrency * MOST_OVER
@@ -81,43 +81,43 @@ class ClaimQueue:
         self._turns: deque[TenantQueue] = deque()
         self.tenants: dict[str, TenantQueue] = {}
         self.endpoints: dict[int, Endpoint] = {}
-        self.waiting: dict[str, Run] = {}  # by execution id; a claim in a queue that is not in here was removed
+        self.waiting: dict[str, Claim] = {}  # by execution id; a claim in a queue that is not in here was removed
         self.queues = 0  # number of EndpointQueues
         self.running = 0
         self.held = 0
 
     # Adding claims
 
-    def add(self, run: Run) -> None:
+    def add(self, claim: Claim) -> None:
         """Adds a claim that was not held before. `put_back` is for one that was."""
-        tenant = self.tenants.get(run.tenant)
+        tenant = self.tenants.get(claim.tenant)
         is_new = tenant is None
         if tenant is None:
-            tenant = self.tenants[run.tenant] = TenantQueue(run.tenant)
-        queue = tenant.queues.get(run.endpoint)
+            tenant = self.tenants[claim.tenant] = TenantQueue(claim.tenant)
+        queue = tenant.queues.get(claim.endpoint)
         if queue is None:
-            queue = self._open(tenant, run.endpoint)
-        places = run.places
+            queue = self._open(tenant, claim.endpoint)
+        places = claim.places
         self.held += places
         tenant.held += places
         queue.held += places
-        self.waiting[run.execution_id] = run
-        waiting = queue.waiting[run.priority]
+        self.waiting[claim.execution_id] = claim
+        waiting = queue.waiting[claim.priority]
         if waiting is None:
-            waiting = queue.waiting[run.priority] = deque()
-        waiting.append(run)
-        if not queue.is_blocked and not queue.ringed >> run.priority & 1:
-            self._ring(queue, run.priority, is_new)
+            waiting = queue.waiting[claim.priority] = deque()
+        waiting.append(claim)
+        if not queue.is_blocked and not queue.ringed >> claim.priority & 1:
+            self._ring(queue, claim.priority, is_new)
 
-    def put_back(self, run: Run) -> None:
+    def put_back(self, claim: Claim) -> None:
         """Returns a claim that was taken and did not start to the front of its queue."""
-        queue = self.tenants[run.tenant].queues[run.endpoint]
-        self.waiting[run.execution_id] = run
-        waiting = queue.waiting[run.priority]
+        queue = self.tenants[claim.tenant].queues[claim.endpoint]
+        self.waiting[claim.execution_id] = claim
+        waiting = queue.waiting[claim.priority]
         assert waiting is not None
-        waiting.appendleft(run)
-        if not queue.is_blocked and not queue.ringed >> run.priority & 1:
-            self._ring(queue, run.priority)
+        waiting.appendleft(claim)
+        if not queue.is_blocked and not queue.ringed >> claim.priority & 1:
+            self._ring(queue, claim.priority)
 
     def _open(self, tenant: TenantQueue, number: int) -> EndpointQueue:
         endpoint = self.endpoints.get(number)
@@ -141,7 +141,7 @@ class ClaimQueue:
 
     # Starting claims
 
-    def take(self) -> Run | None:
+    def take(self) -> Claim | None:
         """Returns the next claim for which its tenant and endpoint have a free place, and occupies that place.
 
         Tenants below their share come first, and may exceed the limit (`domain.fairness`). The others get the places
@@ -153,41 +153,41 @@ class ClaimQueue:
         if self.queues == 1 and len(turns) == 1:
             return self._take_alone(turns[0])
         share = share_of(self._concurrency, len(self.tenants))
-        run = self._take_of_tenants_below(share)
-        if run is None and self.running < self._concurrency and share < self._concurrency:
-            run = self._take_of_tenants_below(self._concurrency)
-        if run is None and self.running >= self._concurrency:
-            run = self._take_of_endpoints_below(share)
-        return run
+        claim = self._take_of_tenants_below(share)
+        if claim is None and self.running < self._concurrency and share < self._concurrency:
+            claim = self._take_of_tenants_below(self._concurrency)
+        if claim is None and self.running >= self._concurrency:
+            claim = self._take_of_endpoints_below(share)
+        return claim
 
-    def _take_alone(self, tenant: TenantQueue) -> Run | None:
+    def _take_alone(self, tenant: TenantQueue) -> Claim | None:
         """Returns the next claim of the only tenant, which has one endpoint: the same as below, without the shares.
 
         Most bursts are of this kind, and each of their claims comes through here.
         """
-        run = None
+        claim = None
         if self.running < self._concurrency and tenant.running < self._tenant_limit:
-            run = self._next_of(tenant)
+            claim = self._next_of(tenant)
         if not tenant.ready:
             self._turns.popleft()
             tenant.is_in_turns = False
-        return run
+        return claim
 
-    def _take_of_tenants_below(self, most: int) -> Run | None:
+    def _take_of_tenants_below(self, most: int) -> Claim | None:
         turns, most = self._turns, min(most, self._tenant_limit)
         for _ in range(len(turns)):
             tenant = turns[0]
-            run = self._next_of(tenant) if tenant.running < most else None
+            claim = self._next_of(tenant) if tenant.running < most else None
             if not tenant.ready:
                 turns.popleft()
                 tenant.is_in_turns = False
             elif len(turns) > 1:
                 turns.rotate(-1)
-            if run is not None:
-                return run
+            if claim is not None:
+                return claim
         return None
 
-    def _take_of_endpoints_below(self, share: int) -> Run | None:
+    def _take_of_endpoints_below(self, share: int) -> Claim | None:
         """Returns a claim of a tenant at its share, for an endpoint below its part of it: other endpoints may hang."""
         for tenant in islice(self._turns, MOST_LOOKED_AT):
             if tenant.running >= self._tenant_limit or not tenant.several:
@@ -205,7 +205,7 @@ class ClaimQueue:
                     return self._start(queue, waiting.popleft())
         return None
 
-    def _next_of(self, tenant: TenantQueue) -> Run | None:
+    def _next_of(self, tenant: TenantQueue) -> Claim | None:
         known = self.waiting
         while tenant.ready:
             priority = tenant.ready.bit_length() - 1
@@ -229,7 +229,7 @@ class ClaimQueue:
                 tenant.ready &= ~(1 << priority)
         return None
 
-    def _may_start(self, queue: EndpointQueue, run: Run) -> bool:
+    def _may_start(self, queue: EndpointQueue, claim: Claim) -> bool:
         """Returns whether the endpoint has a free place and may be called now. If not, blocks the queue."""
         endpoint = queue.endpoint
         if endpoint.running >= endpoint.limit and not has_place(
@@ -237,12 +237,12 @@ class ClaimQueue:
         ):
             queue.is_blocked = True
             endpoint.blocked.append(queue)
-        elif self._may_call is not None and not self._may_call(queue, run):
+        elif self._may_call is not None and not self._may_call(queue, claim):
             queue.is_blocked = True
         return not queue.is_blocked
 
-    def _start(self, queue: EndpointQueue, run: Run) -> Run:
-        del self.waiting[run.execution_id]
+    def _start(self, queue: EndpointQueue, claim: Claim) -> Claim:
+        del self.waiting[claim.execution_id]
         tenant = queue.owner
         queue.running += 1
         if queue.running == 2:
@@ -250,14 +250,14 @@ class ClaimQueue:
         tenant.running += 1
         queue.endpoint.running += 1
         self.running += 1
-        return run
+        return claim
 
     # Ending claims
 
-    def end(self, run: Run) -> None:
+    def end(self, claim: Claim) -> None:
         """Frees the place of an attempt that has ended."""
-        tenant = self.tenants[run.tenant]
-        queue = tenant.queues[run.endpoint]
+        tenant = self.tenants[claim.tenant]
+        queue = tenant.queues[claim.endpoint]
         queue.running -= 1
         if queue.running == 1:
             tenant.several -= 1
@@ -283,24 +283,24 @@ class ClaimQueue:
             while endpoint.blocked:
                 self.unblock(endpoint.blocked.popleft())
 
-    def remove(self, run: Run) -> bool:
+    def remove(self, claim: Claim) -> bool:
         """Removes a waiting claim. Returns False if it is not waiting. Its memory counts as held until `forget`."""
-        if not self._waits(run):
+        if not self._waits(claim):
             return False
-        del self.waiting[run.execution_id]
-        queue = self.tenants[run.tenant].queues[run.endpoint]
-        queue.cancelled += run.places
+        del self.waiting[claim.execution_id]
+        queue = self.tenants[claim.tenant].queues[claim.endpoint]
+        queue.cancelled += claim.places
         if queue.cancelled > MOST_CANCELLED and queue.cancelled * 2 > queue.held:
             queue.cancelled = 0
             queue.waiting = [waiting and deque(one for one in waiting if self._waits(one)) for waiting in queue.waiting]
         return True
 
-    def forget(self, run: Run) -> None:
+    def forget(self, claim: Claim) -> None:
         """Frees the memory of a claim that is recorded."""
-        places = run.places
+        places = claim.places
         self.held -= places
-        tenant = self.tenants[run.tenant]
-        queue = tenant.queues[run.endpoint]
+        tenant = self.tenants[claim.tenant]
+        queue = tenant.queues[claim.endpoint]
         tenant.held -= places
         queue.held -= places
         if not queue.held and not queue.running:
@@ -317,28 +317,28 @@ class ClaimQueue:
         if not endpoint.tenants:
             del self.endpoints[endpoint.number]
 
-    def _waits(self, run: Run) -> bool:
-        """Returns whether this claim still waits. A later claim of the same execution is another `Run` object."""
-        return self.waiting.get(run.execution_id) is run
+    def _waits(self, claim: Claim) -> bool:
+        """Returns whether this claim still waits. A later claim of the same execution is another `Claim` object."""
+        return self.waiting.get(claim.execution_id) is claim
 
     # Held claims
 
-    def latest_of(self, tenant: str, places: int) -> list[Run]:
+    def latest_of(self, tenant: str, places: int) -> list[Claim]:
         """Returns waiting claims of a tenant that take `places` in total, from the one that would start last on."""
-        found: list[Run] = []
-        for run in self._backwards(self.tenants[tenant]):
+        found: list[Claim] = []
+        for claim in self._backwards(self.tenants[tenant]):
             if places <= 0:
                 break
-            found.append(run)
-            places -= run.places
+            found.append(claim)
+            places -= claim.places
         return found
 
-    def _backwards(self, tenant: TenantQueue) -> Iterator[Run]:
+    def _backwards(self, tenant: TenantQueue) -> Iterator[Claim]:
         for priority in range(PRIORITIES):
             for queue in sorted(tenant.queues.values(), key=lambda queue: -len(queue.waiting[priority] or ())):
-                for run in reversed(queue.waiting[priority] or ()):
-                    if self._waits(run):
-                        yield run
+                for claim in reversed(queue.waiting[priority] or ()):
+                    if self._waits(claim):
+                        yield claim
 
     def full_endpoints(self, share: int) -> list[tuple[str, int]]:
         """Returns (tenant, endpoint) where a tenant holds more for one endpoint than is fair to its other endpoints."""
@@ -351,7 +351,7 @@ class ClaimQueue:
             if queue.held >= most
         ]
 
-    def clear(self) -> list[Run]:
+    def clear(self) -> list[Claim]:
         """Removes and returns all waiting claims. Their memory counts as held still."""
         waiting = list(self.waiting.values())
         self.waiting.clear()

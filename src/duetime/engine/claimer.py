@@ -1,16 +1,16 @@
-"""The claimer: fetches executions that wait in the store (retries, manual runs, overflow) when there is room.
+"""The claimer: fetches executions that wait in the store (retries, manual executions, overflow) when there is room.
 
-Tenants take turns: each Claim command is for the next tenants with waiting executions, and each of them gets the same
-number. A tenant that has used up its share of this node's memory is skipped.
+Tenants take turns: each ClaimExecutions command is for the next tenants with waiting executions, and each of them gets
+the same number. A tenant that has used up its share of this node's memory is skipped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from duetime.domain.commands import Claim, Release
-from duetime.domain.commands.runs import CLAIM_BYTES
-from duetime.domain.execution import Run
+from duetime.domain.commands import ClaimExecutions, Release
+from duetime.domain.commands.executions import CLAIM_BYTES
+from duetime.domain.execution import Claim
 from duetime.domain.held_specs import limit_of_bytes
 from duetime.domain.instants import SECOND
 from duetime.engine.dispatcher import Dispatcher
@@ -22,7 +22,7 @@ from duetime.ports.store import Store, apply_one
 from duetime.telemetry.debugging import debug
 
 PAGE = 500
-MOST_TENANTS = 64  # in one Claim command
+MOST_TENANTS = 64  # in one ClaimExecutions command
 SHORTEST_PAUSE, LONGEST_PAUSE = 20, 320  # ms, while there is nothing to claim, or no room for it
 
 
@@ -41,7 +41,7 @@ class Claimer(Service):
         self._pause = SHORTEST_PAUSE
         self._unanswered = unanswered
         self._is_clock_right = is_clock_right
-        self.releasing: list[Run] = []  # claims to release for other tenants, not yet written
+        self.releasing: list[Claim] = []  # claims to release for other tenants, not yet written
 
     def hint(self, due_at: int) -> None:
         """Takes note that an execution can be claimed from `due_at` on."""
@@ -81,15 +81,15 @@ class Claimer(Service):
         if tenants:
             full_endpoints = self._dispatcher.full_endpoints()
             # Read the clock again: it may have been set during the query.
-            claim = Claim(
+            command = ClaimExecutions(
                 self._node, self._clock.now(), limit, tuple(tenants[:limit]), full_endpoints,
                 bytes=min(CLAIM_BYTES, limit_of_bytes(self._dispatcher.room())),
             )  # fmt: skip
             if not self._is_clock_right():
                 return False
             with self._unanswered.write():
-                claimed = await apply_one(self._store, claim)
-            debug("executions were claimed", count=len(claimed), limit=limit, tenants=len(claim.tenants))
+                claimed = await apply_one(self._store, command)
+            debug("executions were claimed", count=len(claimed), limit=limit, tenants=len(command.tenants))
             self._dispatcher.offer(claimed)
             self._has_claimed |= bool(claimed)
         return not is_last_page or self._has_claimed
@@ -108,11 +108,11 @@ class Claimer(Service):
 
     async def _release(self) -> int:
         """Writes the releases. A failed write is retried: the token makes sure that each claim is released once."""
-        runs = self.releasing
-        if not runs:
+        claims = self.releasing
+        if not claims:
             return 0
-        await apply_one(self._store, Release(self._node, self._clock.now(), tuple(runs)))
-        debug("executions were given back for tenants that have fewer", count=len(runs))
+        await apply_one(self._store, Release(self._node, self._clock.now(), tuple(claims)))
+        debug("executions were given back for tenants that have fewer", count=len(claims))
         self.releasing = []
-        self._dispatcher.recorded(runs)
-        return len(runs)
+        self._dispatcher.recorded(claims)
+        return len(claims)

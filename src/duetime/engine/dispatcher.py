@@ -14,7 +14,7 @@ from contextlib import suppress
 import msgspec
 
 from duetime.domain.endpoints import needs_worker
-from duetime.domain.execution import Run
+from duetime.domain.execution import Claim
 from duetime.domain.fairness import endpoint_share, memory_share
 from duetime.domain.job import HttpJob
 from duetime.engine.claim_queue import MOST_WOKEN, ClaimQueue, EndpointQueue
@@ -24,7 +24,7 @@ from duetime.settings.table import DEFAULTS
 
 MOST_WAITS = 4  # for room, each as long as the caller says; another one only if the last freed a good part of it
 
-Attempt = Callable[[Run], Awaitable[None]]
+RunAttempt = Callable[[Claim], Awaitable[None]]
 Target = tuple[str, int]  # tenant, endpoint
 
 ANYWHERE: Target = ("", -1)  # stands for all targets: no target has room
@@ -41,16 +41,16 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Dispatcher:
-    """`drop(run)` is called for a claim that was cancelled before it started.
+    """`drop(claim)` is called for a claim that was cancelled before it started.
 
-    `cancelled`: running executions that were asked to stop. `is_held(run)`: it will end without a request.
+    `cancelled`: running executions that were asked to stop. `is_held(claim)`: it will end without a request.
     `is_trusted()`: while the lease is in doubt no attempt starts. If the process was suspended, another node may hold
     the claims.
     """
 
     def __init__(
-        self, limits: Limits, attempt: Attempt, drop: Callable[[Run], None], cancelled: set[str], *,
-        is_held: Callable[[Run], bool], is_trusted: Callable[[], bool] = always,
+        self, limits: Limits, attempt: RunAttempt, drop: Callable[[Claim], None], cancelled: set[str], *,
+        is_held: Callable[[Claim], bool], is_trusted: Callable[[], bool] = always,
     ) -> None:  # fmt: skip
         self._limits = limits
         self._attempt = attempt
@@ -153,11 +153,11 @@ class Dispatcher:
         """Returns (tenant, endpoint) for which nothing more is claimed: the tenant's other endpoints need room, too."""
         return tuple(self._queue.full_endpoints(self._share()))
 
-    def offer(self, runs: Iterable[Run]) -> None:
+    def offer(self, claims: Iterable[Claim]) -> None:
         """Adds claims. Each of them will be run, or returned by `drain`."""
         add = self._queue.add
-        for run in runs:
-            add(run)
+        for claim in claims:
+            add(claim)
         if self._queue.held:
             self._idle.clear()
         self._open_slots()
@@ -170,11 +170,11 @@ class Dispatcher:
             if task is not None:  # else its slot has not started, and checks `cancelled` before it sends
                 task.cancel()
             return True
-        run = self._queue.waiting.get(execution_id)
-        if run is None:
+        claim = self._queue.waiting.get(execution_id)
+        if claim is None:
             return False
-        self._queue.remove(run)
-        self._drop(run)
+        self._queue.remove(claim)
+        self._drop(claim)
         return True
 
     def lacks(self, tenants: Iterable[str]) -> dict[str, int]:
@@ -185,7 +185,7 @@ class Dispatcher:
         have = {tenant: held[tenant].held if tenant in held else 0 for tenant in asked}
         return {tenant: share - count for tenant, count in have.items() if count < share}
 
-    def make_room(self, wanted: int, tenants: Iterable[str]) -> list[Run]:
+    def make_room(self, wanted: int, tenants: Iterable[str]) -> list[Claim]:
         """Returns waiting claims to release, so that tenants that hold less than their share have room.
 
         They belong to the tenant that holds most, which keeps its own share, and are those that would start last. The
@@ -196,10 +196,10 @@ class Dispatcher:
         largest = max(self._queue.tenants.values(), key=lambda tenant: tenant.held)
         share = memory_share(self._limits.capacity, len(self._queue.tenants.keys() | set(tenants)))
         over = largest.held - share
-        runs = self._queue.latest_of(largest.tenant, min(wanted, over)) if over > 0 else []
-        for run in runs:
-            self._queue.remove(run)
-        return runs
+        claims = self._queue.latest_of(largest.tenant, min(wanted, over)) if over > 0 else []
+        for claim in claims:
+            self._queue.remove(claim)
+        return claims
 
     # Attempts
 
@@ -211,51 +211,51 @@ class Dispatcher:
 
     def _open_slots(self) -> None:
         """Opens a slot for each claim that may start now. Slots for claims that only wait would slow down a burst."""
-        while self._is_trusted() and (run := self._queue.take()) is not None:
-            self._running[run.execution_id] = None
-            self._slots.add(asyncio.create_task(self._slot(run)))
+        while self._is_trusted() and (claim := self._queue.take()) is not None:
+            self._running[claim.execution_id] = None
+            self._slots.add(asyncio.create_task(self._slot(claim)))
 
-    async def _slot(self, run: Run | None) -> None:
+    async def _slot(self, claim: Claim | None) -> None:
         """Runs claims one after the other until none is ready: one task per claim would cost more than the attempt."""
         task = asyncio.current_task()
         assert task is not None
         try:
-            while run is not None:
-                self._running[run.execution_id] = task
+            while claim is not None:
+                self._running[claim.execution_id] = task
                 is_over = False
                 try:
                     # All slots that were opened together start one turn of the event loop later. If the process was
                     # suspended in between, the lease may be lost: check again. (A cancelled execution sends nothing.)
-                    if self._is_trusted() or run.execution_id in self.cancelled:
-                        await self._attempt(run)
+                    if self._is_trusted() or claim.execution_id in self.cancelled:
+                        await self._attempt(claim)
                         is_over = True
                 except NotSent:
                     pass
                 finally:
-                    self._end(run, task)
+                    self._end(claim, task)
                 if not is_over:
-                    self._queue.put_back(run)  # `resume` starts it, or `drain` returns it
-                run = self._queue.take() if self._is_trusted() else None
+                    self._queue.put_back(claim)  # `resume` starts it, or `drain` returns it
+                claim = self._queue.take() if self._is_trusted() else None
                 # One end may let several claims start. But not if all other places are taken: it freed only one.
-                if run is not None and self._queue.queues > 1 and self._queue.running < self._limits.concurrency:
+                if claim is not None and self._queue.queues > 1 and self._queue.running < self._limits.concurrency:
                     self._open_slots()
         finally:
             self._slots.discard(task)  # at once: an `offer` in the same turn of the loop must not rely on this slot
 
-    def _end(self, run: Run, task: asyncio.Task[None]) -> None:
+    def _end(self, claim: Claim, task: asyncio.Task[None]) -> None:
         # (One execution may have two claims here: one that was considered lost, and the one after it.)
-        if self._running.get(run.execution_id) is task:
-            del self._running[run.execution_id]
+        if self._running.get(claim.execution_id) is task:
+            del self._running[claim.execution_id]
             if self.cancelled:
-                self.cancelled.discard(run.execution_id)
-        self._queue.end(run)
+                self.cancelled.discard(claim.execution_id)
+        self._queue.end(claim)
 
     # The rate limit of an endpoint
 
-    def _may_call(self, queue: EndpointQueue, run: Run) -> bool:
+    def _may_call(self, queue: EndpointQueue, claim: Claim) -> bool:
         """Returns whether the endpoint may be called now. If not, the queue waits behind those already waiting."""
-        limiter, endpoint = self._rate_limiter, run.endpoint
-        if limiter is None or not isinstance(run.spec, HttpJob) or self._is_held(run):
+        limiter, endpoint = self._rate_limiter, claim.endpoint
+        if limiter is None or not isinstance(claim.spec, HttpJob) or self._is_held(claim):
             return True
         loop = asyncio.get_running_loop()
         if endpoint not in self._clocks:
@@ -278,13 +278,13 @@ class Dispatcher:
         elif endpoint not in self._clocks:  # no woken queue had a request to send
             self._clocks[endpoint] = asyncio.get_running_loop().call_later(0, self._ring, endpoint)
 
-    def recorded(self, runs: Iterable[Run]) -> None:
+    def recorded(self, claims: Iterable[Claim]) -> None:
         """Frees the memory of claims whose results are written: not before that."""
         forget, stuck, tenants = self._queue.forget, self._stuck, len(self._queue.tenants)
-        for run in runs:
-            forget(run)
+        for claim in claims:
+            forget(claim)
             if stuck:
-                stuck.discard((run.tenant, run.endpoint))
+                stuck.discard((claim.tenant, claim.endpoint))
         stuck.discard(ANYWHERE)
         if self._room_wanted is not None and not self._without_room(self._room_wanted[0]):
             self._room_wanted[1].set()
@@ -309,7 +309,7 @@ class Dispatcher:
         """Ends a drain now."""
         self._idle.set()
 
-    async def drain(self, seconds: float) -> tuple[list[Run], list[asyncio.Task[None]]]:
+    async def drain(self, seconds: float) -> tuple[list[Claim], list[asyncio.Task[None]]]:
         """Accepts no more claims, and waits up to `seconds` for the held ones to end.
 
         Returns the claims that never started, and the slots whose attempts are still running.

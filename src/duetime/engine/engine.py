@@ -40,7 +40,7 @@ log = structlog.get_logger()
 
 
 class Engine:
-    """Runs one term after the other: when the lease is lost, the node drops what it holds and joins with a new id."""
+    """Runs one term after the other: when the node is fenced, it drops what it holds and joins with a new id."""
 
     def __init__(
         self, store: Store, registry: Registry, bus: Bus, executor: Executor[Any], clock: Clock, events: EventHub,
@@ -70,7 +70,7 @@ class Engine:
         self.node = 0
         self.term: Term  # the current one, whole and loaded
         self._membership: Membership  # the newest: a stop gives up its shards, even if its term was not loaded
-        self._lost = asyncio.Event()  # the lease of this term is lost
+        self._fenced = asyncio.Event()  # the registry or the store has fenced this node
         self._watch: asyncio.Task[None] | None = None
         self._limit: StopLimit | None = None  # of the stop in progress
 
@@ -80,7 +80,7 @@ class Engine:
         await self._around.executor.start()
         await self._begin()
         await self._around.bus.start(lambda hint: self.term.hear(hint))
-        self._watch = asyncio.create_task(self._rejoin_when_lost())
+        self._watch = asyncio.create_task(self._rejoin_when_fenced())
 
     async def _begin(self) -> None:
         await self.join()
@@ -92,13 +92,13 @@ class Engine:
         if self.node == 0 and not around.is_shared:
             await self._doubt_clock()
         self.node = await apply_one(around.store, StartNode(around.clock.now(), name))
-        self._lost.clear()
-        term = Term(around, self._settings, self.node, self._lost.set, self._prunes_from)
+        self._fenced.clear()
+        term = Term(around, self._settings, self.node, self._fenced.set, self._prunes_from)
         self._membership = term.membership
         await term.membership.run_once()
         if isinstance(around.clock, SteadyClock):
             around.clock.correct = term.membership.correct
-        if self._lost.is_set():
+        if self._fenced.is_set():
             raise StaleWrite(f"a newer node is named {name} too: give each its own NODE_NAME")
         await term.load()
         self.term = term
@@ -111,12 +111,12 @@ class Engine:
         if is_long_after(newest_at, now):
             self._prunes_from = self.clock.monotonic() + REST_IN_DOUBT_SECONDS
 
-    async def _rejoin_when_lost(self) -> None:
-        """Rejoins as a new node after each lost lease. A lost lease is final: others own the shards and the claims."""
+    async def _rejoin_when_fenced(self) -> None:
+        """Rejoins as a new node each time that it is fenced. That is final: others own the shards and the claims."""
         steps = StopSteps(self._settings.stop_seconds, None)
         while True:
-            await self._lost.wait()
-            log.warning("the lease was lost: dropping what was held, and joining anew", node=self.node)
+            await self._fenced.wait()
+            log.warning("this node was fenced: dropping what was held, and joining anew", node=self.node)
             await steps.run(self.term.wind_down(steps, 0))
             await self._membership.stop()
             while not await steps.run(self._begin()):  # noqa: ASYNC110 (no event says that the database is back)

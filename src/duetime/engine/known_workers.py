@@ -10,7 +10,7 @@ from duetime.domain.commands import BeatWorkers
 from duetime.domain.endpoints import endpoint_of_function
 from duetime.domain.errors import NotFound
 from duetime.domain.work import WorkClaim
-from duetime.engine.handed_runs import HandedRuns
+from duetime.engine.handed_claims import HandedClaims
 from duetime.engine.turn_gate import TurnGate
 from duetime.engine.worker_records import WorkerRecords
 from duetime.ports.clock import Clock
@@ -28,9 +28,9 @@ class KnownWorker(msgspec.Struct):
 
 
 class KnownWorkers:
-    """`handed`: the runs handed to the workers, which are forgotten with them. `reads`: the gate of every read."""
+    """`handed`: the claims handed to the workers, which are forgotten with them. `reads`: the gate of every read."""
 
-    def __init__(self, store: Store, clock: Clock, lease_seconds: float, handed: HandedRuns, reads: TurnGate) -> None:
+    def __init__(self, store: Store, clock: Clock, lease_seconds: float, handed: HandedClaims, reads: TurnGate) -> None:
         self._store = store
         self._clock = clock
         self._lease = lease_seconds
@@ -41,7 +41,7 @@ class KnownWorkers:
     async def get(self, tenant: str, worker_id: int) -> KnownWorker:
         """Returns the worker, from memory or the store.
 
-        Raises NotFound if its lease is lost, if it never joined, or if it belongs to another tenant.
+        Raises NotFound if its lease has expired, if it never joined, or if it belongs to another tenant.
         """
         known = self._workers.get(worker_id)
         if known is not None and known.record.tenant == tenant:
@@ -62,7 +62,7 @@ class KnownWorkers:
         return known
 
     async def forget(self, worker_ids: Collection[int]) -> None:
-        """Forgets workers that have ended, with the runs handed to them, and closes the logs of those runs."""
+        """Forgets workers that have ended, with the claims handed to them, and closes the logs of those claims."""
         for worker_id in worker_ids:
             self._workers.pop(worker_id, None)
         await self._handed.drop_of(worker_ids)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 
 import structlog
 
-from duetime.domain.execution import lapse
+from duetime.domain.execution import expire
 from duetime.domain.instants import SECOND
 from duetime.engine.dispatcher import Dispatcher
 from duetime.engine.recorder import Recorder
@@ -63,7 +63,9 @@ class LedgerCheck(Service):
 
     async def _return(self, ids: list[str], lost: dict[str, int]) -> None:
         now = self._clock.now()
-        runs = [run for run in await self._store.list_runs_of(self._node, ids) if run.token == lost[run.execution_id]]
-        if runs:
-            log.error("executions of this node were not held by it: returned", count=len(runs), first=ids[0])
-            await self._recorder.record(self._node, [(run, lapse(run, now)) for run in runs])
+        claims = [
+            claim for claim in await self._store.get_claims(self._node, ids) if claim.token == lost[claim.execution_id]
+        ]
+        if claims:
+            log.error("executions of this node were not held by it: returned", count=len(claims), first=ids[0])
+            await self._recorder.record(self._node, [(claim, expire(claim, now)) for claim in claims])

@@ -30,7 +30,7 @@ from duetime.domain.lease import (
     explain_clock,
     judge_clock,
     next_look_in,
-    spread,
+    rebalance,
     standing,
 )
 from duetime.engine.service import Service
@@ -50,7 +50,7 @@ def _ignore(*_: object) -> None:
 class Membership(Service):
     """`writes()`: whether the last writes to the store succeeded.
 
-    `on_gained(shards)` and `on_lost(shards)` get shard: epoch. `on_ended()`: this node id can't be used any more.
+    `on_gained(shards)` and `on_lost(shards)` get shard: epoch. `on_fenced()`: this node id can't be used any more.
     `on_trusted()`: the lease is trusted again. It is a separate callback: a node without shards gets no `on_gained`.
     `on_released()`: the registry has released shards that this node gave up, and another node may take them.
 
@@ -63,7 +63,7 @@ class Membership(Service):
         writes: Callable[[], Writes] = Writes,
         on_gained: Callable[[Mapping[int, int]], None] = _ignore,
         on_lost: Callable[[Mapping[int, int]], None] = _ignore,
-        on_ended: Callable[[], None] = _ignore,
+        on_fenced: Callable[[], None] = _ignore,
         on_trusted: Callable[[], None] = _ignore,
         on_released: Callable[[], None] = _ignore,
     ) -> None:  # fmt: skip
@@ -72,7 +72,7 @@ class Membership(Service):
         self._writes = writes
         self._on_gained = on_gained
         self._on_lost = on_lost
-        self._on_ended = on_ended
+        self._on_fenced = on_fenced
         self._on_trusted = on_trusted
         self._on_released = on_released
         self.view: View | None = None  # the latest; for the health page, and to list the living nodes
@@ -87,11 +87,11 @@ class Membership(Service):
         self._trust: Trust | None = None
         self._held: dict[int, int] = {}  # as of the last response; not valid without trust
         self._given_up: dict[int, int] = {}  # the last epoch at which each shard was given up
-        self._told: frozenset[str] = frozenset()  # the roles that the registry has for this node
+        self._registered_roles: frozenset[str] = frozenset()  # the roles that the registry has for this node
         self._reckoning: Reckoning | None = None  # the registry's time, as of the last response
         self._agreed: Reckoning | None = None  # the last time at which this node's clock was not wrong, by that clock
         self._clock_state = ClockState.RIGHT  # as of the last response
-        self._over = False  # fenced, or left: this node id will never own a shard again
+        self._fenced_or_left = False  # this node id will never own a shard again
         self._writing = Writing()
         self._may_own = True  # False while this node can't write
 
@@ -113,12 +113,12 @@ class Membership(Service):
 
     @property
     def standing(self) -> Standing:
-        return standing(self._trust, self._over, self._clock.monotonic())
+        return standing(self._trust, self._fenced_or_left, self._clock.monotonic())
 
     def is_trusted(self) -> bool:
         """Returns whether `standing` is TRUSTED. It is cheap enough to be called before each request."""
         trust = self._trust
-        return trust is not None and self._clock.monotonic() < trust.until and not self._over
+        return trust is not None and self._clock.monotonic() < trust.until and not self._fenced_or_left
 
     @property
     def owned(self) -> Mapping[int, int]:
@@ -127,7 +127,7 @@ class Membership(Service):
 
     def owned_now(self, monotonic: float) -> Mapping[int, int]:
         """Returns the shards that this node may act on at that monotonic time: none, once trust has ended."""
-        is_trusted = standing(self._trust, self._over, monotonic) is Standing.TRUSTED
+        is_trusted = standing(self._trust, self._fenced_or_left, monotonic) is Standing.TRUSTED
         return self._held if is_trusted and self.is_clock_right() else {}
 
     # Comparing the node's clock with the registry's. Between two responses the monotonic clock extrapolates the
@@ -181,20 +181,20 @@ class Membership(Service):
         else:
             log.info("this node's clock is right again", node=self.node)
 
-    def gone(self) -> Collection[int]:
+    def expired(self) -> Collection[int]:
         """Returns the nodes that have expired or left, by the latest view."""
-        return () if self.view is None else self.view.gone
+        return () if self.view is None else self.view.expired
 
     async def run_once(self) -> int:
         """Sends a heartbeat: renews the lease, and acts on the view in the response."""
-        if self._over:
+        if self._fenced_or_left:
             return LATEST
         try:
             view = await self._renew()
             self._look_at_writes()
-            if self._told != self._wanted_roles() and not self._over:
+            if self._registered_roles != self._wanted_roles() and not self._fenced_or_left:
                 view = await self._renew()  # at once: other nodes must not leave shards to a node that takes none
-            got_all = self._over or await self._spread(view)
+            got_all = self._fenced_or_left or await self._rebalance(view)
         except StaleWrite as error:
             self.lose(error)
             return LATEST
@@ -208,13 +208,13 @@ class Membership(Service):
 
     def lose(self, error: StaleWrite) -> None:
         """Ends this node id, because the registry or the store refused it. Either one is enough."""
-        if not self._over:  # else it is leaving, and need not rejoin
+        if not self._fenced_or_left:  # else it is leaving, and need not rejoin
             log.error(
-                "the lease is lost: this node must start anew", node=self.node, name=self._name, error=error.message,
+                "this node was fenced: it must start anew", node=self.node, name=self._name, error=error.message,
                 advice="if this repeats, another node has the same name: give each its own NODE_NAME",
             )  # fmt: skip
             self._end()
-            self._on_ended()
+            self._on_fenced()
 
     async def retire(self) -> None:
         """Begins a graceful stop: gives up all shards to other nodes. Keeps the lease for attempts that still run."""
@@ -222,28 +222,28 @@ class Membership(Service):
         held = dict(self._held)
         self._given_up |= held
         self._become({})
-        if not self._over and self._trust is not None:
+        if not self._fenced_or_left and self._trust is not None:
             await self._registry.join(self.node, self._name, self._roles)
-            self._told = self._roles
+            self._registered_roles = self._roles
             await self._release(held)
 
     async def leave(self) -> None:
         """Ends a graceful stop: owns nothing any more, and leaves the registry. If that fails, the lease expires."""
-        joined = not self._over
+        joined = not self._fenced_or_left
         self._end()
         await self.stop()
         if joined:
             try:
                 await self._registry.leave(self.node)
             except Exception as error:  # noqa: BLE001 (a stop goes on)
-                log.warning("could not leave: others wait for the lease to lapse", error=_sentence(error))
+                log.warning("could not leave: others wait for the lease to expire", error=_sentence(error))
 
     async def _renew(self) -> View:
         before, sent_at = self._trust, self._clock.monotonic()
         roles = self._wanted_roles()
-        if before is None or self._told != roles:
+        if before is None or self._registered_roles != roles:
             view = await self._registry.join(self.node, self._name, roles)
-            self._told = roles
+            self._registered_roles = roles
         else:
             view = await self._registry.renew(self.node)
         if not math.isinf(self._registry.ttl_seconds):
@@ -263,18 +263,18 @@ class Membership(Service):
         now, may_own = self._clock.monotonic(), self._may_own
         self._writing = self._writing.seen(self._writes(), now)
         self._may_own = self._writing.may_own(self._registry.ttl_seconds, now)
-        if self._may_own is not may_own and TIMER in self._roles and not self._over:
+        if self._may_own is not may_own and TIMER in self._roles and not self._fenced_or_left:
             log.warning(
                 "the store takes writes again" if self._may_own else "the store takes no writes: shards are given up",
                 node=self.node, failure=self._writes().failure,
             )  # fmt: skip
 
-    async def _spread(self, view: View) -> bool:
-        """Rebalances shards. Returns False if another node took a wanted one meanwhile: then it is tried again soon."""
+    async def _rebalance(self, view: View) -> bool:
+        """Gives up and takes shards. Returns False if another node took a wanted one: then it is tried again soon."""
         # Shards that were given up, and that the registry still shows as this node's: the release was lost.
         again = {shard: epoch for shard, epoch in view.held_by(self.node).items() if shard not in self._held}
         is_timer = TIMER in self._wanted_roles()
-        moves = spread(view.without(self.node, again), self.node) if is_timer else Moves(self._held, ())
+        moves = rebalance(view.without(self.node, again), self.node) if is_timer else Moves(self._held, ())
         if give_up := again | moves.give_up:
             self._given_up |= give_up
             self._become({shard: epoch for shard, epoch in self._held.items() if shard not in give_up})
@@ -296,7 +296,7 @@ class Membership(Service):
             self._on_released()
 
     def _become(self, held: dict[int, int]) -> None:
-        held = {} if self._over else held  # the response may arrive after the end
+        held = {} if self._fenced_or_left else held  # the response may arrive after the end
         before, self._held = self._held, held
         lost = {shard: epoch for shard, epoch in before.items() if held.get(shard) != epoch}
         gained = {shard: epoch for shard, epoch in held.items() if before.get(shard) != epoch}
@@ -319,7 +319,7 @@ class Membership(Service):
             self._become({})
 
     def _end(self) -> None:
-        self._over = True
+        self._fenced_or_left = True
         self._become({})
 
 

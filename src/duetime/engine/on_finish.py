@@ -14,7 +14,7 @@ import structlog
 from duetime.domain import on_finish
 from duetime.domain.commands import CreateJobs, OnFinish, PauseJob
 from duetime.domain.errors import DuetimeError
-from duetime.domain.execution import Attempted, Run
+from duetime.domain.execution import AttemptEnd, Claim
 from duetime.domain.limits import Limit
 from duetime.domain.states import OPEN
 from duetime.events import EventHub
@@ -24,7 +24,8 @@ log = structlog.get_logger()
 
 MOST_IN_A_COMMIT = 200  # each may take its own savepoint; the ends in the same commit must not wait for long
 
-Ends = Sequence[tuple[Run, Attempted]]
+Result = tuple[Claim, AttemptEnd]
+Ends = Sequence[Result]
 
 
 class OnFinishCommands:
@@ -51,7 +52,7 @@ class OnFinishCommands:
         Yields each page with those of its ends that may have on-finish commands, for `commands`: mostly none.
         """
         begin, count = 0, 0
-        following: list[tuple[Run, Attempted]] = []
+        following: list[Result] = []
         of, has = self._subscriptions, on_finish.has_on_finish_commands
         for number, result in enumerate(results):
             subscribed = len(of(result[0].tenant))
@@ -69,9 +70,9 @@ class OnFinishCommands:
     def commands(self, following: Ends, now: int) -> list[OnFinish]:
         """Returns the on-finish commands of these ends."""
         commands: list[OnFinish] = []
-        for run, attempted in following:
-            urls = [(one.url, one.events) for one in self._subscriptions(run.tenant)]
-            commands += on_finish.on_finish_commands(run, attempted, now, self._random_bytes(10), urls, self._limit)
+        for claim, end in following:
+            urls = [(one.url, one.events) for one in self._subscriptions(claim.tenant)]
+            commands += on_finish.on_finish_commands(claim, end, now, self._random_bytes(10), urls, self._limit)
         return commands
 
     def tell(
@@ -91,7 +92,7 @@ class OnFinishCommands:
             log.error("notifications can't be stored", tenant=tenant, number=number, error=code)
         # A job that runs after another one refers to it by its key, and may be due now.
         if any(isinstance(command.command, CreateJobs) for command in commands) or any(
-            run.spec.key is not None and attempted.state not in OPEN for run, attempted in ends
+            claim.spec.key is not None and end.state not in OPEN for claim, end in ends
         ):
             self._due_hint(now)
 

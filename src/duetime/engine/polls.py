@@ -16,10 +16,10 @@ from itertools import islice
 
 import structlog
 
-from duetime.domain.commands import Claim, Release
-from duetime.domain.commands.runs import CLAIM_BYTES
+from duetime.domain.commands import ClaimExecutions, Release
+from duetime.domain.commands.executions import CLAIM_BYTES
 from duetime.domain.errors import DuetimeError, Overloaded, RateLimited
-from duetime.domain.execution import Run
+from duetime.domain.execution import Claim
 from duetime.domain.round_robin import RoundRobin
 from duetime.engine.turn_gate import TurnGate
 from duetime.ports.clock import Clock
@@ -39,7 +39,7 @@ log = structlog.get_logger()
 
 
 class _Poll:
-    __slots__ = ("error", "free", "is_claiming", "is_gone", "runs", "was_looked_for", "woken", "worker_id")
+    __slots__ = ("claims", "error", "free", "is_claiming", "is_gone", "was_looked_for", "woken", "worker_id")
 
     def __init__(self, worker_id: int, free: int) -> None:
         self.worker_id = worker_id
@@ -48,7 +48,7 @@ class _Poll:
         self.was_looked_for = False  # the store was queried at least once since the poll began
         self.is_claiming = False  # a claim for it is being written, so it waits for the result
         self.is_gone = False  # its caller no longer waits
-        self.runs: list[Run] = []
+        self.claims: list[Claim] = []
         self.error: Exception | None = None
 
 
@@ -100,9 +100,9 @@ class Polls:
         if self._hint is None and self._groups:
             loop = asyncio.get_running_loop()
             wait = self._hinted_at + HINT_PAUSE_SECONDS - loop.time()
-            self._hint = loop.call_later(max(0.0, wait), self._spread_hint)
+            self._hint = loop.call_later(max(0.0, wait), self._pass_on_hint)
 
-    def _spread_hint(self) -> None:
+    def _pass_on_hint(self) -> None:
         self._hint = None
         self._hinted_at = asyncio.get_running_loop().time()
         for group in list(self._groups.values()):
@@ -140,7 +140,7 @@ class Polls:
 
     async def wait(
         self, tenant: str, endpoints: Sequence[int], worker_id: int, free: int, wait_seconds: float
-    ) -> list[Run]:
+    ) -> list[Claim]:
         """Returns up to `free` executions, claimed for that worker; an empty list if there were none in time.
 
         Raises StaleWrite if the worker has ended. If this call is cancelled during a claim, the claim is released.
@@ -161,12 +161,12 @@ class Polls:
             group.polls.pop(poll, None)
             self._forget_if_empty(group)
 
-    async def _wait(self, group: _Group, poll: _Poll, until: float) -> list[Run]:
+    async def _wait(self, group: _Group, poll: _Poll, until: float) -> list[Claim]:
         while True:
             if poll.error is not None:
                 raise poll.error.with_traceback(None)
-            if poll.runs:
-                return poll.runs
+            if poll.claims:
+                return poll.claims
             left = until - self._clock.monotonic()
             is_idle = poll.was_looked_for and not poll.is_claiming
             if (self._closed and not poll.is_claiming) or (is_idle and left <= 0):
@@ -234,24 +234,24 @@ class Polls:
         for poll in polls:
             poll.is_claiming = True
         try:
-            claims = [_claim(poll, group, now, CLAIM_BYTES // len(polls)) for poll in polls]
-            answers = await self._store.apply(claims)
+            commands = [_claim(poll, group, now, CLAIM_BYTES // len(polls)) for poll in polls]
+            answers = await self._store.apply(commands)
         finally:
             for poll in polls:
                 poll.is_claiming = False
                 poll.woken.set()
         group.has_more = True
         unwanted: list[Release] = []
-        for poll, claim, answer in zip(polls, claims, answers, strict=True):
+        for poll, command, answer in zip(polls, commands, answers, strict=True):
             if isinstance(answer, DuetimeError):
                 poll.error = answer
                 continue
-            runs = result_of(claim, answer)
-            group.has_more = group.has_more and len(runs) == poll.free
-            if runs and poll.is_gone:
-                unwanted.append(Release(poll.worker_id, now, tuple(runs)))
-            elif runs:
-                poll.runs = runs
+            claims = result_of(command, answer)
+            group.has_more = group.has_more and len(claims) == poll.free
+            if claims and poll.is_gone:
+                unwanted.append(Release(poll.worker_id, now, tuple(claims)))
+            elif claims:
+                poll.claims = claims
                 del group.polls[poll]
         group.batch = min(2 * group.batch, MOST_POLLS_A_TURN) if group.has_more else 1
         if unwanted:
@@ -271,8 +271,8 @@ class Polls:
             self._groups.pop((group.tenant, group.endpoints), None)
 
 
-def _claim(poll: _Poll, group: _Group, now: int, most_bytes: int) -> Claim:
-    return Claim(poll.worker_id, now, poll.free, (group.tenant,), only=group.endpoints, bytes=most_bytes)
+def _claim(poll: _Poll, group: _Group, now: int, most_bytes: int) -> ClaimExecutions:
+    return ClaimExecutions(poll.worker_id, now, poll.free, (group.tenant,), only=group.endpoints, bytes=most_bytes)
 
 
 def _first(group: _Group) -> list[_Poll]:

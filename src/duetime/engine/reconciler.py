@@ -1,4 +1,4 @@
-"""The reconciler: finds executions of lost nodes and workers. `domain.execution` decides how each goes on or ends."""
+"""The reconciler: finds executions of expired nodes and workers. `domain.execution` decides how each goes on."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 
 import structlog
 
-from duetime.domain.commands import EndNodes, EndWorkers, Finish
-from duetime.domain.execution import lapse
+from duetime.domain.commands import FenceNodes, FenceWorkers, Finish
+from duetime.domain.execution import expire, unreadable
 from duetime.domain.instants import SECOND
 from duetime.engine.on_finish import Ends, OnFinishCommands
 from duetime.engine.pages import Pages
 from duetime.engine.service import Service
 from duetime.ports.clock import Clock
+from duetime.ports.pages import ExpiredClaims
 from duetime.ports.store import Store, apply_one, result_of
 from duetime.telemetry.debugging import debug
 
@@ -22,34 +23,35 @@ log = structlog.get_logger()
 class Reconciler(Service):
     """Every node runs it once at its start, for executions of its earlier process. Then one node does it for all.
 
-    `silent_workers()`: with their heartbeats, as of the last look. `on_ended(ids)`: nodes or workers have ended.
+    `silent_workers()`: with their heartbeats, as of the last look. `on_fenced(ids)`: nodes or workers were fenced.
     `waiting_hint(due_at)`: an execution can be claimed from then on.
     """
 
     def __init__(
         self, store: Store, clock: Clock, node: int, interval_seconds: float, batch: int,
-        runs_housekeeping: Callable[[], bool], gone_nodes: Callable[[], Collection[int]], on_finish: OnFinishCommands,
-        *, silent_workers: Callable[[], Mapping[int, int]], on_ended: Callable[[Collection[int]], Awaitable[None]],
-        waiting_hint: Callable[[int], None], is_clock_right: Callable[[], bool],
+        runs_housekeeping: Callable[[], bool], expired_nodes: Callable[[], Collection[int]],
+        on_finish: OnFinishCommands, *, silent_workers: Callable[[], Mapping[int, int]],
+        on_fenced: Callable[[Collection[int]], Awaitable[None]], waiting_hint: Callable[[int], None],
+        is_clock_right: Callable[[], bool],
     ) -> None:  # fmt: skip
         super().__init__("reconciler", clock)
         self._store = store
         self._node = node
         self._runs_housekeeping = runs_housekeeping
-        self._gone_nodes = gone_nodes
+        self._expired_nodes = expired_nodes
         self._on_finish = on_finish
         self._interval = int(interval_seconds * SECOND)
         self._pages = Pages(batch)
         self._next_at = 0
         self._is_asked = False
-        self._ended: frozenset[int] = frozenset()  # nodes that are recorded in the store as gone
+        self._fenced: frozenset[int] = frozenset()  # nodes that the store has fenced for this node
         self._silent_workers = silent_workers
-        self._on_ended = on_ended
+        self._on_fenced = on_fenced
         self._waiting_hint = waiting_hint
         self._is_clock_right = is_clock_right
 
     def look_now(self) -> None:
-        """Looks for lost executions at once: a worker has left."""
+        """Looks for executions to return at once: a worker has left."""
         self._is_asked = True
         self.wake()
 
@@ -60,7 +62,7 @@ class Reconciler(Service):
         is_first = self._next_at == 0
         if self._next_at > now + self._interval:  # the clock was set back
             self._next_at = now
-        is_due = (is_first or self._runs_housekeeping()) and (await self._end_nodes(now) or now >= self._next_at)
+        is_due = (is_first or self._runs_housekeeping()) and (await self._fence_nodes(now) or now >= self._next_at)
         if is_due or self._is_asked:
             self._is_asked = False
             await self._take_over()
@@ -68,48 +70,58 @@ class Reconciler(Service):
         # If another node does the housekeeping, `_next_at` stays in the past: returning it would make a busy loop.
         return now + SECOND if self._next_at <= now else min(self._next_at, now + SECOND)
 
-    async def _end_nodes(self, now: int) -> bool:
-        """Writes to the store which nodes and workers are gone. Returns True if there is a new one."""
-        gone = frozenset(self._gone_nodes())
-        if news := gone - self._ended:
-            log.warning("nodes are gone: their runs are taken over", nodes=sorted(news))
-            await apply_one(self._store, EndNodes(now, tuple(sorted(news))))
-            await self._on_ended(news)
-        self._ended = gone
-        return bool(news) | await self._end_workers(now)
+    async def _fence_nodes(self, now: int) -> bool:
+        """Fences expired nodes and workers in the store. Returns True if there is a new one."""
+        expired = frozenset(self._expired_nodes())
+        if news := expired - self._fenced:
+            log.warning("nodes have expired or left: their executions are taken over", nodes=sorted(news))
+            await apply_one(self._store, FenceNodes(now, tuple(sorted(news))))
+            await self._on_fenced(news)
+        self._fenced = expired
+        return bool(news) | await self._fence_workers(now)
 
-    async def _end_workers(self, now: int) -> bool:
-        """Ends workers that were found silent and have sent no heartbeat since. Returns True if there is one."""
+    async def _fence_workers(self, now: int) -> bool:
+        """Fences workers that were found silent and have sent no heartbeat since. Returns True if there is one."""
         silent = tuple(sorted(self._silent_workers().items()))
         if not silent:
             return False
-        ended = await apply_one(self._store, EndWorkers(now, silent))
-        if ended:
-            log.warning("workers fell silent: their runs are taken over", workers=ended)
-            await self._on_ended(ended)
-        return bool(ended)
+        fenced = await apply_one(self._store, FenceWorkers(now, silent))
+        if fenced:
+            log.warning("workers fell silent: their executions are taken over", workers=fenced)
+            await self._on_fenced(fenced)
+        return bool(fenced)
 
     async def _take_over(self) -> None:
-        """Ends or returns all executions of lost nodes and workers, a page at a time."""
+        """Ends or returns all executions of expired nodes and workers, a page at a time."""
         returned = 0
-        while lapsed := await self._store.list_lapsed_runs(self._node, self._pages.size):
+        while expired := await self._list_expired():
             now = self._clock.now()
             refused = 0
-            for page, following in self._on_finish.pages([(run, lapse(run, now)) for run in lapsed]):
+            for page, following in self._on_finish.pages([(claim, expire(claim, now)) for claim in expired]):
                 with self._pages.writing(len(page)):
                     refused += await self._finish(page, following, now)
-            returned += len(lapsed) - refused
-            if refused == len(lapsed):  # another node is doing it
+            returned += len(expired) - refused
+            if refused == len(expired):  # another node is doing it
                 break
-        debug("executions of lost nodes were looked for", found=returned)
+        debug("executions of expired nodes were looked for", found=returned)
         if returned:
-            log.warning("runs of lost nodes and workers were taken over", count=returned)
+            log.warning("executions of expired nodes and workers were taken over", count=returned)
             self._waiting_hint(0)
+
+    async def _list_expired(self) -> ExpiredClaims:
+        """Returns a page. An execution whose job's definition can't be read becomes a dead letter: the others go on."""
+        expired = await self._store.list_expired_claims(self._node, self._pages.size)
+        if expired.unreadable:
+            now = self._clock.now()
+            await self._store.apply(
+                [Finish(self._node, now, tuple(unreadable(*claim, now) for claim in expired.unreadable))]
+            )
+        return expired
 
     async def _finish(self, ends: Ends, with_commands: Ends, now: int) -> int:
         """Writes the ends. Returns how many were refused."""
         following = self._on_finish.commands(with_commands, now)
-        finish = Finish(self._node, now, tuple(attempted for _, attempted in ends))
+        finish = Finish(self._node, now, tuple(end for _, end in ends))
         answer, *answers = await self._store.apply([finish, *following])
         refused = result_of(finish, answer)
         self._on_finish.tell(ends, following, answers, refused, now)

@@ -14,12 +14,12 @@ import structlog
 
 from duetime.domain.commands import Command, Finish
 from duetime.domain.errors import DuetimeError
-from duetime.domain.execution import Attempted, Run
+from duetime.domain.execution import AttemptEnd, Claim
 from duetime.domain.instants import SECOND
 from duetime.domain.overlap import may_release_another
 from duetime.domain.states import OPEN, State
 from duetime.engine.breaker import Breaker
-from duetime.engine.on_finish import OnFinishCommands
+from duetime.engine.on_finish import OnFinishCommands, Result
 from duetime.engine.pages import Pages
 from duetime.engine.service import Service
 from duetime.events import EventHub
@@ -36,18 +36,16 @@ GATHER_SECONDS = 0.1
 ENOUGH = 2048  # results that are written without a wait. As large as a page of fires: fewer commits to wait for
 PAGE = 2 * ENOUGH  # results in one commit at most: while one is written, more than ENOUGH others may end
 
-Result = tuple[Run, Attempted]
-
 
 class Recorder(Service):
-    """`recorded(runs)` is called when their ends are written. `is_busy()`: attempts are running.
+    """`recorded(claims)` is called when their ends are written. `is_busy()`: attempts are running.
 
     `waiting_hint(due_at)`: an execution can be claimed from then on.
     """
 
     def __init__(
         self, store: Store, clock: Clock, node: int, events: EventHub, on_finish: OnFinishCommands, breaker: Breaker, *,
-        recorded: Callable[[Sequence[Run]], None], is_busy: Callable[[], bool], waiting_hint: Callable[[int], None],
+        recorded: Callable[[Sequence[Claim]], None], is_busy: Callable[[], bool], waiting_hint: Callable[[int], None],
     ) -> None:  # fmt: skip
         super().__init__("recorder", clock)
         self._store = store
@@ -63,15 +61,15 @@ class Recorder(Service):
         self._is_busy = is_busy
         self._waiting_hint = waiting_hint
 
-    def add(self, run: Run, attempted: Attempted) -> None:
-        self._results.append((run, attempted))
+    def add(self, claim: Claim, end: AttemptEnd) -> None:
+        self._results.append((claim, end))
         self._wake.set()
         if len(self._results) >= ENOUGH:
             self._enough.set()
 
     def held(self) -> frozenset[str]:
         """Returns the executions whose attempts have ended and are not written yet."""
-        return frozenset(run.execution_id for run, _ in (*self._writing, *self._results))
+        return frozenset(claim.execution_id for claim, _ in (*self._writing, *self._results))
 
     async def run_once(self) -> int:
         while self._results:
@@ -81,7 +79,7 @@ class Recorder(Service):
             try:
                 async for page, _ in self._record(self._node, self._writing):
                     written += len(page)
-                    self._recorded([run for run, _ in page])
+                    self._recorded([claim for claim, _ in page])
             except BaseException:
                 self._results = self._writing[written:] + self._results
                 raise
@@ -127,7 +125,7 @@ class Recorder(Service):
     ) -> frozenset[str]:
         now = self._clock.now()
         crash_point("before_finish")
-        finish = Finish(node, now, tuple(attempted for _, attempted in results))
+        finish = Finish(node, now, tuple(end for _, end in results))
         following = self._on_finish.commands(with_commands, now)
         counted = self._breaker.count(now, results)
         commands: list[Command] = [finish, *following] if counted is None else [finish, *following, counted]
@@ -145,26 +143,26 @@ class Recorder(Service):
 
     def _tell(self, results: Sequence[Result], refused: frozenset[str]) -> None:
         publish = self._events.publish
-        for run, attempted in results:
-            if refused and attempted.execution_id in refused:
+        for claim, end in results:
+            if refused and end.execution_id in refused:
                 continue
-            state = attempted.state
+            state = end.state
             if state in OPEN:
-                self._waiting_hint(attempted.due_at)
-            elif may_release_another(run, attempted):
-                self._waiting_hint(attempted.ended_at)
-            publish(_KINDS[state], attempted.ended_at, run.tenant, _event(run, attempted))
+                self._waiting_hint(end.due_at)
+            elif may_release_another(claim, end):
+                self._waiting_hint(end.ended_at)
+            publish(_KINDS[state], end.ended_at, end.tenant, _event(end))
 
 
 _KINDS = {state: f"execution.{state.lower()}" for state in State}
 
 
-def _event(run: Run, attempted: Attempted) -> dict[str, object]:
+def _event(end: AttemptEnd) -> dict[str, object]:
     return {
-        "execution_id": run.execution_id,
-        "job_id": run.job_id,
-        "state": attempted.state,
-        "attempt": attempted.attempt,
-        "http_status": attempted.http_status,
-        "error_type": attempted.error_type,
+        "execution_id": end.execution_id,
+        "job_id": end.job_id,
+        "state": end.state,
+        "attempt": end.attempt,
+        "http_status": end.http_status,
+        "error_type": end.error_type,
     }

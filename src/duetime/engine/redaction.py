@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from duetime.domain.execution import Run
+from duetime.domain.execution import Claim
 from duetime.domain.payloads import Payload
 from duetime.domain.redaction import Redactor, StreamRedactor, list_secrets, size_of_secrets
 from duetime.domain.secrets import has_secrets
@@ -68,43 +68,43 @@ class Redaction:
 class KeptRedactors:
     """Redactors of executions that workers report on: the most recently used, up to MOST_PIECES in total."""
 
-    def __init__(self, redaction: Redaction, decrypt: Callable[[Run], Payload]) -> None:
+    def __init__(self, redaction: Redaction, decrypt: Callable[[Claim], Payload]) -> None:
         self._redaction = redaction
         self._decrypt = decrypt
         self._kept: OrderedDict[tuple[str, int], Redactor] = OrderedDict()  # by execution id and token
         self._size = 0
 
-    async def of(self, run: Run) -> Redactor | None:
-        """Returns the redactor of a run; None if the run has no secrets, or if this node can't decrypt them."""
-        if not has_secrets(run.spec.payload):
+    async def of(self, claim: Claim) -> Redactor | None:
+        """Returns the redactor of a claim; None if it has no secrets, or if this node can't decrypt them."""
+        if not has_secrets(claim.spec.payload):
             return None
-        claim = (run.execution_id, run.token)
-        found = self._kept.get(claim)
+        key = (claim.execution_id, claim.token)
+        found = self._kept.get(key)
         if found is not None:
-            self._kept.move_to_end(claim)
+            self._kept.move_to_end(key)
             return found
         try:
-            plain = self._decrypt(run)
+            plain = self._decrypt(claim)
         except DecryptionFailed:
-            return None  # then this node could not hand out the run either
-        built = await self._redaction.build(run.tenant, size_of_secrets(run.spec.payload), plain)
-        self.drop(run)  # a concurrent report may have built one
-        self._kept[claim] = built
+            return None  # then this node could not hand out the claim either
+        built = await self._redaction.build(claim.tenant, size_of_secrets(claim.spec.payload), plain)
+        self.drop(claim)  # a concurrent report may have built one
+        self._kept[key] = built
         self._size += built.size
         while self._size > MOST_PIECES and len(self._kept) > 1:
             self._size -= self._kept.popitem(last=False)[1].size
         return built
 
-    async def redact(self, run: Run, text: str) -> str:
-        return await self._redaction.redact(run.tenant, await self.of(run), text)
+    async def redact(self, claim: Claim, text: str) -> str:
+        return await self._redaction.redact(claim.tenant, await self.of(claim), text)
 
-    async def redacting(self, run: Run, log: LogWriter) -> LogWriter:
-        """Returns a writer for the run's log that redacts the run's secrets."""
-        redactor = await self.of(run)
-        return log if redactor is None else RedactingLog(log, redactor, self._redaction, run.tenant)
+    async def redacting(self, claim: Claim, log: LogWriter) -> LogWriter:
+        """Returns a writer for the attempt's log that redacts the job's secrets."""
+        redactor = await self.of(claim)
+        return log if redactor is None else RedactingLog(log, redactor, self._redaction, claim.tenant)
 
-    def drop(self, run: Run) -> None:
-        dropped = self._kept.pop((run.execution_id, run.token), None)
+    def drop(self, claim: Claim) -> None:
+        dropped = self._kept.pop((claim.execution_id, claim.token), None)
         self._size -= 0 if dropped is None else dropped.size
 
 

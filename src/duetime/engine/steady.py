@@ -1,7 +1,7 @@
 """The time that the engine and the API store: the machine's time, unless it contradicts the registry's clock.
 
-A node whose clock is wrong makes no decisions by it. But the runs that it holds must end, and their ends carry
-instants: a retry must not wait for forty days because the clock was set during the run.
+A node whose clock is wrong makes no decisions by it. But the attempts that it holds must end, and their ends carry
+instants: a retry must not wait for forty days because the clock was set during the attempt.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The stopper: looks once a second for runs of this node whose cancellation was requested through another node.
+"""The stopper: looks once a second for executions of this node whose cancellation was requested through another node.
 
 A hint usually arrives sooner; the stopper covers lost hints.
 """

@@ -1,4 +1,4 @@
-"""A term: the parts of a node that belong to one lease. When the lease is lost, a new term replaces them all."""
+"""A term: the parts of a node that belong to one lease. When the node is fenced, a new term replaces them all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import structlog
 
 from duetime.domain.commands import Release
 from duetime.domain.errors import DuetimeError, TimedOut
-from duetime.domain.execution import Run
+from duetime.domain.execution import Claim
 from duetime.domain.hint import Hint
 from duetime.domain.instants import LATEST, SECOND
 from duetime.domain.lease import TIMER, runs_housekeeping
@@ -90,11 +90,11 @@ class Term:
     dispatcher, the worker gateway notifies the reconciler, and every part that makes work notifies the parts that do it
     (`due_hint`, `waiting_hint`).
 
-    `on_lost()`: the lease is lost. `retention_rests_until`: as in `Retention`.
+    `on_fenced()`: the registry or the store has fenced this node. `retention_rests_until`: as in `Retention`.
     """
 
     def __init__(
-        self, around: Surroundings, settings: EngineSettings, node: int, on_lost: Callable[[], None],
+        self, around: Surroundings, settings: EngineSettings, node: int, on_fenced: Callable[[], None],
         retention_rests_until: float,
     ) -> None:  # fmt: skip
         store, clock, roles = around.store, around.clock, settings.roles
@@ -105,7 +105,7 @@ class Term:
             writes=store.writes,
             on_gained=lambda shards: self.timer.wake(),
             on_lost=lambda shards: self.timer.wake(),
-            on_ended=on_lost,
+            on_fenced=on_fenced,
             on_trusted=lambda: self.dispatcher.resume(),
             on_released=lambda: around.bus.send(Hint(shards_free=True)),
         )  # fmt: skip
@@ -124,7 +124,7 @@ class Term:
         )  # fmt: skip
         self.recorder = Recorder(
             store, clock, node, around.events, on_finish, self.breaker,
-            recorded=lambda runs: self.dispatcher.recorded(runs),
+            recorded=lambda claims: self.dispatcher.recorded(claims),
             is_busy=lambda: self.dispatcher.running() > 0,
             waiting_hint=self.own_waiting_hint,
         )  # fmt: skip
@@ -148,10 +148,10 @@ class Term:
         self.stopper = Stopper(store, clock, node, self.dispatcher)
         self.ledger_check = LedgerCheck(
             store, clock, node, self.dispatcher, self.recorder, unanswered,
-            lambda: [run.execution_id for run in self.claimer.releasing],
+            lambda: [claim.execution_id for claim in self.claimer.releasing],
         )  # fmt: skip
 
-        # Workers, and what lost nodes and workers leave
+        # Workers, and the executions of expired nodes and workers
         self.worker_gateway = WorkerGateway(
             store, clock, self.recorder, around.vault, around.logs, settings.worker_lease_seconds, around.jitter,
             around.redaction, settings.workers,
@@ -162,9 +162,9 @@ class Term:
         self.watch = WorkerWatch(store, clock, settings.worker_lease_seconds, does_housekeeping)
         self.reconciler = Reconciler(
             store, clock, node, settings.reconcile_interval_seconds, settings.reconcile_batch, does_housekeeping,
-            membership.gone, on_finish,
+            membership.expired, on_finish,
             silent_workers=self.watch.silent,
-            on_ended=self.worker_gateway.forget,
+            on_fenced=self.worker_gateway.forget,
             waiting_hint=self.waiting_hint,
             is_clock_right=membership.is_clock_right,
         )  # fmt: skip
@@ -219,19 +219,19 @@ class Term:
             slot.cancel()
         await steps.run(settled(slots))
         if never_started and await steps.run(self._give_back(never_started), LEAST_SECONDS):
-            log.warning("runs were given back unstarted", count=len(never_started))
+            log.warning("claims were given back unstarted", count=len(never_started))
         await steps.run(self.recorder.stop(), LEAST_SECONDS)
         await steps.run(self.breaker.stop())
 
-    async def _give_back(self, runs: Collection[Run]) -> None:
+    async def _give_back(self, claims: Collection[Claim]) -> None:
         """Releases claims, as of now or `scheduled_at` if later: the clock may have been set back since the claim."""
         now, pages, timeouts = self._around.clock.now(), Pages(RELEASE_PAGE), 0
-        left = sorted(runs, key=lambda run: max(now, run.scheduled_at))
+        left = sorted(claims, key=lambda claim: max(now, claim.scheduled_at))
         while left:
             page = left[: pages.size]
-            by_instant = defaultdict[int, list[Run]](list)
-            for run in page:
-                by_instant[max(now, run.scheduled_at)].append(run)
+            by_instant = defaultdict[int, list[Claim]](list)
+            for claim in page:
+                by_instant[max(now, claim.scheduled_at)].append(claim)
             releases = [Release(self.node, at, tuple(some)) for at, some in by_instant.items()]
             try:
                 with pages.writing(len(page)):

@@ -17,7 +17,7 @@ import structlog
 from duetime.domain.commands import Fire, Fired, PauseJob
 from duetime.domain.endpoints import endpoint_of
 from duetime.domain.errors import DuetimeError, StaleEpoch
-from duetime.domain.execution import Run
+from duetime.domain.execution import Claim
 from duetime.domain.instants import SECOND
 from duetime.domain.plan import DueTimer, FirePlan, plan
 from duetime.engine.dispatcher import MOST_WAITS, Dispatcher, Target
@@ -50,7 +50,7 @@ _target = attrgetter("tenant", "endpoint")  # in C: a burst has one for each exe
 log = structlog.get_logger()
 
 
-def _places_by_target(targets: Sequence[Target], held: Sequence[DueTimer | Run]) -> Counter[Target]:
+def _places_by_target(targets: Sequence[Target], held: Sequence[DueTimer | Claim]) -> Counter[Target]:
     """Returns the places of memory for each target. `held[i]` is for `targets[i]`: nearly always one place."""
     found = Counter(targets)
     if max(map(_places, held), default=1) > 1:
@@ -63,7 +63,7 @@ class _Writing(NamedTuple):
     """A page that is being written, and how many places of memory its executions will take for each target."""
 
     task: asyncio.Task[None]
-    born: Counter[Target]
+    claims: Counter[Target]
 
 
 class Timer(Service):
@@ -174,11 +174,11 @@ class Timer(Service):
         if not timers:
             return
         if planned is not None:
-            targets = list(map(_target, planned.runs))
+            targets = list(map(_target, planned.executions))
         else:
             targets = [(timer.tenant, endpoint_of(timer.spec, timer.tenant)) for timer in timers]
-        places = _places_by_target(targets, timers if planned is None else planned.born)
-        wanted = sum((page.born for page in self._all_writing()), places)
+        places = _places_by_target(targets, timers if planned is None else planned.claims)
+        wanted = sum((page.claims for page in self._all_writing()), places)
         refused = await self._dispatcher.admit(wanted, self._room_wait())
         if not refused:
             await self._fire_page(due, True, is_second, None if planned is None else places)
@@ -203,19 +203,19 @@ class Timer(Service):
         """`places`: of the executions by target, if they are known already."""
         now = self._clock.now()
         page = await self._plan(due, now)
-        if len(page.runs) > len(due.timers) and sum(map(_places, page.born)) > self._dispatcher.room():
+        if len(page.executions) > len(due.timers) and sum(map(_places, page.claims)) > self._dispatcher.room():
             claim = False  # room was made for one execution per timer; catching up needs more
         crash_point("after_plan")
         if not self._ownership.is_held():
             self._drop()
             return
         epochs = self._ownership.epochs([move.job_id for move in page.moves])
-        command = Fire(self._node, now, claim, tuple(page.moves), tuple(page.runs), tuple(page.skips), epochs)
-        born = Counter[Target]()
+        command = Fire(self._node, now, claim, tuple(page.moves), tuple(page.executions), tuple(page.skips), epochs)
+        claims = Counter[Target]()
         if claim:
-            born = _places_by_target(list(map(_target, page.runs)), page.born) if places is None else places
+            claims = _places_by_target(list(map(_target, page.executions)), page.claims) if places is None else places
         writing = self._writing_second if is_second else self._writing
-        writing.append(_Writing(asyncio.create_task(self._write(page, command)), born))
+        writing.append(_Writing(asyncio.create_task(self._write(page, command)), claims))
         if is_second:  # it does not wait for pages of the first buffer
             await self._written(writing, but=MOST_WRITTEN_SECOND)
             return
@@ -257,8 +257,8 @@ class Timer(Service):
             self._drop()
             return
         debug(
-            "a page of due jobs was fired", jobs=len(page.moves), executions=len(page.runs), skipped=len(page.skips),
-            claimed=command.claim, stale=len(fired.stale_jobs), in_pages_of=self._page,
+            "a page of due jobs was fired", jobs=len(page.moves), executions=len(page.executions),
+            skipped=len(page.skips), claimed=command.claim, stale=len(fired.stale_jobs), in_pages_of=self._page,
         )  # fmt: skip
         self._dispatch(page, fired, command.claim)
         for next_due_at in {move.next_due_at for move in page.moves}:  # it may lie in the range already read
@@ -295,12 +295,14 @@ class Timer(Service):
         if not claim:
             self._waiting_hint(0)
             return
-        runs = page.born
+        claims = page.claims
         if fired.stale_jobs or fired.not_claimed:
-            runs = [
-                run for run in runs if run.job_id not in fired.stale_jobs and run.execution_id not in fired.not_claimed
+            claims = [
+                claim
+                for claim in claims
+                if claim.job_id not in fired.stale_jobs and claim.execution_id not in fired.not_claimed
             ]
-        self._dispatcher.offer(runs)
+        self._dispatcher.offer(claims)
 
     def _notice_clock_jumps(self, now: int) -> None:
         """If the wall clock was set, logs a warning and drops the timers that were read by the old time."""

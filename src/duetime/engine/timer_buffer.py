@@ -15,9 +15,11 @@ from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
+from duetime.domain.commands import PauseJob
 from duetime.domain.errors import DuetimeError
 from duetime.domain.instants import SECOND
 from duetime.domain.plan import GRACE, AheadPlan, DueTimer, FirePlan, Place, plan_ahead
+from duetime.ports.pages import DueTimers
 from duetime.ports.store import Store
 
 READ_AHEAD = SECOND // 2  # how far ahead of now timers are read; the next read starts when half of it is left
@@ -108,7 +110,7 @@ class TimerBuffer:
     def drop(self) -> None:
         """Empties the buffer: the next read starts with the earliest timer (after `since`, if given)."""
         self._pages: list[_Page] = []
-        self._reading: asyncio.Task[list[DueTimer]] | None = None
+        self._reading: asyncio.Task[DueTimers] | None = None
         self._place = None if self._since is None else _end_of(self._since)  # every timer up to here was read
         self._until = 0  # timers due up to here are read
         self._more = True  # there may be more timers up to `_until`
@@ -179,21 +181,28 @@ class TimerBuffer:
             self._open_gap()
             if self._gap is not None:
                 place, until = self._gap
-                self._reading = self._read(until, READ_PAGE, place)
+                self._reading = self._read(until, READ_PAGE, place, now)
             elif self._wants_more(now):
                 if not self._more:
                     self._place = _end_of(self._until)
                 self._until = now + READ_AHEAD
                 is_behind = self._place is not None and self._place[0] <= now
-                self._reading = self._read(self._until, BURST_PAGE if is_behind else READ_PAGE, self._place)
+                self._reading = self._read(self._until, BURST_PAGE if is_behind else READ_PAGE, self._place, now)
         return self._reading is not None
 
-    def _read(self, until: int, limit: int, after: Place | None) -> asyncio.Task[list[DueTimer]]:
-        task = asyncio.ensure_future(
-            self._store.list_due_timers(until, limit, after, self._shards, tuple(self.without))
-        )
+    def _read(self, until: int, limit: int, after: Place | None, now: int) -> asyncio.Task[DueTimers]:
+        task = asyncio.ensure_future(self._read_page(until, limit, after, now))
         task.add_done_callback(lambda done: done.cancelled() or done.exception())  # a dropped read is not awaited
         return task
+
+    async def _read_page(self, until: int, limit: int, after: Place | None, now: int) -> DueTimers:
+        """Returns a page. Pauses jobs whose definition this version can't read, with that reason: the others go on."""
+        timers = await self._store.list_due_timers(until, limit, after, self._shards, tuple(self.without))
+        if timers.unreadable:
+            await self._store.apply(
+                [PauseJob(now, job.tenant, job.job_id, "duetime", job.error) for job in timers.unreadable]
+            )
+        return timers
 
     def _open_gap(self) -> None:
         """Drops the timers of the hinted instants, so that they are read again. Keeps the rest."""

@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 import structlog
 
-from duetime.domain.commands import Command, EndNodes, Release, SaveProgress
+from duetime.domain.commands import Command, FenceNodes, Release, SaveProgress
 from duetime.domain.defaults import timeout_of
 from duetime.domain.errors import StaleWrite
-from duetime.domain.execution import Attempted, Outcome, Run, conclude, lapse
+from duetime.domain.execution import AttemptEnd, Claim, Outcome, conclude, expire
 from duetime.domain.job import Delivery, PythonJob
 from duetime.domain.payloads import PythonCall
 from duetime.domain.secrets import decrypt_payload, has_secrets
@@ -36,12 +36,13 @@ from duetime.domain.work import (
     error_type_of,
 )
 from duetime.domain.worker_limits import WorkerLimits
-from duetime.engine.handed_runs import MOST_REMEMBERED, HandedRun, HandedRuns, claim_of
+from duetime.engine.handed_claims import MOST_REMEMBERED, HandedClaim, HandedClaims, claim_of
 from duetime.engine.joins import Joins
 from duetime.engine.known_workers import KnownWorker, KnownWorkers, unknown_worker
+from duetime.engine.on_finish import Result
 from duetime.engine.pages import Pages
 from duetime.engine.polls import Polls
-from duetime.engine.recorder import Recorder, Result
+from duetime.engine.recorder import Recorder
 from duetime.engine.redaction import KeptRedactors, Redaction
 from duetime.engine.turn_gate import TurnGate
 from duetime.ports.clock import Clock
@@ -51,7 +52,7 @@ from duetime.ports.vault import DecryptionFailed, Vault
 
 log = structlog.get_logger()
 
-READ_PAGE = 64  # runs, each with its arguments
+READ_PAGE = 64  # claims, each with its arguments
 MOST_BYTES = 4 * 1024 * 1024  # of arguments in one response
 READS_AT_ONCE = 1  # for polls and reports: the rest of the node reads through the same few connections
 RELEASE_PAGE = 2048
@@ -85,7 +86,7 @@ class WorkerGateway:
         self._redactors = KeptRedactors(redaction, self._decrypted)
         self._reads = TurnGate(READS_AT_ONCE)
         self._joins = Joins(store, clock, limits)
-        self._handed = HandedRuns()
+        self._handed = HandedClaims()
         self._workers = KnownWorkers(store, clock, lease_seconds, self._handed, self._reads)
         self._polls = Polls(store, clock, self._reads, is_clock_right)
         self._releases = Pages(RELEASE_PAGE)
@@ -112,7 +113,7 @@ class WorkerGateway:
     async def leave(self, tenant: str, worker_id: int) -> None:
         """Ends the worker. Executions that it still runs are returned to other workers at once."""
         known = await self._workers.get(tenant, worker_id)
-        await apply_one(self._store, EndNodes(self._clock.now(), (worker_id,)))
+        await apply_one(self._store, FenceNodes(self._clock.now(), (worker_id,)))
         await self.forget((worker_id,))
         self._taken_over()
         log.info("a worker left", worker=known.record.name)
@@ -130,45 +131,45 @@ class WorkerGateway:
             # of life, its death would go unnoticed.
             await self._workers.beat(known)
             try:
-                runs = await self._polls.wait(
+                claims = await self._polls.wait(
                     tenant, known.endpoints, polling.worker_id, polling.free, polling.wait_seconds
                 )
             except StaleWrite:
                 await self.forget((polling.worker_id,))
                 raise unknown_worker(polling.worker_id) from None
-            return Polled(await self._assignments(known, runs)) if runs else Polled()
+            return Polled(await self._assignments(known, claims)) if claims else Polled()
 
-    async def _assignments(self, known: KnownWorker, runs: Sequence[Run]) -> list[Assignment]:
-        again = [run.execution_id for run in runs if run.attempt > 1]
+    async def _assignments(self, known: KnownWorker, claims: Sequence[Claim]) -> list[Assignment]:
+        again = [claim.execution_id for claim in claims if claim.attempt > 1]
         progress = await self._store.get_progress(again) if again else {}
         assignments: list[Assignment] = []
         broken: list[Result] = []
         size = 0
-        for number, run in enumerate(runs):
-            size += len(_encode(run.spec.payload))
+        for number, claim in enumerate(claims):
+            size += len(_encode(claim.spec.payload))
             if size > MOST_BYTES and number:
-                await apply_one(self._store, Release(known.record.worker_id, self._clock.now(), tuple(runs[number:])))
+                await apply_one(self._store, Release(known.record.worker_id, self._clock.now(), tuple(claims[number:])))
                 break
             try:
-                call = self._decrypted(run)
+                call = self._decrypted(claim)
             except DecryptionFailed as error:
                 now = self._clock.now()
                 outcome = Outcome(ErrorType.INTERNAL_ERROR, f"{error}. Nothing was called.")
-                broken.append((run, conclude(run, outcome, now, now, self._jitter())))
+                broken.append((claim, conclude(claim, outcome, now, now, self._jitter())))
                 continue
-            self._handed.add(run, known.record.worker_id)
-            saved = progress.get(run.execution_id)
-            assignments.append(_assignment(run, call, None if saved is None else msgspec.json.decode(saved)))
+            self._handed.add(claim, known.record.worker_id)
+            saved = progress.get(claim.execution_id)
+            assignments.append(_assignment(claim, call, None if saved is None else msgspec.json.decode(saved)))
         if broken:
             await self._recorder.record(known.record.worker_id, broken)
         return assignments
 
-    def _decrypted(self, run: Run) -> PythonCall:
-        assert isinstance(run.spec, PythonJob)
-        call = run.spec.payload
+    def _decrypted(self, claim: Claim) -> PythonCall:
+        assert isinstance(claim.spec, PythonJob)
+        call = claim.spec.payload
         if not has_secrets(call):
             return call
-        plain = decrypt_payload(call, lambda encrypted: self._vault.decrypt(run.tenant, run.job_id, encrypted))
+        plain = decrypt_payload(call, lambda encrypted: self._vault.decrypt(claim.tenant, claim.job_id, encrypted))
         assert isinstance(plain, PythonCall)
         return plain
 
@@ -183,40 +184,42 @@ class WorkerGateway:
         await self._releases.write(reporting.unbegun, lambda page: self._release(known, page))
         return Reported(await self._look(known, reporting), refused)
 
-    async def _held(self, known: KnownWorker, reporting: Reporting) -> dict[WorkClaim, HandedRun]:
+    async def _held(self, known: KnownWorker, reporting: Reporting) -> dict[WorkClaim, HandedClaim]:
         """Returns the reported claims that the worker holds, from memory or from the ledger."""
-        held: dict[WorkClaim, HandedRun] = {}
+        held: dict[WorkClaim, HandedClaim] = {}
         unknown: set[WorkClaim] = set()
-        for claim in {said.claim for said in (*reporting.ended, *reporting.notes)}:
-            if (handed := self._handed.get(known.record.worker_id, claim)) is not None:
-                held[claim] = handed
+        for key in {said.claim for said in (*reporting.ended, *reporting.notes)}:
+            if (handed := self._handed.get(known.record.worker_id, key)) is not None:
+                held[key] = handed
             else:
-                unknown.add(claim)
-        for run in await self._runs_of(known, unknown):
-            held[claim_of(run)] = self._handed.add(run, known.record.worker_id)
+                unknown.add(key)
+        for claim in await self._claims_of(known, unknown):
+            held[claim_of(claim)] = self._handed.add(claim, known.record.worker_id)
         return held
 
-    async def _runs_of(self, known: KnownWorker, claims: Collection[WorkClaim]) -> list[Run]:
-        """Returns the runs of claims that the worker still holds: an execution may have been claimed again since."""
-        wanted = frozenset(claims)
-        ids = sorted({claim.execution_id for claim in wanted})
-        found: list[Run] = []
+    async def _claims_of(self, known: KnownWorker, keys: Collection[WorkClaim]) -> list[Claim]:
+        """Returns those of the claims that the worker still holds: an execution may have been claimed again since."""
+        wanted = frozenset(keys)
+        ids = sorted({key.execution_id for key in wanted})
+        found: list[Claim] = []
         for begin in range(0, len(ids), READ_PAGE):
             page = ids[begin : begin + READ_PAGE]
             async with self._reads.turn(known.record.tenant):
-                runs = await self._store.list_runs_of(known.record.worker_id, page, known.record.tenant)
-            found += [run.without_arguments() for run in runs if claim_of(run) in wanted]
+                claims = await self._store.get_claims(known.record.worker_id, page, known.record.tenant)
+            found += [claim.without_arguments() for claim in claims if claim_of(claim) in wanted]
         return found
 
-    async def _log_of(self, handed: HandedRun) -> LogWriter | None:
-        """Returns the log writer of a run, which redacts the run's secrets; None if this node keeps no logs."""
+    async def _log_of(self, handed: HandedClaim) -> LogWriter | None:
+        """Returns the log writer of a claim, which redacts the job's secrets; None if this node keeps no logs."""
         if handed.log is None and self._logs is not None:
-            run = handed.run
-            opened = await self._redactors.redacting(run, self._logs.open(run.execution_id, run.attempt, run.tenant))
+            claim = handed.claim
+            opened = await self._redactors.redacting(
+                claim, self._logs.open(claim.execution_id, claim.attempt, claim.tenant)
+            )
             handed.log = handed.log or opened  # a concurrent report may have opened it
         return handed.log
 
-    async def _keep_notes(self, notes: Sequence[Note], held: dict[WorkClaim, HandedRun]) -> None:
+    async def _keep_notes(self, notes: Sequence[Note], held: dict[WorkClaim, HandedClaim]) -> None:
         commands: list[Command] = []
         for note in notes:
             handed = held.get(note.claim)
@@ -225,16 +228,16 @@ class WorkerGateway:
             if note.text and (printed := await self._log_of(handed)) is not None:
                 printed.write(note.stream, note.text)
             if note.progress is not msgspec.UNSET:
-                value = await self._redactors.redact(handed.run, bytes(note.progress).decode())
+                value = await self._redactors.redact(handed.claim, bytes(note.progress).decode())
                 if len(value) <= LONGEST_PROGRESS:
-                    run = handed.run
+                    claim = handed.claim
                     kept = None if value == "null" else value
-                    claim = (run.execution_id, run.job_id, run.attempt, run.token)
-                    commands.append(SaveProgress(run.tenant, *claim, kept))
+                    key = (claim.execution_id, claim.job_id, claim.attempt, claim.token)
+                    commands.append(SaveProgress(claim.tenant, *key, kept))
         await self._saves.write(commands, self._store.apply)
 
     async def _end(
-        self, known: KnownWorker, ended: Sequence[Ended], held: dict[WorkClaim, HandedRun]
+        self, known: KnownWorker, ended: Sequence[Ended], held: dict[WorkClaim, HandedClaim]
     ) -> list[WorkClaim]:
         results: list[Result] = []
         refused: list[WorkClaim] = []
@@ -243,28 +246,28 @@ class WorkerGateway:
             if handed is None:
                 refused.append(end.claim)
                 continue
-            results.append((handed.run, await self._concluded(end, handed.run)))
+            results.append((handed.claim, await self._concluded(end, handed.claim)))
         if results:
-            for run, _ in results:
-                await held[claim_of(run)].close_log()
+            for claim, _ in results:
+                await held[claim_of(claim)].close_log()
             late = await self._recorder.record(known.record.worker_id, results)
-            refused += [claim_of(run) for run, _ in results if run.execution_id in late]
-            for run, _ in results:
-                self._handed.drop(run.execution_id)
-                self._redactors.drop(run)
+            refused += [claim_of(claim) for claim, _ in results if claim.execution_id in late]
+            for claim, _ in results:
+                self._handed.drop(claim.execution_id)
+                self._redactors.drop(claim)
         return refused
 
-    async def _concluded(self, end: Ended, run: Run) -> Attempted:
+    async def _concluded(self, end: Ended, claim: Claim) -> AttemptEnd:
         """Concludes an attempt by this node's clock. Of the worker's clock, only the duration is used."""
         message, result = end.error_message, end.result
         if message:
-            message = await self._redactors.redact(run, message)
+            message = await self._redactors.redact(claim, message)
         if result:
-            result = await self._redactors.redact(run, result)
+            result = await self._redactors.redact(claim, result)
         outcome = Outcome(error_type_of(end), message, None, result, end.retry_after_seconds)
         now = self._clock.now()
         took = min(max(0, end.ended_at - end.started_at), now)
-        return conclude(run, outcome, now - took, now, self._jitter())
+        return conclude(claim, outcome, now - took, now, self._jitter())
 
     async def _look(self, known: KnownWorker, reporting: Reporting) -> list[WorkClaim]:
         """Compares the worker's claims with the ledger, at most once per LOOK_SECONDS or quarter of the lease.
@@ -277,36 +280,36 @@ class WorkerGateway:
         known.looked_at = now
         async with self._reads.turn(known.record.tenant):
             listed = await self._store.list_claims(known.record.worker_id, known.record.tenant, MOST_REMEMBERED)
-        claims = {WorkClaim(id, attempt, token): is_to_stop for id, attempt, token, is_to_stop in listed}
+        keys = {WorkClaim(id, attempt, token): is_to_stop for id, attempt, token, is_to_stop in listed}
         has = {*reporting.running, *(end.claim for end in reporting.ended)}
-        known.missing = {claim: known.missing.get(claim, now) for claim in claims if claim not in has}
-        lost = [claim for claim, since in known.missing.items() if now - since > self._lease]
-        await self._releases.write(lost, lambda page: self._give_back(known, page))
-        return [claim for claim, is_to_stop in claims.items() if is_to_stop]
+        known.missing = {key: known.missing.get(key, now) for key in keys if key not in has}
+        unreported = [key for key, since in known.missing.items() if now - since > self._lease]
+        await self._releases.write(unreported, lambda page: self._give_back(known, page))
+        return [key for key, is_to_stop in keys.items() if is_to_stop]
 
-    async def _give_back(self, known: KnownWorker, lost: Sequence[WorkClaim]) -> None:
+    async def _give_back(self, known: KnownWorker, unreported: Sequence[WorkClaim]) -> None:
         """Gives back claims that the worker has not reported for a whole lease: it never received them."""
-        runs = await self._runs_of(known, lost)
-        if runs:
-            log.warning("runs never reached their worker: given back", worker=known.record.name, count=len(runs))
+        claims = await self._claims_of(known, unreported)
+        if claims:
+            log.warning("claims never reached their worker: given back", worker=known.record.name, count=len(claims))
             # The response to the worker may still be under way, so an at-most-once execution goes to no other worker.
             now = self._clock.now()
-            once = [run for run in runs if run.spec.delivery is Delivery.AT_MOST_ONCE]
+            once = [claim for claim in claims if claim.spec.delivery is Delivery.AT_MOST_ONCE]
             if once:
-                await self._recorder.record(known.record.worker_id, [(run, lapse(run, now)) for run in once])
-            await self._release_runs(known, [run for run in runs if run not in once])
+                await self._recorder.record(known.record.worker_id, [(claim, expire(claim, now)) for claim in once])
+            await self._release_claims(known, [claim for claim in claims if claim not in once])
 
-    async def _release(self, known: KnownWorker, claims: Sequence[WorkClaim]) -> None:
-        await self._release_runs(known, await self._runs_of(known, claims))
+    async def _release(self, known: KnownWorker, keys: Sequence[WorkClaim]) -> None:
+        await self._release_claims(known, await self._claims_of(known, keys))
 
-    async def _release_runs(self, known: KnownWorker, runs: Sequence[Run]) -> None:
-        if runs:
-            await apply_one(self._store, Release(known.record.worker_id, self._clock.now(), tuple(runs)))
+    async def _release_claims(self, known: KnownWorker, claims: Sequence[Claim]) -> None:
+        if claims:
+            await apply_one(self._store, Release(known.record.worker_id, self._clock.now(), tuple(claims)))
             self._waiting_hint(0)
 
 
-def _assignment(run: Run, call: PythonCall, progress: Any) -> Assignment:
+def _assignment(claim: Claim, call: PythonCall, progress: Any) -> Assignment:
     return Assignment(
-        run.execution_id, run.attempt, run.token, run.job_id, run.spec.name, call.function, call.args, call.kwargs,
-        run.scheduled_at, run.trigger, timeout_of(run.spec), progress, call.secret,
+        claim.execution_id, claim.attempt, claim.token, claim.job_id, claim.spec.name, call.function, call.args,
+        call.kwargs, claim.scheduled_at, claim.trigger, timeout_of(claim.spec), progress, call.secret,
     )  # fmt: skip

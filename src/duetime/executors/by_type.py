@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
-from duetime.ports.executor import Executor, Outcome, Task
+from duetime.ports.executor import Attempt, Executor, Outcome
 
 
 class ByType:
@@ -20,5 +20,7 @@ class ByType:
         for executor in self._executors.values():
             await executor.stop()
 
-    def execute(self, task: Task[Any]) -> Coroutine[Any, Any, Outcome]:
-        return self._executors[type(task.payload)].execute(task)  # no coroutine of its own: each attempt has one less
+    def execute(self, attempt: Attempt[Any]) -> Coroutine[Any, Any, Outcome]:
+        return self._executors[type(attempt.payload)].execute(
+            attempt
+        )  # no coroutine of its own: each attempt has one less

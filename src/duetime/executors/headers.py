@@ -19,9 +19,8 @@ from typing import Any
 import msgspec
 
 from duetime import __version__
+from duetime.domain.execution import Claim
 from duetime.domain.http_rules import header_problem
-from duetime.domain.payloads import HttpRequest
-from duetime.ports.executor import Task
 
 USER_AGENT = f"Duetime/{__version__}"
 _DEFAULTS = (
@@ -103,19 +102,19 @@ def _defaults(content_type: str | None) -> str:
     return own if content_type is None else f"{own}Content-Type: {content_type}\r\n"
 
 
-def attempt_headers(task: Task[HttpRequest], timestamp: int, body: bytes, keys: Sequence[bytes]) -> str:
+def attempt_headers(claim: Claim, timestamp: int, body: bytes, keys: Sequence[bytes]) -> str:
     """Returns the header lines that Duetime sets for an attempt, each with its line end."""
-    execution_id = task.execution_id
+    execution_id = claim.execution_id
     lines = (
         f"webhook-id: {execution_id}\r\n"
         f"webhook-timestamp: {timestamp}\r\n"
         f"Idempotency-Key: {execution_id}\r\n"
-        f"Duetime-Job-Id: {task.job_id}\r\n"
-        f"Duetime-Scheduled-At: {rfc3339(task.scheduled_at)}\r\n"
-        f"Duetime-Attempt: {task.attempt}\r\n"
-        f"Duetime-Fencing-Token: {task.token}\r\n"
-        f"Duetime-Trigger: {task.trigger}\r\n"
-        f"traceparent: 00-{trace_id(execution_id)}-{span_id(task.token, task.attempt)}-01\r\n"
+        f"Duetime-Job-Id: {claim.job_id}\r\n"
+        f"Duetime-Scheduled-At: {rfc3339(claim.scheduled_at)}\r\n"
+        f"Duetime-Attempt: {claim.attempt}\r\n"
+        f"Duetime-Fencing-Token: {claim.token}\r\n"
+        f"Duetime-Trigger: {claim.trigger}\r\n"
+        f"traceparent: 00-{trace_id(execution_id)}-{span_id(claim.token, claim.attempt)}-01\r\n"
     )
     if keys:
         lines += f"webhook-signature: {signature(keys, execution_id, timestamp, body)}\r\n"

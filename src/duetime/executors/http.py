@@ -1,8 +1,8 @@
 """The HTTP executor: one attempt is one request to a checked address, and has one outcome whatever the target does.
 
 It follows no redirects, reads no proxy settings and no credentials from the environment, keeps no cookies and
-decompresses nothing. A task's timeout covers everything: resolving, connecting, sending, waiting and reading. The TLS
-handshake and the response head have additional limits (`ConnectionLimits`).
+decompresses nothing. An attempt's timeout covers everything: resolving, connecting, sending, waiting and reading. The
+TLS handshake and the response head have additional limits (`ConnectionLimits`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from duetime.executors.guard import DEFAULT_PORTS, AllowedNetworks, BlockedTarge
 from duetime.executors.headers import attempt_headers, check_headers, encode_body, job_headers
 from duetime.executors.pool import DEFAULT_LIMITS, ConnectionLimits, ConnectionPool, SlowHandshake
 from duetime.executors.resolver import DnsError, Lookup, Resolver, SystemLookup
-from duetime.ports.executor import Outcome, Task
+from duetime.ports.executor import Attempt, Outcome
 
 _STALE_SECONDS = 1.0
 # Each timeout is longer by the next of these. Hundreds of attempts at a target that hangs start together. If they also
@@ -79,19 +79,19 @@ class HttpExecutor:
         if isinstance(self._lookup, SystemLookup):
             self._lookup.close()
 
-    async def execute(self, task: Task[HttpRequest]) -> Outcome:
-        deadline = time.monotonic() + task.timeout_seconds + next(self._extra_seconds)
-        prepared = self._prepare(task)
+    async def execute(self, attempt: Attempt[HttpRequest]) -> Outcome:
+        deadline = time.monotonic() + attempt.timeout_seconds + next(self._extra_seconds)
+        prepared = self._prepare(attempt)
         if isinstance(prepared, Outcome):
             return prepared
         target, request = prepared
         # All of the exchange is here: one coroutine less for each request of a burst.
-        head_only, may_send = task.payload.method == "HEAD", task.may_send
+        head_only, may_send = attempt.payload.method == "HEAD", attempt.may_send
         try:
             addresses = (target.host,) if target.address is not None else self._resolver.cached(target.host)
             if addresses is None:
                 async with asyncio.timeout_at(deadline):
-                    addresses = await self._resolver.resolve(target.host, task.tenant)
+                    addresses = await self._resolver.resolve(target.host, attempt.claim.tenant)
             connection = self._pool.take(target, addresses)
             if connection is not None:
                 sent_at = time.monotonic()
@@ -101,47 +101,48 @@ class HttpExecutor:
                     # The target closed an idle connection while we wrote to it. HTTP clients send a request with an
                     # Idempotency-Key again on a new connection, and all our requests have that header. If the target
                     # took longer than _STALE_SECONDS to close, it did receive the first request.
-                    if lost.answered or not task.repeatable or time.monotonic() > sent_at + _STALE_SECONDS:
+                    if lost.answered or not attempt.repeatable or time.monotonic() > sent_at + _STALE_SECONDS:
                         raise
                     connection = None
             if connection is None:
                 connection = await self._pool.connect(target, addresses, deadline)
                 await connection.exchange(request, deadline, head_only=head_only, may_send=may_send)
         except (OSError, DnsError, BlockedTarget, ConnectionLost, BadAnswer) as problem:
-            return _network_failure(problem, target, task.timeout_seconds)
-        self._pool.give_back(target, connection, task.tenant)
+            return _network_failure(problem, target, attempt.timeout_seconds)
+        self._pool.give_back(target, connection, attempt.claim.tenant)
         # The connection is back in the pool, but nothing awaits before its response is read: no other attempt has it.
-        return self._outcome(task, target, connection)
+        return self._outcome(attempt, target, connection)
 
-    def _prepare(self, task: Task[HttpRequest]) -> tuple[Target, bytes] | Outcome:
+    def _prepare(self, attempt: Attempt[HttpRequest]) -> tuple[Target, bytes] | Outcome:
         """Returns the target and the request; or the outcome, if the request can't be sent."""
         try:
-            target = self._guard.target(task.payload.url)
+            target = self._guard.target(attempt.payload.url)
         except BlockedTarget as problem:
             return _failure(ErrorType.BLOCKED_TARGET, f"{problem} Nothing was sent.")
-        problems = check_headers(task.payload.headers) if task.payload.headers else None
+        problems = check_headers(attempt.payload.headers) if attempt.payload.headers else None
         if problems:
             return _failure(ErrorType.BLOCKED_TARGET, f"{problems[0]} Nothing was sent.")
         try:
-            return target, self._request(task, target)
+            return target, self._request(attempt, target)
         except (TypeError, ValueError):
             return _failure(ErrorType.INTERNAL_ERROR, "The job's body can't be written as JSON. Nothing was sent.")
 
-    def _request(self, task: Task[HttpRequest], target: Target) -> bytes:
-        payload = task.payload
+    def _request(self, attempt: Attempt[HttpRequest], target: Target) -> bytes:
+        payload = attempt.payload
         body, content_type = encode_body(payload.body)
         length = f"Content-Length: {len(body)}\r\n" if body or payload.method not in _BODILESS else ""
+        claim = attempt.claim
         head = (
             f"{payload.method} {target.path} HTTP/1.1\r\nHost: {target.authority}\r\n"
             f"{job_headers(payload.headers, content_type)}{length}"
-            f"{attempt_headers(task, int(self._clock()), body, self._keys_of(task.tenant))}\r\n"
+            f"{attempt_headers(claim, int(self._clock()), body, self._keys_of(claim.tenant))}\r\n"
         )
         return head.encode("latin-1") + body
 
-    def _outcome(self, task: Task[HttpRequest], target: Target, connection: Connection) -> Outcome:
+    def _outcome(self, attempt: Attempt[HttpRequest], target: Target, connection: Connection) -> Outcome:
         status = connection.status
         response = kept_text(connection.body) if connection.body else None
-        expected = task.payload.expect_status
+        expected = attempt.payload.expect_status
         if status in expected if expected else 200 <= status < 300:
             return Outcome(http_status=status, response=response)
         message = f"{target.host} answered {status}."

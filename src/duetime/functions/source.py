@@ -2,7 +2,7 @@
 
 Errors:
     SourceError
-    ├── UnknownWorker   the lease is lost: its executions go to other workers; the worker joins again
+    ├── UnknownWorker   the lease has expired: its executions go to other workers; the worker joins again
     ├── SourceAway      unreachable, or has no room; the worker retries, no sooner than the source says
     └── SourceRefused   will never be accepted: a wrong key, a bad request; the worker gives up with this message
 """

@@ -1,6 +1,6 @@
 """The worker: joins a source, keeps a poll open while it has free slots, and reports the results.
 
-Each report renews the worker's lease. While the lease is in doubt, no call begins. When the lease is lost, other
+Each report renews the worker's lease. While the lease is in doubt, no call begins. When the lease has expired, other
 workers get the executions: the worker abandons all running calls and joins again. No function can end a worker.
 """
 
@@ -154,9 +154,9 @@ class Worker:
         return None
 
     async def _lose(self) -> None:
-        """The lease is lost: drop all calls and unsent reports, and pause before joining again."""
+        """The lease has expired: drop all calls and unsent reports, and pause before joining again."""
         running, unsaid = self._runner.abandon(), self._outbox.clear()
-        log.error("the lease is lost: what ran is abandoned, and the worker joins anew", running=running, unsaid=unsaid)
+        log.error("the lease has expired: calls are dropped, and the worker joins anew", running=running, unsaid=unsaid)
         self._is_reporting = True
         await self._backoff.sleep(self._backoff.next(LONGEST_BACKOFF_SECONDS), self._stop)
 
@@ -299,7 +299,7 @@ class Worker:
         try:
             await self._source.leave(Leaving(joined.worker_id))
         except SourceError as error:
-            log.warning("could not leave: others wait for the lease to lapse", error=error.message)
+            log.warning("could not leave: others wait for the lease to expire", error=error.message)
 
 
 class Throughput:

@@ -74,20 +74,20 @@ class Totals:
             tenants = self._by_tenant[day]
             tenants[tenant] = max(0, tenants.get(tenant, 0) + count)
 
-    async def of(self, day: str, shelf: LogDays) -> int:
+    async def of(self, day: str, logs: LogDays) -> int:
         now = self._clock.monotonic()
         held, measured_at = self._known.get(day, (0, -LOOK_SELDOM_SECONDS - 1))
         recent = day >= day_at(max(0, self._clock.now() - DAY))
         if day not in self._known or now - measured_at > (LOOK_SECONDS if recent else LOOK_SELDOM_SECONDS):
-            held = await shelf.measure(day)
+            held = await logs.measure(day)
             self._known[day] = (held, now)
             self._by_tenant.pop(day, None)
         return held
 
-    async def by_tenant(self, day: str, shelf: LogDays, tenants_of: TenantsOf) -> Mapping[str, int]:
+    async def by_tenant(self, day: str, logs: LogDays, tenants_of: TenantsOf) -> Mapping[str, int]:
         if day not in self._by_tenant:
             found: dict[str, int] = {}
-            for page in _pages(await shelf.list_logs(day)):
+            for page in _pages(await logs.list_logs(day)):
                 owners = await tenants_of([execution_id for execution_id, _ in page])
                 for execution_id, size in page:
                     tenant = owners.get(execution_id, NOBODY)
@@ -101,41 +101,41 @@ class Totals:
 
 
 async def prune_days(
-    shelf: LogDays, totals: Totals, before: int, most_bytes: int, tenants_of: TenantsOf | None = None
+    logs: LogDays, totals: Totals, before: int, most_bytes: int, tenants_of: TenantsOf | None = None
 ) -> int:
     """Removes logs of days before the instant `before`, then logs over the limit. Returns how many were removed.
 
     `tenants_of` returns the tenants of executions. Without it, the oldest logs are removed first.
     """
-    days = sorted(await shelf.list_days())
+    days = sorted(await logs.list_days())
     first_kept = day_at(max(0, before))
     gone = 0
     for day in [day for day in days if day < first_kept]:
-        gone += await shelf.remove_day(day)
+        gone += await logs.remove_day(day)
         totals.forget(day)
     days = [day for day in days if day >= first_kept]
     total = 0
     for day in days:
-        total += await totals.of(day, shelf)
+        total += await totals.of(day, logs)
     if total > most_bytes:
-        gone += await _prune_shares(shelf, totals, days, most_bytes, tenants_of or _of_nobody)
+        gone += await _prune_shares(logs, totals, days, most_bytes, tenants_of or _of_nobody)
     return gone
 
 
 async def _prune_shares(
-    shelf: LogDays, totals: Totals, days: Sequence[str], most_bytes: int, tenants_of: TenantsOf
+    logs: LogDays, totals: Totals, days: Sequence[str], most_bytes: int, tenants_of: TenantsOf
 ) -> int:
     held: dict[str, int] = {}
     for day in days:
-        for tenant, size in (await totals.by_tenant(day, shelf, tenants_of)).items():
+        for tenant, size in (await totals.by_tenant(day, logs, tenants_of)).items():
             held[tenant] = held.get(tenant, 0) + size
     too_much = excess(held, most_bytes)
     gone = 0
     for day in days:
-        tenants = await totals.by_tenant(day, shelf, tenants_of)
+        tenants = await totals.by_tenant(day, logs, tenants_of)
         if not any(too_much.get(tenant, 0) > 0 for tenant in tenants):
             continue
-        for page in _pages(await shelf.list_logs(day)):
+        for page in _pages(await logs.list_logs(day)):
             owners = await tenants_of([execution_id for execution_id, _ in page])
             removed: list[str] = []
             for execution_id, size in page:
@@ -145,7 +145,7 @@ async def _prune_shares(
                     too_much[tenant] -= size
                     totals.add(day, -size, tenant)
             if removed:
-                await shelf.remove_logs(day, removed)
+                await logs.remove_logs(day, removed)
                 gone += len(removed)
             if not any(too_much.get(tenant, 0) > 0 for tenant in tenants):
                 break

@@ -26,7 +26,7 @@ FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 5.0
 
 
-class Shelf(Protocol):
+class ChunkStore(Protocol):
     async def count_numbered(self, tenant: str, execution_id: str, attempt: int) -> int | None:
         """Returns how many lines of the attempt are stored already; None if the store does not respond."""
 
@@ -35,8 +35,8 @@ class Shelf(Protocol):
 
 
 class Upload:
-    def __init__(self, shelf: Shelf, writer: Writer) -> None:
-        self._shelf = shelf
+    def __init__(self, store: ChunkStore, writer: Writer) -> None:
+        self._store = store
         self._writer = writer
         self._written = asyncio.Event()
         self._due = asyncio.Event()
@@ -61,7 +61,7 @@ class Upload:
             if not lines:
                 return
             pause = FIRST_PAUSE_SECONDS
-            while not await self._shelf.put_chunk(self._writer.tenant, self._writer.execution_id, lines):
+            while not await self._store.put_chunk(self._writer.tenant, self._writer.execution_id, lines):
                 if not await self._pause(pause):
                     return
                 pause *= 2
@@ -72,7 +72,7 @@ class Upload:
         pause = FIRST_PAUSE_SECONDS
         while True:
             writer = self._writer
-            numbered = await self._shelf.count_numbered(writer.tenant, writer.execution_id, writer.attempt)
+            numbered = await self._store.count_numbered(writer.tenant, writer.execution_id, writer.attempt)
             if numbered is not None:
                 self._writer.settle(numbered)
                 return True

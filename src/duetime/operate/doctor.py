@@ -51,9 +51,9 @@ async def _check_postgres(settings: Settings) -> list[Check]:
             ("shards", cluster.shards),
             ("epochs", partial(cluster.epochs, database)),
             ("due timers", database.due_timers),
-            ("waiting executions", database.waiting_runs),
+            ("waiting executions", database.waiting_executions),
             ("waiting functions", database.waiting_functions),
-            ("lost executions", partial(database.lost_runs, cluster.alive, settings.reconcile_interval)),
+            ("lost executions", partial(database.lost_executions, cluster.alive, settings.reconcile_interval)),
             ("history", partial(database.history, *history)),
             ("stray history", database.strays),
             ("dead rows", database.dead_rows),
@@ -80,9 +80,9 @@ async def _check_sqlite(settings: Settings) -> list[Check]:
     }
     tables: dict[str, Callable[[], Check]] = {
         "due timers": database.due_timers,
-        "waiting executions": database.waiting_runs,
+        "waiting executions": database.waiting_executions,
         "waiting functions": database.waiting_functions,
-        "lost executions": partial(database.lost_runs, settings.reconcile_interval),
+        "lost executions": partial(database.lost_executions, settings.reconcile_interval),
     }
     return await _all(_in_threads(looks), _in_threads(tables))
 

@@ -174,7 +174,9 @@ class Promotion:
         facts = await self._in_thread(export.list_facts)
         checks = compare(facts, await load.list_facts())
         if wrong := [check for check in checks if check.source != check.target]:
-            raise PromotionFailed("the copy differs from the source, and was dropped: " + "; ".join(map(_told, wrong)))
+            raise PromotionFailed(
+                "the copy differs from the source, and was dropped: " + "; ".join(map(_difference, wrong))
+            )
         self._may_unmark = False  # only the target knows whether the commit succeeded
         now = _now()
         await load.commit(mark.id, f"{socket.gethostname()}:{self._folder.resolve()}", now, facts)
@@ -315,7 +317,7 @@ def compare(source: Facts, target: Facts) -> list[Check]:
     return [Check(name, source.get(name, 0), target.get(name, 0)) for name in names]
 
 
-def _told(check: Check) -> str:
+def _difference(check: Check) -> str:
     return f"{check.what}: {check.source} here, {check.target} there"
 
 

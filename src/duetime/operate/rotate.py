@@ -33,7 +33,7 @@ __all__ = ["KeysUnusable", "Rotated", "StoreUnusable", "reencrypt_all", "rotate"
 PAGE = 200
 MOST_PASSES = 10
 MOST_CONNECTIONS = 100_000
-MOST_TOLD = 20  # jobs that can't be decrypted, in the result
+MOST_LISTED = 20  # jobs that can't be decrypted, in the result
 FIRST_ID = "00000000-0000-0000-0000-000000000000"
 
 
@@ -92,7 +92,7 @@ async def reencrypt_all(store: Definitions, vault: Vault, tell: Callable[[int], 
         if not wanted:
             break
     left = wanted - done + len(broken)
-    return Rotated(key_id, encrypted, left, dict(list(broken.items())[:MOST_TOLD]))
+    return Rotated(key_id, encrypted, left, dict(list(broken.items())[:MOST_LISTED]))
 
 
 async def _pass(

@@ -2,8 +2,8 @@
 tests/contract/logs.
 
 A log belongs to one execution. A line's number is (attempt << 32) + its position in the attempt, so that numbers grow
-over all attempts and nodes without coordination. Logs are for people: a failure to store one never stops a run, and is
-reported in the log itself or in the node's own log.
+over all attempts and nodes without coordination. Logs are for people: a failure to store one never ends an attempt, and
+is reported in the log itself or in the node's own log.
 """
 
 from __future__ import annotations

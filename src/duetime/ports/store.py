@@ -15,13 +15,13 @@ from duetime.domain.breaker import Circuit, CircuitChanges
 from duetime.domain.capacity import Load
 from duetime.domain.commands import Command
 from duetime.domain.errors import DuetimeError
-from duetime.domain.execution import Run
+from duetime.domain.execution import Claim
 from duetime.domain.history import Held
 from duetime.domain.job import JobSpec
 from duetime.domain.lease import Writes
-from duetime.domain.plan import DueTimer, Place
+from duetime.domain.plan import Place
 from duetime.domain.signing import SigningState
-from duetime.ports.pages import Page
+from duetime.ports.pages import DueTimers, ExpiredClaims, Page
 from duetime.ports.records import (
     AttemptRecord,
     AuditCheckpoint,
@@ -95,12 +95,11 @@ class Store(Writable, Protocol):
     async def list_due_timers(
         self, until: int, limit: int, after: Place | None = None, shards: Sequence[int] | None = None,
         without: Sequence[str] = (),
-    ) -> list[DueTimer]:  # fmt: skip
+    ) -> DueTimers:  # fmt: skip
         """Returns timers due at or before `until`, with their jobs, in order of their `place`; only those `after`.
 
         `shards`: only timers of these shards; None: of all. Timers of the tenants `without` are skipped, however many
-        there are. A page may be shorter than `limit`; it is empty only when nothing is left.
-        A job whose definition this version can't read is left out and paused with that reason: the others go on.
+        there are. A page may be shorter than `limit`; only when nothing is left, it is empty and lists none apart.
         """
 
     async def next_due_at(self, shards: Sequence[int] | None = None) -> int | None:
@@ -116,9 +115,9 @@ class Store(Writable, Protocol):
     async def next_waiting_of(self, job_id: str, tenant: str = "") -> int | None:
         """As `next_waiting_at`, for one job. Executions that wait for an earlier one to end are left out."""
 
-    async def list_lapsed_runs(self, node: int, limit: int) -> list[Run]:
-        """Returns RUNNING executions whose node is void, or is neither `node` nor alive. Large ones come a few at a
-        time. If a job's definition can't be read, its execution is left out and FAILED, as in Claim."""
+    async def list_expired_claims(self, node: int, limit: int) -> ExpiredClaims:
+        """Returns RUNNING executions whose node is fenced, or is neither `node` nor alive. Large ones come a few at a
+        time."""
 
     async def list_to_stop(self, node: int, limit: int) -> list[str]:
         """Returns executions that `node` runs and that were asked to stop."""
@@ -135,7 +134,7 @@ class Store(Writable, Protocol):
     async def get_worker(self, worker_id: int) -> WorkerRecord | None:
         """Returns the worker; None if it has ended."""
 
-    async def list_runs_of(self, node: int, execution_ids: Sequence[str], tenant: str | None = None) -> list[Run]:
+    async def get_claims(self, node: int, execution_ids: Sequence[str], tenant: str | None = None) -> list[Claim]:
         """Returns those of the executions that a node runs now. `tenant`: for a worker, only those of its tenant."""
 
     async def list_claims(self, worker_id: int, tenant: str, limit: int) -> list[tuple[str, int, int, bool]]:

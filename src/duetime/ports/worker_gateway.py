@@ -9,7 +9,7 @@ from duetime.domain.work import Joined, Joining, Polled, Polling, Reported, Repo
 
 
 class WorkerGateway(Protocol):
-    """`poll`, `report` and `leave` raise NotFound if the worker's lease is lost, it never joined, or it belongs to
+    """`poll`, `report` and `leave` raise NotFound if the worker's lease has expired, it never joined, or it belongs to
     another tenant."""
 
     async def join(self, tenant: str, user_id: str, joining: Joining) -> Joined: ...

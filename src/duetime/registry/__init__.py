@@ -34,11 +34,11 @@ or ended, and adds one to the epoch; `release` gives shards up. A shard that is 
 take makes the next epoch. So a take may decide on what it read, and then write only where the epoch is unchanged. And
 of two concurrent takes of a shard, only one can succeed.
 
-**Rebalancing** has no leader. Each node applies the same pure rule (`domain.lease.spread`) to the view that came with
-its renewal: above its quota it gives up shards, below its quota it takes free ones. A node that gives up shards sends a
-hint on the bus, and the other nodes look at once. So a node that leaves is replaced within a round trip, and a node
-that joins has its share after one heartbeat of the others. A lost hint costs one more heartbeat. A node that dies is
-replaced when its lease expires (the view says when, so the others look then). Shards that were given up for a node
+**Rebalancing** has no leader. Each node applies the same pure rule (`domain.lease.rebalance`) to the view that came
+with its renewal: above its quota it gives up shards, below its quota it takes free ones. A node that gives up shards
+sends a hint on the bus, and the other nodes look at once. So a node that leaves is replaced within a round trip, and a
+node that joins has its share after one heartbeat of the others. A lost hint costs one more heartbeat. A node that dies
+is replaced when its lease expires (the view says when, so the others look then). Shards that were given up for a node
 which then hangs also wait until that node's lease has expired.
 
 **Failures.**

@@ -39,14 +39,14 @@ class MemoryRegistry:
             raise StaleWrite(f"node {node} can't join as {name}: its lease has ended, or node {latest.node} came since")
         if latest is not None and latest.node < node:
             self._ended.add(latest.node)
-        self._leases[name] = Member(node, name, frozenset(roles), self._lapses_at())
+        self._leases[name] = Member(node, name, frozenset(roles), self._expires_at())
         return await self.view()
 
     async def renew(self, node: int) -> View:
         member = self._find(node)
         if member is None or not self._is_alive(member):
-            raise StaleWrite(f"the lease of node {node} has lapsed or ended: start anew")
-        self._leases[member.name] = Member(node, member.name, member.roles, self._lapses_at())
+            raise StaleWrite(f"the lease of node {node} has expired or ended: start anew")
+        self._leases[member.name] = Member(node, member.name, member.roles, self._expires_at())
         return await self.view()
 
     async def take(self, node: int, shards: Collection[int]) -> dict[int, int]:
@@ -56,7 +56,7 @@ class MemoryRegistry:
         taken: dict[int, int] = {}
         for shard in sorted(set(shards)):
             owner = self._shards[shard].owner
-            if owner is None or self._end_if_lapsed(owner):
+            if owner is None or self._end_if_expired(owner):
                 taken[shard] = self._shards[shard].epoch + 1
                 self._shards[shard] = Holding(node, taken[shard])
         return taken
@@ -74,23 +74,23 @@ class MemoryRegistry:
     async def view(self) -> View:
         leases = sorted(self._leases.values(), key=lambda lease: lease.node)
         alive = tuple(lease for lease in leases if self._is_alive(lease))
-        gone = tuple(lease.node for lease in leases if not self._is_alive(lease))
-        return View(self._now(), alive, tuple(self._shards), gone)
+        expired = tuple(lease.node for lease in leases if not self._is_alive(lease))
+        return View(self._now(), alive, tuple(self._shards), expired)
 
     def _now(self) -> int:
         # A wall clock may jump; a registry's time may not.
         return self._began_at + round(self._clock.monotonic() * SECOND)
 
-    def _lapses_at(self) -> int:
+    def _expires_at(self) -> int:
         return self._now() + round(self.ttl_seconds * SECOND)
 
     def _find(self, node: int) -> Member | None:
         return next((lease for lease in self._leases.values() if lease.node == node), None)
 
     def _is_alive(self, member: Member) -> bool:
-        return member.node not in self._ended and self._now() < member.lapses_at
+        return member.node not in self._ended and self._now() < member.expires_at
 
-    def _end_if_lapsed(self, node: int) -> bool:
+    def _end_if_expired(self, node: int) -> bool:
         member = self._find(node)
         if member is not None and self._is_alive(member):
             return False

@@ -24,7 +24,7 @@ from duetime.settings.table import DEFAULTS
 
 __all__ = ["PostgresRegistry"]
 
-CALL_SHARE = 0.3  # of the ttl: a call that hangs leaves time for another before the lease lapses
+CALL_SHARE = 0.3  # of the ttl: a call that hangs leaves time for another before the lease expires
 FIRST_PAUSE_SECONDS = 0.05  # between attempts to connect
 LONGEST_PAUSE_SECONDS = 0.5
 START_SECONDS = 30.0  # the schema is created under a lock that another node may hold
@@ -68,7 +68,7 @@ class PostgresRegistry:
     async def renew(self, node: int) -> View:
         rows = await self._ask("renew", node, self.ttl_seconds)
         if not rows:
-            raise StaleWrite(f"the lease of node {node} has lapsed or ended: start anew")
+            raise StaleWrite(f"the lease of node {node} has expired or ended: start anew")
         return _decode(rows)
 
     async def take(self, node: int, shards: Collection[int]) -> dict[int, int]:

@@ -7,14 +7,14 @@
 --    lease never comes back, and only `take` gives a shard an owner. So `take` may judge by its snapshot, however old,
 --    and write where the epoch is still the one it judged. Of two takers the second waits for the row, finds the next
 --    epoch, and gets nothing.
--- 2. `take` ends a lapsed lease before it takes its shards, and to end is to *write* the lease's row. `renew` writes the
+-- 2. `take` ends an expired lease before it takes its shards, and to end is to *write* the lease's row. `renew` writes the
 --    same row. Whichever is second waits, sees the other's version and checks it again: after a renewal the lease is
---    not lapsed and nothing is taken; after an end the renewal is refused. (To lock the row instead of writing it would
+--    not expired and nothing is taken; after an end the renewal is refused. (To lock the row instead of writing it would
 --    not do: a renewal that had checked before it waited would go on without a second check.)
 -- 3. Hence a renewal's view, which is of the snapshot from before it wrote, is right about the node's own shards: had one
 --    been taken since, the lease would have ended, and there would be no answer.
 -- 4. The taker's own lease is checked with a lock on its row: if it is being ended, `take` waits and then gets nothing. If
---    it lapses right after, the shards are taken again by the next, at the next epoch; the taker's own trust ended
+--    it expires right after, the shards are taken again by the next, at the next epoch; the taker's own trust ended
 --    before.
 -- 5. Everything but `renew` takes turns (an advisory lock of the transaction, so PgBouncer may share connections). Nothing
 --    above rests on it: it keeps statements that lock several rows from locking each other out. `renew` locks one row

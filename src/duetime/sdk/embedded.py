@@ -51,17 +51,17 @@ class EmbeddedSource:
         self._gateway = gateway
 
     async def join(self, joining: Joining) -> Joined:
-        return await _told(self._gateway().join(LOCAL.tenant, LOCAL.user_id, joining))
+        return await _translated(self._gateway().join(LOCAL.tenant, LOCAL.user_id, joining))
 
     async def poll(self, polling: Polling) -> Polled:
-        polled = await _told(self._gateway().poll(LOCAL.tenant, polling))
+        polled = await _translated(self._gateway().poll(LOCAL.tenant, polling))
         return Polled([_with_values(assignment) for assignment in polled.assignments])
 
     async def report(self, reporting: Reporting) -> Reported:
-        return await _told(self._gateway().report(LOCAL.tenant, reporting))
+        return await _translated(self._gateway().report(LOCAL.tenant, reporting))
 
     async def leave(self, leaving: Leaving) -> None:
-        await _told(self._gateway().leave(LOCAL.tenant, leaving.worker_id))
+        await _translated(self._gateway().leave(LOCAL.tenant, leaving.worker_id))
 
 
 def _with_values(assignment: Assignment) -> Assignment:
@@ -71,7 +71,7 @@ def _with_values(assignment: Assignment) -> Assignment:
     return msgspec.structs.replace(assignment, args=plain(assignment.args), kwargs=plain(assignment.kwargs))
 
 
-async def _told(asked: Coroutine[Any, Any, T]) -> T:
+async def _translated(asked: Coroutine[Any, Any, T]) -> T:
     """Translate what the gateway raises for a worker: after a full disk, say, it waits and does not end."""
     try:
         return await asked

@@ -22,7 +22,7 @@ FOREIGN: dict[str, Foreign] = {
     "MAX_CONCURRENT_JOBS": Foreign("set DISPATCHER_WORKERS, how many executions run at once"),
     "METRICS_ENABLED": Foreign("metrics are on; METRICS_PORT=0 turns them off", _ON),
     "RECONCILE_ENABLED": Foreign(
-        "what a lost node left is always taken over; RECONCILE_INTERVAL says how often it is looked for", _ON
+        "what an expired node left is always taken over; RECONCILE_INTERVAL says how often it is looked for", _ON
     ),
     "RECONCILE_THRESHOLD": Foreign(
         "an execution is taken over when its node's lease ends, not by its age; set NODE_LEASE_SECONDS"

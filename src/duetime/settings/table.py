@@ -69,7 +69,7 @@ class Settings(GivenTexts):
     max_execution_attempts = Setting("", read.attempts, "attempts of jobs that name no retries; empty: by type of job")
     dispatcher_drain_timeout = Setting("30s", read.duration, "how long a stop waits for running attempts")
     http_shutdown_timeout = Setting("10s", read.duration, "how long a stop waits for requests to this server")
-    reconcile_interval = Setting("5m", read.period, "how often the node looks for executions of lost nodes")
+    reconcile_interval = Setting("5m", read.period, "how often the node looks for executions of expired nodes")
     reconcile_batch_size = Setting("500", read.count, "how many of them are taken over in one commit")
     circuit_breaker_threshold = Setting(
         "5", read.limit, "failed executions in a row that open a target's circuit; 0: never"

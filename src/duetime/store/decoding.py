@@ -14,12 +14,21 @@ from typing import Any, NamedTuple
 import msgspec
 
 from duetime.domain.endpoints import SCRIPTS, endpoint_of_connection, endpoint_of_function, endpoint_of_url
-from duetime.domain.execution import Attempted, unreadable
+from duetime.domain.execution import AttemptEnd, Claim, unreadable
 from duetime.domain.held_specs import LargeDefinition, hold
 from duetime.domain.job import HttpJob, JobSpec, JobType
 from duetime.domain.payloads import HttpRequest
+from duetime.domain.plan import DueTimer
 from duetime.domain.weights import weigh
-from duetime.ports.pages import PAGE_BYTES, PAGE_WEIGHT, Page
+from duetime.ports.pages import (
+    PAGE_BYTES,
+    PAGE_WEIGHT,
+    DueTimers,
+    ExpiredClaims,
+    Page,
+    UnreadableClaim,
+    UnreadableJob,
+)
 from duetime.ports.store import JobRecord
 
 
@@ -108,7 +117,7 @@ def decode_held(row: Any, text: str | None) -> tuple[list[Any], list[Unreadable]
             fields = [getattr(one, name) for name in one.__struct_fields__]
             apart.append(Unreadable(fields, f"{NOT_READ}: {error}"))
         else:
-            counted = {"places": places} if hasattr(one, "places") else {}  # a Run or DueTimer
+            counted = {"places": places} if hasattr(one, "places") else {}  # a Claim or DueTimer
             held.append(msgspec.structs.replace(one, spec=spec, **counted))
     return held, apart
 
@@ -158,10 +167,32 @@ async def read_specs(fetch: Callable[[str], Awaitable[str | None]], after: str) 
     return found
 
 
-def given_up(row: Unreadable, now: int) -> Attempted:
-    """Returns the end of an execution that can't be read."""
+def due_timers(rows: tuple[list[DueTimer], list[Unreadable]]) -> DueTimers:
+    """Returns what `decode_held` found, as the port has it."""
+    found, apart = rows
+    timers = DueTimers(found)
+    if apart:
+        timers.unreadable = [UnreadableJob(*row.fields[:2], row.error) for row in apart]
+    return timers
+
+
+def expired_claims(rows: tuple[list[Claim], list[Unreadable]]) -> ExpiredClaims:
+    """As `due_timers`."""
+    found, apart = rows
+    claims = ExpiredClaims(found)
+    if apart:
+        claims.unreadable = list(map(unreadable_claim, apart))
+    return claims
+
+
+def unreadable_claim(row: Unreadable) -> UnreadableClaim:
     execution_id, job_id, tenant, _, _, _, _, attempt, token, *_ = row.fields
-    return unreadable(execution_id, job_id, tenant, attempt, token, row.error, now)
+    return UnreadableClaim(execution_id, job_id, tenant, attempt, token, row.error)
+
+
+def given_up(row: Unreadable, now: int) -> AttemptEnd:
+    """Returns the end of an execution that can't be read."""
+    return unreadable(*unreadable_claim(row), now)
 
 
 def stand_in(row: Unreadable) -> JobRecord:

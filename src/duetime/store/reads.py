@@ -6,7 +6,6 @@ engine, for the node itself, and for users. A block selects one column, `row`: J
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
@@ -14,14 +13,14 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 from duetime.domain import worker_limits
 from duetime.domain.breaker import Circuit, CircuitChanges
 from duetime.domain.capacity import Load
-from duetime.domain.commands import Command, Finish, PauseJob
+from duetime.domain.commands import Command
 from duetime.domain.errors import Conflict, Overloaded
-from duetime.domain.execution import Run
+from duetime.domain.execution import Claim
 from duetime.domain.history import Held
 from duetime.domain.job import JobSpec
 from duetime.domain.lease import Writes
 from duetime.domain.signing import SigningState
-from duetime.ports.pages import PAGE_BYTES, Page
+from duetime.ports.pages import PAGE_BYTES, ExpiredClaims, Page
 from duetime.ports.store import (
     AuditCheckpoint,
     AuditQuery,
@@ -37,7 +36,7 @@ from duetime.ports.store import (
     SubscriptionRecord,
     WorkerRecord,
 )
-from duetime.store.decoding import Unreadable, decode, decode_held, given_up, read_specs
+from duetime.store.decoding import decode, decode_held, expired_claims, read_specs
 from duetime.store.filtering import Sql
 from duetime.store.totals import JOBS, totals_of
 
@@ -109,21 +108,13 @@ class StoreReads(ABC, Generic[Group, Block]):
         return self._engine_reads if tenant is None else self._people_reads
 
     # For the engine.
-    async def _pause_unreadable(self, timers: Sequence[Unreadable]) -> None:
-        if timers:
-            now = _wall_clock()
-            await self.apply([PauseJob(now, row.fields[1], row.fields[0], "duetime", row.error) for row in timers])
-
     async def list_waiting_tenants(self, now: int, after: str, limit: int) -> list[str]:
         return await self._read(self._engine_reads, "list_waiting_tenants", str, now=now, after=after, limit=limit)
 
-    async def list_lapsed_runs(self, node: int, limit: int) -> list[Run]:
+    async def list_expired_claims(self, node: int, limit: int) -> ExpiredClaims:
         values = {"node": node, "limit": limit, "bytes": PAGE_BYTES}
-        runs, apart = decode_held(Run, await self._text(self._engine_reads, self._sql["list_lapsed_runs"], values))
-        if apart:
-            now = _wall_clock()
-            await self.apply([Finish(node, now, tuple(given_up(row, now) for row in apart))])
-        return runs
+        text = await self._text(self._engine_reads, self._sql["list_expired_claims"], values)
+        return expired_claims(decode_held(Claim, text))
 
     async def list_to_stop(self, node: int, limit: int) -> list[str]:
         return await self._read(self._engine_reads, "list_to_stop", str, node=node, limit=limit)
@@ -266,7 +257,3 @@ class StoreReads(ABC, Generic[Group, Block]):
 
 def single(found: list[T]) -> T | None:
     return found[0] if found else None
-
-
-def _wall_clock() -> int:
-    return time.time_ns() // 1_000_000

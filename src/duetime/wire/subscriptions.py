@@ -12,7 +12,7 @@ from duetime.wire.words import ABSENT, Instant
 
 
 class SubscriptionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`events`: those to be told of; all, if left out."""
+    """`events`: those to send notifications of; all, if left out."""
 
     url: Annotated[str, Meta(min_length=1, max_length=2048)]
     events: Annotated[tuple[EventName, ...], Meta(max_length=len(EVENTS))] = ()

@@ -15,7 +15,7 @@ ROLES = ("timer", "worker")
 
 async def test_nobody_lives_and_nothing_is_owned_at_first(alone: Registry):
     view = await alone.view()
-    assert (view.members, view.gone) == ((), ())
+    assert (view.members, view.expired) == ((), ())
     assert view.shards == (Holding(None, 0),) * SHARDS
 
 
@@ -23,7 +23,7 @@ async def test_joining_answers_a_view_with_the_node_in_it(alone: Registry):
     view = await alone.join(7, "a", ROLES)
     (member,) = view.members
     assert (member.node, member.name, member.roles) == (7, "a", frozenset(ROLES))
-    assert view.now < member.lapses_at
+    assert view.now < member.expires_at
     assert view.held_by(7) == {}
 
 
@@ -96,7 +96,7 @@ async def test_joining_again_while_alive_is_a_renewal(alone: Registry):
     assert view.held_by(7) == taken
 
 
-async def test_a_node_that_starts_again_voids_its_earlier_self_at_once(alone: Registry):
+async def test_a_node_that_starts_again_fences_its_earlier_self_at_once(alone: Registry):
     await alone.join(7, "a", ROLES)
     before = await alone.take(7, ALL)
     view = await alone.join(8, "a", ROLES)
@@ -109,7 +109,7 @@ async def test_a_node_that_starts_again_voids_its_earlier_self_at_once(alone: Re
     assert all(after[shard] > before[shard] for shard in ALL)
 
 
-async def test_a_late_join_does_not_void_its_successor(alone: Registry):
+async def test_a_late_join_does_not_fence_its_successor(alone: Registry):
     await alone.join(8, "a", ROLES)
     taken = await alone.take(8, ALL)
     with pytest.raises(StaleWrite):

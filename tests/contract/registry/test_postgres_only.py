@@ -61,10 +61,10 @@ async def test_leases_of_long_ago_are_forgotten_unless_they_hold_a_shard(postgre
     await node.take(2, (0,))
     await postgres.pass_time(100_000)
     await node.join(4, "n4", TIMER)
-    assert (await node.view()).gone == (2,)
+    assert (await node.view()).expired == (2,)
     await node.take(4, (0,))
     await node.join(5, "n5", TIMER)
-    assert (await node.view()).gone == ()
+    assert (await node.view()).expired == ()
     await node.stop()
 
 
@@ -142,7 +142,7 @@ async def test_it_works_behind_a_pooler_that_shares_connections(postgres: Postgr
         await node.release(1, {5: taken[5]})
         assert (await node.take(1, (5,))) == {5: 2}
         await node.leave(1)
-        assert (await node.view()).gone == (1,)
+        assert (await node.view()).expired == (1,)
         await node.stop()
     rmtree(folder)
 

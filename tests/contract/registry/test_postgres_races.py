@@ -82,7 +82,7 @@ async def test_a_shard_taken_since_the_snapshot_is_not_taken_again(world: Postgr
     assert (await registry.view()).shards[0] == Holding(2, 1)
 
 
-async def test_a_renewal_that_was_in_time_keeps_its_shards_from_a_taker_who_saw_it_lapsed(
+async def test_a_renewal_that_was_in_time_keeps_its_shards_from_a_taker_who_saw_it_expired(
     world: PostgresWorld, other: Registry, gate: Any
 ):
     # A renewal counts from when it was checked, not from when its wait was over. Let it outlive that wait.
@@ -98,9 +98,9 @@ async def test_a_renewal_that_was_in_time_keeps_its_shards_from_a_taker_who_saw_
             renewing = asyncio.create_task(owner.renew(node))
             if not await waits_in_time(gate, renewing):
                 continue  # a busy machine took longer than that lease lasts: again, with a longer one
-            lapsed = f"SELECT lapses_at <= clock_timestamp() FROM leases WHERE node = {node}"
-            await until(lambda lapsed=lapsed: _is(gate, lapsed, True))
-            taking = asyncio.create_task(other.take(LAST, ALL))  # sees one that has lapsed, and waits
+            expired = f"SELECT lapses_at <= clock_timestamp() FROM leases WHERE node = {node}"
+            await until(lambda expired=expired: _is(gate, expired, True))
+            taking = asyncio.create_task(other.take(LAST, ALL))  # sees one that has expired, and waits
             await until_waiting(world, 2)
         break
     view, taken = await renewing, await taking
@@ -147,7 +147,7 @@ async def test_a_taker_whose_lease_is_being_ended_gets_nothing(world: PostgresWo
     assert (await registry.view()).shards == (Holding(None, 0),) * SHARDS
 
 
-async def test_taking_from_a_lapsed_node_does_not_end_the_one_that_replaces_it(
+async def test_taking_from_a_expired_node_does_not_end_the_one_that_replaces_it(
     world: PostgresWorld, registry: Registry, other: Registry, gate: Any
 ):
     await registry.join(1, "a", TIMER)

@@ -1,4 +1,4 @@
-"""Several nodes on one registry: leases lapse, shards change hands, and nobody is robbed while it lives."""
+"""Several nodes on one registry: leases expire, shards change hands, and nobody is robbed while it lives."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TIMER = ("timer",)
 STEP = 1.0  # more than a test itself takes
 
 
-async def lapse(world: World, *still_alive: tuple[Registry, int]) -> None:
+async def expire(world: World, *still_alive: tuple[Registry, int]) -> None:
     """Let a ttl pass, in which only these renew."""
     for _ in range(2):
         await world.pass_time(TTL / 2 + STEP)
@@ -48,32 +48,32 @@ async def test_renewals_keep_a_lease_alive(registry: Registry, other: Registry, 
     taken = await registry.take(1, ALL)
     await other.join(2, "b", TIMER)
     for _ in range(4):
-        await lapse(world, (registry, 1), (other, 2))
+        await expire(world, (registry, 1), (other, 2))
     assert await other.take(2, ALL) == {}
     assert (await registry.renew(1)).held_by(1) == taken
 
 
-async def test_a_lapsed_lease_is_gone_from_the_view_and_can_not_be_renewed(
+async def test_a_expired_lease_is_gone_from_the_view_and_can_not_be_renewed(
     registry: Registry, other: Registry, world: World
 ):
     await registry.join(1, "a", TIMER)
     await other.join(2, "b", TIMER)
-    await lapse(world, (other, 2))
+    await expire(world, (other, 2))
     view = await other.view()
     assert [member.node for member in view.members] == [2]
-    assert view.gone == (1,)
-    assert (await other.renew(2)).gone == (1,)
+    assert view.expired == (1,)
+    assert (await other.renew(2)).expired == (1,)
     with pytest.raises(StaleWrite):
         await registry.renew(1)
     with pytest.raises(StaleWrite):
         await registry.join(1, "a", TIMER)
 
 
-async def test_a_lapsed_owners_shards_are_taken_at_the_next_epoch(registry: Registry, other: Registry, world: World):
+async def test_a_expired_owners_shards_are_taken_at_the_next_epoch(registry: Registry, other: Registry, world: World):
     await registry.join(1, "a", TIMER)
     before = await registry.take(1, ALL)
     await other.join(2, "b", TIMER)
-    await lapse(world, (other, 2))
+    await expire(world, (other, 2))
     assert (await other.view()).held_by(1) == before  # free, and yet to be taken
     assert await other.take(2, (5, 6)) == {5: before[5] + 1, 6: before[6] + 1}
     view = await other.view()
@@ -82,13 +82,13 @@ async def test_a_lapsed_owners_shards_are_taken_at_the_next_epoch(registry: Regi
     assert await other.take(2, ALL) == {shard: 2 for shard in ALL if shard not in (5, 6)}
 
 
-async def test_a_lapsed_node_takes_nothing_and_can_not_give_up_what_others_took(
+async def test_a_expired_node_takes_nothing_and_can_not_give_up_what_others_took(
     registry: Registry, other: Registry, world: World
 ):
     await registry.join(1, "a", TIMER)
     before = await registry.take(1, (0,))
     await other.join(2, "b", TIMER)
-    await lapse(world, (other, 2))
+    await expire(world, (other, 2))
     assert await registry.take(1, ALL) == {}
     assert await other.take(2, (0,)) == {0: 2}
     await registry.release(1, before)
@@ -96,13 +96,13 @@ async def test_a_lapsed_node_takes_nothing_and_can_not_give_up_what_others_took(
     assert (await other.view()).shards[0] == Holding(2, 2)
 
 
-async def test_a_taker_that_lapses_right_after_is_followed_at_the_next_epoch(
+async def test_a_taker_that_expires_right_after_is_followed_at_the_next_epoch(
     registry: Registry, other: Registry, world: World
 ):
     await registry.join(1, "a", TIMER)
     await other.join(2, "b", TIMER)
     assert await registry.take(1, (0,)) == {0: 1}
-    await lapse(world, (other, 2))
+    await expire(world, (other, 2))
     assert await other.take(2, (0,)) == {0: 2}
 
 
@@ -112,11 +112,11 @@ async def test_who_left_is_replaced_at_once(registry: Registry, other: Registry)
     await other.join(2, "b", TIMER)
     await registry.leave(1)
     view = await other.renew(2)
-    assert ([member.node for member in view.members], view.gone) == ([2], (1,))
+    assert ([member.node for member in view.members], view.expired) == ([2], (1,))
     assert await other.take(2, ALL) == dict.fromkeys(ALL, 2)
 
 
-async def test_a_node_that_starts_again_voids_only_its_own_name(registry: Registry, other: Registry):
+async def test_a_node_that_starts_again_fences_only_its_own_name(registry: Registry, other: Registry):
     await registry.join(1, "a", TIMER)
     await other.join(2, "b", TIMER)
     await registry.take(1, (0,))
@@ -137,7 +137,7 @@ async def test_epochs_of_a_shard_grow_with_each_take_and_with_nothing_else(
     seen.append((await registry.take(1, (9,)))[9])
     await registry.release(1, {9: 1})  # late: it is at 2 by now
     assert await other.take(2, (9,)) == {}
-    await lapse(world, (other, 2))
+    await expire(world, (other, 2))
     seen.append((await other.take(2, (9,)))[9])
     await other.leave(2)
     await registry.join(3, "a", TIMER)

@@ -33,10 +33,10 @@ from samples import (
     ANN,
     NOW,
     TENANT,
+    add_execution,
     add_job,
-    add_run,
     change_of,
-    claim,
+    claim_waiting,
     ended,
     entry_of,
     finish,
@@ -66,16 +66,16 @@ def create(job: c.NewJob, **fields: Any) -> c.CreateJobs:
 
 async def a_dead_letter(store: Store, node: int) -> str:
     job_id = await add_job(store, spec(retry_policy=RetryPolicy(max_retries=0)))
-    _, (run,) = await fire(store, node, NOW + MINUTE, job_id)
-    await finish(store, node, NOW + MINUTE, ended(run, Outcome(ErrorType.BLOCKED_TARGET)))
-    return run.execution_id
+    _, (claim,) = await fire(store, node, NOW + MINUTE, job_id)
+    await finish(store, node, NOW + MINUTE, ended(claim, Outcome(ErrorType.BLOCKED_TARGET)))
+    return claim.execution_id
 
 
 # One entry for what changed
 
 
 async def test_each_command_that_changes_something_leaves_its_entry_and_no_other(store: Store, node: int):
-    dead, waiting = await a_dead_letter(store, node), await add_run(store, await add_job(store))
+    dead, waiting = await a_dead_letter(store, node), await add_execution(store, await add_job(store))
     job, run_id = new_job(), new_id()
     job_id = job.job_id
 
@@ -88,7 +88,7 @@ async def test_each_command_that_changes_something_leaves_its_entry_and_no_other
         change_of(job_id, spec("every 3m"), 2, replan=True, due_at=NOW + MINUTE, audit=noted("job.change again")),
         c.PauseJob(NOW, TENANT, job_id, "ann", "", noted("job.pause")),
         c.ResumeJob(NOW, TENANT, job_id, 4, NOW + MINUTE, None, noted("job.resume")),
-        c.AddRun(NOW, TENANT, job_id, run_id, Trigger.MANUAL, noted("job.run")),
+        c.AddExecution(NOW, TENANT, job_id, run_id, Trigger.MANUAL, noted("job.run")),
         c.CancelExecution(NOW, TENANT, waiting, noted("execution.cancel", waiting)),
         c.Redrive(NOW, TENANT, ((dead, new_id()),), noted("dead_letters.redrive", "")),
         c.CancelJob(NOW, TENANT, job_id, audit=noted("job.cancel")),
@@ -135,7 +135,7 @@ async def test_a_batch_may_leave_one_entry_or_one_for_each(store: Store):
 async def test_a_purge_of_several_pages_says_who_ended_the_job_and_once_that_it_is_gone(store: Store):
     job_id = await add_job(store)
     for n in range(5):
-        await add_run(store, job_id, NOW + n)
+        await add_execution(store, job_id, NOW + n)
     purge = c.PurgeJob(TENANT, job_id, 2, entry_of("job.purge", job_id))
     answers = [await one(store, purge)]
     (ended,) = await entries(store)
@@ -163,8 +163,8 @@ async def test_what_duetime_does_by_itself_is_its_own_entry(store: Store):
 
 async def test_the_engines_other_commands_leave_none(store: Store, node: int):
     job_id = await add_job(store)
-    _, (run,) = await fire(store, node, NOW + MINUTE, job_id)
-    await finish(store, node, NOW + MINUTE, ended(run))
+    _, (claim,) = await fire(store, node, NOW + MINUTE, job_id)
+    await finish(store, node, NOW + MINUTE, ended(claim))
     await one(store, c.Prune(NOW + DAY, NOW, NOW, 100))
     await one(store, c.TouchKeys(NOW, ("key-1",)))
     await one(store, c.TakeRequests(NOW, Quota(TENANT, "ann", Limit("requests", 5, DAY)), 2))
@@ -174,10 +174,10 @@ async def test_the_engines_other_commands_leave_none(store: Store, node: int):
 
 async def test_the_store_fills_in_what_it_was_and_is(store: Store, node: int):
     job_id = await add_job(store)
-    waiting = await add_run(store, job_id, NOW)
-    (run,) = await claim(store, node, NOW, 1)
-    assert run.execution_id == waiting
-    later = await add_run(store, job_id, NOW + 1)
+    waiting = await add_execution(store, job_id, NOW)
+    (claim,) = await claim_waiting(store, node, NOW, 1)
+    assert claim.execution_id == waiting
+    later = await add_execution(store, job_id, NOW + 1)
     await store.apply([c.PauseJob(NOW, TENANT, job_id, "ann", "a holiday", entry_of("job.pause", job_id))])
     await store.apply([c.ResumeJob(NOW, TENANT, job_id, 2, NOW + MINUTE, None, entry_of("job.resume", job_id))])
     await store.apply([c.CancelExecution(NOW, TENANT, waiting, entry_of("execution.cancel", waiting))])
@@ -231,9 +231,9 @@ async def test_what_is_refused_leaves_no_entry(store: Store, node: int):
     await add_job(store, spec(key="taken"))
     job_id, cancelled = await add_job(store), await add_job(store)
     await one(store, c.CancelJob(NOW, TENANT, cancelled))
-    running = await add_run(store, job_id)
-    await claim(store, node, NOW)
-    over = await add_run(store, cancelled_later := await add_job(store))
+    running = await add_execution(store, job_id)
+    await claim_waiting(store, node, NOW)
+    over = await add_execution(store, cancelled_later := await add_job(store))
     await one(store, c.CancelJob(NOW, TENANT, cancelled_later))
     await one(store, c.AddKey(NOW, new_key()))
     quota = Quota(TENANT, "ann", Limit("jobs", 1, DAY))
@@ -255,7 +255,7 @@ async def test_what_is_refused_leaves_no_entry(store: Store, node: int):
         (c.ResumeJob(NOW, TENANT, job_id, 1, None, None, lost), Conflict),
         (c.CancelJob(NOW, "other", job_id, audit=lost), NotFound),
         (c.PurgeJob(TENANT, job_id, audit=lost), Conflict),
-        (c.AddRun(NOW, TENANT, cancelled, new_id(), Trigger.MANUAL, lost), Conflict),
+        (c.AddExecution(NOW, TENANT, cancelled, new_id(), Trigger.MANUAL, lost), Conflict),
         (c.CancelExecution(NOW, TENANT, over, lost), Conflict),
         (c.CancelExecution(NOW, "other", running, lost), NotFound),
         (c.AddKey(NOW, new_key(), lost), Conflict),

@@ -28,7 +28,7 @@ async def test_answers_stand_in_the_order_of_their_commands(store: Store):
             c.CreateJobs(NOW, (job,)),
             c.PauseJob(NOW, TENANT, job.job_id, "ann", ""),
             c.ResumeJob(NOW, TENANT, job.job_id, 2, NOW + MINUTE, None),
-            c.AddRun(NOW, TENANT, job.job_id, execution_id, Trigger.MANUAL),
+            c.AddExecution(NOW, TENANT, job.job_id, execution_id, Trigger.MANUAL),
             c.CancelJob(NOW, TENANT, job.job_id),
         ]
     ) == [None, JobStatus.PAUSED, JobStatus.PENDING, execution_id, []]
@@ -50,7 +50,7 @@ async def test_a_command_that_is_refused_spoils_no_other(store: Store, node: int
             c.CreateJobs(NOW, (new_job(), new_job(spec(key="taken")))),
             c.CreateJobs(NOW, (good[1],)),
             c.PauseJob(NOW, TENANT, new_id(), "ann", ""),
-            c.Claim(node + 1, NOW, 1, (TENANT,)),
+            c.ClaimExecutions(node + 1, NOW, 1, (TENANT,)),
             c.CreateJobs(NOW, (good[2],)),
         ]
     )

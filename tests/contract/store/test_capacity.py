@@ -16,7 +16,7 @@ from duetime.domain.errors import Conflict, InsufficientStorage, NotFound, Preco
 from duetime.ports.store import AuditQuery, JobQuery, Store
 from patience import PATIENCE_SECONDS
 from processes import child
-from samples import NOW, TENANT, add_job, add_run, change_of, new_id, new_job, one, spec, verified
+from samples import NOW, TENANT, add_execution, add_job, change_of, new_id, new_job, one, spec, verified
 
 ROWS = "SELECT tenant, count(*), CAST(sum(size) AS bigint) FROM jobs GROUP BY tenant"
 COUNTERS = (
@@ -127,7 +127,7 @@ async def test_a_store_that_holds_more_than_it_now_may_lets_jobs_shrink_and_go(m
     assert figures(await one(store, c.CreateJobs(NOW, (new_job(),)))) == ("memory", load.bytes, 1000, size())
     assert await one(store, change_of(jobs[0].job_id, spec())) == 2
     assert await one(store, c.PauseJob(NOW, TENANT, jobs[1].job_id, "ann", "")) == "PAUSED"
-    assert await add_run(store, jobs[1].job_id)
+    assert await add_execution(store, jobs[1].job_id)
     assert await one(store, c.PurgeJob(TENANT, jobs[2].job_id)) is False
     assert isinstance(await one(store, change_of(jobs[0].job_id, spec(description="x"), 2)), InsufficientStorage)
     assert await store.get_load() == await counted(raw)
@@ -166,7 +166,7 @@ async def test_after_a_purge_there_is_room_again(make_store: MakeStore, raw: Raw
 async def test_a_purge_of_several_pages_gives_its_room_back_once_at_its_end(make_store: MakeStore, raw: Raw):
     store = await filled(make_store, Capacity(most_jobs=1), job := new_job())
     for n in range(4):
-        await add_run(store, job.job_id, NOW + n)
+        await add_execution(store, job.job_id, NOW + n)
     while await one(store, c.PurgeJob(TENANT, job.job_id, 2)):
         assert await store.get_load() == await counted(raw) == Load(1, size())
     assert await store.get_load() == await counted(raw) == Load(0, 0)

@@ -10,7 +10,7 @@ import pytest
 from contract.store.conftest import MakeStore, Raw
 from duetime.domain import commands as c
 from duetime.domain.errors import InvalidRequest
-from duetime.domain.execution import Outcome, Run, lapse
+from duetime.domain.execution import Claim, Outcome, expire
 from duetime.domain.instants import LATEST, SECOND
 from duetime.domain.job import JobSpec, JobStatus, RetryPolicy
 from duetime.domain.states import ErrorType, State, Trigger
@@ -20,10 +20,10 @@ from duetime.testing import SUCCESS
 from samples import (
     NOW,
     TENANT,
+    add_execution,
     add_job,
-    add_run,
     change_of,
-    claim,
+    claim_waiting,
     due_timers,
     ended,
     executions_of,
@@ -50,16 +50,16 @@ def after(*keys: str, **fields: object) -> JobSpec:
     return spec("on_demand", after=keys, **fields)
 
 
-async def begin(store: Store, node: int, job_id: str, now: int = NOW, tenant: str = TENANT) -> Run:
-    await add_run(store, job_id, now, tenant)
-    (run,) = await claim(store, node, now)
-    return run
+async def begin(store: Store, node: int, job_id: str, now: int = NOW, tenant: str = TENANT) -> Claim:
+    await add_execution(store, job_id, now, tenant)
+    (claim,) = await claim_waiting(store, node, now)
+    return claim
 
 
 async def end(store: Store, node: int, job_id: str, outcome: Outcome = SUCCESS, now: int = NOW) -> None:
     """A run of that job from begin to end."""
-    run = await begin(store, node, job_id, now)
-    assert await finish(store, node, now, ended(run, outcome, now=now)) == []
+    claim = await begin(store, node, job_id, now)
+    assert await finish(store, node, now, ended(claim, outcome, now=now)) == []
 
 
 async def due_at(store: Store, job_id: str) -> int | None:
@@ -75,8 +75,8 @@ async def test_a_job_is_due_when_the_one_that_it_comes_after_has_ended(store: St
     assert await due_at(store, then) == LATEST
     await end(store, node, first, now=NOW + 5)
     assert await due_at(store, then) == NOW + 5
-    _, (run,) = await fire(store, node, NOW + 7)
-    assert (run.job_id, run.trigger, run.scheduled_at) == (then, Trigger.AFTER, NOW + 5)
+    _, (claim,) = await fire(store, node, NOW + 7)
+    assert (claim.job_id, claim.trigger, claim.scheduled_at) == (then, Trigger.AFTER, NOW + 5)
     assert await due_at(store, then) == LATEST
     assert (await job_of(store, then)).status is JobStatus.PENDING
 
@@ -121,8 +121,8 @@ async def test_the_marks_are_cleared_when_it_starts(store: Store, node: int):
     then = await add_job(store, after("a", "b"))
     await end(store, node, a)
     await end(store, node, b)
-    _, (run,) = await fire(store, node, NOW + 1)
-    await finish(store, node, NOW + 1, ended(run, now=NOW + 1))
+    _, (claim,) = await fire(store, node, NOW + 1)
+    await finish(store, node, NOW + 1, ended(claim, now=NOW + 1))
     await end(store, node, a, now=NOW + 2)
     assert await due_at(store, then) == LATEST
     await end(store, node, b, now=NOW + 3)
@@ -190,8 +190,8 @@ async def test_a_key_of_another_tenant_means_nothing(store: Store, node: int):
     foreign = await add_job(store, awaited("a"), tenant="other")
     theirs = await add_job(store, after("a"), tenant="other")
     then = await add_job(store, after("a"))
-    run = await begin(store, node, foreign, tenant="other")
-    await finish(store, node, NOW, ended(run))
+    claim = await begin(store, node, foreign, tenant="other")
+    await finish(store, node, NOW, ended(claim))
     assert await due_at(store, then) == LATEST
     assert (await job_of(store, theirs, "other")).due_at == NOW
     (link,) = await store.list_links(then)
@@ -216,7 +216,7 @@ async def test_an_end_by_a_lost_node_or_beside_a_stale_one_counts_as_well(store:
     stale = await begin(store, node, first)
     await finish(store, node, NOW, msgspec.structs.replace(ended(stale), token=7))
     assert await due_at(store, then) == LATEST
-    lost = msgspec.structs.replace(lapse(stale, NOW + 5), state=State.FAILED)
+    lost = msgspec.structs.replace(expire(stale, NOW + 5), state=State.FAILED)
     late = msgspec.structs.replace(ended(stale), token=9)
     assert await finish(store, node, NOW + 5, lost, late) == [stale.execution_id]
     assert await due_at(store, then) == NOW + 5
@@ -224,9 +224,9 @@ async def test_an_end_by_a_lost_node_or_beside_a_stale_one_counts_as_well(store:
 
 async def test_a_run_that_can_not_be_read_has_failed(store: Store, node: int, raw: Raw):
     first, then = await add_job(store, awaited("a")), await add_job(store, after("a", on="failure"))
-    await add_run(store, first)
+    await add_execution(store, first)
     await raw("UPDATE jobs SET spec = replace(spec, '\"schedule\"', '\"shedule\"') WHERE key = 'a'")
-    assert await claim(store, node, NOW + 3) == []
+    assert await claim_waiting(store, node, NOW + 3) == []
     assert await due_at(store, then) == NOW + 3
 
 
@@ -275,11 +275,11 @@ async def test_a_change_keeps_the_marks_of_the_links_that_stay(store: Store, nod
 async def test_one_that_had_its_last_run_is_not_started_again(store: Store, node: int):
     first, then = await add_job(store, awaited("a")), await add_job(store, after("a", max_runs=1))
     await end(store, node, first)
-    _, (run,) = await fire(store, node, NOW + 1)
+    _, (claim,) = await fire(store, node, NOW + 1)
     assert await due_at(store, then) is None
     await end(store, node, first, now=NOW + 2)
     assert await due_at(store, then) is None
-    await finish(store, node, NOW + 3, ended(run, now=NOW + 3))
+    await finish(store, node, NOW + 3, ended(claim, now=NOW + 3))
     assert (await job_of(store, then)).status is JobStatus.COMPLETED
 
 
@@ -376,10 +376,10 @@ async def test_of_two_that_end_at_once_in_two_transactions_one_starts_the_third(
         for number in range(20):
             a, b = await add_job(store, awaited(f"a{number}")), await add_job(store, awaited(f"b{number}"))
             then = await add_job(store, after(f"a{number}", f"b{number}"))
-            runs = [await begin(store, node, a), await begin(store, node, b)]
+            claims = [await begin(store, node, a), await begin(store, node, b)]
             await asyncio.gather(
-                finish(store, node, NOW, ended(runs[0])),
-                finish(other, node, NOW, ended(runs[1])),
+                finish(store, node, NOW, ended(claims[0])),
+                finish(other, node, NOW, ended(claims[1])),
             )
             assert await due_at(store, then) == NOW
     finally:
@@ -409,9 +409,9 @@ async def test_ends_along_a_chain_and_across_it_do_not_wait_for_each_other(
             a = await add_job(store, awaited(keys[0]))
             b = await add_job(store, after(keys[0], key=keys[1]))
             last = await add_job(store, after(keys[1], key=keys[2]))
-            runs = [await begin(store, node, job_id) for job_id in (a, b, last)]
+            claims = [await begin(store, node, job_id) for job_id in (a, b, last)]
             await asyncio.gather(
-                finish(store, node, NOW, ended(runs[0]), ended(runs[2])), finish(other, node, NOW, ended(runs[1]))
+                finish(store, node, NOW, ended(claims[0]), ended(claims[2])), finish(other, node, NOW, ended(claims[1]))
             )
             assert (await due_at(store, b), await due_at(store, last)) == (NOW, NOW)
         assert met == [], "they did, until the server broke one of them off"

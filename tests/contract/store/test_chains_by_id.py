@@ -95,6 +95,6 @@ async def test_a_loop_is_found_whether_its_jobs_are_named_by_key_or_by_id(store:
 async def test_two_ends_in_one_page_start_what_waits_for_both_by_id(store: Store, node: int):
     a, b = [await add_job(store, spec("on_demand", retry_policy=ONCE)) for _ in range(2)]
     then = await add_job(store, after(a, b))
-    runs = [await begin(store, node, job) for job in (a, b)]
-    await finish(store, node, NOW + 3, *(ended(run, now=NOW + 3) for run in runs))
+    claims = [await begin(store, node, job) for job in (a, b)]
+    await finish(store, node, NOW + 3, *(ended(claim, now=NOW + 3) for claim in claims))
     assert await due_at(store, then) == NOW + 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from contract.store.conftest import Raw
-from contract.store.test_circuits import FAILURE, NUMBER, claimed, end_run, fail, opened, probe
+from contract.store.test_circuits import FAILURE, NUMBER, claimed, end_claim, fail, opened, probe
 from duetime.domain import breaker
 from duetime.domain import commands as c
 from duetime.domain.breaker import Circuit, circuit_of
@@ -32,7 +32,7 @@ async def changed(store: Store, mark: int) -> list[Circuit]:
 
 
 async def fail_at(store: Store, node: int, url: str, *, tenant: str = TENANT, now: int = NOW) -> None:
-    await end_run(store, node, await claimed(store, node, tenant, url, now), FAILURE, now=now)
+    await end_claim(store, node, await claimed(store, node, tenant, url, now), FAILURE, now=now)
 
 
 async def test_without_a_mark_all_that_fail_are_read(store: Store, node: int):
@@ -74,7 +74,7 @@ async def test_one_that_was_closed_is_read_once_without_failures(store: Store, n
     if by_hand:
         await one(store, c.CloseCircuit(NOW, TENANT, NUMBER))
     else:
-        await end_run(store, node, await claimed(store, node), Outcome(http_status=200))
+        await end_claim(store, node, await claimed(store, node), Outcome(http_status=200))
     assert await changed(store, mark) == [Circuit(NUMBER, TENANT, URL)]
     assert await store.list_circuits(TENANT, 10) == []
     assert await store.get_circuit(NUMBER) is None
@@ -174,7 +174,7 @@ async def test_beyond_the_most_of_a_tenant_the_oldest_closed_one_is_forgotten(
     for n in range(2):
         await fail_at(store, node, f"https://{n}.example/", now=NOW + 1 + n)
     assert len(await store.list_circuits(TENANT, 10)) == 3
-    answer = await end_run(store, node, await claimed(store, node, url="https://2.example/"), now=NOW + 3)
+    answer = await end_claim(store, node, await claimed(store, node, url="https://2.example/"), now=NOW + 3)
     assert dict(answer) == {
         number_at(2): Circuit(number_at(2), TENANT, "https://2.example/", 1),
         number_at(0): None,
@@ -207,7 +207,7 @@ async def test_open_ones_are_not_pushed_out_by_new_failures(store: Store, node: 
 async def test_of_what_was_there_before_the_bound_a_page_is_forgotten_at_a_time(store: Store, node: int, raw: Raw):
     await fill(raw, tenants=1)
     await raw(f"UPDATE circuits SET tenant = '{TENANT}'")
-    answer = await end_run(store, node, await claimed(store, node), now=NOW + DAY)
+    answer = await end_claim(store, node, await claimed(store, node), now=NOW + DAY)
     assert sum(circuit is None for _, circuit in answer) == breaker.MOST_FORGOTTEN
     assert await raw("SELECT count(*) FROM circuits") == [(MANY + 1 - breaker.MOST_FORGOTTEN,)]
     assert await store.get_circuit(NUMBER) is not None

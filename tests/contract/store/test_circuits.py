@@ -11,7 +11,7 @@ from contract.store.conftest import MakeStore
 from duetime.domain import commands as c
 from duetime.domain.breaker import Circuit, CircuitState, End, Rules, circuit_of, end_of
 from duetime.domain.errors import NotFound
-from duetime.domain.execution import Attempted, Outcome, Run
+from duetime.domain.execution import AttemptEnd, Claim, Outcome
 from duetime.domain.instants import DAY, MINUTE
 from duetime.domain.job import RetryPolicy
 from duetime.domain.states import ErrorType, State
@@ -20,9 +20,9 @@ from samples import (
     NOW,
     TENANT,
     URL,
+    add_execution,
     add_job,
-    add_run,
-    claim,
+    claim_waiting,
     ended,
     entry_of,
     execution,
@@ -39,22 +39,22 @@ FAILURE = Outcome(ErrorType.HTTP_ERROR, "the target answered 500", 500)
 Counted = list[tuple[int, Circuit | None]]
 
 
-async def claimed(store: Store, node: int, tenant: str = TENANT, url: str = URL, now: int = NOW) -> Run:
+async def claimed(store: Store, node: int, tenant: str = TENANT, url: str = URL, now: int = NOW) -> Claim:
     job_id = await add_job(store, spec(url=url, retry_policy=RetryPolicy(max_retries=0)), tenant=tenant)
-    await add_run(store, job_id, now, tenant)
-    (run,) = await claim(store, node, now)
-    return run
+    await add_execution(store, job_id, now, tenant)
+    (claim,) = await claim_waiting(store, node, now)
+    return claim
 
 
-def commands_of(node: int, run: Run, attempted: Attempted, rules: Rules = RULES) -> list[c.Command]:
+def commands_of(node: int, claim: Claim, end: AttemptEnd, rules: Rules = RULES) -> list[c.Command]:
     """As the recorder gives them."""
-    end = end_of(run, attempted)
-    assert end is not None
-    return [c.Finish(node, attempted.ended_at, (attempted,)), c.CountEnds(attempted.ended_at, (end,), rules)]
+    counted = end_of(claim, end)
+    assert counted is not None
+    return [c.Finish(node, end.ended_at, (end,)), c.CountEnds(end.ended_at, (counted,), rules)]
 
 
-async def end_run(store: Store, node: int, run: Run, outcome: Outcome = FAILURE, *, now: int = NOW) -> Counted:
-    refused, counted = await store.apply(commands_of(node, run, ended(run, outcome, now=now)))
+async def end_claim(store: Store, node: int, claim: Claim, outcome: Outcome = FAILURE, *, now: int = NOW) -> Counted:
+    refused, counted = await store.apply(commands_of(node, claim, ended(claim, outcome, now=now)))
     assert refused == []
     return list(counted)
 
@@ -62,7 +62,7 @@ async def end_run(store: Store, node: int, run: Run, outcome: Outcome = FAILURE,
 async def fail(store: Store, node: int, times: int = 1, *, now: int = NOW, tenant: str = TENANT) -> Circuit | None:
     counted: Counted = []
     for _ in range(times):
-        counted = await end_run(store, node, await claimed(store, node, tenant, now=now), now=now)
+        counted = await end_claim(store, node, await claimed(store, node, tenant, now=now), now=now)
     ((number, circuit),) = counted
     assert number == circuit_of(tenant, URL)
     return circuit
@@ -93,9 +93,9 @@ async def test_failures_add_up_and_the_last_of_them_opens_it(store: Store, node:
 @pytest.mark.usefixtures("several_connections")
 async def test_failures_of_two_nodes_add_up(store: Store, node: int):
     other = int(await one(store, c.StartNode(NOW, "node-2")))
-    runs = [(await claimed(store, who), who) for who in (node, other, node)]
+    claims = [(await claimed(store, who), who) for who in (node, other, node)]
     answers = await asyncio.gather(
-        *(store.apply(commands_of(who, run, ended(run, FAILURE, now=NOW))) for run, who in runs)
+        *(store.apply(commands_of(who, claim, ended(claim, FAILURE, now=NOW))) for claim, who in claims)
     )
     counts = sorted(circuit.failures for _, ((_, circuit),) in answers)
     assert counts == [1, 2, 3], "each saw what the others had written, and none was lost"
@@ -105,12 +105,12 @@ async def test_failures_of_two_nodes_add_up(store: Store, node: int):
 @pytest.mark.usefixtures("several_connections")
 async def test_many_at_once_on_many_targets_lose_no_count(store: Store, node: int):
     urls = [f"https://hook.example/{n}" for n in range(6)]
-    runs = [await claimed(store, node, url=urls[n % 6]) for n in range(48)]
-    pages = [runs[at::8] for at in range(8)]
+    claims = [await claimed(store, node, url=urls[n % 6]) for n in range(48)]
+    pages = [claims[at::8] for at in range(8)]
 
-    async def write(page: list[Run]) -> None:
-        attempts = tuple(ended(run, FAILURE, now=NOW) for run in page)
-        ends = tuple(end for run, a in zip(page, attempts, strict=True) if (end := end_of(run, a)) is not None)
+    async def write(page: list[Claim]) -> None:
+        attempts = tuple(ended(claim, FAILURE, now=NOW) for claim in page)
+        ends = tuple(end for claim, a in zip(page, attempts, strict=True) if (end := end_of(claim, a)) is not None)
         refused, _ = await store.apply([c.Finish(node, NOW, attempts), c.CountEnds(NOW, ends, Rules(100, MINUTE))])
         assert refused == []
 
@@ -120,9 +120,9 @@ async def test_many_at_once_on_many_targets_lose_no_count(store: Store, node: in
 
 
 async def test_a_page_holds_ends_of_several_targets_and_a_target_several_times(store: Store, node: int):
-    runs = [await claimed(store, node, url=f"https://hook.example/{n % 2}") for n in range(5)]
-    attempts = tuple(ended(run, FAILURE, now=NOW + n) for n, run in enumerate(runs))
-    ends = tuple(end for run, a in zip(runs, attempts, strict=True) if (end := end_of(run, a)) is not None)
+    claims = [await claimed(store, node, url=f"https://hook.example/{n % 2}") for n in range(5)]
+    attempts = tuple(ended(claim, FAILURE, now=NOW + n) for n, claim in enumerate(claims))
+    ends = tuple(end for claim, a in zip(claims, attempts, strict=True) if (end := end_of(claim, a)) is not None)
     _, counted = await store.apply([c.Finish(node, NOW, attempts), c.CountEnds(NOW, ends, RULES)])
     assert {circuit.url[-1]: (circuit.failures, circuit.opened_at) for _, circuit in counted} == {
         "0": (3, NOW + 4),
@@ -132,13 +132,13 @@ async def test_a_page_holds_ends_of_several_targets_and_a_target_several_times(s
 
 async def test_a_success_closes_it_and_nothing_is_kept(store: Store, node: int):
     await fail(store, node, 3)
-    assert await end_run(store, node, await claimed(store, node), Outcome(http_status=200)) == [(NUMBER, None)]
+    assert await end_claim(store, node, await claimed(store, node), Outcome(http_status=200)) == [(NUMBER, None)]
     assert await store.list_circuits(None, 10) == []
     assert await fail(store, node) == Circuit(NUMBER, TENANT, URL, 1)
 
 
 async def test_a_success_of_a_target_that_has_no_row_leaves_none(store: Store, node: int):
-    assert await end_run(store, node, await claimed(store, node), Outcome(http_status=200)) == [(NUMBER, None)]
+    assert await end_claim(store, node, await claimed(store, node), Outcome(http_status=200)) == [(NUMBER, None)]
     assert await store.list_circuits(None, 10) == []
 
 
@@ -151,12 +151,12 @@ async def test_a_tenants_failures_are_not_anothers(store: Store, node: int):
 
 
 async def test_a_result_that_is_refused_does_not_count(store: Store, node: int):
-    run = await claimed(store, node)
-    stale = msgspec.structs.replace(run, token=run.token - 1)
+    claim = await claimed(store, node)
+    stale = msgspec.structs.replace(claim, token=claim.token - 1)
     refused, counted = await store.apply(commands_of(node, stale, ended(stale, FAILURE)))
-    assert (refused, list(counted)) == ([run.execution_id], [])
+    assert (refused, list(counted)) == ([claim.execution_id], [])
     assert await store.list_circuits(None, 10) == []
-    ((_, circuit),) = await end_run(store, node, run)
+    ((_, circuit),) = await end_claim(store, node, claim)
     assert circuit == Circuit(NUMBER, TENANT, URL, 1)
 
 
@@ -207,39 +207,39 @@ async def test_a_probe_that_was_lost_is_replaced_after_another_cooldown(store: S
 
 async def test_a_probe_that_fails_opens_it_anew_and_one_that_succeeds_closes_it(store: Store, node: int):
     await fail(store, node, 3)
-    run = await claimed(store, node, now=NOW + MINUTE)
-    await one(store, probe(run.execution_id, NOW + MINUTE))
+    claim = await claimed(store, node, now=NOW + MINUTE)
+    await one(store, probe(claim.execution_id, NOW + MINUTE))
     failed_at = NOW + MINUTE + 9
-    assert await end_run(store, node, run, now=failed_at) == [(NUMBER, opened(failed_at, failures=4))]
-    run = await claimed(store, node, now=NOW + 3 * MINUTE)
-    await one(store, probe(run.execution_id, NOW + 3 * MINUTE))
+    assert await end_claim(store, node, claim, now=failed_at) == [(NUMBER, opened(failed_at, failures=4))]
+    claim = await claimed(store, node, now=NOW + 3 * MINUTE)
+    await one(store, probe(claim.execution_id, NOW + 3 * MINUTE))
     answered = Outcome(http_status=200)
-    assert await end_run(store, node, run, answered, now=NOW + 3 * MINUTE) == [(NUMBER, None)]
+    assert await end_claim(store, node, claim, answered, now=NOW + 3 * MINUTE) == [(NUMBER, None)]
 
 
 # What becomes of a run that is not sent
 
 
 async def test_a_run_that_is_not_sent_is_skipped_with_the_reason(store: Store, node: int):
-    run = await claimed(store, node)
+    claim = await claimed(store, node)
     refused = Outcome(ErrorType.CIRCUIT_OPEN, "the circuit is open")
-    assert await one(store, c.Finish(node, NOW, (ended(run, refused),))) == []
-    (found,) = await executions_of(store, run.job_id)
+    assert await one(store, c.Finish(node, NOW, (ended(claim, refused),))) == []
+    (found,) = await executions_of(store, claim.job_id)
     assert (found.state, found.reason, found.dead, found.started_at, found.error_type) == (
         State.SKIPPED, "circuit_open", False, None, ErrorType.CIRCUIT_OPEN,
     )  # fmt: skip
-    (attempt,) = await store.list_attempts(run.execution_id)
+    (attempt,) = await store.list_attempts(claim.execution_id)
     assert (attempt.started_at, attempt.error_message) == (None, "the circuit is open")
 
 
 async def test_a_retry_that_is_not_sent_is_a_dead_letter(store: Store, node: int):
     job_id = await add_job(store, spec(retry_policy=RetryPolicy(delays=(1,))))
-    await add_run(store, job_id, NOW)
-    (run,) = await claim(store, node, NOW)
-    await one(store, c.Finish(node, NOW, (ended(run, FAILURE),)))
-    (again,) = await claim(store, node, NOW + 1000)
+    await add_execution(store, job_id, NOW)
+    (claim,) = await claim_waiting(store, node, NOW)
+    await one(store, c.Finish(node, NOW, (ended(claim, FAILURE),)))
+    (again,) = await claim_waiting(store, node, NOW + 1000)
     await one(store, c.Finish(node, NOW, (ended(again, Outcome(ErrorType.CIRCUIT_OPEN, "open"), now=NOW + 1000),)))
-    found = await execution(store, run.execution_id)
+    found = await execution(store, claim.execution_id)
     assert (found.state, found.dead, found.attempt, found.error_type) == (
         State.FAILED, True, 2, ErrorType.CIRCUIT_OPEN,
     )  # fmt: skip
@@ -265,7 +265,7 @@ async def test_one_is_closed_by_hand_by_its_tenant_and_the_audit_says_so(store: 
 
 async def test_open_ones_are_listed_first_and_then_the_latest(store: Store, node: int):
     for n, url in enumerate(("a", "b", "c")):
-        await end_run(store, node, await claimed(store, node, url=f"https://{url}.example/"), now=NOW + n)
+        await end_claim(store, node, await claimed(store, node, url=f"https://{url}.example/"), now=NOW + n)
     await fail(store, node, 3, now=NOW - 5)
     assert [circuit.url for circuit in await store.list_circuits(TENANT, 3)] == [
         URL, "https://c.example/", "https://b.example/",
@@ -274,7 +274,7 @@ async def test_open_ones_are_listed_first_and_then_the_latest(store: Store, node
 
 async def test_what_nobody_has_called_for_long_is_forgotten(store: Store, node: int):
     await fail(store, node, 3)
-    await end_run(store, node, await claimed(store, node, url="https://a.example/"), now=NOW + 1)
+    await end_claim(store, node, await claimed(store, node, url="https://a.example/"), now=NOW + 1)
     await one(store, c.Prune(0, 0, 0, 10, NOW + 1))
     assert [circuit.url for circuit in await store.list_circuits(None, 10)] == ["https://a.example/"]
     await one(store, c.Prune(0, 0, 0, 10))

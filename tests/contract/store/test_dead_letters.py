@@ -17,7 +17,7 @@ from samples import (
     NOW,
     TENANT,
     add_job,
-    claim,
+    claim_waiting,
     ended,
     execution,
     executions_of,
@@ -38,9 +38,9 @@ async def dead(store: Store, node: int, outcome: Outcome = GONE, **fields: Any) 
     owner = fields.pop("owner", "ann")
     job = spec("immediate", retry_policy=RetryPolicy(max_retries=0), **fields)
     job_id = await add_job(store, job, owner=owner)
-    _, (run,) = await fire(store, node, NOW, job_id)
-    await finish(store, node, NOW, ended(run, outcome))
-    return run.execution_id
+    _, (claim,) = await fire(store, node, NOW, job_id)
+    await finish(store, node, NOW, ended(claim, outcome))
+    return claim.execution_id
 
 
 def fresh(*dead_ids: str, at: int = LATER) -> tuple[tuple[str, str], ...]:
@@ -82,12 +82,12 @@ async def test_several_dead_letters_of_one_job_are_driven_at_once(store: Store, 
     job_id = await add_job(store, spec("every 1m", retry_policy=RetryPolicy(max_retries=0), overlap=Overlap.ALLOW))
     letters = []
     for minute in (1, 2, 3):
-        _, (run,) = await fire(store, node, NOW + minute * MINUTE, job_id)
-        await finish(store, node, NOW + minute * MINUTE, ended(run, GONE))
-        letters.append(run.execution_id)
+        _, (claim,) = await fire(store, node, NOW + minute * MINUTE, job_id)
+        await finish(store, node, NOW + minute * MINUTE, ended(claim, GONE))
+        letters.append(claim.execution_id)
     assert await one(store, c.Redrive(LATER, TENANT, (first := fresh(*letters[:2])))) == list(first)
     assert await one(store, c.Redrive(LATER, TENANT, (rest := fresh(letters[2])))) == list(rest)  # in the same ms
-    assert len(await claim(store, node, LATER)) == 3
+    assert len(await claim_waiting(store, node, LATER)) == 3
 
 
 async def test_no_node_claims_one_before_its_turn(store: Store, node: int):
@@ -98,7 +98,7 @@ async def test_no_node_claims_one_before_its_turn(store: Store, node: int):
     claimed = []
     for at in (LATER, LATER + 999, LATER + SECOND, LATER + 2 * SECOND):
         for who in (node, other):
-            claimed.append([run.execution_id for run in await claim(store, who, at)])
+            claimed.append([claim.execution_id for claim in await claim_waiting(store, who, at)])
     new = [new for _, new in pairs]
     assert claimed == [[new[0]], [], [], [], [new[1]], [], [new[2]], []]
 
@@ -114,9 +114,13 @@ async def test_the_pace_survives_a_restart(make_store: MakeStore):
     await again.start()
     try:
         successor = int(await one(again, c.StartNode(LATER, "node-1")))
-        assert [run.execution_id for run in await claim(again, successor, LATER + 9 * SECOND)] == [pairs[0][1]]
+        assert [claim.execution_id for claim in await claim_waiting(again, successor, LATER + 9 * SECOND)] == [
+            pairs[0][1]
+        ]
         assert await again.next_waiting_at() == LATER + 10 * SECOND
-        assert [run.execution_id for run in await claim(again, successor, LATER + 10 * SECOND)] == [pairs[1][1]]
+        assert [claim.execution_id for claim in await claim_waiting(again, successor, LATER + 10 * SECOND)] == [
+            pairs[1][1]
+        ]
     finally:
         await again.stop()
 
@@ -125,7 +129,7 @@ async def test_one_that_waits_for_its_turn_is_cancelled_and_never_runs(store: St
     pairs = fresh(await dead(store, node), await dead(store, node))
     await one(store, c.Redrive(LATER, TENANT, pairs, per_second=0.1))
     assert await one(store, c.CancelExecution(LATER, TENANT, pairs[1][1])) is State.CANCELLED
-    assert [run.execution_id for run in await claim(store, node, LATER + MINUTE)] == [pairs[0][1]]
+    assert [claim.execution_id for claim in await claim_waiting(store, node, LATER + MINUTE)] == [pairs[0][1]]
     assert await totals(store) == await recount(store)
 
 
@@ -135,7 +139,7 @@ async def test_the_next_that_waits_of_a_job_is_known(store: Store, node: int):
     assert await store.next_waiting_of(job_id) is None
     await one(store, c.Redrive(LATER, TENANT, fresh(letter), per_second=1, driven=7))
     assert await store.next_waiting_of(job_id) == LATER + 7 * SECOND
-    await claim(store, node, LATER + MINUTE)
+    await claim_waiting(store, node, LATER + MINUTE)
     assert await store.next_waiting_of(job_id) is None
 
 
@@ -146,9 +150,9 @@ async def failed_hourly(store: Store, node: int, overlap: Overlap) -> tuple[str,
     """A job with a run every minute, whose first failed and is driven again, to run in an hour."""
     job_id = await add_job(store, spec("every 1m", overlap=overlap, retry_policy=RetryPolicy(max_retries=0)))
     at = NOW + MINUTE
-    _, (run,) = await fire(store, node, at, job_id)
-    await finish(store, node, at, ended(run, GONE, now=at))
-    pairs = fresh(run.execution_id, at=at)
+    _, (claim,) = await fire(store, node, at, job_id)
+    await finish(store, node, at, ended(claim, GONE, now=at))
+    pairs = fresh(claim.execution_id, at=at)
     assert await one(store, c.Redrive(at, TENANT, pairs, per_second=1, driven=3600)) == list(pairs)
     return job_id, pairs[0][1]
 
@@ -156,43 +160,43 @@ async def failed_hourly(store: Store, node: int, overlap: Overlap) -> tuple[str,
 @pytest.mark.parametrize("overlap", Overlap)
 async def test_the_timetable_goes_on_while_one_waits_for_its_turn(store: Store, node: int, overlap: Overlap):
     job_id, waiting = await failed_hourly(store, node, overlap)
-    _, (run,) = await fire(store, node, NOW + 2 * MINUTE, job_id)
-    assert run.scheduled_at == NOW + 2 * MINUTE
+    _, (claim,) = await fire(store, node, NOW + 2 * MINUTE, job_id)
+    assert claim.scheduled_at == NOW + 2 * MINUTE
     assert (await execution(store, waiting)).state is State.QUEUED
 
 
 async def test_a_newer_run_that_replaces_the_running_one_leaves_it_alone(store: Store, node: int):
     job_id, waiting = await failed_hourly(store, node, Overlap.CANCEL_RUNNING)
-    _, (run,) = await fire(store, node, NOW + 2 * MINUTE, job_id)
+    _, (claim,) = await fire(store, node, NOW + 2 * MINUTE, job_id)
     fired, _ = await fire(store, node, NOW + 3 * MINUTE, job_id)
-    assert fired.to_cancel == (run.execution_id,)
+    assert fired.to_cancel == (claim.execution_id,)
     assert (await execution(store, waiting)).state is State.QUEUED
 
 
 async def test_a_held_run_does_not_wait_for_it(store: Store, node: int):
     job_id, waiting = await failed_hourly(store, node, Overlap.QUEUE_ALL)
-    _, (run,) = await fire(store, node, NOW + 2 * MINUTE, job_id)
+    _, (claim,) = await fire(store, node, NOW + 2 * MINUTE, job_id)
     await fire(store, node, NOW + 3 * MINUTE, job_id)
     assert [found.held for found in await executions_of(store, job_id)].count(True) == 1
-    await finish(store, node, NOW + 3 * MINUTE, ended(run, now=NOW + 3 * MINUTE))
-    (released,) = await claim(store, node, NOW + 3 * MINUTE)
+    await finish(store, node, NOW + 3 * MINUTE, ended(claim, now=NOW + 3 * MINUTE))
+    (released,) = await claim_waiting(store, node, NOW + 3 * MINUTE)
     assert released.scheduled_at == NOW + 3 * MINUTE
     assert (await execution(store, waiting)).state is State.QUEUED
 
 
 async def test_once_it_runs_the_timetable_minds_it(store: Store, node: int):
     job_id, waiting = await failed_hourly(store, node, Overlap.SKIP)
-    (run,) = await claim(store, node, LATER + MINUTE)
-    assert (run.execution_id, run.trigger) == (waiting, Trigger.RETRY)
-    _, runs = await fire(store, node, LATER + MINUTE, job_id)
-    assert runs == []
+    (claim,) = await claim_waiting(store, node, LATER + MINUTE)
+    assert (claim.execution_id, claim.trigger) == (waiting, Trigger.RETRY)
+    _, claims = await fire(store, node, LATER + MINUTE, job_id)
+    assert claims == []
 
 
 async def test_lateness_does_not_count_the_wait_for_a_turn(store: Store, node: int):
     job_id, _ = await failed_hourly(store, node, Overlap.SKIP)
     before = await store.list_lateness(job_id, 10)
-    (run,) = await claim(store, node, LATER + MINUTE)
-    await finish(store, node, LATER + MINUTE, ended(run, now=LATER + MINUTE))
+    (claim,) = await claim_waiting(store, node, LATER + MINUTE)
+    await finish(store, node, LATER + MINUTE, ended(claim, now=LATER + MINUTE))
     assert await store.list_lateness(job_id, 10) == before
 
 
@@ -235,13 +239,13 @@ async def test_they_are_found_by_what_the_last_attempt_came_to(
 
 async def test_it_is_the_last_attempt_that_counts_also_of_one_that_is_open(store: Store, node: int):
     job_id = await add_job(store, spec("immediate", retry_policy=RetryPolicy(delays=(1,))))
-    _, (run,) = await fire(store, node, NOW, job_id)
-    await finish(store, node, NOW, ended(run, Outcome(ErrorType.HTTP_ERROR, "busy", 503)))
+    _, (claim,) = await fire(store, node, NOW, job_id)
+    await finish(store, node, NOW, ended(claim, Outcome(ErrorType.HTTP_ERROR, "busy", 503)))
 
     async def count(status: int) -> int:
         return await store.count_executions(ExecutionQuery(TENANT, http_status=(status, status + 1)))
 
     assert (await count(503), await count(404)) == (1, 0)
-    (again,) = await claim(store, node, NOW + SECOND)
+    (again,) = await claim_waiting(store, node, NOW + SECOND)
     await finish(store, node, NOW + SECOND, ended(again, GONE, now=NOW + SECOND))
     assert (await count(503), await count(404)) == (0, 1)

@@ -14,7 +14,7 @@ from duetime.domain.instants import MINUTE
 from duetime.ports.store import JobQuery
 from patience import PATIENCE_SECONDS
 from processes import child
-from samples import NOW, TENANT, add_job, add_run, ended, finish, fire, job_of, new_job, one, spec
+from samples import NOW, TENANT, add_execution, add_job, ended, finish, fire, job_of, new_job, one, spec
 from snapshot import recount, snapshot, totals
 
 CHILD = Path(__file__).with_name("child.py")
@@ -25,9 +25,9 @@ async def test_a_store_that_is_opened_again_is_as_it_was_left(make_store: MakeSt
     await store.start()
     node = await one(store, c.StartNode(NOW, "node-1"))
     job_id = await add_job(store, spec(key="sales"))
-    _, (run,) = await fire(store, node, NOW + MINUTE)
-    await finish(store, node, NOW + MINUTE, ended(run))
-    await add_run(store, job_id)
+    _, (claim,) = await fire(store, node, NOW + MINUTE)
+    await finish(store, node, NOW + MINUTE, ended(claim))
+    await add_execution(store, job_id)
     before = await snapshot(store)
     await store.stop()
 

@@ -13,20 +13,20 @@ from duetime.domain.plan import DueTimer
 from duetime.ports.store import Store
 from duetime.store.postgres import store as postgres_store
 from duetime.store.sqlite import store as sqlite_store
-from samples import NOW, add_job, add_run, new_job, one, spec
+from samples import NOW, add_execution, add_job, new_job, one, spec
 
 FULL = "https://full.example/x"
 
 
 async def waiting(store: Store, tenant: str, count: int, at: int = NOW, **fields: object) -> list[str]:
     job_id = await add_job(store, spec(**fields), tenant=tenant)
-    return [await add_run(store, job_id, at - n, tenant) for n in range(count)]
+    return [await add_execution(store, job_id, at - n, tenant) for n in range(count)]
 
 
 async def claimed_of(store: Store, node: int, limit: int, *tenants: str, **fields: object) -> list[str]:
-    runs = await one(store, c.Claim(node, NOW, limit, tenants, **fields))
-    assert isinstance(runs, list), runs
-    return [run.tenant for run in runs]
+    claims = await one(store, c.ClaimExecutions(node, NOW, limit, tenants, **fields))
+    assert isinstance(claims, list), claims
+    return [claim.tenant for claim in claims]
 
 
 # Claims
@@ -70,7 +70,7 @@ async def test_an_endpoint_that_is_full_for_one_tenant_is_not_for_another(store:
 async def test_tenants_that_have_something_to_run_by_now_are_listed_in_pages(store: Store, node: int):
     for tenant in ("c", "a", "b"):
         await waiting(store, tenant, 3)
-    await add_run(store, await add_job(store, tenant="later"), NOW + HOUR, "later")
+    await add_execution(store, await add_job(store, tenant="later"), NOW + HOUR, "later")
     await add_job(store, tenant="nothing")
     await waiting(store, "running", 1)
     await claimed_of(store, node, 10, "running")

@@ -10,19 +10,19 @@ import pytest
 from duetime.domain import commands as c
 from duetime.domain.endpoints import endpoint_of_url
 from duetime.domain.errors import Conflict, NotFound, StaleWrite
-from duetime.domain.execution import Outcome, Run
+from duetime.domain.execution import Claim, Outcome
 from duetime.domain.instants import HOUR, MINUTE, SECOND
 from duetime.domain.job import CatchUp, JobStatus, Overlap
-from duetime.domain.plan import PlannedRun, Skipped, TimerMove
+from duetime.domain.plan import NewExecution, Skipped, TimerMove
 from duetime.domain.states import ErrorType, State, Trigger
 from duetime.ports.store import ExecutionRecord, SkippedRecord, Store
 from samples import (
     NOW,
     TENANT,
     URL,
+    add_execution,
     add_job,
-    add_run,
-    claim,
+    claim_waiting,
     ended,
     execution,
     executions_of,
@@ -39,17 +39,19 @@ from snapshot import recount, snapshot, totals
 DUE = NOW + MINUTE  # when `every 1m` is first due
 
 
-def planned(job_id: str, at: int, if_open: str = "skip", **fields: Any) -> PlannedRun:
-    run = PlannedRun(planned_id(job_id, at), job_id, TENANT, at, Trigger.SCHEDULE, 5, endpoint_of_url(URL), if_open)
-    return msgspec.structs.replace(run, **fields)
+def planned(job_id: str, at: int, if_open: str = "skip", **fields: Any) -> NewExecution:
+    new = NewExecution(planned_id(job_id, at), job_id, TENANT, at, Trigger.SCHEDULE, 5, endpoint_of_url(URL), if_open)
+    return msgspec.structs.replace(new, **fields)
 
 
 def fire_at(node: int, job_id: str, *instants: int, **fields: Any) -> c.Fire:
     """A Fire of one job by hand; `due_at`, `version`, `next_due_at`, `if_open` and `claim` may be given."""
-    runs = tuple(planned(job_id, at, fields.get("if_open", "skip")) for at in instants)
+    executions = tuple(planned(job_id, at, fields.get("if_open", "skip")) for at in instants)
     due_at = fields.get("due_at", instants[0] if instants else DUE)
-    move = TimerMove(job_id, due_at, fields.get("version", 1), fields.get("next_due_at", due_at + MINUTE), len(runs))
-    return c.Fire(node, due_at, fields.get("claim", True), (move,), runs, fields.get("skips", ()))
+    move = TimerMove(
+        job_id, due_at, fields.get("version", 1), fields.get("next_due_at", due_at + MINUTE), len(executions)
+    )
+    return c.Fire(node, due_at, fields.get("claim", True), (move,), executions, fields.get("skips", ()))
 
 
 async def states(store: Store, job_id: str) -> list[State]:
@@ -61,12 +63,12 @@ async def states(store: Store, job_id: str) -> list[State]:
 
 async def test_a_fire_writes_the_execution_claimed_and_moves_the_timer(store: Store, node: int):
     job_id = await add_job(store, spec(priority=7))
-    run = planned(job_id, DUE, priority=7)
-    answer = await one(store, c.Fire(node, DUE, True, (TimerMove(job_id, DUE, 1, DUE + MINUTE, 1),), (run,)))
+    new = planned(job_id, DUE, priority=7)
+    answer = await one(store, c.Fire(node, DUE, True, (TimerMove(job_id, DUE, 1, DUE + MINUTE, 1),), (new,)))
     assert answer == c.Fired()
     assert await executions_of(store, job_id) == [
         ExecutionRecord(
-            run.execution_id, job_id, DUE, Trigger.SCHEDULE, State.RUNNING, None, 7, DUE, False, 1, 1, "node-1",
+            new.execution_id, job_id, DUE, Trigger.SCHEDULE, State.RUNNING, None, 7, DUE, False, 1, 1, "node-1",
             None, None, None, None, None, None, None, False,
         )
     ]  # fmt: skip
@@ -79,16 +81,16 @@ async def test_a_fire_without_a_claim_leaves_the_execution_queued(store: Store, 
     assert await one(store, fire_at(node, job_id, DUE, claim=False)) == c.Fired()
     (found,) = await executions_of(store, job_id)
     assert (found.state, found.attempt, found.token, found.worker_id) == (State.QUEUED, 0, 0, None)
-    (run,) = await claim(store, node, DUE)
-    assert (run.execution_id, run.attempt, run.token) == (found.execution_id, 1, 1)
+    (claim,) = await claim_waiting(store, node, DUE)
+    assert (claim.execution_id, claim.attempt, claim.token) == (found.execution_id, 1, 1)
 
 
 async def test_the_last_fire_leaves_the_job_pending_until_its_execution_ends(store: Store, node: int):
     job_id = await add_job(store, spec("immediate"))
-    _, (run,) = await fire(store, node, NOW)
+    _, (claim,) = await fire(store, node, NOW)
     job = await job_of(store, job_id)
     assert (job.status, job.due_at) == (JobStatus.PENDING, None)
-    await finish(store, node, NOW, ended(run))
+    await finish(store, node, NOW, ended(claim))
     assert (await job_of(store, job_id)).status is JobStatus.COMPLETED
 
 
@@ -104,9 +106,9 @@ async def test_a_job_whose_last_instant_was_missed_is_completed_at_once(store: S
 async def test_a_page_of_many_jobs_is_fired_as_one(store: Store, node: int):
     for _ in range(300):
         await add_job(store, spec("2026-01-01T00:01:00Z"))
-    fired, runs = await fire(store, node, DUE)
+    fired, claims = await fire(store, node, DUE)
     assert fired == c.Fired()
-    assert len(runs) == 300
+    assert len(claims) == 300
     assert (await totals(store))[State.RUNNING] == 300
     assert await store.next_due_at() is None
 
@@ -114,7 +116,7 @@ async def test_a_page_of_many_jobs_is_fired_as_one(store: Store, node: int):
 # Fences
 
 
-async def test_a_void_node_may_not_fire(store: Store, node: int):
+async def test_a_fenced_node_may_not_fire(store: Store, node: int):
     job_id = await add_job(store)
     await one(store, c.StartNode(NOW, "node-1"))
     before = await snapshot(store)
@@ -193,14 +195,14 @@ async def test_an_instant_that_was_decided_before_is_not_decided_again(
     store: Store, node: int, policy: Overlap, is_over: bool
 ):
     job_id = await add_job(store, spec(overlap=policy))
-    _, (run,) = await fire(store, node, DUE)
+    _, (claim,) = await fire(store, node, DUE)
     if is_over:
-        await finish(store, node, DUE, ended(run))
+        await finish(store, node, DUE, ended(claim))
     await replan(store, job_id, DUE, overlap=policy)
     before = await executions_of(store, job_id)
-    fired, runs = await fire(store, node, DUE)
-    assert fired == c.Fired(not_claimed=frozenset({run.execution_id}))
-    assert runs == []
+    fired, claims = await fire(store, node, DUE)
+    assert fired == c.Fired(not_claimed=frozenset({claim.execution_id}))
+    assert claims == []
     assert await executions_of(store, job_id) == before
     found = await job_of(store, job_id)
     assert (found.due_at, found.fired) == (DUE + MINUTE, 1)
@@ -209,12 +211,12 @@ async def test_an_instant_that_was_decided_before_is_not_decided_again(
 
 async def test_an_instant_planned_twice_counts_once_towards_the_most_runs(store: Store, node: int):
     job_id = await add_job(store, spec(max_runs=2))
-    _, (run,) = await fire(store, node, DUE)
-    await finish(store, node, DUE, ended(run))
+    _, (claim,) = await fire(store, node, DUE)
+    await finish(store, node, DUE, ended(claim))
     await replan(store, job_id, DUE, max_runs=2)
     for n in range(2):
-        _, runs = await fire(store, node, DUE + n * MINUTE)
-        await finish(store, node, DUE + n * MINUTE, *map(ended, runs))
+        _, claims = await fire(store, node, DUE + n * MINUTE)
+        await finish(store, node, DUE + n * MINUTE, *map(ended, claims))
     assert [e.scheduled_at for e in await executions_of(store, job_id)] == [DUE, DUE + MINUTE]
     found = await job_of(store, job_id)
     assert (found.status, found.fired, found.due_at) == (JobStatus.COMPLETED, 2, None)
@@ -222,24 +224,24 @@ async def test_an_instant_planned_twice_counts_once_towards_the_most_runs(store:
 
 async def test_of_a_page_only_the_instants_not_yet_decided_are_written(store: Store, node: int):
     job_id = await add_job(store, spec(overlap="allow"))
-    _, (run,) = await fire(store, node, DUE)
+    _, (claim,) = await fire(store, node, DUE)
     version = await replan(store, job_id, DUE, overlap="allow")
     command = fire_at(node, job_id, DUE, DUE + SECOND, DUE + 2 * SECOND, version=version, if_open="run")
     answer = await one(store, command)
-    assert answer == c.Fired(not_claimed=frozenset({run.execution_id}))
+    assert answer == c.Fired(not_claimed=frozenset({claim.execution_id}))
     assert await states(store, job_id) == [State.RUNNING] * 3
     assert await totals(store) == await recount(store)
 
 
 async def test_a_run_that_follows_an_instant_decided_before_is_not_left_waiting(store: Store, node: int):
     job_id = await add_job(store)
-    _, (run,) = await fire(store, node, DUE)
-    await finish(store, node, DUE, ended(run))
+    _, (claim,) = await fire(store, node, DUE)
+    await finish(store, node, DUE, ended(claim))
     version = await replan(store, job_id, DUE)
     move = TimerMove(job_id, DUE, version, None, 2)
-    runs = tuple(planned(job_id, at, has_siblings=True) for at in (DUE, DUE + 1))
-    fired = await one(store, c.Fire(node, DUE, True, (move,), runs))
-    assert fired == c.Fired(not_claimed=frozenset({runs[0].execution_id}))
+    executions = tuple(planned(job_id, at, has_siblings=True) for at in (DUE, DUE + 1))
+    fired = await one(store, c.Fire(node, DUE, True, (move,), executions))
+    assert fired == c.Fired(not_claimed=frozenset({executions[0].execution_id}))
     assert await states(store, job_id) == [State.COMPLETED, State.RUNNING]
 
 
@@ -277,18 +279,18 @@ async def test_a_queued_one_is_held_until_the_running_one_has_ended(store: Store
     found = await execution(store, second)
     assert (found.state, found.held) == (State.QUEUED, True)
     assert await store.next_waiting_at() is None
-    assert await claim(store, node, DUE + HOUR) == []
+    assert await claim_waiting(store, node, DUE + HOUR) == []
 
-    run = await as_run(store, await execution(store, running))
-    assert await finish(store, node, DUE + 90 * SECOND, ended(run, now=DUE + 90 * SECOND)) == []
+    claim = await as_claim(store, await execution(store, running))
+    assert await finish(store, node, DUE + 90 * SECOND, ended(claim, now=DUE + 90 * SECOND)) == []
     assert await store.next_waiting_at() == DUE + MINUTE
-    assert [r.execution_id for r in await claim(store, node, DUE + HOUR)] == [second]
+    assert [r.execution_id for r in await claim_waiting(store, node, DUE + HOUR)] == [second]
     assert not (await execution(store, second)).held
 
 
-async def as_run(store: Store, record: ExecutionRecord) -> Run:
+async def as_claim(store: Store, record: ExecutionRecord) -> Claim:
     job = await job_of(store, record.job_id)
-    return Run(
+    return Claim(
         record.execution_id, record.job_id, TENANT, record.scheduled_at, record.trigger, record.priority,
         endpoint_of_url(URL), record.attempt, record.token, False, job.spec,
     )  # fmt: skip
@@ -304,21 +306,21 @@ async def test_queue_all_holds_them_all_and_runs_them_one_by_one_in_order(store:
     job_id, running, _ = await overlapping(store, node, "queue_all")
     await fire(store, node, DUE + 2 * MINUTE)
     assert await states(store, job_id) == [State.RUNNING, State.QUEUED, State.QUEUED]
-    run = await as_run(store, await execution(store, running))
+    claim = await as_claim(store, await execution(store, running))
     order = []
     for _ in range(2):
-        await finish(store, node, DUE + HOUR, ended(run))
-        (run,) = await claim(store, node, DUE + HOUR)
-        order.append(run.scheduled_at)
+        await finish(store, node, DUE + HOUR, ended(claim))
+        (claim,) = await claim_waiting(store, node, DUE + HOUR)
+        order.append(claim.scheduled_at)
     assert order == [DUE + MINUTE, DUE + 2 * MINUTE]
 
 
 async def test_a_held_one_waits_through_the_retries_of_the_one_before(store: Store, node: int):
     job_id, running, _ = await overlapping(store, node, "queue_all")
-    run = await as_run(store, await execution(store, running))
-    await finish(store, node, DUE + MINUTE, ended(run, Outcome(ErrorType.TIMEOUT), now=DUE + MINUTE))
+    claim = await as_claim(store, await execution(store, running))
+    await finish(store, node, DUE + MINUTE, ended(claim, Outcome(ErrorType.TIMEOUT), now=DUE + MINUTE))
     assert await states(store, job_id) == [State.RETRYING, State.QUEUED]
-    (again,) = await claim(store, node, DUE + HOUR)
+    (again,) = await claim_waiting(store, node, DUE + HOUR)
     assert again.execution_id == running
 
 
@@ -331,8 +333,8 @@ async def test_a_skipped_instant_does_not_count_towards_the_most_runs(store: Sto
     found = await job_of(store, job_id)
     assert (found.status, found.fired, found.due_at) == (JobStatus.PENDING, 1 + held, DUE + (3 + held) * MINUTE)
     await finish(store, node, DUE + 9 * SECOND, ended(first))
-    for run in await claim(store, node, DUE + HOUR):
-        await finish(store, node, DUE + 9 * SECOND, ended(run))
+    for claim in await claim_waiting(store, node, DUE + HOUR):
+        await finish(store, node, DUE + 9 * SECOND, ended(claim))
     _, (last,) = await fire(store, node, DUE + (3 + held) * MINUTE)
     await finish(store, node, DUE + HOUR, ended(last))
     found = await job_of(store, job_id)
@@ -344,16 +346,16 @@ async def test_cancel_running_stops_the_older_and_runs_the_newer(store: Store, n
     assert fired == c.Fired(to_cancel=(running,))
     assert await states(store, job_id) == [State.RUNNING, State.RUNNING]
     successor = await one(store, c.StartNode(NOW, "node-1"))
-    lapsed = {run.execution_id: run.cancel_requested for run in await store.list_lapsed_runs(successor, 10)}
-    assert lapsed == {running: True, planned_id(job_id, DUE + MINUTE): False}
+    expired = {claim.execution_id: claim.cancel_requested for claim in await store.list_expired_claims(successor, 10)}
+    assert expired == {running: True, planned_id(job_id, DUE + MINUTE): False}
 
 
 async def test_cancel_running_cancels_what_only_waits_and_tells_nobody(store: Store, node: int):
     job_id = await add_job(store, spec(overlap="cancel_running"))
     await fire(store, node, DUE, claim=False)
-    fired, (run,) = await fire(store, node, DUE + MINUTE)
+    fired, (claim,) = await fire(store, node, DUE + MINUTE)
     assert fired == c.Fired()
-    assert run.scheduled_at == DUE + MINUTE
+    assert claim.scheduled_at == DUE + MINUTE
     first, second = await executions_of(store, job_id)
     assert (first.state, first.reason) == (State.CANCELLED, "replaced by a newer run")
     assert second.state is State.RUNNING
@@ -365,18 +367,18 @@ async def test_siblings_run_one_after_the_other(store: Store, node: int):
     fired, (first,) = await fire(store, node, NOW + 3 * SECOND)
     assert first.scheduled_at == NOW + SECOND
     assert len(fired.not_claimed) == 2
-    order, run = [first.scheduled_at], first
+    order, claim = [first.scheduled_at], first
     for _ in range(2):
-        await finish(store, node, NOW + 4 * SECOND, ended(run))
-        (run,) = await claim(store, node, NOW + 4 * SECOND)
-        order.append(run.scheduled_at)
+        await finish(store, node, NOW + 4 * SECOND, ended(claim))
+        (claim,) = await claim_waiting(store, node, NOW + 4 * SECOND)
+        order.append(claim.scheduled_at)
     assert order == [NOW + n * SECOND for n in (1, 2, 3)]
     assert (await job_of(store, job_id)).fired == 3
 
 
 async def test_a_manual_run_counts_as_open(store: Store, node: int):
     job_id = await add_job(store)
-    await add_run(store, job_id)
+    await add_execution(store, job_id)
     await fire(store, node, DUE)
     assert await states(store, job_id) == [State.QUEUED, State.SKIPPED]
 
@@ -409,7 +411,7 @@ async def test_spans_decided_against_are_in_the_ledger_latest_first(store: Store
 
 async def test_a_manual_run_waits_with_its_jobs_priority(store: Store):
     job_id = await add_job(store, spec(priority=9))
-    made = await add_run(store, job_id, NOW + 7)
+    made = await add_execution(store, job_id, NOW + 7)
     found = await execution(store, made)
     assert (found.state, found.trigger, found.priority, found.scheduled_at, found.due_at) == (
         State.QUEUED, Trigger.MANUAL, 9, NOW + 7, NOW + 7,
@@ -420,31 +422,31 @@ async def test_a_manual_run_waits_with_its_jobs_priority(store: Store):
 async def test_manual_runs_of_one_instant_and_the_planned_one_are_executions_of_their_own(store: Store, node: int):
     job_id = await add_job(store, spec(overlap="allow"))
     for _ in range(3):
-        await add_run(store, job_id, DUE)
-    _, (run,) = await fire(store, node, DUE)
-    assert run.execution_id == planned_id(job_id, DUE)
+        await add_execution(store, job_id, DUE)
+    _, (claim,) = await fire(store, node, DUE)
+    assert claim.execution_id == planned_id(job_id, DUE)
     assert len(await executions_of(store, job_id)) == 4
 
 
 async def test_a_run_of_a_job_that_is_not_there_is_refused(store: Store):
     theirs = await add_job(store, tenant="other")
     for job_id in (new_id(), theirs):
-        assert isinstance(await one(store, c.AddRun(NOW, TENANT, job_id, new_id(), Trigger.MANUAL)), NotFound)
+        assert isinstance(await one(store, c.AddExecution(NOW, TENANT, job_id, new_id(), Trigger.MANUAL)), NotFound)
 
 
 async def test_a_cancelled_job_is_given_no_further_run(store: Store):
     job_id = await add_job(store)
     await one(store, c.CancelJob(NOW, TENANT, job_id))
     before = await snapshot(store)
-    assert isinstance(await one(store, c.AddRun(NOW, TENANT, job_id, new_id(), Trigger.MANUAL)), Conflict)
+    assert isinstance(await one(store, c.AddExecution(NOW, TENANT, job_id, new_id(), Trigger.MANUAL)), Conflict)
     assert await snapshot(store) == before
 
 
 async def test_a_run_added_a_second_time_under_its_id_is_refused_alone(store: Store):
     job_id = await add_job(store)
-    made = await add_run(store, job_id)
-    again = c.AddRun(NOW, TENANT, job_id, made, Trigger.MANUAL)
-    other = c.AddRun(NOW, TENANT, job_id, new_id(), Trigger.MANUAL)
+    made = await add_execution(store, job_id)
+    again = c.AddExecution(NOW, TENANT, job_id, made, Trigger.MANUAL)
+    other = c.AddExecution(NOW, TENANT, job_id, new_id(), Trigger.MANUAL)
     refused, answer = await store.apply([again, other])
     assert isinstance(refused, Conflict)
     assert answer == other.execution_id

@@ -21,7 +21,7 @@ from duetime.domain.states import ErrorType
 from duetime.ports.store import ExecutionQuery, Store
 from duetime.testing import HandClock, ScriptedExecutor
 from engine.stage import Stage
-from samples import claim, entry_of, new_id, new_job, new_key, one, spec, verified
+from samples import claim_waiting, entry_of, new_id, new_job, new_key, one, spec, verified
 
 KEPT = 30 * DAY
 BAD, HOOK = "https://bad.example/run", "https://told.example/hook"
@@ -116,14 +116,16 @@ class Churn:
         worker = await self.do(c.JoinWorker(self.now, tenant, "ann", f"worker of {tenant}", functions, 4))
         node = await self.do(c.StartNode(self.now, f"node of {tenant}"))
         job_id = await self._add(tenant, "2030-01-01T00:00:00Z")
-        await self.do(c.AddRun(self.now, tenant, job_id, new_id(self.now), "manual"))
-        for run in await claim(self._store, int(str(node)), self.now):
-            saved = c.SaveProgress(tenant, run.execution_id, run.job_id, run.attempt, run.token, '{"percent": 50}')
+        await self.do(c.AddExecution(self.now, tenant, job_id, new_id(self.now), "manual"))
+        for claim in await claim_waiting(self._store, int(str(node)), self.now):
+            saved = c.SaveProgress(
+                tenant, claim.execution_id, claim.job_id, claim.attempt, claim.token, '{"percent": 50}'
+            )
             assert await self.do(saved) is True
-            await self.do(c.Release(int(str(node)), self.now, (run,)))
+            await self.do(c.Release(int(str(node)), self.now, (claim,)))
         await self._stage.tick()
         await self.do(c.CancelJob(self.now, tenant, job_id))
-        await self.do(c.EndNodes(self.now, (int(str(worker)), int(str(node)))))
+        await self.do(c.FenceNodes(self.now, (int(str(worker)), int(str(node)))))
 
     async def _end_of_day(self, tenant: str) -> None:
         await self.do(c.RemoveSubscription(tenant, self._subscription))

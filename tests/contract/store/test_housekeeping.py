@@ -13,9 +13,9 @@ from duetime.ports.store import ExecutionQuery, ExecutionRecord, Store
 from samples import (
     NOW,
     TENANT,
+    add_execution,
     add_job,
-    add_run,
-    claim,
+    claim_waiting,
     ended,
     execution,
     executions_of,
@@ -27,14 +27,14 @@ from samples import (
 from snapshot import recount, snapshot, totals
 
 
-async def ended_runs(store: Store, node: int, count: int, at: int = NOW, tenant: str = TENANT) -> list[str]:
+async def ended_executions(store: Store, node: int, count: int, at: int = NOW, tenant: str = TENANT) -> list[str]:
     """Executions that were scheduled from `at` on, a minute apart, and have ended. Oldest first."""
     job_id = await add_job(store, tenant=tenant)
     for n in range(count):
-        await add_run(store, job_id, at + n * MINUTE, tenant)
-    runs = await claim(store, node, at + DAY, limit=count)
-    assert await finish(store, node, at + DAY, *map(ended, runs)) == []
-    return [run.execution_id for run in runs]
+        await add_execution(store, job_id, at + n * MINUTE, tenant)
+    claims = await claim_waiting(store, node, at + DAY, limit=count)
+    assert await finish(store, node, at + DAY, *map(ended, claims)) == []
+    return [claim.execution_id for claim in claims]
 
 
 async def executions_left(store: Store) -> list[ExecutionRecord]:
@@ -42,7 +42,7 @@ async def executions_left(store: Store) -> list[ExecutionRecord]:
 
 
 async def test_only_what_was_scheduled_before_is_pruned(store: Store, node: int):
-    ids = await ended_runs(store, node, 4)
+    ids = await ended_executions(store, node, 4)
     assert await one(store, c.Prune(NOW + 2 * MINUTE, 0, 0, 100)) == 2
     left = [execution_id for execution_id in ids if await store.get_execution(TENANT, execution_id)]
     assert left == ids[2:]
@@ -52,16 +52,16 @@ async def test_only_what_was_scheduled_before_is_pruned(store: Store, node: int)
 
 
 async def test_the_oldest_go_first_a_page_at_a_time(store: Store, node: int):
-    ids = await ended_runs(store, node, 5)
+    ids = await ended_executions(store, node, 5)
     assert await one(store, c.Prune(NOW + DAY, 0, 0, 2)) == 2
     assert [e for e in ids if await store.get_execution(TENANT, e)] == ids[2:]
     assert [await one(store, c.Prune(NOW + DAY, 0, 0, 2)) for _ in range(3)] == [2, 1, 0]
 
 
 async def test_all_that_is_older_than_history_may_be_goes_and_what_is_younger_stays(store: Store, node: int):
-    old = await ended_runs(store, node, 5, NOW - 2 * DAY)
-    yesterday = await ended_runs(store, node, 5, NOW - HOUR)
-    young = await ended_runs(store, node, 5, NOW + HOUR)
+    old = await ended_executions(store, node, 5, NOW - 2 * DAY)
+    yesterday = await ended_executions(store, node, 5, NOW - HOUR)
+    young = await ended_executions(store, node, 5, NOW + HOUR)
     removed = 0
     while count := await one(store, c.Prune(NOW, NOW, 0, 4)):
         removed += count
@@ -77,16 +77,16 @@ async def test_all_that_is_older_than_history_may_be_goes_and_what_is_younger_st
 async def test_what_is_open_is_never_pruned(store: Store, node: int):
     job_id = await add_job(store)
     for n in range(2):
-        await add_run(store, job_id, NOW + n)
-    (running,) = await claim(store, node, NOW, limit=1)
+        await add_execution(store, job_id, NOW + n)
+    (running,) = await claim_waiting(store, node, NOW, limit=1)
     assert await one(store, c.Prune(NOW + DAY, NOW + DAY, 0, 100)) == 0
     assert {e.state for e in await executions_of(store, job_id)} == {State.RUNNING, State.QUEUED}
     assert (await execution(store, running.execution_id)).state is State.RUNNING
 
 
 async def test_every_tenants_history_is_pruned_and_counted(store: Store, node: int):
-    await ended_runs(store, node, 3)
-    await ended_runs(store, node, 2, tenant="other")
+    await ended_executions(store, node, 3)
+    await ended_executions(store, node, 2, tenant="other")
     assert await store.count_history() == 5
     assert await one(store, c.Prune(NOW + DAY, NOW + DAY, 0, 100)) == 5
     assert await store.count_history() == 0
@@ -117,7 +117,7 @@ async def test_old_entries_of_the_ledger_are_dropped(store: Store, node: int):
 async def test_nodes_that_ended_long_ago_are_dropped_and_those_that_live_stay(store: Store, node: int, raw: Raw):
     ended, lately = [await one(store, c.StartNode(NOW, name)) for name in ("ended", "lately")]
     worker = await one(store, c.JoinWorker(NOW, TENANT, "ann", "worker", ("report",), 4))
-    await one(store, c.EndNodes(NOW + HOUR, (ended, worker)))
+    await one(store, c.FenceNodes(NOW + HOUR, (ended, worker)))
     await one(store, c.StopNode(NOW + 2 * HOUR, lately))
     prune = c.Prune(0, 0, 0, 1, nodes_before=NOW + 2 * HOUR)
     assert [await one(store, prune) for _ in range(3)] == [1, 1, 0]
@@ -126,7 +126,7 @@ async def test_nodes_that_ended_long_ago_are_dropped_and_those_that_live_stay(st
 
 
 async def test_a_nodes_row_stays_as_long_as_history_that_goes_may_name_it(store: Store, node: int):
-    (execution_id, *_) = await ended_runs(store, node, 3)
+    (execution_id, *_) = await ended_executions(store, node, 3)
     await one(store, c.StopNode(NOW + DAY, node))
     assert (await execution(store, execution_id)).worker_id == "node-1"
     prune = c.Prune(NOW + 2 * DAY, 0, 0, 2, nodes_before=NOW + 2 * DAY)
@@ -139,12 +139,12 @@ async def test_a_nodes_row_stays_as_long_as_history_that_goes_may_name_it(store:
 async def test_what_a_node_ran_whose_row_was_dropped_is_taken_over_all_the_same(store: Store, node: int):
     """A row that is gone says what an ended one says: nothing of this node counts any more."""
     lost = await one(store, c.StartNode(NOW, "lost"))
-    await add_run(store, await add_job(store), NOW)
-    (run,) = await claim(store, lost, NOW, limit=1)
-    await one(store, c.EndNodes(NOW, (lost,)))
+    await add_execution(store, await add_job(store), NOW)
+    (claim,) = await claim_waiting(store, lost, NOW, limit=1)
+    await one(store, c.FenceNodes(NOW, (lost,)))
     assert await one(store, c.Prune(0, 0, 0, 100, nodes_before=NOW + DAY)) == 1
-    assert [found.execution_id for found in await store.list_lapsed_runs(node, 10)] == [run.execution_id]
-    assert isinstance(await one(store, c.Claim(lost, NOW, 1, (TENANT,))), StaleWrite)
+    assert [found.execution_id for found in await store.list_expired_claims(node, 10)] == [claim.execution_id]
+    assert isinstance(await one(store, c.ClaimExecutions(lost, NOW, 1, (TENANT,))), StaleWrite)
 
 
 async def test_api_keys_that_are_revoked_or_expired_for_long_are_dropped(store: Store):
@@ -168,7 +168,7 @@ async def test_a_full_page_of_anything_says_that_there_may_be_more(store: Store)
 
 
 async def test_pruning_nothing_changes_nothing(store: Store, node: int):
-    await ended_runs(store, node, 2)
+    await ended_executions(store, node, 2)
     before = await snapshot(store)
     assert await one(store, c.Prune(0, 0, 0, 100)) == 0
     assert await snapshot(store) == before
@@ -205,9 +205,9 @@ async def test_the_newest_instant_is_of_a_nodes_start_or_of_an_execution(store: 
     await one(store, c.StartNode(NOW, "node-1"))
     assert await store.newest_at() == NOW
     job_id = await add_job(store)
-    await add_run(store, job_id, NOW - 5)
+    await add_execution(store, job_id, NOW - 5)
     assert await store.newest_at() == NOW
-    await add_run(store, job_id, NOW + 5)
+    await add_execution(store, job_id, NOW + 5)
     assert await store.newest_at() == NOW + 5
     await one(store, c.StopNode(NOW + 9, 1))
     assert await store.newest_at() == NOW + 5

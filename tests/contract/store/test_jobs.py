@@ -18,9 +18,9 @@ from duetime.ports.store import JobQuery, JobRecord, SkippedRecord, Store
 from samples import (
     NOW,
     TENANT,
+    add_execution,
     add_job,
-    add_run,
-    claim,
+    claim_waiting,
     ended,
     execution,
     executions_of,
@@ -228,8 +228,8 @@ async def test_a_cancelled_job_cannot_be_changed(store: Store):
 
 async def test_a_completed_job_that_is_given_a_next_run_begins_anew(store: Store, node: int):
     job_id = await add_job(store, spec("immediate"))
-    _, (run,) = await fire(store, node, NOW)
-    await finish(store, node, NOW, ended(run))
+    _, (claim,) = await fire(store, node, NOW)
+    await finish(store, node, NOW, ended(claim))
     assert (await job_of(store, job_id)).status is JobStatus.COMPLETED
     assert await one(store, change(job_id, spec("every 1h", max_runs=1), restart=True)) == 2
     found = await job_of(store, job_id)
@@ -238,8 +238,8 @@ async def test_a_completed_job_that_is_given_a_next_run_begins_anew(store: Store
 
 async def test_a_completed_job_without_a_next_run_stays_completed_when_changed(store: Store, node: int):
     job_id = await add_job(store, spec("immediate"))
-    _, (run,) = await fire(store, node, NOW)
-    await finish(store, node, NOW, ended(run))
+    _, (claim,) = await fire(store, node, NOW)
+    await finish(store, node, NOW, ended(claim))
     assert await one(store, change(job_id, spec("immediate", name="renamed"), due_at=None, recurs=False)) == 2
     found = await job_of(store, job_id)
     assert (found.status, found.spec.name, found.due_at) == (JobStatus.COMPLETED, "renamed", None)
@@ -257,8 +257,8 @@ async def test_a_paused_job_that_is_changed_stays_paused(store: Store):
 async def test_a_change_that_leaves_the_time_alone_does_not_undo_a_fire_since_the_job_was_read(store: Store, node: int):
     job_id = await add_job(store, spec(max_runs=2))
     read = await job_of(store, job_id)
-    _, (run,) = await fire(store, node, NOW + MINUTE)
-    await finish(store, node, NOW + MINUTE, ended(run))
+    _, (claim,) = await fire(store, node, NOW + MINUTE)
+    await finish(store, node, NOW + MINUTE, ended(claim))
     renamed = spec(max_runs=2, name="renamed")
     assert await one(store, change(job_id, renamed, due_at=read.due_at, replan=False)) == 2
     found = await job_of(store, job_id)
@@ -277,8 +277,8 @@ async def test_a_paused_job_whose_time_is_left_alone_keeps_when_it_would_have_be
 
 async def test_a_completed_job_that_goes_on_keeps_its_count(store: Store, node: int):
     job_id = await add_job(store, spec(max_runs=1))
-    _, (run,) = await fire(store, node, NOW + MINUTE)
-    await finish(store, node, NOW + MINUTE, ended(run))
+    _, (claim,) = await fire(store, node, NOW + MINUTE)
+    await finish(store, node, NOW + MINUTE, ended(claim))
     assert (await job_of(store, job_id)).status is JobStatus.COMPLETED
     await one(store, change(job_id, spec(max_runs=3)))
     found = await job_of(store, job_id)
@@ -354,8 +354,8 @@ async def test_pausing_a_paused_job_changes_nothing(store: Store):
 
 async def test_a_job_that_has_ended_cannot_be_paused(store: Store, node: int):
     done = await add_job(store, spec("immediate"))
-    _, (run,) = await fire(store, node, NOW)
-    await finish(store, node, NOW, ended(run))
+    _, (claim,) = await fire(store, node, NOW)
+    await finish(store, node, NOW, ended(claim))
     cancelled = await add_job(store)
     await one(store, c.CancelJob(NOW, TENANT, cancelled))
     for job_id in (done, cancelled):
@@ -419,7 +419,7 @@ async def test_a_cancelled_job_is_due_no_more_and_what_waits_is_cancelled(store:
     job_id = await add_job(store, spec("every 1m", overlap="queue_all"))
     _, (running,) = await fire(store, node, NOW + MINUTE)
     await fire(store, node, NOW + 2 * MINUTE)  # held
-    manual = await add_run(store, job_id, LATER)
+    manual = await add_execution(store, job_id, LATER)
     assert await one(store, c.CancelJob(LATER, TENANT, job_id)) == [running.execution_id]
     found = await job_of(store, job_id)
     assert (found.status, found.due_at) == (JobStatus.CANCELLED, None)
@@ -428,17 +428,17 @@ async def test_a_cancelled_job_is_due_no_more_and_what_waits_is_cancelled(store:
     assert set(states.values()) == {State.CANCELLED}
     assert (await execution(store, manual)).ended_at == LATER
     assert await totals(store) == await recount(store)
-    assert await claim(store, node, LATER) == []
+    assert await claim_waiting(store, node, LATER) == []
 
 
 async def test_a_running_execution_of_a_cancelled_job_is_told_to_stop_wherever_it_goes(store: Store, node: int):
     job_id = await add_job(store)
-    _, (run,) = await fire(store, node, NOW + MINUTE)
+    _, (claim,) = await fire(store, node, NOW + MINUTE)
     await one(store, c.CancelJob(LATER, TENANT, job_id))
     successor = await one(store, c.StartNode(LATER, "node-1"))
-    (lapsed,) = await store.list_lapsed_runs(successor, 10)
-    assert lapsed.execution_id == run.execution_id
-    assert lapsed.cancel_requested
+    (expired,) = await store.list_expired_claims(successor, 10)
+    assert expired.execution_id == claim.execution_id
+    assert expired.cancel_requested
 
 
 @pytest.mark.parametrize("is_paused", [True, False])
@@ -453,10 +453,10 @@ async def test_what_a_cancelled_job_owed_is_in_the_ledger(store: Store, is_pause
 
 async def test_cancelling_a_cancelled_job_changes_nothing(store: Store, node: int):
     job_id = await add_job(store)
-    _, (run,) = await fire(store, node, NOW + MINUTE)
+    _, (claim,) = await fire(store, node, NOW + MINUTE)
     await one(store, c.CancelJob(LATER, TENANT, job_id))
     before = await snapshot(store)
-    assert await one(store, c.CancelJob(LATER + 1, TENANT, job_id)) == [run.execution_id]
+    assert await one(store, c.CancelJob(LATER + 1, TENANT, job_id)) == [claim.execution_id]
     assert await snapshot(store) == before
 
 
@@ -470,10 +470,10 @@ async def test_cancelling_what_is_not_there_is_refused(store: Store):
 async def test_a_purged_job_is_gone_with_all_its_history(store: Store, node: int):
     kept = await add_job(store)
     job_id = await add_job(store, spec("every 1m", key="sales"))
-    _, runs = await fire(store, node, NOW + MINUTE)
-    await finish(store, node, NOW + MINUTE, *map(ended, runs))
-    await add_run(store, job_id, LATER)
-    mine = next(run for run in runs if run.job_id == job_id)
+    _, claims = await fire(store, node, NOW + MINUTE)
+    await finish(store, node, NOW + MINUTE, *map(ended, claims))
+    await add_execution(store, job_id, LATER)
+    mine = next(claim for claim in claims if claim.job_id == job_id)
     assert await one(store, c.PurgeJob(TENANT, job_id)) is False
     assert await store.get_job(TENANT, job_id) is None
     assert await store.get_job_by_key(TENANT, "sales") is None
@@ -494,12 +494,12 @@ async def test_the_key_of_a_purged_job_is_free_again(store: Store):
 async def test_a_long_history_is_purged_in_pages_and_the_job_is_cancelled_meanwhile(store: Store, node: int):
     job_id = await add_job(store, spec(key="sales"))
     for n in range(5):
-        await add_run(store, job_id, NOW + n)
+        await add_execution(store, job_id, NOW + n)
     assert await one(store, c.PurgeJob(TENANT, job_id, 2)) is True
     found = await job_of(store, job_id)
     assert (found.status, found.due_at) == (JobStatus.CANCELLED, None)
     assert [e.state for e in await executions_of(store, job_id)] == [State.CANCELLED] * 3
-    assert await claim(store, node, LATER) == []
+    assert await claim_waiting(store, node, LATER) == []
     assert await totals(store) == await recount(store)
     assert await one(store, c.PurgeJob(TENANT, job_id, 2)) is True
     assert await one(store, c.PurgeJob(TENANT, job_id, 2)) is False
@@ -510,7 +510,7 @@ async def test_a_long_history_is_purged_in_pages_and_the_job_is_cancelled_meanwh
 
 async def test_a_history_of_just_a_page_is_purged_too(store: Store):
     job_id = await add_job(store)
-    await add_run(store, job_id)
+    await add_execution(store, job_id)
     answers = [await one(store, c.PurgeJob(TENANT, job_id, 1)) for _ in range(2)]
     assert answers == [True, False]
     assert await store.get_job(TENANT, job_id) is None
@@ -544,8 +544,8 @@ async def test_a_body_with_nul_comes_back_wherever_its_job_goes(store: Store, no
     job_id = await add_job(store, job, now=NOW)
     assert (await job_of(store, job_id)).spec == job
     assert [timer.spec for timer in await store.list_due_timers(NOW, 10)] == [job]
-    await add_run(store, job_id)
-    assert [run.spec for run in await claim(store, node, NOW)] == [job]
+    await add_execution(store, job_id)
+    assert [claim.spec for claim in await claim_waiting(store, node, NOW)] == [job]
     renamed = msgspec.structs.replace(job, name="renamed", tags={"a": "b"})
     assert await one(store, change(job_id, renamed)) == 2
     assert [found.spec for found in await store.list_jobs(JobQuery(TENANT, tag=("a", "b")))] == [renamed]

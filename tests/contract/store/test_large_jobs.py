@@ -7,14 +7,28 @@ import pytest
 
 from duetime.domain import commands as c
 from duetime.domain.endpoints import endpoint_of, endpoint_of_url
-from duetime.domain.execution import Run
+from duetime.domain.execution import Claim
 from duetime.domain.held_specs import PLACE_BYTES, plain, whole
 from duetime.domain.instants import MINUTE
 from duetime.domain.job import HttpJob, PythonJob
 from duetime.domain.payloads import HttpRequest, PythonCall
 from duetime.domain.states import State
 from duetime.ports.store import Store
-from samples import NOW, TENANT, URL, add_job, add_run, claim, due_timers, ended, execution, finish, job_of, one, spec
+from samples import (
+    NOW,
+    TENANT,
+    URL,
+    add_execution,
+    add_job,
+    claim_waiting,
+    due_timers,
+    ended,
+    execution,
+    finish,
+    job_of,
+    one,
+    spec,
+)
 
 BODY = [[]] * 40_000
 SIZE = len(msgspec.json.encode(BODY))  # 120 kB
@@ -27,11 +41,11 @@ def large(schedule: str = "every 1m", url: str = URL) -> HttpJob:
 async def waiting(store: Store, count: int, tenant: str = TENANT, url: str = URL) -> None:
     job_id = await add_job(store, large(url=url), tenant=tenant)
     for n in range(count):
-        await add_run(store, job_id, NOW - n, tenant)
+        await add_execution(store, job_id, NOW - n, tenant)
 
 
-async def claimed(store: Store, node: int, most_bytes: int, *tenants: str, **fields: object) -> list[Run]:
-    found = await one(store, c.Claim(node, NOW, 100, tenants or (TENANT,), bytes=most_bytes, **fields))
+async def claimed(store: Store, node: int, most_bytes: int, *tenants: str, **fields: object) -> list[Claim]:
+    found = await one(store, c.ClaimExecutions(node, NOW, 100, tenants or (TENANT,), bytes=most_bytes, **fields))
     assert isinstance(found, list), found
     return found
 
@@ -40,8 +54,8 @@ async def claimed(store: Store, node: int, most_bytes: int, *tenants: str, **fie
 async def test_a_claim_brings_as_many_as_its_bytes_allow_but_one(store: Store, node: int, most_bytes: int, count: int):
     await waiting(store, 6)
     found = await claimed(store, node, most_bytes)
-    assert [run.scheduled_at for run in found] == [NOW - 5 + n for n in range(count)], "in their order"
-    assert len(await claim(store, node, NOW)) == 6 - count, "the others wait still"
+    assert [claim.scheduled_at for claim in found] == [NOW - 5 + n for n in range(count)], "in their order"
+    assert len(await claim_waiting(store, node, NOW)) == 6 - count, "the others wait still"
 
 
 async def test_a_claim_beside_full_endpoints_is_bounded_too(store: Store, node: int):
@@ -49,13 +63,13 @@ async def test_a_claim_beside_full_endpoints_is_bounded_too(store: Store, node: 
     await waiting(store, 6)
     full = ((TENANT, endpoint_of_url("https://full.example/")),)
     found = await claimed(store, node, 4 * SIZE, full_endpoints=full)
-    assert [run.endpoint for run in found] == [endpoint_of_url(URL)] * 3
+    assert [claim.endpoint for claim in found] == [endpoint_of_url(URL)] * 3
 
 
 async def test_each_tenant_gives_one_at_least(store: Store, node: int):
     for tenant in ("a", "b", "c"):
         await waiting(store, 3, tenant)
-    assert [run.tenant for run in await claimed(store, node, SIZE, "a", "b", "c")] == ["a", "b", "c"]
+    assert [claim.tenant for claim in await claimed(store, node, SIZE, "a", "b", "c")] == ["a", "b", "c"]
 
 
 async def test_a_worker_claims_no_more_than_it_is_sent(store: Store):
@@ -63,7 +77,7 @@ async def test_a_worker_claims_no_more_than_it_is_sent(store: Store):
     job = PythonJob(name="large", schedule="every 1m", payload=PythonCall("f", BODY))
     job_id = await add_job(store, job)
     for n in range(6):
-        await add_run(store, job_id, NOW - n)
+        await add_execution(store, job_id, NOW - n)
     (first, *others) = await claimed(store, worker, 4 * SIZE, only=(endpoint_of(job, TENANT),))
     assert len(others) == 2
     assert isinstance(first.spec, PythonJob)
@@ -72,11 +86,11 @@ async def test_a_worker_claims_no_more_than_it_is_sent(store: Store):
 
 async def test_what_is_claimed_holds_its_body_as_text_and_counts_for_what_it_takes(store: Store, node: int):
     await waiting(store, 1)
-    (run,) = await claimed(store, node, 4 * SIZE)
-    assert isinstance(run.spec, HttpJob)
-    assert bytes(run.spec.payload.body) == msgspec.json.encode(BODY)
-    assert run.places in range(2 * SIZE // PLACE_BYTES, 2 * SIZE // PLACE_BYTES + 3)
-    assert await finish(store, node, NOW, ended(run)) == []
+    (claim,) = await claimed(store, node, 4 * SIZE)
+    assert isinstance(claim.spec, HttpJob)
+    assert bytes(claim.spec.payload.body) == msgspec.json.encode(BODY)
+    assert claim.places in range(2 * SIZE // PLACE_BYTES, 2 * SIZE // PLACE_BYTES + 3)
+    assert await finish(store, node, NOW, ended(claim)) == []
 
 
 async def test_a_timer_counts_for_what_it_takes_and_so_does_its_run(store: Store, node: int):
@@ -91,18 +105,18 @@ async def test_a_timer_counts_for_what_it_takes_and_so_does_its_run(store: Store
 async def test_claims_of_a_lost_node_are_read_a_few_at_a_time(store: Store, node: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("duetime.store.reads.PAGE_BYTES", 4 * SIZE)
     await waiting(store, 6)
-    assert len(await claim(store, node, NOW)) == 6
-    await one(store, c.EndNodes(NOW, (node,)))
+    assert len(await claim_waiting(store, node, NOW)) == 6
+    await one(store, c.FenceNodes(NOW, (node,)))
     other = await one(store, c.StartNode(NOW, "node-2"))
-    assert len(await store.list_lapsed_runs(other, 100)) == 3
+    assert len(await store.list_expired_claims(other, 100)) == 3
 
 
 async def test_what_is_released_waits_again(store: Store, node: int):
     await waiting(store, 2)
-    runs = await claim(store, node, NOW)
-    assert await one(store, c.Release(node, NOW, tuple(runs))) is None
-    assert {(await execution(store, run.execution_id)).state for run in runs} == {State.QUEUED}
-    assert [run.attempt for run in await claim(store, node, NOW)] == [1, 1]
+    claims = await claim_waiting(store, node, NOW)
+    assert await one(store, c.Release(node, NOW, tuple(claims))) is None
+    assert {(await execution(store, claim.execution_id)).state for claim in claims} == {State.QUEUED}
+    assert [claim.attempt for claim in await claim_waiting(store, node, NOW)] == [1, 1]
 
 
 async def test_a_job_that_is_read_has_its_body_as_text_and_can_be_made_whole(store: Store, node: int):

@@ -14,7 +14,20 @@ from duetime.domain.job import RetryPolicy, ScriptJob
 from duetime.domain.payloads import HttpRequest, Script
 from duetime.domain.states import ErrorType, State
 from duetime.ports.store import ExecutionQuery, JobQuery, JobRecord, Store
-from samples import NOW, TENANT, add_job, add_run, claim, ended, executions_of, finish, fire, new_id, one, spec
+from samples import (
+    NOW,
+    TENANT,
+    add_execution,
+    add_job,
+    claim_waiting,
+    ended,
+    executions_of,
+    finish,
+    fire,
+    new_id,
+    one,
+    spec,
+)
 
 LATER = NOW + HOUR
 
@@ -53,8 +66,8 @@ async def test_jobs_are_filtered_by_status(store: Store, node: int):
     ]
     await one(store, c.PauseJob(NOW, TENANT, paused, "ann", ""))
     await one(store, c.CancelJob(NOW, TENANT, cancelled))
-    _, (run,) = await fire(store, node, NOW, done)
-    await finish(store, node, NOW, ended(run))
+    _, (claim,) = await fire(store, node, NOW, done)
+    await finish(store, node, NOW, ended(claim))
     assert await every_id(store, status="PENDING") == [pending]
     assert await every_id(store, status="PAUSED") == [paused]
     assert await every_id(store, status="CANCELLED") == [cancelled]
@@ -71,12 +84,12 @@ async def test_jobs_are_filtered_by_the_state_of_their_last_execution(store: Sto
     for state, outcome in outcomes.items():
         policy = RetryPolicy(max_retries=0 if state is State.TIMEOUT else 1)
         made[state] = await add_job(store, spec(retry_policy=policy))
-        _, (run,) = await fire(store, node, NOW + MINUTE, made[state])
-        await finish(store, node, NOW, ended(run, outcome))
+        _, (claim,) = await fire(store, node, NOW + MINUTE, made[state])
+        await finish(store, node, NOW, ended(claim, outcome))
     made[State.RUNNING] = await add_job(store)
     await fire(store, node, NOW + MINUTE, made[State.RUNNING])
     made[State.QUEUED] = await add_job(store)
-    await add_run(store, made[State.QUEUED])
+    await add_execution(store, made[State.QUEUED])
     await add_job(store)
     for state, job_id in made.items():
         assert await every_id(store, status=state) == [job_id]
@@ -188,10 +201,10 @@ async def history(store: Store, node: int) -> list[str]:
     made = []
     for job_id in (await add_job(store), await add_job(store)):
         for n in range(6):
-            made.append(await add_run(store, job_id, NOW + n * MINUTE))
-    runs = {run.execution_id: run for run in await claim(store, node, LATER, limit=9)}
-    attempts = [ended(run, now=LATER) for run in runs.values()]
-    attempts[0] = ended(next(iter(runs.values())), Outcome(ErrorType.BLOCKED_TARGET), now=LATER)
+            made.append(await add_execution(store, job_id, NOW + n * MINUTE))
+    claims = {claim.execution_id: claim for claim in await claim_waiting(store, node, LATER, limit=9)}
+    attempts = [ended(claim, now=LATER) for claim in claims.values()]
+    attempts[0] = ended(next(iter(claims.values())), Outcome(ErrorType.BLOCKED_TARGET), now=LATER)
     await finish(store, node, LATER, *attempts[:6])
     return sorted(made)
 
@@ -256,9 +269,9 @@ async def test_executions_are_filtered_and_counted_alike(
 async def test_lateness_is_the_start_of_the_last_runs_against_their_schedule(store: Store, node: int):
     job_id = await add_job(store)
     for n in range(4):
-        await add_run(store, job_id, NOW + n * MINUTE)
-    runs = await claim(store, node, LATER, limit=3)
-    attempts = [ended(run, started_at=run.scheduled_at + 10 * n, now=LATER) for n, run in enumerate(runs)]
+        await add_execution(store, job_id, NOW + n * MINUTE)
+    claims = await claim_waiting(store, node, LATER, limit=3)
+    attempts = [ended(claim, started_at=claim.scheduled_at + 10 * n, now=LATER) for n, claim in enumerate(claims)]
     await finish(store, node, LATER, *attempts)
     assert await store.list_lateness(job_id, 10) == [20, 10, 0]
     assert await store.list_lateness(job_id, 2) == [20, 10]
@@ -267,10 +280,10 @@ async def test_lateness_is_the_start_of_the_last_runs_against_their_schedule(sto
 
 async def test_lateness_is_that_of_the_first_attempt(store: Store, node: int):
     job_id = await add_job(store)
-    await add_run(store, job_id)
-    (run,) = await claim(store, node, NOW)
-    await finish(store, node, NOW, ended(run, Outcome(ErrorType.TIMEOUT), started_at=NOW + 5))
-    (again,) = await claim(store, node, LATER)
+    await add_execution(store, job_id)
+    (claim,) = await claim_waiting(store, node, NOW)
+    await finish(store, node, NOW, ended(claim, Outcome(ErrorType.TIMEOUT), started_at=NOW + 5))
+    (again,) = await claim_waiting(store, node, LATER)
     await finish(store, node, LATER, ended(again, started_at=LATER, now=LATER))
     assert await store.list_lateness(job_id, 10) == [5]
 
@@ -300,7 +313,7 @@ async def test_the_earliest_waiting_instant_counts_neither_what_runs_nor_what_is
     await fire(store, node, NOW + 2 * MINUTE)
     assert await store.next_waiting_at() is None
     for priority, minutes in ((0, 7), (9, 8)):
-        await add_run(store, await add_job(store, spec(priority=priority)), NOW + minutes * MINUTE)
+        await add_execution(store, await add_job(store, spec(priority=priority)), NOW + minutes * MINUTE)
     assert await store.next_waiting_at() == NOW + 7 * MINUTE
     assert len(await executions_of(store, job_id)) == 2
 
@@ -310,11 +323,11 @@ async def test_the_earliest_waiting_instant_counts_neither_what_runs_nor_what_is
 
 async def test_no_tenant_sees_anything_of_another(store: Store, node: int):
     theirs = await add_job(store, spec(key="sales", tags={"a": "b"}), tenant="other")
-    _, (run,) = await fire(store, node, NOW + MINUTE)
-    await finish(store, node, LATER, ended(run, Outcome(ErrorType.BLOCKED_TARGET)))
+    _, (claim,) = await fire(store, node, NOW + MINUTE)
+    await finish(store, node, LATER, ended(claim, Outcome(ErrorType.BLOCKED_TARGET)))
     assert await store.get_job(TENANT, theirs) is None
     assert await store.get_job_by_key(TENANT, "sales") is None
-    assert await store.get_execution(TENANT, run.execution_id) is None
+    assert await store.get_execution(TENANT, claim.execution_id) is None
     for sort in ("created_at", "next_run_time", "name"):
         assert await ids(store, sort=sort) == []
     for query in ({}, {"name": "report"}, {"tag": ("a", None)}, {"status": "PENDING"}, {"status": "FAILED"}):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from duetime.domain import commands as c
-from duetime.domain.execution import Attempted, Outcome, Run
+from duetime.domain.execution import AttemptEnd, Claim, Outcome
 from duetime.domain.instants import DAY, HOUR, MINUTE
 from duetime.domain.job import JobStatus
 from duetime.domain.states import ErrorType, State
@@ -13,9 +13,9 @@ from duetime.ports.store import Store
 from samples import (
     NOW,
     TENANT,
+    add_execution,
     add_job,
-    add_run,
-    claim,
+    claim_waiting,
     ended,
     executions_of,
     finish,
@@ -29,14 +29,14 @@ DUE = NOW + MINUTE  # when `every 1m` is first due
 CIRCUIT_OPEN = Outcome(ErrorType.CIRCUIT_OPEN, "the circuit is open")
 
 
-def not_sent(run: Run, now: int) -> Attempted:
-    return ended(run, CIRCUIT_OPEN, now=now)
+def not_sent(claim: Claim, now: int) -> AttemptEnd:
+    return ended(claim, CIRCUIT_OPEN, now=now)
 
 
-async def fire_and_skip(store: Store, node: int, now: int) -> Run:
-    _, (run,) = await fire(store, node, now)
-    assert await finish(store, node, now, not_sent(run, now)) == []
-    return run
+async def fire_and_skip(store: Store, node: int, now: int) -> Claim:
+    _, (claim,) = await fire(store, node, now)
+    assert await finish(store, node, now, not_sent(claim, now)) == []
+    return claim
 
 
 async def test_a_one_off_that_is_not_sent_is_completed_and_swept(store: Store, node: int):
@@ -54,11 +54,11 @@ async def test_a_one_off_that_is_not_sent_is_completed_and_swept(store: Store, n
 
 async def test_in_a_page_with_others_it_is_completed_too(store: Store, node: int):
     jobs = [await add_job(store, spec("immediate")) for _ in range(3)]
-    _, runs = await fire(store, node, NOW)
-    first, second, third = runs
+    _, claims = await fire(store, node, NOW)
+    first, second, third = claims
     failed = ended(second, Outcome(ErrorType.TIMEOUT), now=NOW)  # is tried again
     await finish(store, node, NOW, not_sent(first, NOW), failed, ended(third))
-    statuses = {run.job_id: (await job_of(store, run.job_id)).status for run in runs}
+    statuses = {claim.job_id: (await job_of(store, claim.job_id)).status for claim in claims}
     assert statuses == {
         first.job_id: JobStatus.COMPLETED, second.job_id: JobStatus.PENDING, third.job_id: JobStatus.COMPLETED,
     }  # fmt: skip
@@ -70,8 +70,8 @@ async def test_what_is_not_sent_does_not_count_towards_the_most_runs(store: Stor
     await fire_and_skip(store, node, DUE)
     assert (await job_of(store, job_id)).fired == 0
     for n in (1, 3):
-        _, (run,) = await fire(store, node, DUE + n * MINUTE)
-        await finish(store, node, DUE + n * MINUTE, ended(run, now=DUE + n * MINUTE))
+        _, (claim,) = await fire(store, node, DUE + n * MINUTE)
+        await finish(store, node, DUE + n * MINUTE, ended(claim, now=DUE + n * MINUTE))
         if n == 1:
             await fire_and_skip(store, node, DUE + 2 * MINUTE)  # was to be the last
             found = await job_of(store, job_id)
@@ -89,10 +89,10 @@ async def test_a_skipped_last_run_whose_timetable_is_over_completes_the_job(stor
 
 async def test_a_run_by_hand_that_is_not_sent_gives_no_run_back(store: Store, node: int):
     job_id = await add_job(store, spec(max_runs=2))
-    _, (run,) = await fire(store, node, DUE)
-    await finish(store, node, DUE, ended(run, now=DUE))
-    await add_run(store, job_id, DUE)
-    (by_hand,) = await claim(store, node, DUE)
+    _, (claim,) = await fire(store, node, DUE)
+    await finish(store, node, DUE, ended(claim, now=DUE))
+    await add_execution(store, job_id, DUE)
+    (by_hand,) = await claim_waiting(store, node, DUE)
     await finish(store, node, DUE, not_sent(by_hand, DUE))
     assert (await job_of(store, job_id)).fired == 1
 
@@ -100,9 +100,9 @@ async def test_a_run_by_hand_that_is_not_sent_gives_no_run_back(store: Store, no
 @pytest.mark.parametrize("on_slow_path", [False, True])
 async def test_several_that_are_not_sent_give_each_theirs_back(store: Store, node: int, on_slow_path: bool):
     job_id = await add_job(store, spec("every 1s", overlap="allow", max_runs=3))
-    _, runs = await fire(store, node, NOW + 3_000)
-    assert len(runs) == 3
-    page = [not_sent(run, NOW + 3_000) for run in runs]
+    _, claims = await fire(store, node, NOW + 3_000)
+    assert len(claims) == 3
+    page = [not_sent(claim, NOW + 3_000) for claim in claims]
     if on_slow_path:  # a result twice: each row is looked at by itself
         page.append(page[0])
     await finish(store, node, NOW + 3_000, *page)
@@ -112,29 +112,29 @@ async def test_several_that_are_not_sent_give_each_theirs_back(store: Store, nod
 
 async def test_a_job_that_was_paused_meanwhile_goes_on_when_it_is_resumed(store: Store, node: int):
     job_id = await add_job(store, spec(max_runs=1))
-    _, (run,) = await fire(store, node, DUE)
+    _, (claim,) = await fire(store, node, DUE)
     await one(store, c.PauseJob(DUE, TENANT, job_id, "ann", ""))
-    await finish(store, node, DUE, not_sent(run, DUE))
+    await finish(store, node, DUE, not_sent(claim, DUE))
     found = await job_of(store, job_id)
     assert (found.status, found.fired, found.due_at, found.resume_at) == (JobStatus.PAUSED, 0, None, DUE + MINUTE)
 
 
 async def test_a_job_that_was_cancelled_meanwhile_stays_so(store: Store, node: int):
     job_id = await add_job(store, spec(max_runs=1))
-    _, (run,) = await fire(store, node, DUE)
+    _, (claim,) = await fire(store, node, DUE)
     await one(store, c.CancelJob(DUE, TENANT, job_id))
-    await finish(store, node, DUE, not_sent(run, DUE))
+    await finish(store, node, DUE, not_sent(claim, DUE))
     found = await job_of(store, job_id)
     assert (found.status, found.due_at) == (JobStatus.CANCELLED, None)
 
 
 async def test_a_job_that_became_a_one_off_meanwhile_is_not_due_again(store: Store, node: int):
     job_id = await add_job(store, spec(max_runs=1))
-    _, (run,) = await fire(store, node, DUE)
+    _, (claim,) = await fire(store, node, DUE)
     once = spec("2026-01-01T00:01:30Z")
     at = DUE + MINUTE // 2
     assert await one(store, c.ChangeJob(DUE, TENANT, job_id, 1, None, once.name, once.type, False, at, once)) == 2
     await fire(store, node, at)  # is skipped: the first is open
-    await finish(store, node, at, not_sent(run, at))
+    await finish(store, node, at, not_sent(claim, at))
     found = await job_of(store, job_id)
     assert (found.status, found.due_at) == (JobStatus.COMPLETED, None)

@@ -9,7 +9,7 @@ from duetime.domain import commands as c
 from duetime.domain.audit import own_entry
 from duetime.domain.capacity import Capacity
 from duetime.domain.errors import Conflict, InsufficientStorage
-from duetime.domain.execution import Attempted, Outcome, Run
+from duetime.domain.execution import AttemptEnd, Claim, Outcome
 from duetime.domain.job import JobStatus, RetryPolicy, Webhooks
 from duetime.domain.on_finish import on_finish_commands
 from duetime.domain.states import ErrorType, State
@@ -17,9 +17,9 @@ from duetime.ports.store import JobQuery, JobRecord, Store
 from samples import (
     NOW,
     TENANT,
+    add_execution,
     add_job,
-    add_run,
-    claim,
+    claim_waiting,
     ended,
     execution,
     fire,
@@ -36,10 +36,10 @@ TOLD = "https://told.example/"
 OTHER_IDS = 1 << 60  # than those of the samples
 
 
-def following(run: Run, state: State = State.COMPLETED, command: c.Command | None = None) -> c.OnFinish:
+def following(claim: Claim, state: State = State.COMPLETED, command: c.Command | None = None) -> c.OnFinish:
     """By default: the job is paused."""
-    command = command or c.PauseJob(NOW, TENANT, run.job_id, "duetime", "x")
-    return c.OnFinish(run.execution_id, run.attempt, run.token, state, command)
+    command = command or c.PauseJob(NOW, TENANT, claim.job_id, "duetime", "x")
+    return c.OnFinish(claim.execution_id, claim.attempt, claim.token, state, command)
 
 
 def creating(**fields: object) -> c.CreateJobs:
@@ -47,71 +47,71 @@ def creating(**fields: object) -> c.CreateJobs:
     return c.CreateJobs(NOW, (job,), audit=(own_entry(NOW, TENANT, "job.create", job.job_id, None),))
 
 
-async def running(store: Store, node: int, owner: str = "bea", **fields: object) -> Run:
+async def running(store: Store, node: int, owner: str = "bea", **fields: object) -> Claim:
     job_id = await add_job(store, spec("every 1m", retry_policy=RetryPolicy(max_retries=0), **fields), owner=owner)
-    await add_run(store, job_id)
-    (run,) = await claim(store, node, NOW)
-    return run
+    await add_execution(store, job_id)
+    (claim,) = await claim_waiting(store, node, NOW)
+    return claim
 
 
 async def made(store: Store, name: str) -> list[JobRecord]:
     return [job for job in await store.list_jobs(JobQuery(TENANT, limit=100)) if job.spec.name == name]
 
 
-async def together(store: Store, node: int, attempts: list[Attempted], *commands: c.Command) -> list[object]:
+async def together(store: Store, node: int, attempts: list[AttemptEnd], *commands: c.Command) -> list[object]:
     refused, *answers = await store.apply([c.Finish(node, NOW, tuple(attempts)), *commands])
     assert isinstance(refused, list)
     return answers
 
 
 async def test_it_is_carried_out_with_the_end(store: Store, node: int):
-    run = await running(store, node)
-    assert await together(store, node, [ended(run)], following(run)) == [JobStatus.PAUSED]
-    assert (await job_of(store, run.job_id)).status is JobStatus.PAUSED
+    claim = await running(store, node)
+    assert await together(store, node, [ended(claim)], following(claim)) == [JobStatus.PAUSED]
+    assert (await job_of(store, claim.job_id)).status is JobStatus.PAUSED
 
 
 async def test_it_is_not_carried_out_if_the_end_is_another_or_was_refused(store: Store, node: int):
-    run = await running(store, node)
+    claim = await running(store, node)
     before = await snapshot(store)
-    stale = msgspec.structs.replace(ended(run), token=7)
-    assert await together(store, node, [stale], following(run)) == [None]
-    assert await together(store, node, [], following(run)) == [None]
+    stale = msgspec.structs.replace(ended(claim), token=7)
+    assert await together(store, node, [stale], following(claim)) == [None]
+    assert await together(store, node, [], following(claim)) == [None]
     assert await snapshot(store) == before
     others = [
-        following(run, State.FAILED),
-        following(msgspec.structs.replace(run, attempt=2)),
-        following(msgspec.structs.replace(run, token=2)),
-        following(msgspec.structs.replace(run, execution_id=run.job_id)),
+        following(claim, State.FAILED),
+        following(msgspec.structs.replace(claim, attempt=2)),
+        following(msgspec.structs.replace(claim, token=2)),
+        following(msgspec.structs.replace(claim, execution_id=claim.job_id)),
     ]
-    assert await together(store, node, [ended(run)], *others) == [None] * 4
-    assert (await job_of(store, run.job_id)).status is JobStatus.PENDING
+    assert await together(store, node, [ended(claim)], *others) == [None] * 4
+    assert (await job_of(store, claim.job_id)).status is JobStatus.PENDING
 
 
 async def test_it_is_carried_out_once_however_often_the_batch_is_sent(store: Store, node: int):
-    run = await running(store, node)
-    await together(store, node, [ended(run)], following(run, command=creating(name="word")))
-    assert await one(store, following(run, command=creating(name="word"))) is None, "the end was of another commit"
-    await together(store, node, [ended(run)], following(run, command=creating(name="word")))
+    claim = await running(store, node)
+    await together(store, node, [ended(claim)], following(claim, command=creating(name="word")))
+    assert await one(store, following(claim, command=creating(name="word"))) is None, "the end was of another commit"
+    await together(store, node, [ended(claim)], following(claim, command=creating(name="word")))
     assert len(await made(store, "word")) == 1
 
 
 async def test_sent_twice_into_one_commit_it_is_carried_out_once(store: Store, node: int):
-    run = await running(store, node)
-    finish = c.Finish(node, NOW, (ended(run),))
-    first, second = (following(run, command=creating(name="word")) for _ in range(2))
+    claim = await running(store, node)
+    finish = c.Finish(node, NOW, (ended(claim),))
+    first, second = (following(claim, command=creating(name="word")) for _ in range(2))
     answers = await store.apply([finish, first, finish, second])
-    assert answers[2] == [run.execution_id]
+    assert answers[2] == [claim.execution_id]
     assert len(await made(store, "word")) == 1
 
 
 async def test_one_that_was_asked_to_stop_has_not_ended_as_its_attempt_says(store: Store, node: int):
     job_id = await add_job(store, spec("every 1m"))
-    await add_run(store, job_id)
-    (run,) = await claim(store, node, NOW)
-    await one(store, c.CancelExecution(NOW, TENANT, run.execution_id))
-    again = ended(run, Outcome(ErrorType.HTTP_ERROR, "503", 503))
+    await add_execution(store, job_id)
+    (claim,) = await claim_waiting(store, node, NOW)
+    await one(store, c.CancelExecution(NOW, TENANT, claim.execution_id))
+    again = ended(claim, Outcome(ErrorType.HTTP_ERROR, "503", 503))
     assert again.state is State.RETRYING
-    follows = [following(run, State.RETRYING), following(run, State.CANCELLED)]
+    follows = [following(claim, State.RETRYING), following(claim, State.CANCELLED)]
     assert await together(store, node, [again], *follows) == [None, JobStatus.PAUSED]
 
 
@@ -129,17 +129,17 @@ async def test_a_job_without_an_owner_gets_that_of_the_job_that_has_ended(store:
 
 
 async def test_a_command_that_is_refused_leaves_the_end_and_the_others_alone(store: Store, node: int):
-    run = await running(store, node)
+    claim = await running(store, node)
     taken = creating(name="taken", key="k")
     await one(store, creating(name="taken", key="k"))
     answers = await together(
-        store, node, [ended(run)],
-        following(run, command=taken), following(run, command=creating(name="good")), following(run),
+        store, node, [ended(claim)],
+        following(claim, command=taken), following(claim, command=creating(name="good")), following(claim),
     )  # fmt: skip
     assert isinstance(answers[0], Conflict)
     assert answers[1:] == [None, JobStatus.PAUSED]
     assert len(await made(store, "good")) == 1
-    assert (await execution(store, run.execution_id)).state is State.COMPLETED
+    assert (await execution(store, claim.execution_id)).state is State.COMPLETED
 
 
 async def test_a_full_store_still_writes_the_end(make_store: MakeStore):
@@ -147,11 +147,11 @@ async def test_a_full_store_still_writes_the_end(make_store: MakeStore):
     await store.start()
     try:
         node = int(await one(store, c.StartNode(NOW, "node-1")))
-        run = await running(store, node)
-        words = [following(run, command=creating(name="word")) for _ in range(3)]
-        answers = await together(store, node, [ended(run)], *words)
+        claim = await running(store, node)
+        words = [following(claim, command=creating(name="word")) for _ in range(3)]
+        answers = await together(store, node, [ended(claim)], *words)
         assert [type(answer) for answer in answers] == [InsufficientStorage] * 3
-        assert (await execution(store, run.execution_id)).state is State.COMPLETED
+        assert (await execution(store, claim.execution_id)).state is State.COMPLETED
         assert await made(store, "word") == []
         assert (await store.get_load()).jobs == 1
     finally:
@@ -161,14 +161,14 @@ async def test_a_full_store_still_writes_the_end(make_store: MakeStore):
 async def test_a_thousand_words_of_one_page_are_kept(store: Store, node: int):
     job_id = await add_job(store, spec("on_demand", webhooks=Webhooks(on_failure=TOLD), overlap="allow"))
     for _ in range(5):
-        await add_run(store, job_id)
-    runs = await claim(store, node, NOW)
-    ends = [ended(run, FAILURE) for run in runs]
+        await add_execution(store, job_id)
+    claims = await claim_waiting(store, node, NOW)
+    ends = [ended(claim, FAILURE) for claim in claims]
     words = [
         word
         for number in range(0, 1000, 5)
-        for place, (run, end) in enumerate(zip(runs, ends, strict=True))
-        for word in on_finish_commands(run, end, NOW, (OTHER_IDS + number + place << 4).to_bytes(10, "big"))
+        for place, (claim, end) in enumerate(zip(claims, ends, strict=True))
+        for word in on_finish_commands(claim, end, NOW, (OTHER_IDS + number + place << 4).to_bytes(10, "big"))
     ]
     assert set(map(str, await together(store, node, ends, *words))) == {"None"}
     assert await store.count_jobs(JobQuery(TENANT)) == 1001

@@ -14,9 +14,9 @@ from duetime.domain.states import State
 from duetime.ports.store import Store
 from samples import (
     NOW,
+    add_execution,
     add_job,
-    add_run,
-    claim,
+    claim_waiting,
     ended,
     executions_of,
     finish,
@@ -73,14 +73,14 @@ async def test_queue_one_skips_all_of_them_where_one_waits_already(store: Store,
 
 async def test_queue_all_holds_all_of_them_beside_an_open_one_and_runs_them_in_order(store: Store, node: int):
     job_id = await add_job(store, every_second("queue_all"))
-    _, (run,) = await fire(store, node, FIRST)
+    _, (claim,) = await fire(store, node, FIRST)
     await fire(store, node, LATE)
     assert await decisions(store, job_id) == [(State.RUNNING, None)] + [HELD] * 5
-    order = [run.scheduled_at]
+    order = [claim.scheduled_at]
     for _ in range(5):
-        await finish(store, node, LATE, ended(run, now=LATE))
-        (run,) = await claim(store, node, LATE)
-        order.append(run.scheduled_at)
+        await finish(store, node, LATE, ended(claim, now=LATE))
+        (claim,) = await claim_waiting(store, node, LATE)
+        order.append(claim.scheduled_at)
     assert order == [FIRST + n * SECOND for n in range(6)]
 
 
@@ -96,15 +96,15 @@ async def test_cancel_running_runs_the_newest_and_cancels_the_open_one(store: St
 async def one_cancelled(store: Store, node: int, execution_id: str) -> None:
     """The store was asked to stop this one, and no other."""
     (successor,) = await store.apply([c.StartNode(NOW, "node-1")])
-    lapsed = await store.list_lapsed_runs(successor, 10)
-    assert [run.execution_id for run in lapsed if run.cancel_requested] == [execution_id]
+    expired = await store.list_expired_claims(successor, 10)
+    assert [claim.execution_id for claim in expired if claim.cancel_requested] == [execution_id]
 
 
 async def test_cancel_running_cancels_one_that_waits_beside_them(store: Store, node: int):
     job_id = await add_job(store, every_second("cancel_running"))
     await fire(store, node, FIRST, claim=False)
-    _, runs = await fire(store, node, LATE)
-    assert [run.scheduled_at for run in runs] == [LATE]
+    _, claims = await fire(store, node, LATE)
+    assert [claim.scheduled_at for claim in claims] == [LATE]
     assert await decisions(store, job_id) == (
         [(State.CANCELLED, "replaced by a newer run")] + [SKIPPED] * 4 + [(State.RUNNING, None)]
     )
@@ -113,16 +113,16 @@ async def test_cancel_running_cancels_one_that_waits_beside_them(store: Store, n
 @pytest.mark.parametrize("policy", ["skip", "queue_one", "queue_all"])
 async def test_where_nothing_is_open_they_follow_each_other(store: Store, node: int, policy: str):
     job_id = await add_job(store, every_second(policy))
-    _, (run,) = await fire(store, node, LATE)
-    assert run.scheduled_at == FIRST
+    _, (claim,) = await fire(store, node, LATE)
+    assert claim.scheduled_at == FIRST
     assert await decisions(store, job_id) == [(State.RUNNING, None)] + [HELD] * 5
     assert (await job_of(store, job_id)).fired == 6
 
 
 async def test_where_nothing_is_open_cancel_running_runs_the_newest_alone(store: Store, node: int):
     job_id = await add_job(store, every_second("cancel_running"))
-    fired, (run,) = await fire(store, node, LATE)
-    assert run.scheduled_at == LATE
+    fired, (claim,) = await fire(store, node, LATE)
+    assert claim.scheduled_at == LATE
     assert fired.to_cancel == ()
     assert await decisions(store, job_id) == [SKIPPED] * 5 + [(State.RUNNING, None)]
     assert (await job_of(store, job_id)).fired == 1
@@ -139,8 +139,8 @@ async def test_each_job_of_a_page_is_decided_by_itself(store: Store, node: int):
     await fire(store, node, FIRST)
     free = await add_job(store, every_second("skip"))
     other = await add_job(store, spec("every 1s", overlap="queue_one"))
-    _, runs = await fire(store, node, LATE)
-    assert {run.job_id: run.scheduled_at for run in runs} == {free: FIRST, other: FIRST}
+    _, claims = await fire(store, node, LATE)
+    assert {claim.job_id: claim.scheduled_at for claim in claims} == {free: FIRST, other: FIRST}
     assert await decisions(store, busy) == [(State.RUNNING, None)] + [SKIPPED] * 5
     assert await decisions(store, free) == [(State.RUNNING, None)] + [HELD] * 5
 
@@ -154,15 +154,15 @@ async def test_instants_that_were_skipped_leave_the_runs_that_are_left_to_later_
     found = await job_of(store, job_id)
     assert (found.fired, found.status, found.due_at) == (1, JobStatus.PENDING, LATE + SECOND)
     await finish(store, node, LATE, ended(running, now=LATE))
-    _, (run,) = await fire(store, node, LATE + SECOND)
-    assert run.scheduled_at == LATE + SECOND
+    _, (claim,) = await fire(store, node, LATE + SECOND)
+    assert claim.scheduled_at == LATE + SECOND
 
 
 async def test_a_run_by_hand_counts_as_open_for_all_of_them(store: Store, node: int):
     job_id = await add_job(store, every_second("skip"))
-    made = await add_run(store, job_id, FIRST)
-    (run,) = await claim(store, node, FIRST)
-    assert run.execution_id == made
+    made = await add_execution(store, job_id, FIRST)
+    (claim,) = await claim_waiting(store, node, FIRST)
+    assert claim.execution_id == made
     await fire(store, node, LATE)
     assert Counter(await decisions(store, job_id)) == {(State.RUNNING, None): 1, SKIPPED: 6}
 
@@ -173,12 +173,12 @@ async def test_a_run_by_hand_counts_as_open_for_all_of_them(store: Store, node: 
 async def test_beyond_the_most_that_may_wait_queue_all_skips(store: Store, node: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(overlap, "MOST_WAITING", 4)
     job_id = await add_job(store, spec("every 1m", overlap="queue_all"))
-    _, (run,) = await fire(store, node, NOW + MINUTE)
+    _, (claim,) = await fire(store, node, NOW + MINUTE)
     for n in range(2, 8):
         await fire(store, node, NOW + n * MINUTE)
     assert await decisions(store, job_id) == [(State.RUNNING, None)] + [HELD] * 4 + [SKIPPED] * 2
     assert (await job_of(store, job_id)).fired == 5
-    await finish(store, node, NOW + HOUR, ended(run, now=NOW + HOUR))
+    await finish(store, node, NOW + HOUR, ended(claim, now=NOW + HOUR))
     await fire(store, node, NOW + 8 * MINUTE)
     assert (await decisions(store, job_id))[-1] == HELD, "there is room again"
 

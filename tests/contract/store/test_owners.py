@@ -21,7 +21,7 @@ from duetime.domain.states import ErrorType, State
 from duetime.ports.store import ExecutionQuery, ExecutionRecord, JobQuery, JobRecord, Store
 from duetime.store.sqlite import filters
 from duetime.store.sqlite.connection import migrate, open_connection
-from samples import NOW, add_job, add_run, claim, ended, finish, one, spec
+from samples import NOW, add_execution, add_job, claim_waiting, ended, finish, one, spec
 
 TENANTS, OWNERS = ("default", "acme"), ("local", "ann", "bob")
 WHO = [*product(TENANTS, (*OWNERS, None, "nobody")), ("nobody", "ann"), ("nobody", None)]
@@ -38,11 +38,11 @@ async def filled(make_store: MakeStore) -> AsyncIterator[Store]:
     # At once: a commit for each would take most of the time of these tests.
     jobs = await asyncio.gather(*(_add(store, n) for n in range(36)))
     await asyncio.gather(
-        *(add_run(store, job_id, NOW + n * MINUTE, tenant) for n, (tenant, job_id) in enumerate(jobs * 2))
+        *(add_execution(store, job_id, NOW + n * MINUTE, tenant) for n, (tenant, job_id) in enumerate(jobs * 2))
     )
-    runs = sorted(await claim(store, node, LATER, 50), key=lambda run: run.execution_id)
+    claims = sorted(await claim_waiting(store, node, LATER, 50), key=lambda claim: claim.execution_id)
     outcomes = [Outcome(None), Outcome(ErrorType.BLOCKED_TARGET), Outcome(ErrorType.HTTP_ERROR, http_status=500)]
-    await finish(store, node, LATER, *(ended(run, outcomes[n % 3], now=LATER) for n, run in enumerate(runs[:40])))
+    await finish(store, node, LATER, *(ended(claim, outcomes[n % 3], now=LATER) for n, claim in enumerate(claims[:40])))
     yield store
     await store.stop()
 

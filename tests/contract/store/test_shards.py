@@ -16,9 +16,9 @@ from duetime.ports.store import Store
 from samples import (
     NOW,
     TENANT,
+    add_execution,
     add_job,
-    add_run,
-    claim,
+    claim_waiting,
     decide,
     due_timers,
     ended,
@@ -43,7 +43,7 @@ async def jobs_in_many_shards(store: Store, count: int = 40) -> list[str]:
 
 def fenced_fire(node: int, timers: list[DueTimer], *epochs: tuple[int, int], **fields: Any) -> c.Fire:
     page = decide(timers, DUE + MINUTE)
-    command = c.Fire(node, DUE, True, tuple(page.moves), tuple(page.runs), tuple(page.skips), epochs)
+    command = c.Fire(node, DUE, True, tuple(page.moves), tuple(page.executions), tuple(page.skips), epochs)
     return msgspec.structs.replace(command, **fields)
 
 
@@ -167,7 +167,7 @@ async def test_encrypting_the_same_epoch_again_is_for_its_owner_only(store: Stor
     assert await one(store, c.FenceShards(other, ((1, 6),))) is None
 
 
-async def test_a_void_node_may_not_encrypt(store: Store, node: int):
+async def test_a_fenced_node_may_not_encrypt(store: Store, node: int):
     await one(store, c.StopNode(NOW, node))
     assert isinstance(await one(store, c.FenceShards(node, ((1, 1),))), StaleWrite)
     assert isinstance(await one(store, c.FenceShards(999, ((1, 1),))), StaleWrite)
@@ -176,38 +176,38 @@ async def test_a_void_node_may_not_encrypt(store: Store, node: int):
 # Nodes that are dead
 
 
-async def test_a_node_that_was_ended_may_write_no_more_and_what_it_ran_has_lapsed(store: Store, node: int):
+async def test_a_node_that_was_ended_may_write_no_more_and_what_it_ran_has_expired(store: Store, node: int):
     await add_job(store, spec("immediate"))
-    _, (run,) = await fire(store, node, NOW)
+    _, (claim,) = await fire(store, node, NOW)
     other = await one(store, c.StartNode(NOW, "node-2"))
     gone = await one(store, c.StartNode(NOW, "node-3"))
-    assert await store.list_lapsed_runs(other, 10) == []
-    assert await one(store, c.EndNodes(LATER, (node, gone, 999))) is None
-    for ended_node in (node, gone):
-        assert isinstance(await one(store, c.Claim(ended_node, LATER, 1, (TENANT,))), StaleWrite)
-        assert isinstance(await one(store, c.Fire(ended_node, LATER, True, (), ())), StaleWrite)
-    assert await store.list_lapsed_runs(other, 10) == [run]
-    assert await one(store, c.Claim(other, LATER, 1, (TENANT,))) == []
+    assert await store.list_expired_claims(other, 10) == []
+    assert await one(store, c.FenceNodes(LATER, (node, gone, 999))) is None
+    for fenced_node in (node, gone):
+        assert isinstance(await one(store, c.ClaimExecutions(fenced_node, LATER, 1, (TENANT,))), StaleWrite)
+        assert isinstance(await one(store, c.Fire(fenced_node, LATER, True, (), ())), StaleWrite)
+    assert await store.list_expired_claims(other, 10) == [claim]
+    assert await one(store, c.ClaimExecutions(other, LATER, 1, (TENANT,))) == []
 
 
 async def test_the_result_of_an_ended_node_counts_as_long_as_nobody_has_taken_its_run(store: Store, node: int):
     job_ids = [await add_job(store, spec("immediate")) for _ in range(2)]
-    _, runs = await fire(store, node, NOW)
+    _, claims = await fire(store, node, NOW)
     other = await one(store, c.StartNode(NOW, "node-2"))
-    await one(store, c.EndNodes(NOW, (node,)))
-    first, second = sorted(runs, key=lambda run: job_ids.index(run.job_id))
+    await one(store, c.FenceNodes(NOW, (node,)))
+    first, second = sorted(claims, key=lambda claim: job_ids.index(claim.job_id))
     assert await finish(store, node, NOW, ended(first)) == []
     await one(store, c.Release(other, NOW, (second,)))
-    assert len(await claim(store, other, NOW)) == 1
+    assert len(await claim_waiting(store, other, NOW)) == 1
     assert await finish(store, node, NOW, ended(second)) == [second.execution_id]
     assert await totals(store) == await recount(store)
 
 
 async def test_ending_a_node_twice_changes_nothing(store: Store, node: int):
-    await add_run(store, await add_job(store))
-    await claim(store, node, NOW)
-    await one(store, c.EndNodes(NOW, (node,)))
+    await add_execution(store, await add_job(store))
+    await claim_waiting(store, node, NOW)
+    await one(store, c.FenceNodes(NOW, (node,)))
     before = await snapshot(store)
-    assert await one(store, c.EndNodes(LATER, (node,))) is None
-    assert await one(store, c.EndNodes(LATER, ())) is None
+    assert await one(store, c.FenceNodes(LATER, (node,))) is None
+    assert await one(store, c.FenceNodes(LATER, ())) is None
     assert await snapshot(store) == before

@@ -13,7 +13,7 @@ import apsw
 import pytest
 
 from duetime.domain.audit import PROMOTED
-from duetime.domain.commands import AddKey, CreateJobs, StartNode
+from duetime.domain.commands import AddKey, CreateJobs, PauseJob, StartNode
 from duetime.domain.errors import Conflict, Overloaded
 from duetime.domain.instants import MINUTE
 from duetime.domain.job import JobStatus
@@ -28,9 +28,9 @@ from processes import child, output_of
 from samples import (
     NOW,
     TENANT,
+    add_execution,
     add_job,
-    add_run,
-    claim,
+    claim_waiting,
     entry_of,
     execution,
     job_of,
@@ -335,10 +335,18 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
     await made.stop()
 
 
-async def test_a_due_job_that_cannot_be_read_is_paused_and_the_others_fire(store: SqliteStore, tmp_path: Path):
+async def test_a_due_job_that_cannot_be_read_is_listed_apart_and_shown_with_the_reason(
+    store: SqliteStore, tmp_path: Path
+):
     jobs = [await add_job(store) for _ in range(3)]
     spoil(tmp_path, jobs[1])
-    assert [timer.job_id for timer in await store.list_due_timers(NOW + MINUTE, 10)] == [jobs[0], jobs[2]]
+    for _ in range(2):  # a read writes nothing
+        timers = await store.list_due_timers(NOW + MINUTE, 10)
+        assert [timer.job_id for timer in timers] == [jobs[0], jobs[2]]
+        ((job_id, tenant, error),) = timers.unreadable
+        assert (job_id, tenant) == (jobs[1], TENANT)
+    await one(store, PauseJob(NOW, tenant, job_id, "duetime", error))
+    assert (await store.list_due_timers(NOW + MINUTE, 10)).unreadable == ()
     listed = {job.job_id: job for job in await store.list_jobs(JobQuery(TENANT))}
     assert sorted(listed) == jobs
     spoilt = listed[jobs[1]]
@@ -358,25 +366,26 @@ async def test_a_waiting_execution_that_cannot_be_read_is_a_dead_letter_and_the_
 ):
     node = await one(store, StartNode(NOW, "node-1"))
     jobs = [await add_job(store) for _ in range(3)]
-    made = [await add_run(store, job_id) for job_id in jobs]
+    made = [await add_execution(store, job_id) for job_id in jobs]
     spoil(tmp_path, jobs[1])
-    assert [run.execution_id for run in await claim(store, node, NOW)] == [made[0], made[2]]
+    assert [claim.execution_id for claim in await claim_waiting(store, node, NOW)] == [made[0], made[2]]
     found = await execution(store, made[1])
     assert (found.state, found.dead, found.error_type) == (State.FAILED, True, ErrorType.INTERNAL_ERROR)
     assert await totals(store) == await recount(store)
 
 
-async def test_a_lapsed_execution_that_cannot_be_read_is_a_dead_letter_and_the_others_lapse(
-    store: SqliteStore, tmp_path: Path
-):
+async def test_an_expired_claim_that_cannot_be_read_is_listed_apart(store: SqliteStore, tmp_path: Path):
     jobs = [await add_job(store) for _ in range(3)]
-    made = [await add_run(store, job_id) for job_id in jobs]
-    await claim(store, await one(store, StartNode(NOW, "node-1")), NOW)
+    made = [await add_execution(store, job_id) for job_id in jobs]
+    await claim_waiting(store, await one(store, StartNode(NOW, "node-1")), NOW)
     spoil(tmp_path, jobs[1])
     node = await one(store, StartNode(NOW, "node-1"))
-    assert {run.execution_id for run in await store.list_lapsed_runs(node, 10)} == {made[0], made[2]}
-    found = await execution(store, made[1])
-    assert (found.state, found.dead) == (State.FAILED, True)
+    expired = await store.list_expired_claims(node, 10)
+    assert {claim.execution_id for claim in expired} == {made[0], made[2]}
+    (apart,) = expired.unreadable
+    assert apart[:5] == (made[1], jobs[1], TENANT, 1, 1)
+    assert "moon_phase" in apart.error
+    assert (await execution(store, made[1])).state is State.RUNNING, "a read writes nothing"
 
 
 # The audit

@@ -20,9 +20,9 @@ from duetime.testing import SUCCESS
 from samples import (
     NOW,
     TENANT,
+    add_execution,
     add_job,
-    add_run,
-    claim,
+    claim_waiting,
     ended,
     executions_of,
     finish,
@@ -57,8 +57,8 @@ async def prune(store: Store) -> None:
 async def ran(store: Store, node: int, job: JobSpec, **fields: object) -> str:
     """A job that was due once, and has run."""
     job_id = await add_job(store, job, **fields)
-    _, runs = await fire(store, node, NOW + SECOND, job_id)
-    await finish(store, node, NOW + SECOND, *(ended(run, now=NOW + SECOND) for run in runs))
+    _, claims = await fire(store, node, NOW + SECOND, job_id)
+    await finish(store, node, NOW + SECOND, *(ended(claim, now=NOW + SECOND) for claim in claims))
     return job_id
 
 
@@ -98,8 +98,8 @@ async def test_the_audit_says_which_were_removed(store: Store, node: int):
 )
 async def test_one_that_has_a_key_or_may_run_again_stays(store: Store, node: int, job: JobSpec):
     job_id = await add_job(store, job, due_at=NOW)
-    _, (run,) = await fire(store, node, NOW + 1)
-    await finish(store, node, NOW, ended(run))
+    _, (claim,) = await fire(store, node, NOW + 1)
+    await finish(store, node, NOW, ended(claim))
     await prune(store)
     assert await one(store, sweep()) == c.Swept(0, None)
     assert await left(store) == {job_id}
@@ -150,8 +150,8 @@ async def notification(store: Store, node: int, outcome: Outcome = SUCCESS, **fi
     retry = RetryPolicy(max_retries=0)
     job = spec("immediate", tags={EVENT_TAG: "execution.failed"}, retry_policy=retry, **fields)
     job_id = await add_job(store, job)
-    _, runs = await fire(store, node, NOW + SECOND, job_id)
-    await finish(store, node, NOW + SECOND, *(ended(run, outcome, now=NOW + SECOND) for run in runs))
+    _, claims = await fire(store, node, NOW + SECOND, job_id)
+    await finish(store, node, NOW + SECOND, *(ended(claim, outcome, now=NOW + SECOND) for claim in claims))
     return job_id
 
 
@@ -171,12 +171,12 @@ async def test_notifications_that_were_delivered_go_soon_and_with_their_history(
 async def test_a_notification_that_was_not_delivered_stays_as_long_as_other_jobs(store: Store, node: int):
     failed = await notification(store, node, Outcome(ErrorType.BLOCKED_TARGET))
     again = await notification(store, node)
-    await add_run(store, again, NOW + MINUTE)
+    await add_execution(store, again, NOW + MINUTE)
     keyed = await notification(store, node, key="k")
     assert await one(store, delivered_sweep(LATER)) == c.Swept(0, None)
     assert await left(store) == {failed, again, keyed}
-    (run,) = await claim(store, node, NOW + MINUTE)
-    await finish(store, node, NOW + MINUTE, ended(run, now=NOW + MINUTE))
+    (claim,) = await claim_waiting(store, node, NOW + MINUTE)
+    await finish(store, node, NOW + MINUTE, ended(claim, now=NOW + MINUTE))
     assert await one(store, delivered_sweep(LATER)) == c.Swept(0, None), "somebody ran it again: that is to be seen"
     await prune(store)
     assert await one(store, sweep()) == c.Swept(2, None)
@@ -233,8 +233,8 @@ async def test_totals_of_tenants_that_have_nothing_are_removed_and_no_total_is_a
 ):
     for tenant in ("a", "b", "c"):
         job_id = await add_job(store, spec("every 1s", key="k"), tenant=tenant)
-        _, runs = await fire(store, node, NOW + SECOND, job_id)
-        await finish(store, node, NOW + SECOND, *(ended(run, now=NOW + SECOND) for run in runs))
+        _, claims = await fire(store, node, NOW + SECOND, job_id)
+        await finish(store, node, NOW + SECOND, *(ended(claim, now=NOW + SECOND) for claim in claims))
         if tenant != "b":
             await one(store, c.PurgeJob(tenant, job_id))
     await prune(store)
@@ -262,7 +262,7 @@ async def test_one_with_history_or_a_run_that_is_not_long_over_stays(store: Stor
 async def test_one_that_was_asked_to_run_once_more_stays(store: Store, node: int):
     job_id = await ran(store, node, spec("immediate"))
     await prune(store)
-    await add_run(store, job_id, NOW + 39 * DAY)
+    await add_execution(store, job_id, NOW + 39 * DAY)
     assert (await job_of(store, job_id)).status is JobStatus.COMPLETED
     assert await one(store, sweep()) == c.Swept(0, None)
 

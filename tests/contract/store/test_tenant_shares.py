@@ -26,10 +26,10 @@ from duetime.testing import HandClock
 from samples import (
     NOW,
     TENANT,
+    add_execution,
     add_job,
-    add_run,
     change_of,
-    claim,
+    claim_waiting,
     ended,
     execution,
     finish,
@@ -123,15 +123,15 @@ async def ends(store: Store, node: int, tenant: str, number: int, limit: Limit) 
     """Executions of a tenant that end in one commit, with a notification each. Returns what the store says to these."""
     job_id = await add_job(store, tenant=tenant)
     for at in range(number):
-        await add_run(store, job_id, NOW + at, tenant)
-    runs = await claim(store, node, NOW + SECOND, limit=number)
+        await add_execution(store, job_id, NOW + at, tenant)
+    claims = await claim_waiting(store, node, NOW + SECOND, limit=number)
     following = [
-        c.OnFinish(run.execution_id, run.attempt, run.token, State.COMPLETED, c.CreateJobs(NOW, (job,), quota=quota))
-        for run in runs
+        c.OnFinish(end.execution_id, end.attempt, end.token, State.COMPLETED, c.CreateJobs(NOW, (job,), quota=quota))
+        for end in claims
         for job, quota in [(new_job(spec("immediate", name="told"), tenant=tenant, owner=""),
                             Quota(tenant, ALL_USERS, limit))]
     ]  # fmt: skip
-    refused, *answers = await store.apply([c.Finish(node, NOW, tuple(map(ended, runs))), *following])
+    refused, *answers = await store.apply([c.Finish(node, NOW, tuple(map(ended, claims))), *following])
     assert refused == []
     return answers
 
@@ -172,11 +172,11 @@ async def test_a_notification_of_what_a_person_does_is_counted_and_its_refusal_r
 async def history(store: Store, node: int, tenant: str, outcomes: str, at: int = NOW) -> list[str]:
     """Executions a minute apart, oldest first: C for completed, D for a dead letter, O for one that is still open."""
     job_id = await add_job(store, spec(retry_policy=RetryPolicy(max_retries=0)), tenant=tenant)
-    ids = [await add_run(store, job_id, at + number * MINUTE, tenant) for number in range(len(outcomes))]
+    ids = [await add_execution(store, job_id, at + number * MINUTE, tenant) for number in range(len(outcomes))]
     kinds = dict(zip(ids, outcomes, strict=True))
-    runs = await claim(store, node, at + DAY, limit=1000)
-    over = [ended(run, FAILURE) if kinds[run.execution_id] == "D" else ended(run) for run in runs
-            if kinds[run.execution_id] != "O"]  # fmt: skip
+    claims = await claim_waiting(store, node, at + DAY, limit=1000)
+    over = [ended(claim, FAILURE) if kinds[claim.execution_id] == "D" else ended(claim) for claim in claims
+            if kinds[claim.execution_id] != "O"]  # fmt: skip
     assert await finish(store, node, at + DAY, *over) == []
     return ids
 

@@ -43,7 +43,7 @@ async def test_a_tenant_has_no_more_workers_than_it_may_have(store: Store):
         await hire(store)
     assert await ids(store, TENANT) == joined[::-1]
     other = await hire(store, "other")
-    await one(store, c.EndNodes(NOW, (joined[0],)))
+    await one(store, c.FenceNodes(NOW, (joined[0],)))
     again = await hire(store)
     assert await ids(store, TENANT) == [again, *joined[:0:-1]]
     assert await ids(store, "other") == [other]
@@ -73,7 +73,7 @@ async def test_names_of_functions_have_a_bounded_size(store: Store):
 async def test_joins_have_a_quota_in_which_long_names_count(store: Store):
     limits = WorkerLimits(workers=1)  # two thousand joins an hour
     for _ in range(31):  # each counts for 63 joins, and one
-        await one(store, c.EndNodes(NOW, (await hire(store, functions=LONG, limits=limits),)))
+        await one(store, c.FenceNodes(NOW, (await hire(store, functions=LONG, limits=limits),)))
     with pytest.raises(QuotaExceeded, match="2,000 joins of workers an hour"):
         await hire(store, functions=LONG, limits=limits)
     await hire(store, "other", LONG, limits)
@@ -87,7 +87,7 @@ async def test_a_refused_join_takes_nothing_of_the_quota(store: Store):
     for _ in range(10):
         with pytest.raises(RateLimited):
             await hire(store, functions=LONG, limits=limits)
-    await one(store, c.EndNodes(NOW, (first,)))
+    await one(store, c.FenceNodes(NOW, (first,)))
     await hire(store, functions=LONG, limits=limits, now=NOW + SECOND)
 
 

@@ -9,7 +9,7 @@ import msgspec
 from duetime.domain import commands as c
 from duetime.domain.endpoints import endpoint_of_function
 from duetime.domain.errors import StaleWrite
-from duetime.domain.execution import Attempted, Outcome, Run, conclude, lapse
+from duetime.domain.execution import AttemptEnd, Claim, Outcome, conclude, expire
 from duetime.domain.instants import DAY
 from duetime.domain.job import Delivery, PythonJob, RetryPolicy, ScriptJob
 from duetime.domain.payloads import PythonCall, Script
@@ -36,17 +36,17 @@ async def waiting(store: Store, job: Any = None, at: int = NOW) -> str:
     """An execution that waits; its id."""
     job_id = await add_job(store, job or call())
     execution_id = new_id(at)
-    assert await one(store, c.AddRun(at, TENANT, job_id, execution_id, Trigger.MANUAL)) == execution_id
+    assert await one(store, c.AddExecution(at, TENANT, job_id, execution_id, Trigger.MANUAL)) == execution_id
     return execution_id
 
 
-async def claim(store: Store, node: int, *only: int, limit: int = 10, now: int = NOW) -> list[Run]:
-    runs = await one(store, c.Claim(node, now, limit, (TENANT,), only=only))
-    assert isinstance(runs, list)
-    return runs
+async def claim_waiting(store: Store, node: int, *only: int, limit: int = 10, now: int = NOW) -> list[Claim]:
+    claims = await one(store, c.ClaimExecutions(node, now, limit, (TENANT,), only=only))
+    assert isinstance(claims, list)
+    return claims
 
 
-async def finish(store: Store, worker: int, *attempts: Attempted) -> list[str]:
+async def finish(store: Store, worker: int, *attempts: AttemptEnd) -> list[str]:
     refused = await one(store, c.Finish(worker, NOW + 9, attempts))
     assert isinstance(refused, list)
     return refused
@@ -55,15 +55,15 @@ async def finish(store: Store, worker: int, *attempts: Attempted) -> list[str]:
 async def test_a_node_passes_by_what_is_for_a_worker(store: Store, node: int):
     mine, theirs = await waiting(store, spec()), await waiting(store)
     assert await store.next_waiting_at() == NOW
-    assert [run.execution_id for run in await claim(store, node)] == [mine]
+    assert [claim.execution_id for claim in await claim_waiting(store, node)] == [mine]
     assert await store.next_waiting_at() is None
     assert (await execution(store, theirs)).state is State.QUEUED
 
 
 async def test_a_node_passes_it_by_also_when_endpoints_are_full(store: Store, node: int):
     mine, _ = await waiting(store, spec()), await waiting(store)
-    claimed = await one(store, c.Claim(node, NOW, 10, (TENANT,), ((TENANT, 1),)))
-    assert [run.execution_id for run in claimed] == [mine]
+    claimed = await one(store, c.ClaimExecutions(node, NOW, 10, (TENANT,), ((TENANT, 1),)))
+    assert [claim.execution_id for claim in claimed] == [mine]
 
 
 async def test_a_worker_claims_what_it_names_highest_priority_first_and_oldest_within(store: Store):
@@ -74,24 +74,24 @@ async def test_a_worker_claims_what_it_names_highest_priority_first_and_oldest_w
     await waiting(store, spec())
     assert await store.next_waiting_at(TENANT, [AT]) == NOW + 1
     assert await store.next_waiting_at(TENANT, [AT_OTHER]) is None
-    runs = await claim(store, worker, AT, AT_OTHER, now=NOW + 9)
-    assert {run.execution_id for run in runs} == {high, early, late}
-    assert {(run.attempt, run.token, run.endpoint) for run in runs} == {(1, 1, AT)}
-    assert await claim(store, worker, AT, now=NOW + 9) == []
+    claims = await claim_waiting(store, worker, AT, AT_OTHER, now=NOW + 9)
+    assert {claim.execution_id for claim in claims} == {high, early, late}
+    assert {(claim.attempt, claim.token, claim.endpoint) for claim in claims} == {(1, 1, AT)}
+    assert await claim_waiting(store, worker, AT, now=NOW + 9) == []
 
 
 async def test_a_claim_takes_no_more_than_it_asked_for_and_first_what_is_urgent(store: Store):
     worker = await join(store)
     await waiting(store)
     high = await waiting(store, call(OTHER, priority=9), at=NOW + 3)
-    (run,) = await claim(store, worker, AT, AT_OTHER, limit=1, now=NOW + 9)
-    assert run.execution_id == high
+    (claim,) = await claim_waiting(store, worker, AT, AT_OTHER, limit=1, now=NOW + 9)
+    assert claim.execution_id == high
 
 
 async def test_what_is_due_later_is_not_claimed(store: Store):
     worker = await join(store)
     await waiting(store, at=NOW + 5)
-    assert await claim(store, worker, AT, now=NOW + 4) == []
+    assert await claim_waiting(store, worker, AT, now=NOW + 4) == []
 
 
 async def test_a_worker_is_known_as_it_joined_and_by_its_beats(store: Store):
@@ -109,37 +109,37 @@ async def test_a_worker_is_known_as_it_joined_and_by_its_beats(store: Store):
 async def test_a_worker_that_has_ended_can_not_beat_nor_claim(store: Store):
     worker, other = await join(store), await join(store)
     await waiting(store)
-    await one(store, c.EndNodes(NOW, (worker,)))
+    await one(store, c.FenceNodes(NOW, (worker,)))
     assert await one(store, c.BeatWorkers(NOW, (worker, other))) == [worker]
-    assert isinstance(await one(store, c.Claim(worker, NOW, 10, (TENANT,), only=(AT,))), StaleWrite)
+    assert isinstance(await one(store, c.ClaimExecutions(worker, NOW, 10, (TENANT,), only=(AT,))), StaleWrite)
     assert await store.get_worker(worker) is None
     assert [found.worker_id for found in await store.list_workers(TENANT, 10)] == [other]
 
 
-async def test_what_an_ended_worker_ran_has_lapsed_and_goes_on_with_the_next_attempt(store: Store, node: int):
+async def test_what_an_ended_worker_ran_has_expired_and_goes_on_with_the_next_attempt(store: Store, node: int):
     worker = await join(store)
     execution_id = await waiting(store)
-    (run,) = await claim(store, worker, AT)
-    assert await store.list_lapsed_runs(node, 10) == []
-    await one(store, c.EndNodes(NOW, (worker,)))
-    (lapsed,) = await store.list_lapsed_runs(node, 10)
-    assert lapsed == run
-    assert await finish(store, node, lapse(lapsed, NOW)) == []
-    (again,) = await claim(store, await join(store), AT)
+    (claim,) = await claim_waiting(store, worker, AT)
+    assert await store.list_expired_claims(node, 10) == []
+    await one(store, c.FenceNodes(NOW, (worker,)))
+    (expired,) = await store.list_expired_claims(node, 10)
+    assert expired == claim
+    assert await finish(store, node, expire(expired, NOW)) == []
+    (again,) = await claim_waiting(store, await join(store), AT)
     assert (again.execution_id, again.attempt, again.token) == (execution_id, 2, 2)
-    assert await finish(store, worker, conclude(run, Outcome(), NOW, NOW + 1, 0)) == [execution_id]  # too late
+    assert await finish(store, worker, conclude(claim, Outcome(), NOW, NOW + 1, 0)) == [execution_id]  # too late
 
 
 async def test_an_attempt_that_was_lost_is_that_of_the_worker_that_ran_it(store: Store, node: int):
     worker = await join(store)
     last = call(delivery=Delivery.AT_MOST_ONCE)
     ids = [await waiting(store), await waiting(store, last)]  # one is tried again, one has failed
-    await claim(store, worker, AT)
-    await one(store, c.EndNodes(NOW, (worker,)))
-    lapsed = await store.list_lapsed_runs(node, 10)
-    assert await finish(store, node, *(lapse(run, NOW) for run in lapsed)) == []
-    stale = msgspec.structs.replace(lapse(lapsed[0], NOW), token=9)
-    assert await finish(store, node, stale) == [lapsed[0].execution_id]
+    await claim_waiting(store, worker, AT)
+    await one(store, c.FenceNodes(NOW, (worker,)))
+    expired = await store.list_expired_claims(node, 10)
+    assert await finish(store, node, *(expire(claim, NOW) for claim in expired)) == []
+    stale = msgspec.structs.replace(expire(expired[0], NOW), token=9)
+    assert await finish(store, node, stale) == [expired[0].execution_id]
     for execution_id in ids:
         (attempt,) = await store.list_attempts(execution_id)
         assert attempt.worker_id == "host:1"
@@ -148,9 +148,9 @@ async def test_an_attempt_that_was_lost_is_that_of_the_worker_that_ran_it(store:
 async def test_a_page_with_a_stale_row_names_the_worker_too(store: Store, node: int):
     worker = await join(store)
     ids = [await waiting(store), await waiting(store, call(delivery=Delivery.AT_MOST_ONCE)), await waiting(store)]
-    await claim(store, worker, AT)
-    await one(store, c.EndNodes(NOW, (worker,)))
-    lost = {run.execution_id: lapse(run, NOW) for run in await store.list_lapsed_runs(node, 10)}
+    await claim_waiting(store, worker, AT)
+    await one(store, c.FenceNodes(NOW, (worker,)))
+    lost = {claim.execution_id: expire(claim, NOW) for claim in await store.list_expired_claims(node, 10)}
     page = [lost[ids[0]], lost[ids[1]], msgspec.structs.replace(lost[ids[2]], token=9)]
     assert await finish(store, node, *page) == [ids[2]]
     for execution_id in ids[:2]:
@@ -161,38 +161,40 @@ async def test_a_page_with_a_stale_row_names_the_worker_too(store: Store, node: 
 async def test_a_worker_sees_what_it_runs_and_what_is_to_stop(store: Store):
     worker, other = await join(store), await join(store)
     first, second = await waiting(store), await waiting(store)
-    await claim(store, worker, AT)
+    await claim_waiting(store, worker, AT)
     await one(store, c.CancelExecution(NOW, TENANT, second))
     assert sorted(await store.list_claims(worker, TENANT, 10)) == sorted([(first, 1, 1, False), (second, 1, 1, True)])
     assert await store.list_claims(other, TENANT, 10) == []
-    runs = await store.list_runs_of(worker, [first, second, new_id()])
-    assert {(run.execution_id, run.cancel_requested) for run in runs} == {(first, False), (second, True)}
-    assert await store.list_runs_of(other, [first]) == []
+    claims = await store.get_claims(worker, [first, second, new_id()])
+    assert {(claim.execution_id, claim.cancel_requested) for claim in claims} == {(first, False), (second, True)}
+    assert await store.get_claims(other, [first]) == []
 
 
 async def test_progress_is_kept_for_the_next_attempt_and_by_no_old_claim(store: Store, node: int):
     worker = await join(store)
     execution_id = await waiting(store)
-    (run,) = await claim(store, worker, AT)
-    save = c.SaveProgress(TENANT, execution_id, run.job_id, run.attempt, run.token, '{"done":1}')
+    (claim,) = await claim_waiting(store, worker, AT)
+    save = c.SaveProgress(TENANT, execution_id, claim.job_id, claim.attempt, claim.token, '{"done":1}')
     assert await one(store, save) is True
-    assert await one(store, c.SaveProgress(TENANT, execution_id, run.job_id, 1, 1, "[2]")) is True
+    assert await one(store, c.SaveProgress(TENANT, execution_id, claim.job_id, 1, 1, "[2]")) is True
     assert await store.get_progress([execution_id, new_id()]) == {execution_id: "[2]"}
-    await one(store, c.EndNodes(NOW, (worker,)))
-    await finish(store, node, lapse(run, NOW))
+    await one(store, c.FenceNodes(NOW, (worker,)))
+    await finish(store, node, expire(claim, NOW))
     assert await one(store, save) is False
     assert await store.get_progress([execution_id]) == {execution_id: "[2]"}
-    (again,) = await claim(store, await join(store), AT)
-    assert await one(store, c.SaveProgress(TENANT, execution_id, run.job_id, again.attempt, again.token, None)) is True
+    (again,) = await claim_waiting(store, await join(store), AT)
+    assert (
+        await one(store, c.SaveProgress(TENANT, execution_id, claim.job_id, again.attempt, again.token, None)) is True
+    )
     assert await store.get_progress([execution_id]) == {}
 
 
 async def test_progress_goes_with_its_execution(store: Store):
     worker = await join(store)
     pruned, purged = await waiting(store), await waiting(store, call(OTHER))
-    for run in await claim(store, worker, AT, AT_OTHER):
-        await one(store, c.SaveProgress(TENANT, run.execution_id, run.job_id, run.attempt, run.token, "1"))
-        await finish(store, worker, conclude(run, Outcome(), NOW, NOW + 1, 0))
+    for claim in await claim_waiting(store, worker, AT, AT_OTHER):
+        await one(store, c.SaveProgress(TENANT, claim.execution_id, claim.job_id, claim.attempt, claim.token, "1"))
+        await finish(store, worker, conclude(claim, Outcome(), NOW, NOW + 1, 0))
     assert set(await store.get_progress([pruned, purged])) == {pruned, purged}
     job_id = (await execution(store, purged)).job_id
     assert await one(store, c.PurgeJob(TENANT, job_id)) is False
@@ -206,13 +208,13 @@ async def test_an_exit_code_is_kept_with_the_attempt_and_shown_with_the_executio
     retries = RetryPolicy(max_retries=1)
     script = ScriptJob(name="tidy", schedule="every 1m", payload=Script(argv=("false",)), retry_policy=retries)
     execution_id = await waiting(store, script)
-    (run,) = await claim(store, node)
+    (claim,) = await claim_waiting(store, node)
     outcome = Outcome(ErrorType.EXIT_CODE, "exited with 3", exit_code=3)
-    assert await finish(store, node, conclude(run, outcome, NOW, NOW + 1, 1.0)) == []
+    assert await finish(store, node, conclude(claim, outcome, NOW, NOW + 1, 1.0)) == []
     assert [attempt.exit_code for attempt in await store.list_attempts(execution_id)] == [3]
     assert (await execution(store, execution_id)).exit_code == 3
-    (run,) = await claim(store, node, now=NOW + DAY)
-    assert await finish(store, node, conclude(run, Outcome(exit_code=0), NOW, NOW + 1, 1.0)) == []
+    (claim,) = await claim_waiting(store, node, now=NOW + DAY)
+    assert await finish(store, node, conclude(claim, Outcome(exit_code=0), NOW, NOW + 1, 1.0)) == []
     assert [attempt.exit_code for attempt in await store.list_attempts(execution_id)] == [3, 0]
     assert (await execution(store, execution_id)).exit_code == 0
 
@@ -220,19 +222,19 @@ async def test_an_exit_code_is_kept_with_the_attempt_and_shown_with_the_executio
 async def test_a_worker_is_ended_only_if_it_has_not_beaten_since(store: Store, node: int):
     silent, beating, ended = [await join(store) for _ in range(3)]
     execution_id = await waiting(store)
-    (run,) = await claim(store, silent, AT)
+    (claim,) = await claim_waiting(store, silent, AT)
     await one(store, c.BeatWorkers(NOW + 1, (silent, beating)))
     await one(store, c.BeatWorkers(NOW + 2, (beating,)))
-    await one(store, c.EndNodes(NOW + 3, (ended,)))
-    end = c.EndWorkers(NOW + 4, ((silent, 1), (beating, 1), (ended, 0), (node, 0), (10**9, 0)))
+    await one(store, c.FenceNodes(NOW + 3, (ended,)))
+    end = c.FenceWorkers(NOW + 4, ((silent, 1), (beating, 1), (ended, 0), (node, 0), (10**9, 0)))
     assert await one(store, end) == [silent]
     assert [worker.worker_id for worker in await store.list_workers(TENANT, 10)] == [beating]
     assert await one(store, c.BeatWorkers(NOW + 5, (silent, beating))) == [silent]
-    assert isinstance(await one(store, c.Claim(silent, NOW + 5, 10, (TENANT,), only=(AT,))), StaleWrite)
-    assert [lapsed.execution_id for lapsed in await store.list_lapsed_runs(node, 10)] == [execution_id]
-    assert await claim(store, node) == []  # a node that is named by mistake goes on
-    assert await one(store, end) == await one(store, c.EndWorkers(NOW + 6, ())) == []
-    assert await finish(store, node, lapse(run, NOW + 6)) == []
+    assert isinstance(await one(store, c.ClaimExecutions(silent, NOW + 5, 10, (TENANT,), only=(AT,))), StaleWrite)
+    assert [expired.execution_id for expired in await store.list_expired_claims(node, 10)] == [execution_id]
+    assert await claim_waiting(store, node) == []  # a node that is named by mistake goes on
+    assert await one(store, end) == await one(store, c.FenceWorkers(NOW + 6, ())) == []
+    assert await finish(store, node, expire(claim, NOW + 6)) == []
 
 
 async def test_workers_are_found_by_a_function_that_they_have(store: Store):

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from duetime.domain.execution import Trigger
+from duetime.domain.job import ScriptJob
 from duetime.domain.payloads import Script
 from duetime.executors.script.executor import ScriptExecutor
 from duetime.executors.script.limits import ScriptLimits
-from duetime.ports.executor import Task
+from duetime.ports.executor import Attempt
 from executors.script.watching import Kept
 from patience import PATIENCE_SECONDS
+from samples import claim_of
 
 
 @pytest.fixture
@@ -40,10 +41,12 @@ async def make_executor(folder: Path) -> AsyncIterator[Callable[..., ScriptExecu
 
 
 @pytest.fixture
-async def executor(make_executor: Callable[..., ScriptExecutor], task: Callable[..., Task[Script]]) -> ScriptExecutor:
+async def executor(
+    make_executor: Callable[..., ScriptExecutor], attempt: Callable[..., Attempt[Script]]
+) -> ScriptExecutor:
     """Its fork server is up already: on a busy machine that takes longer than some scripts here may."""
     made = make_executor()
-    await made.execute(task("", "true"))
+    await made.execute(attempt("", "true"))
     return made
 
 
@@ -53,26 +56,22 @@ def log() -> Kept:
 
 
 @pytest.fixture
-def task(log: Kept) -> Callable[..., Task[Script]]:
+def attempt(log: Kept) -> Callable[..., Attempt[Script]]:
     def make(
         script: str = "",
         *argv: str,
         timeout_seconds: float = PATIENCE_SECONDS,
         may_send: Callable[[], bool] = lambda: True,
         **more,
-    ) -> Task[Script]:
-        return Task(
-            execution_id=str(uuid.uuid4()),
-            job_id="01970c6e-0000-7000-8000-000000000001",
-            tenant="default",
-            scheduled_at=1_767_225_600_007,
-            attempt=2,
-            token=5,
-            trigger=Trigger.SCHEDULE,
-            timeout_seconds=timeout_seconds,
+    ) -> Attempt[Script]:
+        job = ScriptJob(
+            name="report", schedule="every 1m", timeout_seconds=timeout_seconds,
             payload=Script(script=script, argv=argv, **more),
-            may_send=may_send,
-            log=log,
-        )
+        )  # fmt: skip
+        claim = claim_of(
+            job, execution_id=str(uuid.uuid4()), job_id="01970c6e-0000-7000-8000-000000000001", tenant="default",
+            scheduled_at=1_767_225_600_007, attempt=2, token=5,
+        )  # fmt: skip
+        return Attempt(claim, job.payload, may_send, log)
 
     return make

@@ -20,10 +20,10 @@ from duetime.domain.execution import ErrorType
 from duetime.domain.payloads import Script
 from duetime.executors.script.executor import ScriptExecutor
 from duetime.executors.script.limits import ScriptLimits
-from duetime.ports.executor import Outcome, Task
+from duetime.ports.executor import Attempt, Outcome
 from executors.script.watching import Kept, alive, exists, on_linux, until, with_setsid
 
-MakeTask = Callable[..., Task[Script]]
+MakeAttempt = Callable[..., Attempt[Script]]
 
 pytestmark = on_linux
 
@@ -36,70 +36,74 @@ def some_seconds() -> str:
     return f"{random.randrange(100_000, 1_000_000)}.{random.randrange(100_000)}"
 
 
-async def start(executor: ScriptExecutor, one: Task[Script], log: Kept, sign: str = "up") -> asyncio.Task[Outcome]:
+async def start(executor: ScriptExecutor, one: Attempt[Script], log: Kept, sign: str = "up") -> asyncio.Task[Outcome]:
     running = asyncio.create_task(executor.execute(one))
     await until(lambda: sign in log.text() or running.done())
     return running
 
 
 @with_setsid
-async def test_what_a_script_leaves_behind_ends_with_it(executor: ScriptExecutor, task: MakeTask, folder: Path):
+async def test_what_a_script_leaves_behind_ends_with_it(executor: ScriptExecutor, attempt: MakeAttempt, folder: Path):
     seconds, sign = some_seconds(), folder / "sign"
-    one = task(f"{RUNAWAYS.format(n=seconds)} until [ -e {sign} ]; do sleep 0.01; done; echo done")
+    one = attempt(f"{RUNAWAYS.format(n=seconds)} until [ -e {sign} ]; do sleep 0.01; done; echo done")
     running = asyncio.create_task(executor.execute(one))
     await until(lambda: len(alive(f"sleep\0{seconds}")) >= 3)
     sign.touch()
     outcome = await running
     assert outcome == Outcome(exit_code=0, response="done\n")
-    assert alive(seconds, one.execution_id) == []
+    assert alive(seconds, one.claim.execution_id) == []
 
 
-async def test_a_script_that_takes_too_long_is_asked_to_end_first(executor: ScriptExecutor, task: MakeTask, log: Kept):
-    one = task("trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.01; done", timeout_seconds=3.5)
+async def test_a_script_that_takes_too_long_is_asked_to_end_first(
+    executor: ScriptExecutor, attempt: MakeAttempt, log: Kept
+):
+    one = attempt("trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.01; done", timeout_seconds=3.5)
     outcome = await executor.execute(one)
     assert (outcome.error_type, outcome.exit_code, outcome.response) == (ErrorType.TIMEOUT, 7, "up\nbye\n")
     assert "longer than 3.5 s" in (outcome.error_message or "")
-    assert alive(one.execution_id) == []
+    assert alive(one.claim.execution_id) == []
 
 
-async def test_the_whole_group_gets_the_time_to_end_well(executor: ScriptExecutor, task: MakeTask):
+async def test_the_whole_group_gets_the_time_to_end_well(executor: ScriptExecutor, attempt: MakeAttempt):
     """The shell itself dies at once; what it had started tidies up."""
     child = "(trap 'sleep 0.3; echo tidied; exit' TERM; echo up; while :; do sleep 0.01; done) & wait"
-    outcome = await executor.execute(task(child, timeout_seconds=3))
+    outcome = await executor.execute(attempt(child, timeout_seconds=3))
     assert (outcome.error_type, outcome.exit_code, outcome.response) == (ErrorType.TIMEOUT, -15, "up\ntidied\n")
 
 
 @with_setsid
-async def test_a_script_that_ignores_sigterm_is_killed_2_seconds_later(executor: ScriptExecutor, task: MakeTask):
+async def test_a_script_that_ignores_sigterm_is_killed_2_seconds_later(executor: ScriptExecutor, attempt: MakeAttempt):
     seconds = some_seconds()
-    one = task(f"trap '' TERM; {RUNAWAYS.format(n=seconds)} while :; do sleep 0.1; done", timeout_seconds=2)
+    one = attempt(f"trap '' TERM; {RUNAWAYS.format(n=seconds)} while :; do sleep 0.1; done", timeout_seconds=2)
     began = time.monotonic()
     outcome = await executor.execute(one)
     assert time.monotonic() - began >= 4
     assert (outcome.error_type, outcome.exit_code) == (ErrorType.TIMEOUT, -9)
-    assert alive(seconds, one.execution_id) == []
+    assert alive(seconds, one.claim.execution_id) == []
 
 
 @with_setsid
 async def test_a_cancelled_script_is_gone_when_the_cancellation_is_felt(
-    executor: ScriptExecutor, task: MakeTask, log: Kept, folder: Path
+    executor: ScriptExecutor, attempt: MakeAttempt, log: Kept, folder: Path
 ):
     seconds = some_seconds()
     tidy = "trap 'echo asked; sleep 0.5; echo tidied; exit' TERM"
-    one = task(f"{tidy}; {RUNAWAYS.format(n=seconds)} echo up; while :; do sleep 0.05; done")
+    one = attempt(f"{tidy}; {RUNAWAYS.format(n=seconds)} echo up; while :; do sleep 0.05; done")
     running = await start(executor, one, log)
     running.cancel()
     await until(lambda: "asked" in log.text())
     running.cancel()  # impatience does not help
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert alive(seconds, one.execution_id) == []
+    assert alive(seconds, one.claim.execution_id) == []
     assert log.text().endswith("tidied\n")
     await until(lambda: os.listdir(folder) == [])
 
 
-async def test_a_time_that_is_over_before_the_start_starts_nothing(executor: ScriptExecutor, task: MakeTask, log: Kept):
-    outcome = await executor.execute(task("echo ran", timeout_seconds=0.001))
+async def test_a_time_that_is_over_before_the_start_starts_nothing(
+    executor: ScriptExecutor, attempt: MakeAttempt, log: Kept
+):
+    outcome = await executor.execute(attempt("echo ran", timeout_seconds=0.001))
     assert outcome.error_type is ErrorType.TIMEOUT
     assert "nothing ran" in (outcome.error_message or "")
     assert log.written == []
@@ -137,16 +141,19 @@ def _node(folder: Path, script: str) -> subprocess.Popen[str]:
     program = f"""
 import asyncio
 from pathlib import Path
+from duetime.domain.execution import Claim
+from duetime.domain.job import ScriptJob
 from duetime.domain.payloads import Script
 from duetime.domain.states import Trigger
 from duetime.executors.script.executor import ScriptExecutor
 from duetime.executors.script.limits import ScriptLimits
-from duetime.ports.executor import Task
+from duetime.ports.executor import Attempt
 
 async def main():
     executor = ScriptExecutor(ScriptLimits(folder=Path({str(folder)!r})), allowed=True)
-    payload = Script(script={script!r})
-    running = asyncio.create_task(executor.execute(Task("e", "j", "t", 0, 1, 1, Trigger.MANUAL, 600.0, payload)))
+    job = ScriptJob(name="s", schedule="immediate", timeout_seconds=600, payload=Script(script={script!r}))
+    claim = Claim("e", "j", "t", 0, Trigger.MANUAL, 5, 1, 1, 1, False, job)
+    running = asyncio.create_task(executor.execute(Attempt(claim, job.payload)))
     while executor.fork_server_pid is None:
         await asyncio.sleep(0)
     print(executor.fork_server_pid, flush=True)
@@ -159,14 +166,14 @@ asyncio.run(main())
 
 
 async def test_a_script_does_not_notice_the_end_of_the_keeper_and_the_next_one_gets_another(
-    executor: ScriptExecutor, task: MakeTask, log: Kept, folder: Path
+    executor: ScriptExecutor, attempt: MakeAttempt, log: Kept, folder: Path
 ):
     sign = folder / "sign"
-    running = await start(executor, task(f"echo up; until [ -e {sign} ]; do sleep 0.01; done"), log)
+    running = await start(executor, attempt(f"echo up; until [ -e {sign} ]; do sleep 0.01; done"), log)
     fork_server = executor.fork_server_pid
     assert fork_server is not None
     os.kill(fork_server, signal.SIGKILL)
-    assert (await executor.execute(task("echo next"))).response == "next\n"
+    assert (await executor.execute(attempt("echo next"))).response == "next\n"
     assert executor.fork_server_pid not in (None, fork_server)
     sign.touch()
     assert await running == Outcome(exit_code=0, response="up\n")
@@ -174,43 +181,43 @@ async def test_a_script_does_not_notice_the_end_of_the_keeper_and_the_next_one_g
 
 @with_setsid
 async def test_a_script_that_loses_its_warden_fails_and_leaves_nothing(
-    executor: ScriptExecutor, task: MakeTask, log: Kept
+    executor: ScriptExecutor, attempt: MakeAttempt, log: Kept
 ):
     seconds = some_seconds()
-    one = task(f"{RUNAWAYS.format(n=seconds)} echo up $PPID; wait")
+    one = attempt(f"{RUNAWAYS.format(n=seconds)} echo up $PPID; wait")
     running = await start(executor, one, log, sign="\n")
     await until(lambda: len(alive(seconds)) >= 3)
-    other = asyncio.create_task(executor.execute(task("sleep 0.3; echo unharmed")))
+    other = asyncio.create_task(executor.execute(attempt("sleep 0.3; echo unharmed")))
     os.kill(int(log.text().split()[1]), signal.SIGKILL)
     outcome = await running
     assert outcome.error_type is ErrorType.INTERNAL_ERROR
     assert "watched over the script" in (outcome.error_message or "")
-    await until(lambda: alive(seconds, one.execution_id) == [])
+    await until(lambda: alive(seconds, one.claim.execution_id) == [])
     assert (await other).exit_code == 0
 
 
 async def test_a_script_that_loses_keeper_and_warden_does_not_outlive_them(
-    executor: ScriptExecutor, task: MakeTask, log: Kept
+    executor: ScriptExecutor, attempt: MakeAttempt, log: Kept
 ):
-    one = task("echo up $PPID; while :; do sleep 0.05; done")
+    one = attempt("echo up $PPID; while :; do sleep 0.05; done")
     running = await start(executor, one, log, sign="\n")
     fork_server = executor.fork_server_pid
     assert fork_server is not None
     os.kill(fork_server, signal.SIGKILL)
     os.kill(int(log.text().split()[1]), signal.SIGKILL)
     assert (await running).error_type is ErrorType.INTERNAL_ERROR
-    await until(lambda: alive(one.execution_id) == [])
+    await until(lambda: alive(one.claim.execution_id) == [])
 
 
 async def test_a_keeper_that_does_not_answer_is_replaced(
-    executor: ScriptExecutor, task: MakeTask, monkeypatch: pytest.MonkeyPatch
+    executor: ScriptExecutor, attempt: MakeAttempt, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("duetime.executors.script.run._READY_SECONDS", 2.0)
-    await executor.execute(task("", "true"))
+    await executor.execute(attempt("", "true"))
     fork_server = executor.fork_server_pid
     assert fork_server is not None
     os.kill(fork_server, signal.SIGSTOP)
-    assert (await executor.execute(task("echo next"))).response == "next\n"
+    assert (await executor.execute(attempt("echo next"))).response == "next\n"
     assert executor.fork_server_pid != fork_server
 
 
@@ -226,8 +233,8 @@ def test_the_keeper_loads_nothing_but_itself_and_the_standard_library():
     assert told.stdout.split("\n")[:2] == ["__main__ duetime", "duetime duetime.executors"]
 
 
-async def test_the_keeper_goes_when_the_executor_stops(executor: ScriptExecutor, task: MakeTask):
-    await executor.execute(task("", "true"))
+async def test_the_keeper_goes_when_the_executor_stops(executor: ScriptExecutor, attempt: MakeAttempt):
+    await executor.execute(attempt("", "true"))
     fork_server = executor.fork_server_pid
     await executor.stop()
     assert not exists(fork_server)
@@ -235,11 +242,11 @@ async def test_the_keeper_goes_when_the_executor_stops(executor: ScriptExecutor,
 
 
 async def test_what_interrupts_the_node_does_not_reach_its_scripts(
-    executor: ScriptExecutor, task: MakeTask, log: Kept, folder: Path
+    executor: ScriptExecutor, attempt: MakeAttempt, log: Kept, folder: Path
 ):
     """Ctrl-C goes to a whole process group; a service manager sends SIGTERM to the fork_server, too."""
     sign = folder / "sign"
-    running = await start(executor, task(f"echo up; until [ -e {sign} ]; do sleep 0.01; done"), log)
+    running = await start(executor, attempt(f"echo up; until [ -e {sign} ]; do sleep 0.01; done"), log)
     fork_server = executor.fork_server_pid
     assert fork_server is not None
     assert os.getsid(fork_server) == fork_server
@@ -247,25 +254,25 @@ async def test_what_interrupts_the_node_does_not_reach_its_scripts(
     os.kill(fork_server, signal.SIGINT)
     sign.touch()
     assert (await running).exit_code == 0
-    assert (await executor.execute(task("", "true"))).exit_code == 0
+    assert (await executor.execute(attempt("", "true"))).exit_code == 0
     assert executor.fork_server_pid == fork_server
 
 
-def test_all_of_it_holds_on_the_loop_that_production_runs_on(task: MakeTask, log: Kept, folder: Path):
+def test_all_of_it_holds_on_the_loop_that_production_runs_on(attempt: MakeAttempt, log: Kept, folder: Path):
     async def scenario() -> None:
         executor = ScriptExecutor(ScriptLimits(folder=folder), allowed=True)
-        assert await executor.execute(task("echo hello")) == Outcome(exit_code=0, response="hello\n")
-        late = await executor.execute(task("sleep 60", timeout_seconds=1))
+        assert await executor.execute(attempt("echo hello")) == Outcome(exit_code=0, response="hello\n")
+        late = await executor.execute(attempt("sleep 60", timeout_seconds=1))
         assert (late.error_type, late.exit_code) == (ErrorType.TIMEOUT, -15)
-        one = task("echo up; sleep 60")
+        one = attempt("echo up; sleep 60")
         running = await start(executor, one, log)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
-        assert alive(one.execution_id) == []
+        assert alive(one.claim.execution_id) == []
         before = len(os.listdir("/proc/self/fd"))
         for _ in range(10):
-            await executor.execute(task("", "true"))
+            await executor.execute(attempt("", "true"))
         assert len(os.listdir("/proc/self/fd")) == before
         await executor.stop()
 

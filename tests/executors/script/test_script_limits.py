@@ -17,11 +17,11 @@ from duetime.executors.script.executor import ScriptExecutor
 from duetime.executors.script.limits import ScriptLimits
 from duetime.executors.script.outcome import outcome_of
 from duetime.executors.script.wire import Ended
-from duetime.ports.executor import Task
+from duetime.ports.executor import Attempt
 from duetime.ports.logs import Stream
 from executors.script.watching import alive, on_linux, python, resident_bytes, with_setsid
 
-MakeTask = Callable[..., Task[Script]]
+MakeAttempt = Callable[..., Attempt[Script]]
 MakeExecutor = Callable[..., ScriptExecutor]
 
 pytestmark = on_linux
@@ -62,11 +62,11 @@ while True:
     ],
 )
 async def test_a_fork_bomb_is_ended_and_others_finish_meanwhile(
-    make_executor: MakeExecutor, task: MakeTask, folder: Path, escape: str
+    make_executor: MakeExecutor, attempt: MakeAttempt, folder: Path, escape: str
 ):
     executor = make_executor(processes=30)
-    running = asyncio.create_task(executor.execute(task(FORK_FOR_EVER.format(escape=escape), interpreter=python())))
-    other = await executor.execute(task("echo fine"))
+    running = asyncio.create_task(executor.execute(attempt(FORK_FOR_EVER.format(escape=escape), interpreter=python())))
+    other = await executor.execute(attempt("echo fine"))
     outcome = await running
     assert other.response == "fine\n"
     assert (outcome.error_type, outcome.exit_code) == (ErrorType.LIMIT_EXCEEDED, -signal.SIGKILL)
@@ -82,15 +82,15 @@ async def test_a_fork_bomb_is_ended_and_others_finish_meanwhile(
     ],
 )
 async def test_a_fork_bomb_whose_script_ends_at_once_is_gone_with_it(
-    executor: ScriptExecutor, task: MakeTask, folder: Path, bomb: str
+    executor: ScriptExecutor, attempt: MakeAttempt, folder: Path, bomb: str
 ):
-    one = task(bomb)
+    one = attempt(bomb)
     await executor.execute(one)
-    assert alive(one.execution_id, str(folder)) == []
+    assert alive(one.claim.execution_id, str(folder)) == []
 
 
-async def test_between_two_looks_the_kernel_bounds_the_processes(make_executor: MakeExecutor, task: MakeTask):
-    outcome = await make_executor(processes=10).execute(task("", "grep", "Max processes", "/proc/self/limits"))
+async def test_between_two_looks_the_kernel_bounds_the_processes(make_executor: MakeExecutor, attempt: MakeAttempt):
+    outcome = await make_executor(processes=10).execute(attempt("", "grep", "Max processes", "/proc/self/limits"))
     bound = int(str(outcome.response).split()[2])
     if os.geteuid() == 0:
         assert bound == 20
@@ -98,42 +98,44 @@ async def test_between_two_looks_the_kernel_bounds_the_processes(make_executor: 
         assert 20 < bound < 32_768
 
 
-async def test_one_process_cant_take_more_memory_than_it_may(make_executor: MakeExecutor, task: MakeTask):
+async def test_one_process_cant_take_more_memory_than_it_may(make_executor: MakeExecutor, attempt: MakeAttempt):
     executor = make_executor(memory_bytes=100 * MIB)
-    outcome = await executor.execute(task("b = bytearray(200 << 20)", interpreter=python()))
+    outcome = await executor.execute(attempt("b = bytearray(200 << 20)", interpreter=python()))
     assert (outcome.error_type, outcome.exit_code) == (ErrorType.EXIT_CODE, 1)
-    outcome = await executor.execute(task("", "tail", "/dev/zero"))
+    outcome = await executor.execute(attempt("", "tail", "/dev/zero"))
     assert (outcome.error_type, outcome.exit_code) == (ErrorType.EXIT_CODE, 1)
 
 
-async def test_many_processes_together_cant_either(make_executor: MakeExecutor, task: MakeTask):
+async def test_many_processes_together_cant_either(make_executor: MakeExecutor, attempt: MakeAttempt):
     """Each of them holds twenty million zeros in a variable, and sleeps over it."""
     executor = make_executor(memory_bytes=60 * MIB)
-    one = task("for i in 1 2 3 4; do (x=$(printf %020000000d 0); sleep 60; echo $x) & done; wait")
+    one = attempt("for i in 1 2 3 4; do (x=$(printf %020000000d 0); sleep 60; echo $x) & done; wait")
     outcome = await executor.execute(one)
     assert (outcome.error_type, outcome.exit_code) == (ErrorType.LIMIT_EXCEEDED, -signal.SIGKILL)
     assert "more than 60 MiB of memory" in (outcome.error_message or "")
-    assert alive(one.execution_id) == []
+    assert alive(one.claim.execution_id) == []
 
 
 @pytest.mark.skipif(not os.access("/proc/self/smaps_rollup", os.R_OK), reason="the kernel does not tell shared memory")
-async def test_memory_that_processes_share_counts_once(make_executor: MakeExecutor, task: MakeTask):
+async def test_memory_that_processes_share_counts_once(make_executor: MakeExecutor, attempt: MakeAttempt):
     executor = make_executor(memory_bytes=150 * MIB)
     script = (
         "import os, time\nheld = bytearray(80 << 20)\nfor _ in range(4):\n  os.fork() or time.sleep(0.5) or os._exit(0)"
     )
-    outcome = await executor.execute(task(script + "\nfor _ in range(4): os.wait()", interpreter=python()))
+    outcome = await executor.execute(attempt(script + "\nfor _ in range(4): os.wait()", interpreter=python()))
     assert (outcome.error_type, outcome.exit_code) == (None, 0)
 
 
-async def test_too_much_processor_time_is_said(make_executor: MakeExecutor, task: MakeTask):
-    outcome = await make_executor(cpu_seconds=1).execute(task("while :; do :; done"))
+async def test_too_much_processor_time_is_said(make_executor: MakeExecutor, attempt: MakeAttempt):
+    outcome = await make_executor(cpu_seconds=1).execute(attempt("while :; do :; done"))
     assert (outcome.error_type, outcome.exit_code) == (ErrorType.LIMIT_EXCEEDED, -signal.SIGXCPU)
     assert "more than 1 s of processor time" in (outcome.error_message or "")
 
 
-async def test_too_large_a_file_is_said(make_executor: MakeExecutor, task: MakeTask):
-    outcome = await make_executor(file_bytes=MIB).execute(task("", "dd", "if=/dev/zero", "of=x", "bs=64k", "count=32"))
+async def test_too_large_a_file_is_said(make_executor: MakeExecutor, attempt: MakeAttempt):
+    outcome = await make_executor(file_bytes=MIB).execute(
+        attempt("", "dd", "if=/dev/zero", "of=x", "bs=64k", "count=32")
+    )
     assert (outcome.error_type, outcome.exit_code) == (ErrorType.LIMIT_EXCEEDED, -signal.SIGXFSZ)
     assert "a file of more than 1 MiB" in (outcome.error_message or "")
 
@@ -160,22 +162,22 @@ def test_without_a_limit_on_processor_time_none_is_blamed():
     assert outcome_of(Ended(signal.SIGXCPU, 9.0, ""), ScriptLimits(), None).error_type is ErrorType.EXIT_CODE
 
 
-async def test_a_flood_of_output_is_read_to_the_end_in_little_memory(executor: ScriptExecutor, task: MakeTask):
+async def test_a_flood_of_output_is_read_to_the_end_in_little_memory(executor: ScriptExecutor, attempt: MakeAttempt):
     log = Counting()
     before = resident_bytes()
-    one = task("", "sh", "-c", "head -c 100000000 /dev/zero | tr '\\0' x")
+    one = attempt("", "sh", "-c", "head -c 100000000 /dev/zero | tr '\\0' x")
     outcome = await executor.execute(_with_log(one, log))
     assert (outcome.exit_code, outcome.response) == (0, "x" * 1000)
     assert log.characters == 100_000_000
     assert log.most_bytes - before < 50 * MIB
 
 
-async def test_endless_output_ends_with_the_time(executor: ScriptExecutor, task: MakeTask):
+async def test_endless_output_ends_with_the_time(executor: ScriptExecutor, attempt: MakeAttempt):
     log = Counting()
-    outcome = await executor.execute(_with_log(task("", "yes", timeout_seconds=1), log))
+    outcome = await executor.execute(_with_log(attempt("", "yes", timeout_seconds=1), log))
     assert (outcome.error_type, outcome.exit_code) == (ErrorType.TIMEOUT, -signal.SIGTERM)
     assert log.characters > MIB
 
 
-def _with_log(one: Task[Script], log: Counting) -> Task[Script]:
+def _with_log(one: Attempt[Script], log: Counting) -> Attempt[Script]:
     return msgspec.structs.replace(one, log=log)

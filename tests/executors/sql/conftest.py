@@ -14,12 +14,14 @@ from typing import Any
 import asyncpg
 import pytest
 
-from duetime.domain.execution import ErrorType, Outcome, Trigger
+from duetime.domain.execution import ErrorType, Outcome
+from duetime.domain.job import SqlJob
 from duetime.domain.payloads import SqlQuery
 from duetime.domain.sql_servers import parse_servers
 from duetime.executors.sql import OwnDatabase, SqlExecutor, SqlLimits, SqlRules
-from duetime.ports.executor import Task
+from duetime.ports.executor import Attempt
 from patience import PATIENCE_SECONDS
+from samples import claim_of
 from store.postgres_server import connected, server_url, url_of
 from store.proxy import Proxy
 
@@ -41,17 +43,19 @@ class Written:
         return
 
 
-def task_of(statement: str, *parameters: Any, connection: str = "it", **fields: Any) -> Task[SqlQuery]:
-    return Task(
-        execution_id="01970c6e-7b1a-7c3d-8e4f-5a6b7c8d9e0f",
-        job_id="01970c6e-0000-7000-8000-000000000001",
-        scheduled_at=1_767_225_600_007,
-        attempt=1,
-        token=1,
-        trigger=Trigger.SCHEDULE,
+def attempt_of(
+    statement: str, *parameters: Any, connection: str = "it", tenant: str = "default", timeout_seconds: float = 10.0,
+    **fields: Any,
+) -> Attempt[SqlQuery]:  # fmt: skip
+    job = SqlJob(
+        name="report", schedule="every 1m", timeout_seconds=timeout_seconds,
         payload=SqlQuery(connection=connection, statement=statement, parameters=list(parameters)),
-        **({"tenant": "default", "timeout_seconds": 10.0} | fields),
-    )
+    )  # fmt: skip
+    claim = claim_of(
+        job, execution_id="01970c6e-7b1a-7c3d-8e4f-5a6b7c8d9e0f", job_id="01970c6e-0000-7000-8000-000000000001",
+        tenant=tenant, scheduled_at=1_767_225_600_007,
+    )  # fmt: skip
+    return Attempt(claim, job.payload, **fields)
 
 
 def table_of(outcome: Outcome) -> dict[str, Any]:
@@ -193,7 +197,7 @@ def postgres(executor: SqlExecutor, connections: Connections, url: str) -> Run:
     connections.urls["it"] = url
 
     async def run(statement: str, *parameters: Any, **fields: Any) -> Outcome:
-        return await executor.execute(task_of(statement, *parameters, **fields))
+        return await executor.execute(attempt_of(statement, *parameters, **fields))
 
     return run
 
@@ -213,6 +217,6 @@ def sqlite(executor: SqlExecutor, connections: Connections, file: Path) -> Run:
     connections.urls["it"] = f"sqlite:///{file.name}"
 
     async def run(statement: str, *parameters: Any, **fields: Any) -> Outcome:
-        return await executor.execute(task_of(statement, *parameters, **fields))
+        return await executor.execute(attempt_of(statement, *parameters, **fields))
 
     return run

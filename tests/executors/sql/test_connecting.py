@@ -8,7 +8,7 @@ import pytest
 
 from duetime.domain.execution import ErrorType
 from duetime.executors.sql import SqlExecutor, connecting
-from executors.sql.conftest import Connections, sentence_of, task_of
+from executors.sql.conftest import Connections, attempt_of, sentence_of
 
 
 @pytest.mark.parametrize("sslmode", ["require", "verify-ca", "verify-full"])
@@ -34,7 +34,7 @@ async def test_a_tls_context_is_made_once_and_beside_the_event_loop(
     port = server.sockets[0].getsockname()[1]
     connections.urls["it"] = f"postgresql://me@127.0.0.1:{port}/app?sslmode={sslmode}"
     for _ in range(3):
-        sentence_of(await executor.execute(task_of("SELECT 1")), ErrorType.CONNECTION_ERROR)
+        sentence_of(await executor.execute(attempt_of("SELECT 1")), ErrorType.CONNECTION_ERROR)
     server.close()
     assert len(made) == 1
     assert made[0] is not threading.main_thread()

@@ -12,31 +12,31 @@ import pytest
 from duetime.domain.execution import ErrorType
 from duetime.executors.sql import OwnDatabase, SqlExecutor, SqlLimits, SqlRules
 from duetime.ports.executor import Executor
-from executors.sql.conftest import Connections, sentence_of, task_of, until
+from executors.sql.conftest import Connections, attempt_of, sentence_of, until
 
 SLEEPER = """
 import asyncio, sys
 from duetime.executors.sql import OwnDatabase, SqlExecutor, SqlLimits, SqlRules
 from duetime.domain.sql_servers import parse_servers
-from executors.sql.conftest import task_of
+from executors.sql.conftest import attempt_of
 
 async def find(tenant, name):
     return sys.argv[1]
 
 rules = SqlRules(servers=parse_servers("127.0.0.0/8"), superusers=True)
 executor = SqlExecutor(find, OwnDatabase(None, None), SqlLimits(), rules)
-asyncio.run(executor.execute(task_of("SELECT pg_sleep(600)", timeout_seconds=600.0)))
+asyncio.run(executor.execute(attempt_of("SELECT pg_sleep(600)", timeout_seconds=600.0)))
 """
 
 
 async def test_a_connection_that_nobody_registered_is_told(executor: Executor):  # type: ignore[type-arg]
-    said = sentence_of(await executor.execute(task_of("SELECT 1", connection="reports")), ErrorType.BLOCKED_TARGET)
+    said = sentence_of(await executor.execute(attempt_of("SELECT 1", connection="reports")), ErrorType.BLOCKED_TARGET)
     assert said == "There is no connection 'reports': register it, or name another in the job. Nothing was sent."
 
 
 async def test_a_connection_that_can_not_be_used_is_told(executor: SqlExecutor, connections: Connections):
     connections.urls["it"] = "mysql://me:s3cret@host/app"
-    said = sentence_of(await executor.execute(task_of("SELECT 1")), ErrorType.BLOCKED_TARGET)
+    said = sentence_of(await executor.execute(attempt_of("SELECT 1")), ErrorType.BLOCKED_TARGET)
     assert "'it' can't be used" in said
     assert "s3cret" not in said
 
@@ -46,7 +46,7 @@ async def test_no_statement_runs_where_the_operator_has_not_allowed_sql(
     executor: SqlExecutor, connections: Connections
 ):
     connections.urls["it"] = "postgresql://me@127.0.0.1:9/app"
-    assert "ALLOW_SQL" in sentence_of(await executor.execute(task_of("SELECT 1")), ErrorType.BLOCKED_TARGET)
+    assert "ALLOW_SQL" in sentence_of(await executor.execute(attempt_of("SELECT 1")), ErrorType.BLOCKED_TARGET)
 
 
 @pytest.mark.parametrize("rules", [SqlRules()])
@@ -54,7 +54,7 @@ async def test_no_sqlite_file_is_opened_where_there_is_no_folder_for_them(
     executor: SqlExecutor, connections: Connections
 ):
     connections.urls["it"] = "sqlite:///it.db?mode=rwc"
-    assert "SQL_SQLITE_FOLDER" in sentence_of(await executor.execute(task_of("SELECT 1")), ErrorType.BLOCKED_TARGET)
+    assert "SQL_SQLITE_FOLDER" in sentence_of(await executor.execute(attempt_of("SELECT 1")), ErrorType.BLOCKED_TARGET)
     assert executor.sqlite_server_pid is None
 
 
@@ -66,7 +66,7 @@ async def test_a_name_with_one_address_that_is_not_allowed_is_not_called(
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in ("127.0.0.1", "8.8.8.8")]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
     connections.urls["it"] = url.replace("127.0.0.1", "db.example")
-    said = sentence_of(await executor.execute(task_of("SELECT 1")), ErrorType.BLOCKED_TARGET)
+    said = sentence_of(await executor.execute(attempt_of("SELECT 1")), ErrorType.BLOCKED_TARGET)
     assert "127.0.0.1 is not a public address" in said
 
 
@@ -75,7 +75,7 @@ async def test_a_registry_that_fails_is_an_internal_error():
         raise RuntimeError("postgresql://me:s3cret@host/app")
 
     executor = SqlExecutor(find, OwnDatabase(None, None), SqlLimits(), SqlRules())
-    said = sentence_of(await executor.execute(task_of("SELECT 1")), ErrorType.INTERNAL_ERROR)
+    said = sentence_of(await executor.execute(attempt_of("SELECT 1")), ErrorType.INTERNAL_ERROR)
     assert said == "The connection 'it' could not be looked up: RuntimeError."
     await executor.stop()
 
@@ -86,7 +86,7 @@ async def test_a_registry_that_hangs_is_a_timeout():
         return None
 
     executor = SqlExecutor(find, OwnDatabase(None, None), SqlLimits(), SqlRules())
-    sentence_of(await executor.execute(task_of("SELECT 1", timeout_seconds=0.05)), ErrorType.TIMEOUT)
+    sentence_of(await executor.execute(attempt_of("SELECT 1", timeout_seconds=0.05)), ErrorType.TIMEOUT)
     await executor.stop()
 
 

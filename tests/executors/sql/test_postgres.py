@@ -9,7 +9,7 @@ import pytest
 
 from duetime.domain.execution import ErrorType
 from duetime.executors.sql import OwnDatabase, SqlExecutor, SqlLimits, SqlRules
-from executors.sql.conftest import Connections, Run, Written, rows_of, sentence_of, table_of, task_of
+from executors.sql.conftest import Connections, Run, Written, attempt_of, rows_of, sentence_of, table_of
 from store.postgres_server import emptied_database
 from store.proxy import Proxy
 
@@ -123,7 +123,7 @@ async def test_duetimes_own_database_is_refused_under_any_name(
     async with Proxy(await emptied_database()).serving() as own:
         connections.urls["it"] = own
         for _ in range(2):
-            said = sentence_of(await executor.execute(task_of("SELECT 1")), ErrorType.BLOCKED_TARGET)
+            said = sentence_of(await executor.execute(attempt_of("SELECT 1")), ErrorType.BLOCKED_TARGET)
             assert said.startswith("This is Duetime's own database")
 
 
@@ -138,7 +138,7 @@ async def test_duetimes_own_tables_are_found_in_any_schema(postgres: Run, sessio
 async def test_duetimes_own_address_is_refused_before_it_is_called(connections: Connections, data: Path):
     own = SqlExecutor(connections.find, OwnDatabase(None, "postgresql://other@db.invalid/app"), SqlLimits(), SqlRules())
     connections.urls["it"] = "postgresql://me@db.invalid:5432/app"
-    sentence_of(await own.execute(task_of("SELECT 1")), ErrorType.BLOCKED_TARGET)
+    sentence_of(await own.execute(attempt_of("SELECT 1")), ErrorType.BLOCKED_TARGET)
     await own.stop()
 
 
@@ -158,7 +158,7 @@ async def test_what_keeps_a_connection_from_standing_is_told_without_the_passwor
     ]:
         connections.urls["it"] = target
         log = Written()
-        said = sentence_of(await executor.execute(task_of("SELECT 1", log=log)), ErrorType.CONNECTION_ERROR)
+        said = sentence_of(await executor.execute(attempt_of("SELECT 1", log=log)), ErrorType.CONNECTION_ERROR)
         assert says in said
         assert "s3cret" not in said + log.text
 
@@ -166,7 +166,7 @@ async def test_what_keeps_a_connection_from_standing_is_told_without_the_passwor
 async def test_a_server_that_does_not_answer_is_a_timeout(executor: SqlExecutor, connections: Connections):
     server = await asyncio.get_running_loop().create_server(asyncio.Protocol, "127.0.0.1", 0)
     connections.urls["it"] = f"postgresql://me@127.0.0.1:{server.sockets[0].getsockname()[1]}/app"
-    sentence_of(await executor.execute(task_of("SELECT 1", timeout_seconds=0.1)), ErrorType.TIMEOUT)
+    sentence_of(await executor.execute(attempt_of("SELECT 1", timeout_seconds=0.1)), ErrorType.TIMEOUT)
     server.close()
 
 
@@ -188,7 +188,7 @@ async def test_no_password_of_the_environment_goes_to_a_server(
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     connections.urls["it"] = f"postgresql://me@127.0.0.1:{port}/app?sslmode=disable"
-    sentence_of(await executor.execute(task_of("SELECT 1")), ErrorType.CONNECTION_ERROR)
+    sentence_of(await executor.execute(attempt_of("SELECT 1")), ErrorType.CONNECTION_ERROR)
     assert heard == [b"p\0\0\0\x05\0"]
     server.close()
 

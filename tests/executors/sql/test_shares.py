@@ -19,7 +19,7 @@ import pytest
 from duetime.domain.execution import ErrorType
 from duetime.executors.sql import SqlExecutor, SqlLimits
 from duetime.executors.sql.sqlite import PLACES
-from executors.sql.conftest import Connections, Run, rows_of, sentence_of, task_of
+from executors.sql.conftest import Connections, Run, attempt_of, rows_of, sentence_of
 
 
 async def test_a_tenant_whose_statements_hold_every_process_does_not_delay_another(
@@ -34,14 +34,14 @@ async def test_a_tenant_whose_statements_hold_every_process_does_not_delay_anoth
             lock.execute("CREATE TABLE t (n); BEGIN EXCLUSIVE")
             connections.urls[f"slow-{number}"] = f"sqlite:///{file.name}"
             slow += [
-                task_of("SELECT * FROM t", connection=f"slow-{number}", tenant="hostile", timeout_seconds=60)
+                attempt_of("SELECT * FROM t", connection=f"slow-{number}", tenant="hostile", timeout_seconds=60)
                 for _ in range(limits.connections)
             ]
         waiting = [asyncio.create_task(executor.execute(task)) for task in slow]
         for _ in range(10):
             await asyncio.sleep(0)  # each is as far as it gets without a process's answer
         connections.urls["quick"] = "sqlite:///quick.db?mode=rwc"
-        quick = (executor.execute(task_of("SELECT 1", connection="quick", tenant="other")) for _ in range(10))
+        quick = (executor.execute(attempt_of("SELECT 1", connection="quick", tenant="other")) for _ in range(10))
         assert [rows_of(outcome) for outcome in await asyncio.gather(*quick)] == [[[1]]] * 10
         assert not any(attempt.done() for attempt in waiting)
     await asyncio.gather(*waiting)
@@ -75,12 +75,12 @@ async def test_servers_whose_names_hang_do_not_keep_another_tenant_from_its_own(
     slow = []
     for number in range(40):
         connections.urls[f"slow-{number}"] = url.replace("127.0.0.1", f"slow-{number}.example")
-        task = task_of("SELECT 1", connection=f"slow-{number}", tenant="hostile", timeout_seconds=60)
+        task = attempt_of("SELECT 1", connection=f"slow-{number}", tenant="hostile", timeout_seconds=60)
         slow.append(asyncio.create_task(executor.execute(task)))
     try:
         await asyncio.to_thread(begun.get, timeout=30)
         connections.urls["quick"] = url.replace("127.0.0.1", "quick.example")
-        outcome = await executor.execute(task_of("SELECT 1", connection="quick", tenant="other"))
+        outcome = await executor.execute(attempt_of("SELECT 1", connection="quick", tenant="other"))
         assert rows_of(outcome) == [[1]]
     finally:
         released.set()
@@ -110,5 +110,5 @@ async def test_tls_asks_for_the_name_though_the_connection_goes_to_its_address(
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         connections.urls["it"] = f"postgresql://me@db.example:{port}/app?sslmode=require"
-        sentence_of(await executor.execute(task_of("SELECT 1")), ErrorType.CONNECTION_ERROR)
+        sentence_of(await executor.execute(attempt_of("SELECT 1")), ErrorType.CONNECTION_ERROR)
     assert asked_for == ["db.example"]

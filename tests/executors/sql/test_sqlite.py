@@ -9,7 +9,7 @@ import pytest
 from duetime.domain.execution import ErrorType
 from duetime.executors.sql import SqlExecutor, SqlLimits
 from duetime.ports.executor import NotSent
-from executors.sql.conftest import Connections, Run, Written, rows_of, sentence_of, table_of, task_of, until
+from executors.sql.conftest import Connections, Run, Written, attempt_of, rows_of, sentence_of, table_of, until
 from patience import PATIENCE_SECONDS
 
 ENDLESS = "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT sum(n) FROM r"
@@ -193,13 +193,13 @@ async def test_a_file_that_is_not_there_is_made_only_if_asked(
 ):
     missing = folder / "default" / "missing.db"
     connections.urls["it"] = "sqlite:///missing.db"
-    assert "?mode=rwc" in sentence_of(await executor.execute(task_of("SELECT 1")), ErrorType.CONNECTION_ERROR)
+    assert "?mode=rwc" in sentence_of(await executor.execute(attempt_of("SELECT 1")), ErrorType.CONNECTION_ERROR)
     assert not missing.parent.exists()
     connections.urls["it"] = "sqlite:///missing.db?mode=rwc"
-    table_of(await executor.execute(task_of("CREATE TABLE t (n)")))
+    table_of(await executor.execute(attempt_of("CREATE TABLE t (n)")))
     assert (missing.stat().st_mode & 0o777, missing.parent.stat().st_mode & 0o777) == (0o600, 0o700)
     connections.urls["it"] = "sqlite:///missing.db?mode=ro"
-    assert "SQLITE_READONLY" in sentence_of(await executor.execute(task_of("DROP TABLE t")), ErrorType.SQL_ERROR)
+    assert "SQLITE_READONLY" in sentence_of(await executor.execute(attempt_of("DROP TABLE t")), ErrorType.SQL_ERROR)
 
 
 @pytest.mark.parametrize("limits", [SqlLimits(connections=1)])

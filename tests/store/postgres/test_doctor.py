@@ -25,7 +25,7 @@ from duetime.store.postgres.connections import Address
 from duetime.store.postgres.doctor import PostgresDoctor
 from duetime.store.postgres.partitions import make_day
 from patience import PATIENCE_SECONDS
-from samples import add_job, add_run, one
+from samples import add_execution, add_job, one
 from store.postgres_server import connected, fresh_database, patient_store
 
 OK, WARNING, PROBLEM = Status.OK, Status.WARNING, Status.PROBLEM
@@ -155,7 +155,7 @@ TIMER = f"""
 INSERT INTO timers (job, due_at, version, shard, recurs, status, tenant)
 VALUES (gen_random_uuid(), {NOW} - $1::bigint, 1, $2::smallint, true, 'PENDING', 't')
 """
-OPEN_RUN = f"""
+OPEN_EXECUTION = f"""
 INSERT INTO open_runs (job, execution, scheduled_at, endpoint, due_at, extra, attempt, token, node, priority, held,
                        state, trigger, tenant)
 VALUES (gen_random_uuid(), gen_random_uuid(), 0, 1, {NOW} - $1::bigint, 0, 1, 1, $2::integer, 5, $3::boolean,
@@ -180,7 +180,7 @@ async def test_executions_that_wait_are_counted_but_not_those_that_are_held_or_n
 ):
     for late, held, state in ((20_000, False, "QUEUED"), (10_000, False, "RETRYING"), (900_000, True, "QUEUED"),
                               (-60_000, False, "RETRYING")):  # fmt: skip
-        await session.execute(OPEN_RUN, late, None, held, state)
+        await session.execute(OPEN_EXECUTION, late, None, held, state)
     checks = await doctor()
     assert not_ok(checks) == {"waiting executions": WARNING}
     assert checks["waiting executions"].found.startswith("2 executions wait for a worker, the earliest for 2")
@@ -190,23 +190,23 @@ async def test_runs_of_nodes_that_ended_are_found_also_if_only_their_lease_did(
     doctor: Doctor, cluster: Cluster, session: asyncpg.Connection
 ):
     store, _, node = cluster
-    await session.execute(OPEN_RUN, 0, node, False, "RUNNING")
+    await session.execute(OPEN_EXECUTION, 0, node, False, "RUNNING")
     assert not_ok(await doctor()) == {}
-    lapsed = int(
+    expired = int(
         await one(store, StartNode(now(), "b"))
     )  # its lease is nowhere, and the store has not heard of its end
-    await session.execute(OPEN_RUN, 0, lapsed, False, "RUNNING")
+    await session.execute(OPEN_EXECUTION, 0, expired, False, "RUNNING")
     checks = await doctor()
     assert not_ok(checks) == {"lost executions": WARNING}
     assert checks["lost executions"].found.startswith("1 execution is held")
-    await session.execute("UPDATE nodes SET ended_at = 0 WHERE id = $1", lapsed)
+    await session.execute("UPDATE nodes SET ended_at = 0 WHERE id = $1", expired)
     assert not_ok(await doctor()) == {"lost executions": PROBLEM}
 
 
 async def test_a_registry_that_can_not_be_read_makes_no_run_a_lost_one(
     doctor: Doctor, cluster: Cluster, session: asyncpg.Connection
 ):
-    await session.execute(OPEN_RUN, 0, cluster[2], False, "RUNNING")
+    await session.execute(OPEN_EXECUTION, 0, cluster[2], False, "RUNNING")
     await session.execute("DROP TABLE leases")
     checks = await doctor()
     assert not_ok(checks) == {"nodes": PROBLEM, "shards": PROBLEM, "epochs": PROBLEM}
@@ -306,7 +306,7 @@ async def test_functions_that_wait_and_that_no_worker_has_are_named(doctor: Doct
     for tenant, function in calls:
         job = PythonJob(name="call", schedule="on_demand", payload=PythonCall(function))
         job_id = await add_job(store, job, now=at, tenant=tenant)
-        await add_run(store, job_id, at, tenant)
+        await add_execution(store, job_id, at, tenant)
     await one(store, JoinWorker(at, "acme", "ann", "w", ("known", "more"), 1))
     checks = await doctor()
     assert checks["waiting functions"].status is WARNING

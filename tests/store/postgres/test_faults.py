@@ -19,7 +19,20 @@ from duetime.ports.store import JobQuery, Store
 from duetime.store.postgres import PostgresStore, StoreUnusable
 from duetime.store.postgres.writer import MOST_COMMANDS_A_COMMIT, WRITER_CONNECTIONS
 from patience import PATIENCE_SECONDS
-from samples import NOW, TENANT, add_job, add_run, claim, decide, executions_of, fire, job_of, new_job, one, spec
+from samples import (
+    NOW,
+    TENANT,
+    add_execution,
+    add_job,
+    claim_waiting,
+    decide,
+    executions_of,
+    fire,
+    job_of,
+    new_job,
+    one,
+    spec,
+)
 from snapshot import recount, totals
 from store.proxy import Proxy
 
@@ -74,7 +87,7 @@ async def fire_when(store: Store, node: int, trap: Any) -> c.Fired:
     timers = await store.list_due_timers(NOW + MINUTE, 10)
     page = decide(timers, NOW + MINUTE)
     trap()
-    fired = await one(store, c.Fire(node, NOW + MINUTE, True, tuple(page.moves), tuple(page.runs)))
+    fired = await one(store, c.Fire(node, NOW + MINUTE, True, tuple(page.moves), tuple(page.executions)))
     assert isinstance(fired, c.Fired)
     return fired
 
@@ -116,11 +129,11 @@ async def test_a_create_in_doubt_is_there_once_and_answered(doubting: PostgresSt
 
 
 async def test_a_claim_in_doubt_is_known_to_the_node_that_made_it(behind: PostgresStore, proxy: Proxy):
-    made = await add_run(behind, await add_job(behind))
+    made = await add_execution(behind, await add_job(behind))
     node = await one(behind, c.StartNode(NOW, "node-1"))
     proxy.swallow_answer_to = b"COMMIT\0"
-    (run,) = await claim(behind, node, NOW)
-    assert (run.execution_id, run.attempt, run.token) == (made, 1, 1)
+    (claim,) = await claim_waiting(behind, node, NOW)
+    assert (claim.execution_id, claim.attempt, claim.token) == (made, 1, 1)
 
 
 # Connections that are gone
@@ -308,7 +321,7 @@ async def test_one_bad_command_among_many_that_share_a_commit_fails_alone(behind
     answers = await asyncio.gather(
         one(behind, c.PauseJob(NOW, TENANT, job_id, "ann", "")),
         one(behind, c.CreateJobs(NOW, (too_large,))),
-        one(behind, c.Claim(node + 1, NOW, 1, (TENANT,))),
+        one(behind, c.ClaimExecutions(node + 1, NOW, 1, (TENANT,))),
         one(behind, c.CreateJobs(NOW, (new_job(),))),
     )
     assert [type(answer).__name__ for answer in answers] == ["JobStatus", "Conflict", "StaleWrite", "NoneType"]

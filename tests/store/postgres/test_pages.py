@@ -41,7 +41,7 @@ from store.postgres_server import connected, fresh_database
 
 DUE = NOW + MINUTE
 FAILED = Outcome(ErrorType.HTTP_ERROR, "no", http_status=503)
-PLAIN = ("fire_timers", "fire_runs", "finish_timers", "end_runs", "retry_runs", "list_decided")
+PLAIN = ("fire_timers", "fire_executions", "finish_timers", "end_executions", "retry_executions", "list_decided")
 
 
 @pytest.fixture
@@ -66,13 +66,13 @@ def test_a_column_that_is_the_same_in_all_rows_goes_alone():
 
 async def test_a_page_of_ends_and_retries_is_written_at_once(store: PostgresStore, node: int, careful: list[Any]):
     jobs = [await add_job(store, spec(retry_policy=RetryPolicy(max_retries=n - 1))) for n in (1, 2, 3, 1)]
-    _, runs = await fire(store, node, DUE)
-    by_job = {run.job_id: run for run in runs}
+    _, claims = await fire(store, node, DUE)
+    by_job = {claim.job_id: claim for claim in claims}
     last, again, later, good = (by_job[job_id] for job_id in jobs)
     results = [ended(last, FAILED, now=DUE), ended(again, FAILED, now=DUE + 1), ended(later, FAILED, now=DUE + 2)]
     assert await finish(store, node, DUE, *results, ended(good, now=DUE + 3)) == []
     assert careful == []
-    states = [(await execution(store, run.execution_id)).state for run in (last, again, later, good)]
+    states = [(await execution(store, claim.execution_id)).state for claim in (last, again, later, good)]
     assert states == [State.FAILED, State.RETRYING, State.RETRYING, State.COMPLETED]
     found = [await job_of(store, job_id) for job_id in jobs]
     counts = [(job.runs, job.successes, job.failures, job.last_run_at) for job in found]
@@ -86,9 +86,9 @@ async def test_a_page_with_a_stale_result_writes_the_others(
 ):
     for _ in range(3):
         await add_job(store, spec("immediate"))
-    _, runs = await fire(store, node, NOW)
-    stale = msgspec.structs.replace(ended(runs[1]), token=7)
-    command = c.Finish(node, NOW, (ended(runs[0]), stale, ended(runs[2])))
+    _, claims = await fire(store, node, NOW)
+    stale = msgspec.structs.replace(ended(claims[1]), token=7)
+    command = c.Finish(node, NOW, (ended(claims[0]), stale, ended(claims[2])))
     if beside:  # not alone in its commit: only what it did is undone
         made = new_job()
         assert await store.apply([c.CreateJobs(NOW, (made,)), command]) == [None, [stale.execution_id]]
@@ -96,8 +96,8 @@ async def test_a_page_with_a_stale_result_writes_the_others(
     else:
         assert await one(store, command) == [stale.execution_id]
     assert careful == [c.Finish]
-    found = {run.job_id: await job_of(store, run.job_id) for run in runs}
-    assert [(found[run.job_id].status, found[run.job_id].runs) for run in runs] == [
+    found = {claim.job_id: await job_of(store, claim.job_id) for claim in claims}
+    assert [(found[claim.job_id].status, found[claim.job_id].runs) for claim in claims] == [
         (JobStatus.COMPLETED, 1), (JobStatus.PENDING, 0), (JobStatus.COMPLETED, 1),
     ]  # fmt: skip
     assert await totals(store) == await recount(store)
@@ -109,11 +109,11 @@ async def test_a_result_of_what_is_not_running_is_refused_though_history_has_no_
 ):
     """The key of `attempts` refuses it as well. But the fence is in `open_runs`: history may be cut or lost."""
     await add_job(store, spec("immediate", retry_policy=RetryPolicy(max_retries=3)))
-    _, (run,) = await fire(store, node, NOW)
-    await finish(store, node, NOW, ended(run, FAILED))
+    _, (claim,) = await fire(store, node, NOW)
+    await finish(store, node, NOW, ended(claim, FAILED))
     await session.execute("DELETE FROM attempts")
-    assert await finish(store, node, DUE, ended(run, outcome)) == [run.execution_id]
-    assert (await execution(store, run.execution_id)).state is State.RETRYING
+    assert await finish(store, node, DUE, ended(claim, outcome)) == [claim.execution_id]
+    assert (await execution(store, claim.execution_id)).state is State.RETRYING
     assert await totals(store) == await recount(store)
 
 
@@ -125,9 +125,9 @@ async def test_a_page_with_an_instant_that_was_decided_fires_the_others(
     # The first one's timer is where it was: as after a restore of timers alone.
     await session.execute("UPDATE timers SET due_at = $1 WHERE job = $2", DUE, first)
     page = decide(await due_timers(store, DUE + MINUTE), DUE)
-    again = [msgspec.structs.replace(run, execution_id=run.execution_id[:-4] + "ffff") for run in page.runs]
+    again = [msgspec.structs.replace(new, execution_id=new.execution_id[:-4] + "ffff") for new in page.executions]
     moves = tuple(move for move in page.moves if move.job_id == first)
-    fired = await one(store, c.Fire(node, DUE, True, moves, tuple(run for run in again if run.job_id == first)))
+    fired = await one(store, c.Fire(node, DUE, True, moves, tuple(new for new in again if new.job_id == first)))
     assert careful == [c.Fire]
     assert fired.stale_jobs == frozenset()
     assert [(await job_of(store, job_id)).fired for job_id in (first, second)] == [1, 1]
@@ -137,12 +137,12 @@ async def test_a_page_with_an_instant_that_was_decided_fires_the_others(
 async def test_an_instant_that_a_page_has_twice_is_fired_once(store: PostgresStore, node: int, careful: list[Any]):
     job_id = await add_job(store, spec(overlap="allow"))
     page = decide(await due_timers(store, DUE), DUE)
-    (run,) = page.runs
-    twin = msgspec.structs.replace(run, execution_id=run.execution_id[:-4] + "ffff")
-    fired = await one(store, c.Fire(node, DUE, True, tuple(page.moves), (run, twin)))
+    (new,) = page.executions
+    twin = msgspec.structs.replace(new, execution_id=new.execution_id[:-4] + "ffff")
+    fired = await one(store, c.Fire(node, DUE, True, tuple(page.moves), (new, twin)))
     assert isinstance(fired, c.Fired), fired
     assert careful == [c.Fire]
-    assert [found.execution_id for found in await executions_of(store, job_id)] == [run.execution_id]
+    assert [found.execution_id for found in await executions_of(store, job_id)] == [new.execution_id]
     assert await totals(store) == await recount(store)
 
 
@@ -150,18 +150,18 @@ async def test_a_run_whose_timer_is_gone_is_refused(
     store: PostgresStore, node: int, session: asyncpg.Connection, careful: list[Any]
 ):
     job_id = await add_job(store)
-    _, (run,) = await fire(store, node, DUE)
+    _, (claim,) = await fire(store, node, DUE)
     await session.execute("DELETE FROM timers WHERE job = $1", job_id)
-    assert await finish(store, node, DUE, ended(run, now=DUE)) == [run.execution_id]
+    assert await finish(store, node, DUE, ended(claim, now=DUE)) == [claim.execution_id]
     assert careful == [c.Finish]
 
 
 async def test_a_second_result_of_an_attempt_that_is_to_be_tried_again_is_refused(store: PostgresStore, node: int):
     await add_job(store, spec(retry_policy=RetryPolicy(max_retries=1)))
-    _, (run,) = await fire(store, node, DUE)
-    assert await finish(store, node, DUE, ended(run, FAILED, now=DUE)) == []
-    assert await finish(store, node, DUE, ended(run, now=DUE)) == [run.execution_id]
-    assert (await execution(store, run.execution_id)).state is State.RETRYING
+    _, (claim,) = await fire(store, node, DUE)
+    assert await finish(store, node, DUE, ended(claim, FAILED, now=DUE)) == []
+    assert await finish(store, node, DUE, ended(claim, now=DUE)) == [claim.execution_id]
+    assert (await execution(store, claim.execution_id)).state is State.RETRYING
 
 
 async def test_what_a_first_try_counted_does_not_count_when_it_is_done_again(
@@ -171,10 +171,10 @@ async def test_what_a_first_try_counted_does_not_count_when_it_is_done_again(
     replaced = await add_job(store, spec(overlap="cancel_running"))
     await fire(store, node, DUE)
     page = decide(await due_timers(store, DUE + MINUTE), DUE + MINUTE)
-    (run,) = [run for run in page.runs if run.job_id == replaced]
-    twin = msgspec.structs.replace(run, execution_id=run.execution_id[:-4] + "ffff")
+    (new,) = [new for new in page.executions if new.job_id == replaced]
+    twin = msgspec.structs.replace(new, execution_id=new.execution_id[:-4] + "ffff")
     # The others are written and counted before the two that replace one another's instant are refused.
-    fired = await one(store, c.Fire(node, DUE + MINUTE, True, tuple(page.moves), (*page.runs, twin)))
+    fired = await one(store, c.Fire(node, DUE + MINUTE, True, tuple(page.moves), (*page.executions, twin)))
     assert isinstance(fired, c.Fired), fired
     assert careful == [c.Fire]
     assert len(await executions_of(store, other)) == len(await executions_of(store, replaced)) == 2

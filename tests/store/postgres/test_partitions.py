@@ -14,7 +14,7 @@ from duetime.store.postgres.partitions import drop_day, list_days, partition_of
 from duetime.store.postgres.schema import LOCK
 from duetime.store.postgres.statements import Statements
 from patience import PATIENCE_SECONDS
-from samples import NOW, TENANT, add_job, add_run, claim, ended, execution, finish, fire, one, spec
+from samples import NOW, TENANT, add_execution, add_job, claim_waiting, ended, execution, finish, fire, one, spec
 from snapshot import recount, totals
 from store.postgres_server import connected, patient_store
 
@@ -35,10 +35,10 @@ async def drop_far(session: asyncpg.Connection) -> None:
         await session.execute(f"DROP TABLE {partition_of('executions', day)}, {partition_of('attempts', day)}")
 
 
-async def ended_run(store: PostgresStore, node: int, at: int) -> str:
-    made = await add_run(store, await add_job(store), at)
-    (run,) = await claim(store, node, at)
-    assert await finish(store, node, at, ended(run, now=at)) == []
+async def ended_execution(store: PostgresStore, node: int, at: int) -> str:
+    made = await add_execution(store, await add_job(store), at)
+    (claim,) = await claim_waiting(store, node, at)
+    assert await finish(store, node, at, ended(claim, now=at)) == []
     return made
 
 
@@ -46,7 +46,7 @@ async def test_a_day_is_made_when_it_is_needed_and_the_next_one_ahead(
     store: PostgresStore, node: int, session: asyncpg.Connection
 ):
     await drop_far(session)
-    await ended_run(store, node, FAR)
+    await ended_execution(store, node, FAR)
     assert {TODAY, TODAY + 1} <= set(await list_days(session))
     assert [await rows_in(session, parent, TODAY) for parent in ("executions", "attempts")] == [1, 1]
     assert await in_rest(session) == 0
@@ -65,7 +65,9 @@ async def test_stores_that_need_a_day_at_once_make_it_once(
 ):
     await drop_far(session)
     jobs = [await add_job(store) for _ in range(8)]
-    await asyncio.gather(*(add_run(which, job_id, FAR) for which, job_id in zip([store, other] * 4, jobs, strict=True)))
+    await asyncio.gather(
+        *(add_execution(which, job_id, FAR) for which, job_id in zip([store, other] * 4, jobs, strict=True))
+    )
     assert await rows_in(session, "executions", TODAY) == 8
     assert await in_rest(session) == 0
 
@@ -75,7 +77,7 @@ async def test_one_that_needs_a_day_waits_for_whoever_is_making_it(store: Postgr
     job_id = await add_job(store)
     async with session.transaction():
         await session.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
-        adding = asyncio.ensure_future(add_run(store, job_id, FAR))
+        adding = asyncio.ensure_future(add_execution(store, job_id, FAR))
         waiting = "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)"
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not adding.done() and not await session.fetchval(waiting):
@@ -91,8 +93,8 @@ async def test_a_day_that_cannot_be_made_now_holds_nobody_up(store: PostgresStor
     async with session.transaction():
         await session.fetch("SELECT count(*) FROM executions_rest")
         async with asyncio.timeout(PATIENCE_SECONDS):
-            made = await add_run(store, job_id, FAR)
-            await add_run(store, job_id, FAR)
+            made = await add_execution(store, job_id, FAR)
+            await add_execution(store, job_id, FAR)
     assert await in_rest(session) == 2
     assert (await execution(store, made)).state == "QUEUED"
 
@@ -104,12 +106,12 @@ async def test_an_instant_missed_long_ago_goes_to_the_rest_and_is_found_there(
         store, spec("2026-01-01T00:01:00Z", catch_up={"policy": "latest", "window_seconds": 31_536_000})
     )
     await session.execute("UPDATE timers SET due_at = $1", NOW - 50 * DAY)
-    _, runs = await fire(store, node, NOW, job_id)
-    for run in runs:
-        assert (await execution(store, run.execution_id)).scheduled_at == NOW - 50 * DAY
-        assert await finish(store, node, NOW, ended(run)) == []
-    assert await in_rest(session) == len(runs) == 1
-    assert await store.list_attempts(runs[0].execution_id)
+    _, claims = await fire(store, node, NOW, job_id)
+    for claim in claims:
+        assert (await execution(store, claim.execution_id)).scheduled_at == NOW - 50 * DAY
+        assert await finish(store, node, NOW, ended(claim)) == []
+    assert await in_rest(session) == len(claims) == 1
+    assert await store.list_attempts(claims[0].execution_id)
     assert await one(store, c.Prune(NOW - 40 * DAY, NOW - 40 * DAY, 0, 100)) == 1
     assert await in_rest(session) == 0
     assert await totals(store) == await recount(store)
@@ -119,7 +121,7 @@ async def test_a_day_whose_rows_are_in_the_rest_already_stays_there(
     store: PostgresStore, node: int, session: asyncpg.Connection
 ):
     await drop_far(session)
-    made = await ended_run(store, node, FAR)
+    made = await ended_execution(store, node, FAR)
     await session.execute(
         f"ALTER TABLE executions DETACH PARTITION {partition_of('executions', TODAY)};"
         f"INSERT INTO executions SELECT * FROM {partition_of('executions', TODAY)};"
@@ -127,7 +129,7 @@ async def test_a_day_whose_rows_are_in_the_rest_already_stays_there(
     )
     again = patient_store(store._address.url)
     await again.start()
-    second = await ended_run(again, node, FAR + HOUR)
+    second = await ended_execution(again, node, FAR + HOUR)
     assert await in_rest(session) == 2
     assert [(await execution(again, one_of)).state for one_of in (made, second)] == ["COMPLETED"] * 2
     await again.stop()
@@ -138,8 +140,8 @@ async def test_an_old_day_is_dropped_whole_whatever_the_limit_and_its_numbers_wi
     store: PostgresStore, node: int, session: asyncpg.Connection
 ):
     await drop_far(session)
-    old = [await ended_run(store, node, FAR + n) for n in range(5)]
-    young = await ended_run(store, node, FAR + DAY)
+    old = [await ended_execution(store, node, FAR + n) for n in range(5)]
+    young = await ended_execution(store, node, FAR + DAY)
     assert await one(store, c.Prune(FAR + DAY, FAR + DAY, 0, 2)) == 5
     assert TODAY not in await list_days(session)
     assert [await store.get_execution(TENANT, made) for made in old] == [None] * 5
@@ -152,8 +154,8 @@ async def test_a_day_in_which_something_is_open_is_not_dropped_but_pruned_row_by
     store: PostgresStore, node: int, session: asyncpg.Connection
 ):
     await drop_far(session)
-    await ended_run(store, node, FAR)
-    waiting = await add_run(store, await add_job(store), FAR + 1)
+    await ended_execution(store, node, FAR)
+    waiting = await add_execution(store, await add_job(store), FAR + 1)
     assert await one(store, c.Prune(FAR + DAY, FAR + DAY, 0, 100)) == 1
     assert TODAY in await list_days(session)
     assert (await execution(store, waiting)).state == "QUEUED"
@@ -164,7 +166,7 @@ async def test_the_day_in_which_the_age_ends_is_left_until_it_has_passed(
     store: PostgresStore, node: int, session: asyncpg.Connection
 ):
     await drop_far(session)
-    made = await ended_run(store, node, FAR)
+    made = await ended_execution(store, node, FAR)
     assert await one(store, c.Prune(FAR + HOUR, FAR + HOUR, 0, 100)) == 0
     assert await execution(store, made)
     assert await one(store, c.Prune(FAR + DAY, FAR + DAY, 0, 100)) == 1
@@ -174,7 +176,7 @@ async def test_a_day_that_somebody_reads_is_dropped_the_next_time_and_nobody_wai
     store: PostgresStore, node: int, session: asyncpg.Connection
 ):
     await drop_far(session)
-    made = await ended_run(store, node, FAR)
+    made = await ended_execution(store, node, FAR)
     async with session.transaction():
         await session.fetch(f"SELECT count(*) FROM {partition_of('executions', TODAY)}")
         await one(store, c.Prune(FAR + DAY, FAR + DAY, 0, 0))
@@ -193,7 +195,7 @@ async def test_a_large_rest_is_not_read_while_a_day_is_attached(
     store: PostgresStore, node: int, session: asyncpg.Connection, url: str, monkeypatch: pytest.MonkeyPatch
 ):
     await drop_far(session)
-    await ended_run(store, node, FAR)
+    await ended_execution(store, node, FAR)
     monkeypatch.setattr(partitions, "SCANNED_BYTES", -1)
     async with connected(url) as other:
         said: list[str] = []
@@ -214,11 +216,11 @@ async def test_a_large_rest_that_has_rows_of_the_day_keeps_them_and_takes_more(
     job_id = await add_job(store)
     async with session.transaction():
         await session.fetch("SELECT count(*) FROM executions_rest")
-        await add_run(store, job_id, FAR)
+        await add_execution(store, job_id, FAR)
     monkeypatch.setattr(partitions, "SCANNED_BYTES", -1)
     assert not await partitions.make_day(session, "BEGIN", TODAY, is_ahead=True)
     assert await session.fetchval(PROOFS) == 0
-    await add_run(store, job_id, FAR + 1)
+    await add_execution(store, job_id, FAR + 1)
     assert await in_rest(session) == 2
 
 
@@ -229,9 +231,9 @@ async def test_what_follows_a_prune_in_its_transaction_waits_for_locks_as_long_a
     store: PostgresStore, node: int, session: asyncpg.Connection, url: str, what: str
 ):
     await drop_far(session)
-    await ended_run(store, node, FAR)
+    await ended_execution(store, node, FAR)
     if what == "a day has something open":
-        await add_run(store, await add_job(store), FAR + 1)
+        await add_execution(store, await add_job(store), FAR + 1)
     async with connected(url) as other, session.transaction():
         if what == "a day is read by somebody":
             await session.fetch(f"SELECT count(*) FROM {partition_of('executions', TODAY)}")
@@ -252,8 +254,8 @@ async def test_an_execution_that_ends_stays_in_its_page(url: str, session: async
     node = await one(store, c.StartNode(NOW, "node-1"))
     for _ in range(40):
         await add_job(store, spec("immediate"))
-    _, runs = await fire(store, node, NOW)
-    await finish(store, node, NOW, *map(ended, runs))
+    _, claims = await fire(store, node, NOW)
+    await finish(store, node, NOW, *map(ended, claims))
     await store.stop()  # a backend that ends hands in its figures
     async with asyncio.timeout(PATIENCE_SECONDS):
         while (after := await session.fetchrow(figures))[0] < before[0] + 40:

@@ -21,9 +21,9 @@ from patience import PATIENCE_SECONDS
 from samples import (
     NOW,
     TENANT,
+    add_execution,
     add_job,
-    add_run,
-    claim,
+    claim_waiting,
     decide,
     due_timers,
     ended,
@@ -69,7 +69,7 @@ async def locked_timer(session: asyncpg.Connection, job_id: str) -> AsyncIterato
 
 async def fire_of(store: PostgresStore, node: int, *epochs: tuple[int, int]) -> c.Fire:
     page = decide(await due_timers(store, DUE), DUE)
-    return c.Fire(node, DUE, True, tuple(page.moves), tuple(page.runs), tuple(page.skips), epochs)
+    return c.Fire(node, DUE, True, tuple(page.moves), tuple(page.executions), tuple(page.skips), epochs)
 
 
 @pytest.mark.parametrize("deed", ["fence", "end"])
@@ -81,7 +81,7 @@ async def test_nobody_takes_over_between_an_owners_check_and_its_commit(
     await one(store, c.FenceShards(node, ((shard, 1),)))
     successor = await one(other, c.StartNode(NOW, "node-2"))
     command = await fire_of(store, node, (shard, 1))
-    takeover = c.FenceShards(successor, ((shard, 2),)) if deed == "fence" else c.EndNodes(NOW, (node,))
+    takeover = c.FenceShards(successor, ((shard, 2),)) if deed == "fence" else c.FenceNodes(NOW, (node,))
     async with locked_timer(session, job_id):
         firing = asyncio.ensure_future(one(store, command))
         await until_waiting(session, 1, firing)  # it has been checked, and waits for its timer
@@ -113,10 +113,10 @@ async def test_a_fire_that_comes_while_its_shard_is_taken_over_waits_and_is_refu
 async def test_a_claim_that_comes_while_its_node_is_ended_waits_and_is_refused(
     store: PostgresStore, node: int, session: asyncpg.Connection
 ):
-    made = await add_run(store, await add_job(store))
+    made = await add_execution(store, await add_job(store))
     async with session.transaction():
         await session.execute("UPDATE nodes SET ended_at = 1 WHERE id = $1", node)
-        claiming = asyncio.ensure_future(one(store, c.Claim(node, NOW, 10, (TENANT,))))
+        claiming = asyncio.ensure_future(one(store, c.ClaimExecutions(node, NOW, 10, (TENANT,))))
         await until_waiting(session, 1, claiming)
         assert not claiming.done()
     assert isinstance(await claiming, StaleWrite)
@@ -125,13 +125,13 @@ async def test_a_claim_that_comes_while_its_node_is_ended_waits_and_is_refused(
 
 async def test_two_stores_never_claim_the_same_execution(store: PostgresStore, other: PostgresStore, node: int):
     jobs = [await add_job(store, spec(priority=n % 10, url=f"https://h{n % 3}.example/x")) for n in range(20)]
-    made = [await add_run(store, job_id, NOW - n) for n in range(10) for job_id in jobs]
+    made = [await add_execution(store, job_id, NOW - n) for n in range(10) for job_id in jobs]
     second = await one(other, c.StartNode(NOW, "node-2"))
 
     async def drain(which: PostgresStore, by: int, limit: int, full: tuple[int, ...]) -> list[str]:
         taken: list[str] = []
-        while runs := await claim(which, by, NOW, limit, full):
-            taken += [run.execution_id for run in runs]
+        while claims := await claim_waiting(which, by, NOW, limit, full):
+            taken += [claim.execution_id for claim in claims]
         return taken
 
     takes = await asyncio.gather(
@@ -148,11 +148,11 @@ async def test_a_claim_passes_over_what_another_is_just_taking(
     store: PostgresStore, node: int, session: asyncpg.Connection
 ):
     job_id = await add_job(store)
-    made = [await add_run(store, job_id, NOW - 10 + n) for n in range(3)]
+    made = [await add_execution(store, job_id, NOW - 10 + n) for n in range(3)]
     async with session.transaction():
         await session.execute("SELECT 1 FROM open_runs WHERE execution = $1 FOR UPDATE", made[0])
-        assert [run.execution_id for run in await claim(store, node, NOW)] == made[1:]
-    assert [run.execution_id for run in await claim(store, node, NOW)] == made[:1]
+        assert [claim.execution_id for claim in await claim_waiting(store, node, NOW)] == made[1:]
+    assert [claim.execution_id for claim in await claim_waiting(store, node, NOW)] == made[:1]
 
 
 @pytest.mark.parametrize("first", ["finish", "fire"])
@@ -160,10 +160,10 @@ async def test_a_run_held_for_one_that_ends_in_the_same_instant_is_not_left_wait
     store: PostgresStore, other: PostgresStore, node: int, session: asyncpg.Connection, first: str
 ):
     job_id = await add_job(store, spec(overlap="queue_all"))
-    _, (run,) = await fire(store, node, DUE)
+    _, (claim,) = await fire(store, node, DUE)
     page = decide(await due_timers(store, DUE + MINUTE), DUE + MINUTE)
-    firing_of = c.Fire(node, DUE + MINUTE, False, tuple(page.moves), tuple(page.runs))
-    ending_of = c.Finish(node, DUE, (ended(run, now=DUE),))
+    firing_of = c.Fire(node, DUE + MINUTE, False, tuple(page.moves), tuple(page.executions))
+    ending_of = c.Finish(node, DUE, (ended(claim, now=DUE),))
     async with locked_timer(session, job_id):
         order = (
             [(store, ending_of), (other, firing_of)] if first == "finish" else [(other, firing_of), (store, ending_of)]
@@ -173,7 +173,7 @@ async def test_a_run_held_for_one_that_ends_in_the_same_instant_is_not_left_wait
             writes.append(asyncio.ensure_future(one(which, command)))
             await until_waiting(session, len(writes), *writes)
     await asyncio.gather(*writes)
-    (following,) = await claim(store, node, DUE + HOUR)
+    (following,) = await claim_waiting(store, node, DUE + HOUR)
     assert following.execution_id == planned_id(job_id, DUE + MINUTE)
     assert await totals(store) == await recount(store)
 
@@ -182,13 +182,13 @@ async def test_a_job_whose_last_two_runs_end_in_the_same_instant_is_completed(
     store: PostgresStore, other: PostgresStore, node: int, session: asyncpg.Connection
 ):
     job_id = await add_job(store, spec("immediate"))
-    _, (run,) = await fire(store, node, NOW)
-    await add_run(store, job_id)
-    (manual,) = await claim(store, node, NOW)
+    _, (claim,) = await fire(store, node, NOW)
+    await add_execution(store, job_id)
+    (manual,) = await claim_waiting(store, node, NOW)
     async with locked_timer(session, job_id):
         writes = [
             asyncio.ensure_future(finish(which, node, NOW, ended(one_of)))
-            for which, one_of in ((store, run), (other, manual))
+            for which, one_of in ((store, claim), (other, manual))
         ]
         await until_waiting(session, 2, *writes)
     assert await asyncio.gather(*writes) == [[], []]
@@ -200,16 +200,16 @@ async def test_a_job_that_gets_a_run_while_its_last_one_ends_is_not_completed(
     store: PostgresStore, other: PostgresStore, node: int, session: asyncpg.Connection
 ):
     job_id = await add_job(store, spec("immediate"))
-    _, (run,) = await fire(store, node, NOW)
+    _, (claim,) = await fire(store, node, NOW)
     async with locked_timer(session, job_id):
-        adding = asyncio.ensure_future(add_run(other, job_id))
+        adding = asyncio.ensure_future(add_execution(other, job_id))
         await until_waiting(session, 1, adding)
-        ending = asyncio.ensure_future(finish(store, node, NOW, ended(run)))
+        ending = asyncio.ensure_future(finish(store, node, NOW, ended(claim)))
         await until_waiting(session, 2, adding, ending)
     assert await ending == []
     job = await job_of(store, job_id)
     assert (job.status, job.runs) == (JobStatus.PENDING, 1)
-    (manual,) = await claim(store, node, NOW)
+    (manual,) = await claim_waiting(store, node, NOW)
     assert manual.execution_id == await adding
     assert await finish(store, node, NOW, ended(manual)) == []
     job = await job_of(store, job_id)
@@ -221,7 +221,7 @@ async def test_a_run_that_is_claimed_while_its_job_is_purged_is_not_lost(
     store: PostgresStore, other: PostgresStore, node: int, session: asyncpg.Connection
 ):
     job_id = await add_job(store)
-    made = await add_run(store, job_id)
+    made = await add_execution(store, job_id)
     async with session.transaction():
         await session.execute("UPDATE open_runs SET state = 'RUNNING', node = $1 WHERE execution = $2", node, made)
         purging = asyncio.ensure_future(one(other, c.PurgeJob(TENANT, job_id)))

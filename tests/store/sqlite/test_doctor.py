@@ -21,7 +21,7 @@ from duetime.store.sqlite import SqliteStore, blocks
 from duetime.store.sqlite.connection import migrate_folder
 from duetime.store.sqlite.doctor import SqliteDoctor
 from duetime.store.sqlite.handover import end_mark, set_mark
-from samples import add_job, add_run, one
+from samples import add_execution, add_job, one
 from store.later_schema import LATER, use_migrations
 
 OK, WARNING, PROBLEM = Status.OK, Status.WARNING, Status.PROBLEM
@@ -196,7 +196,7 @@ async def test_functions_that_wait_and_that_no_worker_has_are_named(doctor: Doct
     for tenant, function in calls:
         job = PythonJob(name="call", schedule="on_demand", payload=PythonCall(function))
         job_id = await add_job(store, job, now=at, tenant=tenant)
-        await add_run(store, job_id, at, tenant)
+        await add_execution(store, job_id, at, tenant)
     await one(store, JoinWorker(at, "acme", "ann", "w", ("known", "more"), 1))
     checks = await doctor()
     await store.stop()

@@ -57,7 +57,7 @@ async def test_all_is_encrypted_anew_while_a_node_runs_and_writes(tmp_path: Path
         }  # fmt: skip
         assert {node.decrypt(tenant, id, spec.payload.headers["A"]) for id, tenant, _, spec in specs} == {"s3cret"}
         assert {version for _, _, version, _ in specs} == {1}
-        assert await one(store, c.Claim(running, NOW, 1, (TENANT,))) == []  # the node was not made void
+        assert await one(store, c.ClaimExecutions(running, NOW, 1, (TENANT,))) == []  # the node was not fenced
         kept = await store.get_job(jobs[0].tenant, jobs[0].job_id)
         assert kept is not None
         assert key_id_of(kept.spec.payload.headers["A"]) == done.key_id

@@ -12,7 +12,7 @@ import pytest
 from duetime.domain.commands import CreateJobs, StartNode
 from duetime.domain.errors import Overloaded
 from duetime.store.sqlite import SqliteStore
-from samples import NOW, TENANT, add_job, add_run, claim, job_of, new_job, one, spec
+from samples import NOW, TENANT, add_execution, add_job, claim_waiting, job_of, new_job, one, spec
 
 
 class Broken:
@@ -57,10 +57,10 @@ async def test_what_the_broken_connection_had_not_committed_is_not_there(store: 
 async def test_the_node_goes_on_and_keeps_what_it_runs(store: SqliteStore):
     node = await one(store, StartNode(NOW, "node-1"))
     first, second = await add_job(store, spec()), await add_job(store, spec())
-    await add_run(store, first)
-    (run,) = await claim(store, node, NOW)
+    await add_execution(store, first)
+    (claim,) = await claim_waiting(store, node, NOW)
     await break_writer(store)
-    await add_run(store, second)
-    assert await store.list_lapsed_runs(node, 10) == []
-    assert [claimed.job_id for claimed in await claim(store, node, NOW)] == [second]
-    assert run.job_id == first
+    await add_execution(store, second)
+    assert await store.list_expired_claims(node, 10) == []
+    assert [claimed.job_id for claimed in await claim_waiting(store, node, NOW)] == [second]
+    assert claim.job_id == first

@@ -18,13 +18,13 @@ from duetime.api.execution_views import view_execution, view_skipped
 from duetime.api.queries import read_filter
 from duetime.api.routes.jobs import cancel_job
 from duetime.api.routes.subscriptions import apply_and_tell
-from duetime.api.turns import collect
 from duetime.api.views import instant, instant_or_none
+from duetime.api.yielding import collect
 from duetime.domain import authoring
 from duetime.domain.audit import entry
 from duetime.domain.breaker import Circuit, circuit_of
 from duetime.domain.chains import explain_wait
-from duetime.domain.commands import AddRun, PauseJob, Redrive
+from duetime.domain.commands import AddExecution, PauseJob, Redrive
 from duetime.domain.defaults import explain_attempts
 from duetime.domain.errors import Conflict, InvalidRequest
 from duetime.domain.identity import Caller, Right
@@ -85,7 +85,7 @@ class JobActionController(Controller):
     @post("/run", summary="Run a job once, now", status_code=202, right=Right.RUN)
     async def run_job(self, context: ApiContext, caller: Caller, job_id: str) -> QueuedRun:
         check_runnable(await find_job(context, caller, job_id))
-        return await add_run(context, caller, job_id, Trigger.MANUAL, "Job queued to run now")
+        return await add_execution(context, caller, job_id, Trigger.MANUAL, "Job queued to run now")
 
     @post("/retry", summary="Run the last failed execution again", status_code=202, right=Right.RUN)
     async def retry_job(self, context: ApiContext, caller: Caller, job_id: str) -> QueuedRun:
@@ -97,7 +97,7 @@ class JobActionController(Controller):
         failed = await context.store.list_executions(query)
         # As a dead letter, so that it is none any more: a later redrive must not run it once again.
         queued = await redrive(context, caller, failed[0]) if failed and failed[0].dead else None
-        return queued or await add_run(context, caller, job_id, Trigger.RETRY, "Job queued for retry")
+        return queued or await add_execution(context, caller, job_id, Trigger.RETRY, "Job queued for retry")
 
     @get("/status", summary="How a job stands, at a glance", right=Right.READ)
     async def get_job_status(self, context: ApiContext, caller: Caller, job_id: str) -> JobGlance:
@@ -181,11 +181,11 @@ async def _circuit_of(context: ApiContext, record: JobRecord) -> Circuit | None:
     return await context.store.get_circuit(circuit_of(record.tenant, record.spec.payload.url), record.tenant)
 
 
-async def add_run(context: ApiContext, caller: Caller, job_id: str, trigger: Trigger, message: str) -> QueuedRun:
+async def add_execution(context: ApiContext, caller: Caller, job_id: str, trigger: Trigger, message: str) -> QueuedRun:
     now = context.clock.now()
     execution_id = make_id(now, context.random_bytes(10))
     noted = entry(caller, now, "job.run", job_id, None, {"execution_id": execution_id, "trigger": trigger})
-    await context.apply(AddRun(now, caller.tenant, job_id, execution_id, trigger, noted))
+    await context.apply(AddExecution(now, caller.tenant, job_id, execution_id, trigger, noted))
     context.engine.waiting_hint(now)
     return QueuedRun(job_id, execution_id, State.QUEUED, message)
 

@@ -23,7 +23,7 @@ from duetime.api.advice import check_after
 from duetime.api.bodies import MAX_BODY_BYTES, decode_spec, decode_specs
 from duetime.api.context import ApiContext
 from duetime.api.routes.create import Known, bound, create_command, new_job
-from duetime.api.turns import Turn
+from duetime.api.yielding import Slices
 from duetime.domain.audit import entry
 from duetime.domain.commands import CreateJobs, NewJob
 from duetime.domain.cron import is_zone
@@ -177,7 +177,7 @@ class _Batch:
         self._refused: list[Refused] = []
         self._also_refused: dict[str, list[int]] = {}  # by error
         self._connections: Known = {}
-        self._turn = Turn(lambda: context.turns.wait(caller.tenant))
+        self._slices = Slices(lambda: context.turns.wait(caller.tenant))
         self._rest_bytes = 0  # held: of a line whose end has not come yet ...
         self._page_bytes = 0  # ... and of the lines of the page
 
@@ -213,8 +213,8 @@ class _Batch:
 
     async def add(self, block: bytes) -> None:
         """Lines of jobs. In turns with other requests, also if every line is refused. Raises Overloaded."""
-        if self._turn.over():
-            await self._turn.end()
+        if self._slices.is_over():
+            await self._slices.give_way()
         weight = weigh(block)
         size = memory_of(block, weight)
         await self._hold(size)
@@ -232,8 +232,8 @@ class _Batch:
                 self._plan(index, item)
             if len(self._page) >= PAGE:
                 await self._flush()
-            if self._turn.over():
-                await self._turn.end()
+            if self._slices.is_over():
+                await self._slices.give_way()
         if not self._page:
             self._give_back(self._page_bytes)
             self._page_bytes = 0
@@ -287,7 +287,7 @@ class _Batch:
         page, self._page = self._page, []
         size, self._page_bytes = self._page_bytes, 0
         self._writing.append(asyncio.create_task(self._write(page, self._now, size)))
-        await self._turn.end()
+        await self._slices.give_way()
 
     async def _write(self, page: list[Numbered], now: int, size: int) -> None:
         try:

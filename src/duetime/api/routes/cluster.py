@@ -30,7 +30,7 @@ def view_cluster(state: ClusterState) -> Cluster:
     nodes = []
     for member in view.members:
         owned = [shard for shard, owner in enumerate(owners) if owner == member.node]
-        left = None if member.lapses_at >= LATEST else max(0, member.lapses_at - view.now)
+        left = None if member.expires_at >= LATEST else max(0, member.expires_at - view.now)
         nodes.append(
             NodeView(member.node, member.name, sorted(member.roles), left, len(owned), runs_housekeeping(owned))
         )

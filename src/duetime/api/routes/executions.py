@@ -13,7 +13,7 @@ from duetime.api.auth.access import find_execution, find_job
 from duetime.api.context import ApiContext
 from duetime.api.execution_views import view_attempt, view_execution
 from duetime.api.queries import read_filter
-from duetime.api.routes.actions import add_run, check_runnable, list_page, redrive
+from duetime.api.routes.actions import add_execution, check_runnable, list_page, redrive
 from duetime.api.routes.events import EVENT_STREAM, last_event_id, stream
 from duetime.api.routes.logs import MOST_LINES, follow_logs, read_logs
 from duetime.domain.audit import entry
@@ -109,7 +109,7 @@ class ExecutionController(Controller):
             raise Conflict(f"execution {execution_id} is {record.state}; wait for it to end or cancel it first")
         check_runnable(await find_job(context, caller, record.job_id))
         if not record.dead:
-            return await add_run(context, caller, record.job_id, Trigger.RETRY, "Queued for retry")
+            return await add_execution(context, caller, record.job_id, Trigger.RETRY, "Queued for retry")
         queued = await redrive(context, caller, record)
         if queued is None:
             raise Conflict(f"execution {execution_id} was retried by another request a moment ago; see what came of it")

@@ -8,8 +8,8 @@ from litestar import Controller, Request, post
 
 from duetime.api.bodies import decode
 from duetime.api.context import ApiContext
-from duetime.api.turns import collect
 from duetime.api.views import instant
+from duetime.api.yielding import collect
 from duetime.domain.errors import InvalidRequest
 from duetime.domain.identity import Right
 from duetime.domain.instants import parse_instant

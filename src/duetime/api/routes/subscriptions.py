@@ -1,4 +1,4 @@
-"""/api/v1/subscriptions: URLs that are told of what happens in the tenant, by requests signed and tried again."""
+"""/api/v1/subscriptions: URLs that receive notifications of a tenant's events: signed requests, tried again."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class SubscriptionController(Controller):
     path = "/subscriptions"
     tags = ("events",)
 
-    @get("/", summary="URLs that are told of what happens", right=Right.ADMIN)
+    @get("/", summary="URLs that receive notifications", right=Right.ADMIN)
     async def list_subscriptions(self, context: ApiContext, caller: Caller) -> SubscriptionList:
         records = await context.store.list_subscriptions(caller.tenant, MOST_SUBSCRIPTIONS)
         return SubscriptionList([_view(context, record) for record in records])
 
-    @post("/", summary="Have a URL told of what happens", status_code=201, right=Right.ADMIN)
+    @post("/", summary="Send notifications to a URL", status_code=201, right=Right.ADMIN)
     async def add_subscription(
         self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller
     ) -> Response[SubscriptionView]:

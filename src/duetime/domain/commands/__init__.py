@@ -7,6 +7,17 @@ something. Rows are `array_like` structs: they go to the store's SQL as one JSON
 
 from duetime.domain.commands.base import Command
 from duetime.domain.commands.circuits import CloseCircuit, CountEnds, TakeProbe
+from duetime.domain.commands.executions import (
+    AddExecution,
+    CancelExecution,
+    ClaimExecutions,
+    Finish,
+    Fire,
+    Fired,
+    Redrive,
+    Release,
+    SaveProgress,
+)
 from duetime.domain.commands.housekeeping import (
     PruneAudit,
     SweepCounters,
@@ -30,24 +41,13 @@ from duetime.domain.commands.jobs import (
 )
 from duetime.domain.commands.nodes import (
     BeatWorkers,
-    EndNodes,
-    EndWorkers,
+    FenceNodes,
     FenceShards,
+    FenceWorkers,
     JoinWorker,
     Prune,
     StartNode,
     StopNode,
-)
-from duetime.domain.commands.runs import (
-    AddRun,
-    CancelExecution,
-    Claim,
-    Finish,
-    Fire,
-    Fired,
-    Redrive,
-    Release,
-    SaveProgress,
 )
 from duetime.domain.commands.tenants import (
     AddKey,
@@ -65,22 +65,22 @@ from duetime.domain.commands.tenants import (
 from duetime.domain.commands.together import Carried, OnFinish, WithNotifications
 
 __all__ = [
+    "AddExecution",
     "AddKey",
-    "AddRun",
     "AddSubscription",
     "BeatWorkers",
     "CancelExecution",
     "CancelJob",
     "Carried",
     "ChangeJob",
-    "Claim",
+    "ClaimExecutions",
     "CloseCircuit",
     "Command",
     "CountEnds",
     "CreateJobs",
-    "EndNodes",
-    "EndWorkers",
+    "FenceNodes",
     "FenceShards",
+    "FenceWorkers",
     "Finish",
     "Fire",
     "Fired",

@@ -40,10 +40,10 @@ class StopNode(Command[None], frozen=True):
     node: int
 
 
-class EndNodes(Command[None], frozen=True):
-    """Fence expired nodes (or workers): their claims have lapsed. Returns None.
+class FenceNodes(Command[None], frozen=True):
+    """Fence expired nodes (or workers): their claims have expired. Returns None.
 
-    No Fire, Claim or FenceShards of these nodes is committed after this. A result is still accepted as long as its
+    No Fire, ClaimExecutions or FenceShards of these nodes is committed after this. A result still counts as long as its
     execution is RUNNING with that attempt and token.
     """
 
@@ -51,10 +51,10 @@ class EndNodes(Command[None], frozen=True):
     nodes: tuple[int, ...]
 
 
-class EndWorkers(Command[list[int]], frozen=True):
-    """End, as EndNodes does, each (worker, beats) whose number of heartbeats is still `beats`. Returns their ids.
+class FenceWorkers(Command[list[int]], frozen=True):
+    """Fence, as FenceNodes does, each (worker, beats) whose number of heartbeats is still `beats`. Returns their ids.
 
-    The caller found the worker silent in an earlier read: a worker that has sent a heartbeat since is not ended.
+    The caller found the worker silent in an earlier read: a worker that has sent a heartbeat since is not fenced.
     """
 
     now: int

@@ -21,7 +21,7 @@ from duetime.executors.script.outcome import outcome_of, timeout_of
 from duetime.executors.script.request import request_of
 from duetime.executors.script.run import ScriptRun, SupervisorLost
 from duetime.executors.script.wire import Refused
-from duetime.ports.executor import NotSent, Outcome, Task
+from duetime.ports.executor import Attempt, NotSent, Outcome
 
 _T = TypeVar("_T")
 
@@ -45,43 +45,43 @@ class ScriptExecutor:
     async def stop(self) -> None:
         await self._link.stop()
 
-    async def execute(self, task: Task[Script]) -> Outcome:
-        payload = task.payload
+    async def execute(self, attempt: Attempt[Script]) -> Outcome:
+        payload = attempt.payload
         if not self._allowed:
             message = "Scripts are not allowed on this node; its operator has to set ALLOW_SCRIPTS. Nothing was run."
             return Outcome(ErrorType.BLOCKED_TARGET, message)
         if not (payload.argv or payload.script):
             return Outcome(ErrorType.INTERNAL_ERROR, "The job has neither argv nor a script. Nothing was run.")
-        deadline = asyncio.get_running_loop().time() + task.timeout_seconds
+        deadline = asyncio.get_running_loop().time() + attempt.timeout_seconds
         try:
-            async with ScriptRun(task.log, self._bandwidth, task.tenant) as run:
-                return await self._attempt(run, task, deadline)
+            async with ScriptRun(attempt.log, self._bandwidth, attempt.claim.tenant) as run:
+                return await self._attempt(run, attempt, deadline)
         except SupervisorLost:
             message = "The process that watched over the script was killed, and the script with it."
         except (ForkServerLost, OSError) as problem:
             message = f"The script was not started: {problem}."
         return Outcome(ErrorType.INTERNAL_ERROR, message)
 
-    async def _attempt(self, run: ScriptRun, task: Task[Script], deadline: float) -> Outcome:
+    async def _attempt(self, run: ScriptRun, attempt: Attempt[Script], deadline: float) -> Outcome:
         try:
             async with asyncio.timeout_at(deadline):
-                refused = await self._prepare(run, task)
+                refused = await self._prepare(run, attempt)
         except TimeoutError:
-            return timeout_of(None, task.timeout_seconds, None)
+            return timeout_of(None, attempt.timeout_seconds, None)
         if refused is not None:
             return outcome_of(refused, self._limits, None)
-        if not task.may_send():
+        if not attempt.may_send():
             raise NotSent
         run.go()
-        return await self._see_through(run, task, deadline)
+        return await self._see_through(run, attempt, deadline)
 
-    async def _prepare(self, run: ScriptRun, task: Task[Script]) -> Refused | None:
-        request = request_of(task, self._limits)
+    async def _prepare(self, run: ScriptRun, attempt: Attempt[Script]) -> Refused | None:
+        request = request_of(attempt, self._limits)
         with suppress(ForkServerLost):
             return await run.prepare(self._link, request)
         return await run.prepare(self._link, request)  # with a new fork server; no script has been started yet
 
-    async def _see_through(self, run: ScriptRun, task: Task[Script], deadline: float) -> Outcome:
+    async def _see_through(self, run: ScriptRun, attempt: Attempt[Script], deadline: float) -> Outcome:
         is_late = False
         try:
             async with asyncio.timeout_at(deadline):
@@ -96,7 +96,7 @@ class ScriptExecutor:
         await run.folder_removed()
         run.stdout.close()
         if is_late:
-            return timeout_of(end, task.timeout_seconds, run.stdout.tail())
+            return timeout_of(end, attempt.timeout_seconds, run.stdout.tail())
         return outcome_of(end, self._limits, run.stdout.tail())
 
 

@@ -32,24 +32,24 @@ class Launch(Exception):
 
 def launch(request: Request, folder: str, user: int | None, outputs: tuple[int, int], process_ceiling: int) -> int:
     """Starts the program in its own session and returns its process id. Raises Launch if that fails."""
-    told, tell = os.pipe()
+    receiver, sender = os.pipe()
     supervisor = os.getpid()
     child = os.fork()
     if child == 0:
         try:
             _become(request, folder, user, outputs, process_ceiling, supervisor)
         except Launch as problem:
-            os.write(tell, json.dumps(problem.refused).encode())
+            os.write(sender, json.dumps(problem.refused).encode())
         except BaseException as problem:  # noqa: BLE001 -- a child must never return into the supervisor's code
-            os.write(tell, json.dumps([NOT_RUNNABLE, f"The script can't be started: {problem!r}."]).encode())
+            os.write(sender, json.dumps([NOT_RUNNABLE, f"The script can't be started: {problem!r}."]).encode())
         finally:
             os._exit(NOT_RUNNABLE)
-    os.close(tell)
-    with os.fdopen(told, "rb") as pipe:
-        told_why = pipe.read()  # empty when exec has closed the other end
-    if told_why:
+    os.close(sender)
+    with os.fdopen(receiver, "rb") as pipe:
+        refused_why = pipe.read()  # empty when exec has closed the other end
+    if refused_why:
         os.waitpid(child, 0)
-        raise Launch(*json.loads(told_why))
+        raise Launch(*json.loads(refused_why))
     return child
 
 

@@ -4,8 +4,8 @@ A SQL job runs with the rights of the connection's user at the server, and only 
 module limits where it may connect to, how long it runs and how much it returns. That is why an operator has to allow
 SQL jobs.
 
-A task's timeout covers everything: looking up the connection's URL, waiting for a free connection, connecting and the
-statement. No statement outlives its attempt: one that took too long or was cancelled is stopped first.
+An attempt's timeout covers everything: looking up the connection's URL, waiting for a free connection, connecting and
+the statement. No statement outlives its attempt: one that took too long or was cancelled is stopped first.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from duetime.executors.sql.postgres import PostgresStatements
 from duetime.executors.sql.problems import Failed, blocked, timed_out
 from duetime.executors.sql.sqlite import SqliteStatements
 from duetime.executors.sql.sqlite_wire import Result
-from duetime.ports.executor import Outcome, Task
+from duetime.ports.executor import Attempt, Outcome
 
 FindConnection = Callable[[str, str], Awaitable[str | None]]
 
@@ -56,23 +56,23 @@ class SqlExecutor:
         await self._postgres.stop()
         await self._sqlite.stop()
 
-    async def execute(self, task: Task[SqlQuery]) -> Outcome:
+    async def execute(self, attempt: Attempt[SqlQuery]) -> Outcome:
         clock = asyncio.get_running_loop().time
         begun_at = clock()
         try:
-            result = await self._run(task, begun_at + task.timeout_seconds)
+            result = await self._run(attempt, begun_at + attempt.timeout_seconds)
         except Failed as problem:
-            task.log.write("log", f"{problem.message}\n")
+            attempt.log.write("log", f"{problem.message}\n")
             return Outcome(error_type=problem.error_type, error_message=problem.message)
         rows = "1 row" if result.row_count == 1 else f"{result.row_count} rows"
-        task.log.write("log", f"{rows} in {(clock() - begun_at) * 1000:.0f} ms\n")
+        attempt.log.write("log", f"{rows} in {(clock() - begun_at) * 1000:.0f} ms\n")
         return Outcome(response=result.text)
 
-    async def _run(self, task: Task[SqlQuery], deadline: float) -> Result:
-        query = task.payload
+    async def _run(self, attempt: Attempt[SqlQuery], deadline: float) -> Result:
+        query = attempt.payload
         if not self._rules.allowed:
             raise blocked("SQL jobs are not allowed on this node; its operator has to set ALLOW_SQL.")
-        text = await self._url(task, query.connection, deadline)
+        text = await self._url(attempt, query.connection, deadline)
         try:
             url = parse_url(text)
         except BadUrl as error:
@@ -80,16 +80,16 @@ class SqlExecutor:
         if (problem := binding_problem(query, url.shown)) is not None:
             raise blocked(problem)
         if isinstance(url, SqliteUrl):
-            return await self._sqlite.run(task, query, url, deadline)
-        table = await self._postgres.run(task, query, url, deadline)
+            return await self._sqlite.run(attempt, query, url, deadline)
+        table = await self._postgres.run(attempt, query, url, deadline)
         return Result(table.row_count, table.encode())
 
-    async def _url(self, task: Task[SqlQuery], name: str, deadline: float) -> str:
+    async def _url(self, attempt: Attempt[SqlQuery], name: str, deadline: float) -> str:
         try:
             async with asyncio.timeout_at(deadline):
-                url = await self._find(task.tenant, name)
+                url = await self._find(attempt.claim.tenant, name)
         except TimeoutError:
-            raise timed_out(task.timeout_seconds, f"The connection {name!r} could not be looked up") from None
+            raise timed_out(attempt.timeout_seconds, f"The connection {name!r} could not be looked up") from None
         except Exception as problem:  # any registry may raise any error, and its message may hold the URL
             raise Failed(
                 ErrorType.INTERNAL_ERROR, f"The connection {name!r} could not be looked up: {type(problem).__name__}."

@@ -33,7 +33,7 @@ from duetime.executors.sql.problems import Failed, clean, flooded, lost, server_
 from duetime.executors.sql.table import Table
 from duetime.executors.sql.types import name_of
 from duetime.executors.sql.words import first_word
-from duetime.ports.executor import NotSent, Task
+from duetime.ports.executor import Attempt, NotSent
 from duetime.postgres import TROUBLE
 
 _STOP_SECONDS = 5.0  # if a cancelled statement does not end within this time, its backend is terminated
@@ -53,36 +53,38 @@ class PostgresStatements:
     async def stop(self) -> None:
         await self._pools.stop()
 
-    async def run(self, task: Task[SqlQuery], query: SqlQuery, url: PostgresUrl, deadline: float) -> Table:
+    async def run(self, attempt: Attempt[SqlQuery], query: SqlQuery, url: PostgresUrl, deadline: float) -> Table:
         """Runs the statement and returns its result. Raises Failed, NotSent or CancelledError.
 
         When it returns or raises, the statement has ended on the server.
         """
         try:
-            session = await self._pools.take(task.tenant, url, deadline)
+            session = await self._pools.take(attempt.claim.tenant, url, deadline)
         except TimeoutError:
-            raise timed_out(task.timeout_seconds, f"There was no connection to {url.shown}") from None
-        work = asyncio.create_task(self._statement(task, query, session))
+            raise timed_out(attempt.timeout_seconds, f"There was no connection to {url.shown}") from None
+        work = asyncio.create_task(self._statement(attempt, query, session))
         try:
             await asyncio.wait({work}, timeout=deadline - asyncio.get_running_loop().time())
         finally:
             is_over = work.done()
             if not is_over:
                 await _undisturbed(_end(work, session, url))
-                self._pools.throw_away(task.tenant, url, session)
+                self._pools.throw_away(attempt.claim.tenant, url, session)
         if not is_over:
-            raise timed_out(task.timeout_seconds, f"{url.shown} did not finish the statement, which was stopped:")
-        return self._result(task, url, session, work)
+            raise timed_out(attempt.timeout_seconds, f"{url.shown} did not finish the statement, which was stopped:")
+        return self._result(attempt, url, session, work)
 
-    def _result(self, task: Task[SqlQuery], url: PostgresUrl, session: Session, work: asyncio.Task[Table]) -> Table:
+    def _result(
+        self, attempt: Attempt[SqlQuery], url: PostgresUrl, session: Session, work: asyncio.Task[Table]
+    ) -> Table:
         problem = work.exception()
         if problem is not None and session.meter.problem is not None:
-            self._pools.throw_away(task.tenant, url, session)
+            self._pools.throw_away(attempt.claim.tenant, url, session)
             raise flooded(url.shown, session.meter) from None
         if problem is None or isinstance(problem, asyncpg.PostgresError | Failed | NotSent):
-            self._pools.give_back(task.tenant, url, session)
+            self._pools.give_back(attempt.claim.tenant, url, session)
         else:
-            self._pools.throw_away(task.tenant, url, session)
+            self._pools.throw_away(attempt.claim.tenant, url, session)
         match problem:
             case asyncpg.QueryCanceledError() if "statement timeout" in str(problem):
                 raise Failed(ErrorType.TIMEOUT, f"{url.shown} stopped the statement: its time was over.") from None
@@ -94,21 +96,21 @@ class PostgresStatements:
                 raise lost(url.shown) from None
         return work.result()
 
-    async def _statement(self, task: Task[SqlQuery], query: SqlQuery, session: Session) -> Table:
+    async def _statement(self, attempt: Attempt[SqlQuery], query: SqlQuery, session: Session) -> Table:
         connection = session.connection
 
         def notice(_: Any, message: asyncpg.PostgresLogMessage) -> None:
-            task.log.write("log", clean(f"{message.severity}: {message.message}\n"))
+            attempt.log.write("log", clean(f"{message.severity}: {message.message}\n"))
 
         connection.add_log_listener(notice)
         try:
-            return await self._prepared(task, query, session)
+            return await self._prepared(attempt, query, session)
         finally:
             # The connection may be closing already.
             with suppress(asyncpg.InterfaceError):
                 connection.remove_log_listener(notice)
 
-    async def _prepared(self, task: Task[SqlQuery], query: SqlQuery, session: Session) -> Table:
+    async def _prepared(self, attempt: Attempt[SqlQuery], query: SqlQuery, session: Session) -> Table:
         connection = session.connection
         word = first_word(query.statement)
         if not word:
@@ -125,8 +127,8 @@ class PostgresStatements:
         arguments = bind(query.parameters, types)
         try:
             if statement.get_attributes() and word != "CALL":
-                return await self._rows(task, connection, statement, columns, arguments)
-            return await self._plain(task, connection, statement, columns, arguments)
+                return await self._rows(attempt, connection, statement, columns, arguments)
+            return await self._plain(attempt, connection, statement, columns, arguments)
         except asyncpg.DataError as problem:
             if getattr(problem, "severity", None) is None:  # raised by the driver: nothing was sent to the server
                 raise misfit_of(problem, types) from None
@@ -136,14 +138,14 @@ class PostgresStatements:
 
     async def _plain(
         self,
-        task: Task[SqlQuery],
+        attempt: Attempt[SqlQuery],
         connection: asyncpg.Connection,
         statement: asyncpg.PreparedStatement,
         columns: tuple[int, ...],
         arguments: list[Any],
     ) -> Table:
         attributes = statement.get_attributes()
-        _ask(task)
+        _ask(attempt)
         rows = await statement.fetch(*arguments)
         if connection.is_in_transaction():
             raise wrong("A job is one statement in a transaction of its own: it can't begin another.", "SQLSTATE 0A000")
@@ -157,7 +159,7 @@ class PostgresStatements:
 
     async def _rows(
         self,
-        task: Task[SqlQuery],
+        attempt: Attempt[SqlQuery],
         connection: asyncpg.Connection,
         statement: asyncpg.PreparedStatement,
         columns: tuple[int, ...],
@@ -167,7 +169,7 @@ class PostgresStatements:
         table = Table(self._limits, [attribute.name for attribute in attributes])
         await connection.execute("BEGIN")
         cursor = await statement.cursor(*arguments)
-        _ask(task)
+        _ask(attempt)
         wanted, left = _FIRST_ROWS, self._limits.rows
         while left and not table.is_full:
             wanted = min(wanted, left)
@@ -184,8 +186,8 @@ class PostgresStatements:
         return table
 
 
-def _ask(task: Task[SqlQuery]) -> None:
-    if not task.may_send():
+def _ask(attempt: Attempt[SqlQuery]) -> None:
+    if not attempt.may_send():
         raise NotSent
 
 

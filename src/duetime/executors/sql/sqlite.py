@@ -38,7 +38,7 @@ from duetime.executors.sql.sqlite_wire import (
     reply_of,
 )
 from duetime.places import Places
-from duetime.ports.executor import NotSent, Task
+from duetime.ports.executor import Attempt, NotSent
 
 PLACES = 16  # concurrent statements
 MOST_PROCESSES = 64  # includes extra ones for tenants that would otherwise wait behind the statements of others
@@ -63,7 +63,7 @@ class SqliteStatements:
     async def stop(self) -> None:
         await self._link.stop()
 
-    async def run(self, task: Task[SqlQuery], query: SqlQuery, url: SqliteUrl, deadline: float) -> Result:
+    async def run(self, attempt: Attempt[SqlQuery], query: SqlQuery, url: SqliteUrl, deadline: float) -> Result:
         """Runs the statement and returns its result. Raises Failed, NotSent or CancelledError.
 
         When it returns or raises, the statement's process has ended.
@@ -72,15 +72,15 @@ class SqliteStatements:
             raise blocked(OFF)
         parameters = [_bound(number, value) for number, value in enumerate(query.parameters, 1)]
         loop = asyncio.get_running_loop()
-        async with self._room(task, url, deadline), self._place(task, deadline):
+        async with self._room(attempt, url, deadline), self._place(attempt, deadline):
             request = Request(
-                self._folder, task.tenant, url.name, url.mode, query.statement, parameters,
-                max(0.0, deadline - loop.time()), task.timeout_seconds, self._limits.rows, self._limits.bytes,
+                self._folder, attempt.claim.tenant, url.name, url.mode, query.statement, parameters,
+                max(0.0, deadline - loop.time()), attempt.timeout_seconds, self._limits.rows, self._limits.bytes,
                 self._limits.file_bytes, self._limits.memory_bytes,
             )  # fmt: skip
-            reply = await self._attempt(task, request, deadline)
+            reply = await self._attempt(attempt, request, deadline)
             if reply is None:  # the fork server was killed: nothing has run, and a new one starts at once
-                reply = await self._attempt(task, request, deadline)
+                reply = await self._attempt(attempt, request, deadline)
         match reply:
             case Result():
                 return reply
@@ -90,7 +90,7 @@ class SqliteStatements:
                 raise _died(status)
         raise Failed(ErrorType.INTERNAL_ERROR, "The process for the statement could not be started.")
 
-    async def _attempt(self, task: Task[SqlQuery], request: Request, deadline: float) -> Reply | None:
+    async def _attempt(self, attempt: Attempt[SqlQuery], request: Request, deadline: float) -> Reply | None:
         """Returns how the statement ended; None if its process ended before the statement began."""
         process = _Process(self._limits)
         try:
@@ -100,32 +100,32 @@ class SqliteStatements:
                     first = await process.reply()
                     if not isinstance(first, Opened):
                         return first
-                    if not task.may_send():
+                    if not attempt.may_send():
                         raise NotSent
                     process.go()
                     return await process.reply() or Died(signal.SIGKILL)
             except TimeoutError:
                 raise timed_out(
-                    task.timeout_seconds, f"{request.name} did not finish the statement, which was stopped:"
+                    attempt.timeout_seconds, f"{request.name} did not finish the statement, which was stopped:"
                 ) from None
         finally:
             await _undisturbed(process.end(self._link))
 
     @asynccontextmanager
-    async def _place(self, task: Task[SqlQuery], deadline: float) -> AsyncIterator[None]:
+    async def _place(self, attempt: Attempt[SqlQuery], deadline: float) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout_at(deadline):
-                await self._places.enter(task.tenant)
+                await self._places.enter(attempt.claim.tenant)
         except TimeoutError:
-            raise timed_out(task.timeout_seconds, "None of this node's processes for SQLite was free") from None
+            raise timed_out(attempt.timeout_seconds, "None of this node's processes for SQLite was free") from None
         try:
             yield
         finally:
-            self._places.leave(task.tenant)
+            self._places.leave(attempt.claim.tenant)
 
     @asynccontextmanager
-    async def _room(self, task: Task[SqlQuery], url: SqliteUrl, deadline: float) -> AsyncIterator[None]:
-        key = (task.tenant, url.name)
+    async def _room(self, attempt: Attempt[SqlQuery], url: SqliteUrl, deadline: float) -> AsyncIterator[None]:
+        key = (attempt.claim.tenant, url.name)
         room, users = self._rooms.get(key, (asyncio.Semaphore(self._limits.connections), 0))
         self._rooms[key] = room, users + 1
         try:
@@ -134,7 +134,8 @@ class SqliteStatements:
                     await room.acquire()
             except TimeoutError:
                 raise timed_out(
-                    task.timeout_seconds, f"None of the {self._limits.connections} connections to {url.shown} was free"
+                    attempt.timeout_seconds,
+                    f"None of the {self._limits.connections} connections to {url.shown} was free",
                 ) from None
             try:
                 yield
@@ -238,13 +239,13 @@ def _bound(number: int, value: Any) -> Any:
 
 async def _undisturbed(work: Any) -> None:
     """Completes `work` even if the caller is cancelled meanwhile, then raises the last of these CancelledErrors."""
-    task = asyncio.ensure_future(work)
+    attempt = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
-    while not task.done():
+    while not attempt.done():
         try:
-            await asyncio.wait({task})
+            await asyncio.wait({attempt})
         except asyncio.CancelledError as again:
             cancelled = again
     if cancelled is not None:
         raise cancelled
-    task.result()
+    attempt.result()

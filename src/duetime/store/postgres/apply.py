@@ -20,11 +20,11 @@ from duetime.store.postgres.following import chained_tenants, due_commands, regi
 from duetime.store.postgres.on_circuits import CircuitCommands
 from duetime.store.postgres.on_connections import ConnectionCommands
 from duetime.store.postgres.on_due import DueCommands
+from duetime.store.postgres.on_executions import ExecutionCommands
 from duetime.store.postgres.on_housekeeping import HousekeepingCommands
 from duetime.store.postgres.on_identity import IdentityCommands
 from duetime.store.postgres.on_jobs import JobCommands
 from duetime.store.postgres.on_nodes import NodeCommands
-from duetime.store.postgres.on_runs import RunCommands
 from duetime.store.postgres.statements import SlowPathNeeded, Statements
 
 
@@ -35,7 +35,7 @@ class Applier:
         jobs = JobCommands(statements)
         self._create_page = jobs.create_together
         self._apply = handlers(
-            self, jobs, DueCommands(statements), RunCommands(statements), NodeCommands(statements),
+            self, jobs, DueCommands(statements), ExecutionCommands(statements), NodeCommands(statements),
             IdentityCommands(statements), ConnectionCommands(statements), CircuitCommands(statements),
             HousekeepingCommands(statements),
         )  # fmt: skip
@@ -176,12 +176,12 @@ def _jobs_of(command: c.Command) -> list[str]:
         case c.Fire():
             return [move.job_id for move in command.moves]
         case c.Finish():
-            return [attempt.job_id for attempt in command.attempts]
+            return [end.job_id for end in command.ends]
         case c.OnFinish():
             return _jobs_of(command.command)
         case c.WithNotifications():
             return _jobs_of(command.first)
-        case c.ChangeJob() | c.PauseJob() | c.ResumeJob() | c.CancelJob() | c.PurgeJob() | c.AddRun():
+        case c.ChangeJob() | c.PauseJob() | c.ResumeJob() | c.CancelJob() | c.PurgeJob() | c.AddExecution():
             return [command.job_id]
         case _:
             return []

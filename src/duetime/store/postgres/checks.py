@@ -57,8 +57,8 @@ def durability(settings: Mapping[str, str]) -> Check:
             "durability", f"{_and(off)} {'is' if len(off) == 1 else 'are'} off: what was acknowledged may be lost.",
             "Turn it on in postgresql.conf (or for this role and database), and reload.",
         )  # fmt: skip
-    told = ", ".join(f"{name} is {value}" for name, value in settings.items())
-    return ok("durability", f"What is acknowledged is on disk: {told}.")
+    values = ", ".join(f"{name} is {value}" for name, value in settings.items())
+    return ok("durability", f"What is acknowledged is on disk: {values}.")
 
 
 def connections(room: int, in_use: int, each: int, nodes: int, is_pooled: bool) -> Check:

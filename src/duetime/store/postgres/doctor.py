@@ -91,9 +91,9 @@ class PostgresDoctor:
         found = await self._row("count_due_timers", shards=range(SHARDS), most=COUNTED + 1)
         return doctor.due_timers(found["count"], found["late"])
 
-    async def waiting_runs(self) -> Check:
-        found = await self._row("count_waiting_runs", most=COUNTED + 1)
-        return doctor.waiting_runs(found["count"], found["late"])
+    async def waiting_executions(self) -> Check:
+        found = await self._row("count_waiting_executions", most=COUNTED + 1)
+        return doctor.waiting_executions(found["count"], found["late"])
 
     async def waiting_functions(self) -> Check:
         found = await self._row("count_waiting_functions", most=COUNTED + 1)
@@ -101,10 +101,10 @@ class PostgresDoctor:
         missing = [row["function"] for row in rows]
         return doctor.waiting_functions(found["count"], found["late"], found["workers"], missing)
 
-    async def lost_runs(self, alive: Collection[int] | None, reconcile_seconds: float) -> Check:
+    async def lost_executions(self, alive: Collection[int] | None, reconcile_seconds: float) -> Check:
         """`alive`: the nodes that the registry shows as alive; None if the registry can't be read."""
-        found = await self._row("count_lost_runs", alive=None if alive is None else list(alive))
-        return doctor.lost_runs(found["count"], found["since"], reconcile_seconds)
+        found = await self._row("count_lost_executions", alive=None if alive is None else list(alive))
+        return doctor.lost_executions(found["count"], found["since"], reconcile_seconds)
 
     async def fenced(self) -> dict[int, tuple[int, int]]:
         """Returns {shard: (epoch, node)}."""

@@ -23,7 +23,7 @@ from duetime.domain.chains import (
     read_link,
     skipped,
 )
-from duetime.domain.execution import Attempted
+from duetime.domain.execution import AttemptEnd
 from duetime.domain.job import JobSpec
 from duetime.store.postgres.statements import SlowPathNeeded, Statements
 
@@ -70,11 +70,11 @@ class Chains:
         found = await self._db.rows("list_chain", jobs=[job_id for job_id, _ in jobs], most=MOST_LINKS + 1)
         check_loops([key or job_id for job_id, key in jobs], found)
 
-    async def lock(self, attempts: Sequence[Attempted]) -> None:
+    async def lock(self, ends: Sequence[AttemptEnd]) -> None:
         """Locks the timers of these jobs and of the jobs that wait for them, before any other row of the page."""
-        await self._db.run("lock_with_followers", jobs=sorted({attempt.job_id for attempt in attempts}))
+        await self._db.run("lock_with_followers", jobs=sorted({end.job_id for end in ends}))
 
-    async def follow(self, ended: Sequence[Attempted], now: int) -> None:
+    async def follow(self, ended: Sequence[AttemptEnd], now: int) -> None:
         """Starts the jobs that have waited for these ends."""
         ends = ends_in_order(ended)
         followers = await self._lock_followers(sorted({job_id for job_id, _ in ends}))

@@ -1,4 +1,4 @@
-"""Commands that create executions: fire, manual runs, redrive."""
+"""Commands that create executions: fire, manual executions, redrive."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from duetime.domain.errors import StaleEpoch, no_job
 from duetime.domain.ids import instant_of
 from duetime.domain.instants import DAY
 from duetime.domain.job import JobStatus
-from duetime.domain.plan import PlannedRun, TimerMove
+from duetime.domain.plan import NewExecution, TimerMove
 from duetime.domain.states import State, Trigger
 from duetime.domain.stored_jobs import check_run
 from duetime.store.decoding import read_target
@@ -22,15 +22,15 @@ from duetime.store.postgres.columns import columns
 from duetime.store.postgres.statements import SlowPathNeeded, Statements
 
 
-def _columns(runs: Sequence[PlannedRun]) -> dict[str, list[Any]]:
+def _columns(executions: Sequence[NewExecution]) -> dict[str, list[Any]]:
     return {
-        "ids": [run.execution_id for run in runs],
-        "jobs": [run.job_id for run in runs],
-        "tenants": [run.tenant for run in runs],
-        "scheduled_ats": [run.scheduled_at for run in runs],
-        "triggers": [run.trigger for run in runs],
-        "priorities": [run.priority for run in runs],
-        "endpoints": [run.endpoint for run in runs],
+        "ids": [execution.execution_id for execution in executions],
+        "jobs": [execution.job_id for execution in executions],
+        "tenants": [execution.tenant for execution in executions],
+        "scheduled_ats": [execution.scheduled_at for execution in executions],
+        "triggers": [execution.trigger for execution in executions],
+        "priorities": [execution.priority for execution in executions],
+        "endpoints": [execution.endpoint for execution in executions],
     }
 
 
@@ -43,11 +43,17 @@ class DueCommands:
         if command.epochs:
             await self._check_epochs(command.epochs)
         stale = await self._move_timers(command.moves) if command.moves else frozenset()
-        runs = [run for run in command.runs if run.job_id not in stale] if stale else command.runs
+        executions = (
+            [execution for execution in command.executions if execution.job_id not in stale]
+            if stale
+            else command.executions
+        )
         fired = c.Fired(stale)
-        if runs:
-            fired = await self._write_runs(command, runs, stale)
-        if ended := [m.job_id for m in command.moves if m.next_due_at is None and not m.runs and m.job_id not in stale]:
+        if executions:
+            fired = await self._write_executions(command, executions, stale)
+        if ended := [
+            m.job_id for m in command.moves if m.next_due_at is None and not m.executions and m.job_id not in stale
+        ]:
             await self._db.complete_jobs(ended)
         await self._db.add_skips([skip for skip in command.skips if skip.job_id not in stale], command.now)
         return fired
@@ -65,41 +71,43 @@ class DueCommands:
             "fire_timers", jobs=jobs, expected=len(moves),
             **columns(
                 due_ats=[move.due_at for move in moves], versions=[move.version for move in moves],
-                next_due_ats=[move.next_due_at for move in moves], runs=[move.runs for move in moves],
+                next_due_ats=[move.next_due_at for move in moves], executions=[move.executions for move in moves],
             ),
         )  # fmt: skip
         return frozenset() if moved is None else frozenset(jobs) - frozenset(moved)
 
-    async def _write_runs(self, command: c.Fire, runs: Sequence[PlannedRun], stale: frozenset[str]) -> c.Fired:
-        decided, together = await self._insert_runs(command, runs)
+    async def _write_executions(
+        self, command: c.Fire, executions: Sequence[NewExecution], stale: frozenset[str]
+    ) -> c.Fired:
+        decided, together = await self._insert_executions(command, executions)
         if not decided and not together:
             return c.Fired(stale)
         settled = await self._decide(together) if together else overlap.Settled([], [], [], [])
         to_cancel = await self._settle(command, settled)
         not_run = overlap.NotRun(overlap.ids_of(settled.skipped), overlap.ids_of(settled.held), decided)
-        if job_ids := not_run.jobs(runs):
-            await self._db.uncount(not_run.uncounted(runs, command.moves))
+        if job_ids := not_run.jobs(executions):
+            await self._db.uncount(not_run.uncounted(executions, command.moves))
             await self._db.complete_jobs(job_ids)
         return c.Fired(stale, not_run.ids, to_cancel)
 
-    async def _insert_runs(
-        self, command: c.Fire, runs: Sequence[PlannedRun], if_open: str | None = None
-    ) -> tuple[frozenset[str], list[PlannedRun]]:
+    async def _insert_executions(
+        self, command: c.Fire, executions: Sequence[NewExecution], if_open: str | None = None
+    ) -> tuple[frozenset[str], list[NewExecution]]:
         """Writes the executions without overlap. Returns ids with a decision already, and those that overlap."""
         decided: frozenset[str] = frozenset()
         if self._db.on_slow_path:
-            decided = await self._find_decided(runs)
-            runs = [run for run in runs if run.execution_id not in decided]
-            if not runs:
+            decided = await self._find_decided(executions)
+            executions = [execution for execution in executions if execution.execution_id not in decided]
+            if not executions:
                 return decided, []
-        values = _columns(runs)
+        values = _columns(executions)
         ids, jobs = values.pop("ids"), values.pop("jobs")
-        values["if_opens"] = [if_open or _if_open(run) for run in runs]
+        values["if_opens"] = [if_open or _if_open(execution) for execution in executions]
         state = State.RUNNING if command.claim else State.QUEUED
         try:
             # (Skipping existing rows one by one would cost a second lookup for each new row.)
             overlapping = await self._db.rows(
-                "fire_runs", ids=ids, jobs=jobs, **columns(**values), state=state, attempt=int(command.claim),
+                "fire_executions", ids=ids, jobs=jobs, **columns(**values), state=state, attempt=int(command.claim),
                 node=command.node if command.claim else None,
             )  # fmt: skip
         except asyncpg.UniqueViolationError:
@@ -109,24 +117,29 @@ class DueCommands:
         together = []
         if overlapping:
             left = {row[0] for row in overlapping}
-            together = [run for run in runs if run.execution_id in left]
-            runs = [run for run in runs if run.execution_id not in left]
-        for (tenant, day), number in Counter([(run.tenant, run.scheduled_at // DAY) for run in runs]).items():
+            together = [execution for execution in executions if execution.execution_id in left]
+            executions = [execution for execution in executions if execution.execution_id not in left]
+        for (tenant, day), number in Counter(
+            [(execution.tenant, execution.scheduled_at // DAY) for execution in executions]
+        ).items():
             self._db.moved[tenant, state, day] += number
         return decided, together
 
-    async def _find_decided(self, runs: Sequence[PlannedRun]) -> frozenset[str]:
+    async def _find_decided(self, executions: Sequence[NewExecution]) -> frozenset[str]:
         """Returns the ids whose instant has a decision already, also by another execution of the page."""
-        await self._db.run("lock_timers", jobs=sorted({run.job_id for run in runs}))
+        await self._db.run("lock_timers", jobs=sorted({execution.job_id for execution in executions}))
         rows = await self._db.rows(
-            "list_decided", ids=[run.execution_id for run in runs], jobs=[run.job_id for run in runs],
-            scheduled_ats=[run.scheduled_at for run in runs],
+            "list_decided", ids=[execution.execution_id for execution in executions],
+            jobs=[execution.job_id for execution in executions],
+            scheduled_ats=[execution.scheduled_at for execution in executions],
         )  # fmt: skip
-        first = {(run.job_id, run.scheduled_at): run.execution_id for run in reversed(runs)}
-        return frozenset(row[0] for row in rows) | (overlap.ids_of(runs) - frozenset(first.values()))
+        first = {
+            (execution.job_id, execution.scheduled_at): execution.execution_id for execution in reversed(executions)
+        }
+        return frozenset(row[0] for row in rows) | (overlap.ids_of(executions) - frozenset(first.values()))
 
-    async def _decide(self, together: Sequence[PlannedRun]) -> overlap.Settled:
-        jobs = sorted({run.job_id for run in together})
+    async def _decide(self, together: Sequence[NewExecution]) -> overlap.Settled:
+        jobs = sorted({execution.job_id for execution in together})
         rows = await self._db.rows("list_open_of_page", jobs=jobs, most=overlap.MOST_WAITING)
         return overlap.settle(together, {job_id: overlap.Open(is_open, waiting) for job_id, is_open, waiting in rows})
 
@@ -135,13 +148,13 @@ class DueCommands:
         to_run, held, skipped, replaced = settled
         to_cancel = await self._cancel_open(replaced, command.now) if replaced else ()
         if skipped:
-            await self._db.run("skip_runs", **_columns(skipped), reason="overlap", now=command.now)
+            await self._db.run("skip_executions", **_columns(skipped), reason="overlap", now=command.now)
         if held:
-            await self._db.run("hold_runs", **_columns(held))
+            await self._db.run("hold_executions", **_columns(held))
         for name, some in ((State.SKIPPED, skipped), (State.QUEUED, held)):
-            self._db.moved.update((run.tenant, name, run.scheduled_at // DAY) for run in some)
+            self._db.moved.update((execution.tenant, name, execution.scheduled_at // DAY) for execution in some)
         if to_run:
-            await self._insert_runs(command, to_run, if_open="run")
+            await self._insert_executions(command, to_run, if_open="run")
         return to_cancel
 
     async def _cancel_open(self, replaced: Sequence[str], now: int) -> tuple[str, ...]:
@@ -152,13 +165,13 @@ class DueCommands:
         await self._db.run("request_cancel", jobs=jobs, ids=ids)
         return tuple(execution_id for _, execution_id, state in opened if state == State.RUNNING)
 
-    async def add_run(self, command: c.AddRun) -> str:
-        row = await self._db.row("get_job_for_run", job=command.job_id, tenant=command.tenant)
+    async def add_execution(self, command: c.AddExecution) -> str:
+        row = await self._db.row("get_job_for_execution", job=command.job_id, tenant=command.tenant)
         if row is None:
             raise no_job(command.job_id)
         check_run(command.job_id, row["status"])
-        run = (command.execution_id, command.job_id, row["spec"], command.now)
-        await self._add_runs(command.now, command.tenant, command.trigger, [run])
+        execution = (command.execution_id, command.job_id, row["spec"], command.now)
+        await self._add_executions(command.now, command.tenant, command.trigger, [execution])
         self._db.note(command.audit)
         return command.execution_id
 
@@ -171,31 +184,31 @@ class DueCommands:
         found = {row["dead_id"]: row for row in rows if row["status"] != JobStatus.CANCELLED}
         driven = [(dead_id, new_id) for dead_id, new_id in pairs.items() if dead_id in found]
         if driven:
-            runs = [
+            executions = [
                 (new_id, found[dead_id]["job"], found[dead_id]["spec"], command.due_at(number))
                 for number, (dead_id, new_id) in enumerate(driven)
             ]
-            await self._add_runs(command.now, command.tenant, Trigger.RETRY, runs)
+            await self._add_executions(command.now, command.tenant, Trigger.RETRY, executions)
             dead_ids = [dead_id for dead_id, _ in driven]
             await self._db.run("clear_dead", ids=dead_ids, ats=[instant_of(dead_id) for dead_id in dead_ids])
             self._db.note(command.audit, None, audit.redriven(driven))
         return driven
 
-    async def _add_runs(
-        self, now: int, tenant: str, trigger: Trigger, runs: Sequence[tuple[str, str, str, int]]
+    async def _add_executions(
+        self, now: int, tenant: str, trigger: Trigger, executions: Sequence[tuple[str, str, str, int]]
     ) -> None:
-        """`runs` are (execution id, job id, spec, due at)."""
-        if any(instant_of(run[0]) != now for run in runs):
+        """`executions` are (execution id, job id, spec, due at)."""
+        if any(instant_of(execution[0]) != now for execution in executions):
             raise ValueError("an execution's id begins with its instant")  # by which its row is found
-        targets = [read_target(spec, tenant) for _, _, spec, _ in runs]
+        targets = [read_target(spec, tenant) for _, _, spec, _ in executions]
         await self._db.run(
-            "add_runs", now=now, tenant=tenant, trigger=trigger, ids=[run[0] for run in runs],
-            jobs=[run[1] for run in runs], priorities=[priority for priority, _ in targets],
-            endpoints=[endpoint for _, endpoint in targets], due_ats=[run[3] for run in runs],
+            "add_executions", now=now, tenant=tenant, trigger=trigger, ids=[execution[0] for execution in executions],
+            jobs=[execution[1] for execution in executions], priorities=[priority for priority, _ in targets],
+            endpoints=[endpoint for _, endpoint in targets], due_ats=[execution[3] for execution in executions],
         )  # fmt: skip
-        self._db.moved[tenant, State.QUEUED, now // DAY] += len(runs)
+        self._db.moved[tenant, State.QUEUED, now // DAY] += len(executions)
 
 
-def _if_open(run: PlannedRun) -> str:
-    """Returns the policy as fire_runs expects it: it never writes executions that are decided with siblings."""
-    return "settle" if run.has_siblings and run.if_open != "run" else run.if_open
+def _if_open(execution: NewExecution) -> str:
+    """Returns the policy as fire_executions expects it: it never writes executions that are decided with siblings."""
+    return "settle" if execution.has_siblings and execution.if_open != "run" else execution.if_open

@@ -18,14 +18,14 @@ class NodeCommands:
         return int(await self._db.value("start_node", name=command.name, now=command.now))
 
     async def stop_node(self, command: c.StopNode) -> None:
-        await self.end_nodes(c.EndNodes(command.now, (command.node,)))
+        await self.fence_nodes(c.FenceNodes(command.now, (command.node,)))
 
-    async def end_nodes(self, command: c.EndNodes) -> None:
-        await self._db.run("end_nodes", nodes=command.nodes, now=command.now)
+    async def fence_nodes(self, command: c.FenceNodes) -> None:
+        await self._db.run("fence_nodes", nodes=command.nodes, now=command.now)
 
-    async def end_workers(self, command: c.EndWorkers) -> list[int]:
+    async def fence_workers(self, command: c.FenceWorkers) -> list[int]:
         beats = dict(command.workers)
-        rows = await self._db.rows("end_workers", workers=list(beats), beats=list(beats.values()), now=command.now)
+        rows = await self._db.rows("fence_workers", workers=list(beats), beats=list(beats.values()), now=command.now)
         return sorted(row[0] for row in rows)
 
     async def join_worker(self, command: c.JoinWorker) -> int:

@@ -40,11 +40,11 @@ def days_of(commands: Iterable[c.Command]) -> set[int]:
     """Returns the days that these commands need; only days near the commands' own `now`."""
     days: set[int] = set()
     for command in commands:
-        if isinstance(command, (c.Fire, c.AddRun, c.Redrive, c.StartNode)):  # StartNode: no fire should wait
+        if isinstance(command, (c.Fire, c.AddExecution, c.Redrive, c.StartNode)):  # StartNode: no fire should wait
             today = command.now // DAY
             days.update(range(today, today + AHEAD + 1))
             if isinstance(command, c.Fire):
-                wanted = {run.scheduled_at // DAY for run in command.runs}
+                wanted = {execution.scheduled_at // DAY for execution in command.executions}
                 days.update(day for day in wanted if today - BEHIND <= day <= today)
     return days
 

@@ -197,11 +197,11 @@ class Statements:
             self.moved[tenant, state, day] -= count
             self.moved[tenant, "CANCELLED", day] += count
 
-    async def uncount(self, runs: Sequence[Uncounted]) -> None:
+    async def uncount(self, executions: Sequence[Uncounted]) -> None:
         """Subtracts executions that were counted as runs. Their timers are locked already."""
-        if runs:
-            jobs, numbers, or_due_ats = (list(column) for column in zip(*runs, strict=True))
-            await self.run("uncount_runs", jobs=jobs, runs=numbers, or_due_ats=or_due_ats)
+        if executions:
+            jobs, numbers, or_due_ats = (list(column) for column in zip(*executions, strict=True))
+            await self.run("uncount_executions", jobs=jobs, executions=numbers, or_due_ats=or_due_ats)
 
     async def add_skips(self, skips: Sequence[Skipped], now: int) -> None:
         if skips:

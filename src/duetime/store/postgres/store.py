@@ -9,17 +9,17 @@ import asyncpg
 
 from duetime.domain.capacity import UNBOUNDED, Capacity
 from duetime.domain.commands import Command
-from duetime.domain.execution import Run
+from duetime.domain.execution import Claim
 from duetime.domain.ids import SHARDS, instant_of, is_id
 from duetime.domain.lease import Writes
 from duetime.domain.plan import DueTimer, Place
 from duetime.domain.upkeep import Upkeep
-from duetime.ports.pages import PAGE_BYTES, Page
+from duetime.ports.pages import PAGE_BYTES, DueTimers, Page
 from duetime.ports.store import AttemptRecord, AuditPage, ExecutionRecord, JobQuery, JobRecord
 from duetime.postgres import TROUBLE
 from duetime.settings.table import DEFAULTS
 from duetime.store import StoreUnusable
-from duetime.store.decoding import bounded, decode_held, decode_page
+from duetime.store.decoding import bounded, decode_held, decode_page, due_timers
 from duetime.store.filtering import Sql
 from duetime.store.postgres import faults, filters
 from duetime.store.postgres.blocks import Statement, load_blocks, statement
@@ -84,7 +84,7 @@ class PostgresStore(StoreReads[Connections, Statement]):
     async def list_due_timers(
         self, until: int, limit: int, after: Place | None = None, shards: Sequence[int] | None = None,
         without: Sequence[str] = (),
-    ) -> list[DueTimer]:  # fmt: skip
+    ) -> DueTimers:  # fmt: skip
         wanted = list(range(SHARDS)) if shards is None else list(shards)
         due_at, tenant, job_id = after or (-1, "", FIRST_ID)
         each = min(limit, max(16, 2 * limit // max(1, len(wanted)))) + (MOST_PASSED_OVER if without else 0)
@@ -101,8 +101,7 @@ class PostgresStore(StoreReads[Connections, Statement]):
         if row["is_cut"] and without and not timers and not apart:  # all skipped so far: read without a limit
             (row,) = await self._fetch(self._engine_reads, self._sql[block], values | {"each": 2**62})
             timers, apart = decode_held(DueTimer, row["rows"])
-        await self._pause_unreadable(apart)
-        return timers
+        return due_timers((timers, apart))
 
     async def next_due_at(self, shards: Sequence[int] | None = None) -> int | None:
         wanted = list(range(SHARDS)) if shards is None else list(shards)
@@ -112,9 +111,9 @@ class PostgresStore(StoreReads[Connections, Statement]):
         block = "next_waiting_at_only" if only else "next_waiting_at"
         return await self._instant(self._engine_reads, block, tenant=tenant, only=only)
 
-    async def list_runs_of(self, node: int, execution_ids: Sequence[str], tenant: str | None = None) -> list[Run]:
+    async def get_claims(self, node: int, execution_ids: Sequence[str], tenant: str | None = None) -> list[Claim]:
         values = {"worker": node, "ids": [id for id in execution_ids if is_id(id)], "tenant": tenant}
-        return decode_held(Run, await self._text(self._engine_reads, self._sql["list_runs_of"], values))[0]
+        return decode_held(Claim, await self._text(self._engine_reads, self._sql["get_claims"], values))[0]
 
     async def list_node_claims(self, node: int, limit: int) -> list[tuple[str, int]]:
         return await self._read(self._engine_reads, "list_node_claims", tuple[str, int], node=node, limit=limit)

@@ -119,8 +119,8 @@ def _rows(command: c.Command) -> int:
         case c.CreateJobs():
             return len(command.jobs)
         case c.Fire():
-            return len(command.runs) + len(command.moves)
+            return len(command.executions) + len(command.moves)
         case c.Finish():
-            return len(command.attempts)
+            return len(command.ends)
         case _:
             return 1

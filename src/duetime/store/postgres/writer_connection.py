@@ -35,11 +35,21 @@ MOST_TRIES = 8  # of a batch with deadlocks; they are rare, because locks are ta
 PAUSE_IN_DOUBT_SECONDS = 0.25
 # The statements of a burst. A new connection runs them once on empty pages, so that they are parsed and planned before
 # executions are due, not at that moment.
-OF_A_BURST = ("get_node", "list_epochs", "fire_timers", "fire_runs", "finish_timers", "end_runs")
+OF_A_BURST = ("get_node", "list_epochs", "fire_timers", "fire_executions", "finish_timers", "end_executions")
 
 Batch = tuple[Sequence[c.Command], "asyncio.Future[list[Any]]"]
 # The engine's own commands: no request waits for them, and their outcome must not stay unknown.
-ENGINE = (c.Fire, c.Claim, c.Finish, c.Release, c.FenceShards, c.StartNode, c.StopNode, c.EndNodes, c.EndWorkers)
+ENGINE = (
+    c.Fire,
+    c.ClaimExecutions,
+    c.Finish,
+    c.Release,
+    c.FenceShards,
+    c.StartNode,
+    c.StopNode,
+    c.FenceNodes,
+    c.FenceWorkers,
+)
 
 
 class WriterConnection:
@@ -255,11 +265,14 @@ class WriterConnection:
 
 def _is_idle(commands: Sequence[c.Command], results: Sequence[Any]) -> bool:
     """Returns whether all are claims that found nothing: no commit is needed, and no wait for the disk."""
-    return all(isinstance(command, c.Claim) and result == [] for command, result in zip(commands, results, strict=True))
+    return all(
+        isinstance(command, c.ClaimExecutions) and result == []
+        for command, result in zip(commands, results, strict=True)
+    )
 
 
 def _refuse(batches: Sequence[Batch], error: Exception) -> None:
-    told = faults.unavailable(error, "nothing was changed")
+    unavailable = faults.unavailable(error, "nothing was changed")
     for _, future in batches:
         if not future.done():
-            future.set_exception(told)
+            future.set_exception(unavailable)

@@ -16,11 +16,11 @@ from duetime.store.handlers import handlers
 from duetime.store.sqlite.on_circuits import CircuitCommands
 from duetime.store.sqlite.on_connections import ConnectionCommands
 from duetime.store.sqlite.on_due import DueCommands
+from duetime.store.sqlite.on_executions import ExecutionCommands
 from duetime.store.sqlite.on_housekeeping import HousekeepingCommands
 from duetime.store.sqlite.on_identity import IdentityCommands
 from duetime.store.sqlite.on_jobs import JobCommands
 from duetime.store.sqlite.on_nodes import NodeCommands
-from duetime.store.sqlite.on_runs import RunCommands
 from duetime.store.sqlite.statements import Mark, Statements, page
 
 
@@ -30,7 +30,7 @@ class Applier:
         self._statements = statements = Statements(connection, capacity)
         self._jobs = JobCommands(statements)
         self._apply = handlers(
-            self, self._jobs, DueCommands(statements), RunCommands(statements), NodeCommands(statements),
+            self, self._jobs, DueCommands(statements), ExecutionCommands(statements), NodeCommands(statements),
             IdentityCommands(statements), ConnectionCommands(statements), CircuitCommands(statements),
             HousekeepingCommands(statements),
         )  # fmt: skip

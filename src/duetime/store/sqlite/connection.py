@@ -134,7 +134,7 @@ def damaged(what: str) -> StoreUnusable:
     )
 
 
-def void_nodes(connection: apsw.Connection, *, with_workers: bool = False) -> None:
+def fence_all_nodes(connection: apsw.Connection, *, with_workers: bool = False) -> None:
     """Ends every node that the file still shows as alive. The caller holds the folder's lock, so no node is running.
 
     (StartNode ends a node of the same name, but a machine or a container may have another name after a crash.)

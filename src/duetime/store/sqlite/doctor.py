@@ -79,11 +79,11 @@ class SqliteDoctor:
         count, late = self._row("count_due_timers", most=COUNTED + 1)
         return doctor.due_timers(count, late)
 
-    def waiting_runs(self) -> Check:
+    def waiting_executions(self) -> Check:
         if self._moved_to():
-            return doctor.waiting_runs(0, 0)
-        count, late = self._row("count_waiting_runs", most=COUNTED + 1)
-        return doctor.waiting_runs(count, late)
+            return doctor.waiting_executions(0, 0)
+        count, late = self._row("count_waiting_executions", most=COUNTED + 1)
+        return doctor.waiting_executions(count, late)
 
     def waiting_functions(self) -> Check:
         if self._moved_to():
@@ -92,11 +92,11 @@ class SqliteDoctor:
         missing = self._rows("list_missing_functions", most=COUNTED + 1, named=SHOWN + 1) if count else []
         return doctor.waiting_functions(count, late, workers, [name for (name,) in missing])
 
-    def lost_runs(self, reconcile_seconds: float) -> Check:
+    def lost_executions(self, reconcile_seconds: float) -> Check:
         if self._moved_to():
-            return doctor.lost_runs(0, None, reconcile_seconds)
-        count, since = self._row("count_lost_runs", is_running=get_lock_owner(self._folder) is not None)
-        return doctor.lost_runs(count, since, reconcile_seconds)
+            return doctor.lost_executions(0, None, reconcile_seconds)
+        count, since = self._row("count_lost_executions", is_running=get_lock_owner(self._folder) is not None)
+        return doctor.lost_executions(count, since, reconcile_seconds)
 
     def _moved_to(self) -> str | None:
         """Returns the target's host and database if the folder was promoted; else None."""

@@ -21,10 +21,10 @@ from duetime.store.sqlite.connection import (
     FILE_NAME,
     check_integrity,
     damaged,
+    fence_all_nodes,
     get_version,
     migrate,
     open_connection,
-    void_nodes,
 )
 
 PAGE_ROWS = 5000
@@ -64,7 +64,7 @@ class Export:
         join again at the target."""
         check_integrity(self.connection)
         migrate(self.connection)
-        void_nodes(self.connection, with_workers=True)
+        fence_all_nodes(self.connection, with_workers=True)
 
     def count_rows(self) -> int:
         return int(self._value("count_rows"))

@@ -17,7 +17,7 @@ from duetime.domain.chains import (
     read_link,
     skipped,
 )
-from duetime.domain.execution import Attempted
+from duetime.domain.execution import AttemptEnd
 from duetime.domain.job import JobSpec
 from duetime.store.sqlite.statements import Statements, page
 
@@ -63,7 +63,7 @@ class Chains:
         found = self._db.rows("list_chain", jobs=page([job_id for job_id, _ in jobs]), most=MOST_LINKS + 1)
         check_loops([key or job_id for job_id, key in jobs], found)
 
-    def follow(self, ended: Sequence[Attempted], now: int) -> None:
+    def follow(self, ended: Sequence[AttemptEnd], now: int) -> None:
         """Starts the jobs that have waited for these ends."""
         if self._db.row("has_chains") is None:
             return

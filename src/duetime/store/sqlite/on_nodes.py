@@ -14,20 +14,20 @@ class NodeCommands:
         self._db = statements
 
     def start_node(self, command: c.StartNode) -> int:
-        self._db.run("void_nodes", name=command.name, now=command.now)
+        self._db.run("fence_namesakes", name=command.name, now=command.now)
         return int(self._db.value("start_node", name=command.name, now=command.now))
 
     def stop_node(self, command: c.StopNode) -> None:
         self._db.run("stop_node", node=command.node, now=command.now)
 
-    def end_nodes(self, command: c.EndNodes) -> None:
-        self._db.run("end_nodes", nodes=page(command.nodes), now=command.now)
-        self._db.run("end_workers", nodes=page(command.nodes))
+    def fence_nodes(self, command: c.FenceNodes) -> None:
+        self._db.run("fence_nodes", nodes=page(command.nodes), now=command.now)
+        self._db.run("fence_workers", nodes=page(command.nodes))
 
-    def end_workers(self, command: c.EndWorkers) -> list[int]:
-        ended = sorted(row[0] for row in self._db.rows("end_silent_workers", workers=page(command.workers)))
-        self._db.run("end_nodes", nodes=page(ended), now=command.now)
-        return ended
+    def fence_workers(self, command: c.FenceWorkers) -> list[int]:
+        fenced = sorted(row[0] for row in self._db.rows("fence_silent_workers", workers=page(command.workers)))
+        self._db.run("fence_nodes", nodes=page(fenced), now=command.now)
+        return fenced
 
     def join_worker(self, command: c.JoinWorker) -> int:
         functions = page(command.functions)

@@ -110,9 +110,9 @@ class Statements:
         if skips:
             self.run("add_skips", skips=page(skips), now=now)
 
-    def uncount(self, runs: Sequence[Uncounted]) -> None:
-        if runs:
-            self.run("uncount_runs", jobs=page(runs))
+    def uncount(self, executions: Sequence[Uncounted]) -> None:
+        if executions:
+            self.run("uncount_executions", jobs=page(executions))
 
     def remove_executions(self, ids: str) -> int:
         """Removes executions with their attempts and progress. Returns how many there were."""

@@ -12,13 +12,13 @@ from duetime.domain import audit
 from duetime.domain.capacity import UNBOUNDED, Capacity
 from duetime.domain.commands import Command
 from duetime.domain.errors import Overloaded
-from duetime.domain.execution import Run
+from duetime.domain.execution import Claim
 from duetime.domain.lease import Writes
 from duetime.domain.plan import DueTimer, Place
-from duetime.ports.pages import PAGE_BYTES, Page
+from duetime.ports.pages import PAGE_BYTES, DueTimers, Page
 from duetime.ports.store import AttemptRecord, AuditPage, ExecutionRecord, JobQuery, JobRecord
 from duetime.settings.table import DEFAULTS
-from duetime.store.decoding import decode_held, decode_page
+from duetime.store.decoding import decode_held, decode_page, due_timers
 from duetime.store.filtering import Sql
 from duetime.store.reads import StoreReads, single
 from duetime.store.sqlite import filters
@@ -26,11 +26,11 @@ from duetime.store.sqlite.blocks import load_blocks
 from duetime.store.sqlite.checkpointer import Checkpointer
 from duetime.store.sqlite.connection import (
     SMALL_CACHE_KIB,
+    fence_all_nodes,
     lock_folder,
     migrate,
     open_checked,
     open_connection,
-    void_nodes,
 )
 from duetime.store.sqlite.handover import refuse_promoted
 from duetime.store.sqlite.readers import FairReads, Reads, TimedReads
@@ -77,7 +77,7 @@ class SqliteStore(StoreReads[Reads, str]):
                 # Only at the first open. After a failure this same process opens the file again: its node is alive, and
                 # if it is stopping for a promotion, it still has to write the ends of its executions.
                 refuse_promoted(connection, self._folder)
-                void_nodes(connection)
+                fence_all_nodes(connection)
             self._was_open = True
         except BaseException:
             connection.close()
@@ -97,7 +97,7 @@ class SqliteStore(StoreReads[Reads, str]):
     async def list_due_timers(
         self, until: int, limit: int, after: Place | None = None, shards: Sequence[int] | None = None,
         without: Sequence[str] = (),
-    ) -> list[DueTimer]:  # fmt: skip
+    ) -> DueTimers:  # fmt: skip
         due_at, tenant, job_id = after or (-1, "", "")
         values = {
             "until": until, "limit": limit, "bytes": PAGE_BYTES, "after_due_at": due_at, "after_tenant": tenant,
@@ -108,9 +108,7 @@ class SqliteStore(StoreReads[Reads, str]):
         text = await self._engine_reads.text(self._sql[block], values)
         if text is None and without:  # all may have been skipped: read without a limit
             text = await self._engine_reads.text(self._sql[block], values | {"steps": -1})
-        timers, apart = decode_held(DueTimer, text)
-        await self._pause_unreadable(apart)
-        return timers
+        return due_timers(decode_held(DueTimer, text))
 
     async def next_due_at(self, shards: Sequence[int] | None = None) -> int | None:
         return await self._instant(self._engine_reads, "next_due_at", shards=_shards(shards))
@@ -119,9 +117,9 @@ class SqliteStore(StoreReads[Reads, str]):
         block = "next_waiting_at_only" if only else "next_waiting_at"
         return await self._instant(self._engine_reads, block, tenant=tenant, only=page(only))
 
-    async def list_runs_of(self, node: int, execution_ids: Sequence[str], tenant: str | None = None) -> list[Run]:
+    async def get_claims(self, node: int, execution_ids: Sequence[str], tenant: str | None = None) -> list[Claim]:
         values = {"worker": node, "ids": page(execution_ids), "tenant": tenant}
-        return decode_held(Run, await self._engine_reads.text(self._sql["list_runs_of"], values))[0]
+        return decode_held(Claim, await self._engine_reads.text(self._sql["get_claims"], values))[0]
 
     async def list_node_claims(self, node: int, limit: int) -> list[tuple[str, int]]:
         found: list[tuple[str, int]] = []

@@ -29,7 +29,7 @@ FROM instant AS i CROSS JOIN unnest(:shards::smallint[]) AS s (shard)
 CROSS JOIN LATERAL (SELECT v.due_at FROM timers AS v WHERE v.shard = s.shard AND v.due_at IS NOT NULL AND v.due_at <= i.now
                     ORDER BY v.due_at LIMIT :most::bigint) AS t;
 
--- name: count_waiting_runs
+-- name: count_waiting_executions
 WITH instant AS MATERIALIZED (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now)
 SELECT count(*) AS count, coalesce(max(i.now - w.due_at), 0) AS late
 FROM instant AS i
@@ -37,7 +37,7 @@ CROSS JOIN LATERAL (SELECT o.due_at FROM open_runs AS o
                     WHERE o.state <> 'RUNNING' AND NOT o.held AND o.endpoint >= 0 AND o.attempt >= 0 AND o.due_at <= i.now
                     ORDER BY o.due_at LIMIT :most::bigint) AS w;
 
--- name: count_lost_runs
+-- name: count_lost_executions
 -- Of nodes that the store knows to have ended, and of those that the registry does not name as alive (NULL: it says
 -- nothing).
 WITH instant AS MATERIALIZED (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now)

@@ -1,4 +1,4 @@
--- Commands that create executions: fire, manual runs, redrive.
+-- Commands that create executions: fire, manual executions, redrive.
 
 -- name: list_epochs
 -- Shared until the commit: a FenceShards of one of these shards waits for it.
@@ -11,9 +11,9 @@ SELECT shard, epoch FROM shard_epochs WHERE shard = ANY (:shards::integer[]) ORD
 -- tables, it takes that index for the smaller one, and walks it once a shard for each timer: 30 times as long, measured.
 WITH moved AS (
     UPDATE timers AS t SET due_at = coalesce(p.next_due_at, :same_next_due_ats::bigint),
-                           fired = t.fired + coalesce(p.runs, :same_runs::integer)
+                           fired = t.fired + coalesce(p.executions, :same_executions::integer)
     FROM (SELECT * FROM unnest(:jobs::uuid[], :due_ats::bigint[], :versions::integer[], :next_due_ats::bigint[],
-                               :runs::integer[]) AS u (job, due_at, version, next_due_at, runs) ORDER BY job) AS p
+                               :executions::integer[]) AS u (job, due_at, version, next_due_at, executions) ORDER BY job) AS p
     WHERE t.job = p.job AND (t.due_at = coalesce(p.due_at, :same_due_ats::bigint)) IS TRUE
       AND t.version = coalesce(p.version, :same_versions::integer)
     RETURNING t.job
@@ -32,14 +32,14 @@ SELECT p.job::text,
 FROM unnest(:jobs::uuid[]) AS p (job);
 
 -- name: list_decided
--- The runs whose instant was decided before. Their timers are locked: it stays so.
+-- The executions whose instant was decided before. Their timers are locked: it stays so.
 SELECT p.id::text FROM unnest(:ids::uuid[], :jobs::uuid[], :scheduled_ats::bigint[]) AS p (id, job, scheduled_at)
 WHERE EXISTS (SELECT 1 FROM executions AS d
               WHERE d.job = p.job AND d.scheduled_at = p.scheduled_at AND d.extra = 0 OFFSET 0);
 
--- name: fire_runs
--- Runs whose job has an execution open, or another run in this page, are left to settle, and named. The timers are locked
--- by an earlier statement, so what is seen here of a job's open runs is how it stays until the commit.
+-- name: fire_executions
+-- Executions whose job has another one open, or in this page, are left to settle, and named. The timers are locked by an
+-- earlier statement, so what is seen here of a job's open executions is how it stays until the commit.
 -- An instant that was decided before overlaps nothing, least of all itself: the unique index refuses the page.
 -- (OFFSET 0 keeps the planner from reading the whole table into a hash instead of one probe a row; so in all of these.)
 WITH page AS MATERIALIZED (
@@ -75,14 +75,14 @@ opened AS (
 )
 SELECT p.id::text FROM page AS p WHERE p.has_open;
 
--- name: skip_runs
+-- name: skip_executions
 INSERT INTO executions (scheduled_at, id, job, endpoint, extra, priority, trigger, tenant, due_at, state, reason, ended_at)
 SELECT scheduled_at, id, job, endpoint, 0, priority, trigger, tenant, scheduled_at, 'SKIPPED', :reason::text, :now::bigint
 FROM unnest(:ids::uuid[], :jobs::uuid[], :tenants::text[], :scheduled_ats::bigint[], :triggers::text[],
             :priorities::smallint[], :endpoints::bigint[])
      AS p (id, job, tenant, scheduled_at, trigger, priority, endpoint);
 
--- name: hold_runs
+-- name: hold_executions
 WITH decided AS (
     INSERT INTO executions (scheduled_at, id, job, endpoint, extra, priority, trigger, tenant)
     SELECT scheduled_at, id, job, endpoint, 0, priority, trigger, tenant
@@ -95,17 +95,17 @@ INSERT INTO open_runs (job, execution, scheduled_at, endpoint, due_at, extra, at
                        trigger, tenant)
 SELECT job, id, scheduled_at, endpoint, scheduled_at, 0, 0, 0, priority, true, 'QUEUED', trigger, tenant FROM decided;
 
--- name: uncount_runs
--- Runs of the page that were not to count, by job; where they were to be the last, the job is due again. One that is
+-- name: uncount_executions
+-- Executions of the page that were not to count, by job; where they were to be the last, the job is due again. One that is
 -- paused is when it is resumed; one that was changed meanwhile, so that it has one run only, is not. Locked by now.
 UPDATE timers AS t
-SET fired = greatest(0, t.fired - u.runs),
+SET fired = greatest(0, t.fired - u.executions),
     due_at = CASE WHEN t.status IN ('PENDING', 'COMPLETED') AND t.recurs
                   THEN coalesce(t.due_at, u.or_due_at) ELSE t.due_at END,
     resume_at = CASE WHEN t.status = 'PAUSED' AND t.recurs
                      THEN coalesce(t.resume_at, u.or_due_at) ELSE t.resume_at END,
     status = CASE WHEN t.status = 'COMPLETED' AND t.recurs AND u.or_due_at IS NOT NULL THEN 'PENDING' ELSE t.status END
-FROM unnest(:jobs::uuid[], :runs::integer[], :or_due_ats::bigint[]) AS u (job, runs, or_due_at)
+FROM unnest(:jobs::uuid[], :executions::integer[], :or_due_ats::bigint[]) AS u (job, executions, or_due_at)
 WHERE t.job = u.job;
 
 -- name: list_open_of_jobs
@@ -114,12 +114,12 @@ WHERE o.job = ANY (:jobs::uuid[])
   AND NOT (o.state = 'QUEUED' AND o.trigger = 'retry' AND o.attempt = 0 AND o.due_at > o.scheduled_at)
 ORDER BY o.job, o.execution FOR UPDATE;
 
--- name: get_job_for_run
+-- name: get_job_for_execution
 SELECT t.status, j.spec FROM timers AS t JOIN jobs AS j ON j.id = t.job
 WHERE t.job = :job::uuid AND t.tenant = :tenant::text
 FOR NO KEY UPDATE OF t;
 
--- name: add_runs
+-- name: add_executions
 WITH page AS MATERIALIZED (
     SELECT p.*, row_number() OVER (PARTITION BY p.job ORDER BY p.id) + j.extra AS extra
     FROM unnest(:ids::uuid[], :jobs::uuid[], :priorities::smallint[], :endpoints::bigint[], :due_ats::bigint[])

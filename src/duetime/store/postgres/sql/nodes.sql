@@ -5,10 +5,10 @@
 SELECT ended_at IS NULL FROM nodes WHERE id = :node::integer FOR SHARE;
 
 -- name: start_node
-WITH void AS (UPDATE nodes SET ended_at = :now::bigint WHERE name = :name::text AND ended_at IS NULL)
+WITH fenced AS (UPDATE nodes SET ended_at = :now::bigint WHERE name = :name::text AND ended_at IS NULL)
 INSERT INTO nodes (name, started_at) VALUES (:name::text, :now::bigint) RETURNING id;
 
--- name: end_nodes
+-- name: fence_nodes
 -- A fire or claim of theirs that is under way holds the row: it is waited for, and the next one is refused.
 WITH locked AS MATERIALIZED (
     SELECT id FROM nodes WHERE id = ANY (:nodes::integer[]) AND ended_at IS NULL ORDER BY id FOR NO KEY UPDATE
@@ -16,7 +16,7 @@ WITH locked AS MATERIALIZED (
 workers AS (DELETE FROM workers AS w USING locked AS l WHERE w.node = l.id)
 UPDATE nodes AS n SET ended_at = :now::bigint FROM locked AS l WHERE n.id = l.id AND n.ended_at IS NULL;
 
--- name: end_workers
+-- name: fence_workers
 -- A beat that is under way holds the worker's row: it is waited for, and then the number of beats is another one.
 WITH locked AS MATERIALIZED (
     SELECT id FROM nodes WHERE id = ANY (:workers::integer[]) AND ended_at IS NULL ORDER BY id FOR NO KEY UPDATE

@@ -25,7 +25,7 @@ page AS MATERIALIZED (
     WHERE b.job IS NULL OR (n.due_at, n.tenant, n.job) <= (b.due_at, b.tenant, b.job)
     ORDER BY n.due_at, n.tenant, n.job LIMIT :limit::bigint
 ),
-told AS (
+sized AS (
     SELECT p.due_at, p.tenant, p.job,
            rtrim(json_build_array(p.job, p.tenant, p.due_at, p.version, p.fired, p.recurs, j.created_at)::text, ']')
            || ',' || CASE WHEN j.size > 4608 THEN '{"type":"large","spec":' || j.spec || '}' ELSE j.spec END
@@ -37,7 +37,7 @@ told AS (
 )
 SELECT '[' || string_agg(row, ',' ORDER BY due_at, tenant, job) || ']' AS rows,
        EXISTS (SELECT 1 FROM bound) AND (SELECT count(*) FROM page) < :limit::bigint AS is_cut
-FROM told WHERE bytes <= :bytes::bigint OR place = 1;
+FROM sized WHERE bytes <= :bytes::bigint OR place = 1;
 
 -- name: list_due_timers_beside
 -- The same without some tenants: what they have due at one instant may be millions, and is passed over in one step. A step
@@ -71,7 +71,7 @@ page AS MATERIALIZED (
       AND (b.job IS NULL OR (n.due_at, n.tenant, n.job) <= (b.due_at, b.tenant, b.job))
     ORDER BY n.due_at, n.tenant, n.job LIMIT :limit::bigint
 ),
-told AS (
+sized AS (
     SELECT p.due_at, p.tenant, p.job,
            rtrim(json_build_array(p.job, p.tenant, p.due_at, p.version, p.fired, p.recurs, j.created_at)::text, ']')
            || ',' || CASE WHEN j.size > 4608 THEN '{"type":"large","spec":' || j.spec || '}' ELSE j.spec END
@@ -82,7 +82,7 @@ told AS (
 )
 SELECT '[' || string_agg(row, ',' ORDER BY due_at, tenant, job) || ']' AS rows,
        EXISTS (SELECT 1 FROM bound) AS is_cut
-FROM told WHERE bytes <= :bytes::bigint OR place = 1;
+FROM sized WHERE bytes <= :bytes::bigint OR place = 1;
 
 -- name: next_due_at
 SELECT coalesce(min(t.due_at)::text, 'null') AS row FROM unnest(:shards::smallint[]) AS s (shard)
@@ -140,7 +140,7 @@ FROM (SELECT node, beats FROM workers WHERE node > :after::integer ORDER BY node
 SELECT json_build_array(node, tenant, user_id, name, functions::json, slots, started_at, seen_at, beats)::text AS row
 FROM workers WHERE node = :worker::integer;
 
--- name: list_runs_of
+-- name: get_claims
 SELECT rtrim(json_build_array(r.execution, r.job, r.tenant, r.scheduled_at, r.trigger, r.priority, r.endpoint, r.attempt,
                               r.token, r.cancel_requested)::text, ']') || ','
        || CASE WHEN j.size > 4608 THEN '{"type":"large","spec":' || j.spec || '}' ELSE j.spec END || ']' AS row
@@ -161,8 +161,8 @@ SELECT json_build_array(p.execution, p.value)::text AS row
 FROM unnest(:ids::uuid[], :ats::bigint[]) AS i (id, at)
 JOIN progress AS p ON p.scheduled_at = i.at AND p.execution = i.id;
 
--- name: list_lapsed_runs
--- The few nodes that run anything, one probe each; then what the void ones run: as many as hold :bytes together, but
+-- name: list_expired_claims
+-- The few nodes that run anything, one probe each; then what the fenced ones run: as many as hold :bytes together, but
 -- one at least. What is left is read next.
 WITH RECURSIVE busy (node) AS (
     SELECT min(node) FROM open_runs WHERE state = 'RUNNING'

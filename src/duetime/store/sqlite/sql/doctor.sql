@@ -4,14 +4,14 @@
 SELECT count(*), coalesce(max(:now - due_at), 0) FROM (
     SELECT due_at FROM timers INDEXED BY timers_due WHERE due_at IS NOT NULL AND due_at <= :now ORDER BY due_at LIMIT :most);
 
--- name: count_waiting_runs
+-- name: count_waiting_executions
 -- Counted are :most.
 SELECT count(*), coalesce(max(:now - due_at), 0) FROM (
     SELECT due_at FROM executions INDEXED BY executions_waiting_due
     WHERE state IN ('QUEUED', 'RETRYING') AND held = 0 AND endpoint >= 0 AND due_at <= :now
     ORDER BY due_at LIMIT :most);
 
--- name: count_lost_runs
+-- name: count_lost_executions
 -- Where no node runs at all, nobody has ended those yet that a kill left behind.
 SELECT count(*), max(:now - n.ended_at)
 FROM executions AS e INDEXED BY executions_open LEFT JOIN nodes AS n ON n.id = e.node

@@ -1,4 +1,4 @@
--- Commands that create executions: fire, manual runs, redrive.
+-- Commands that create executions: fire, manual executions, redrive.
 
 -- name: get_stale_epoch
 -- Differs from the PostgreSQL version in that it finds the stale epoch itself; PostgreSQL locks all epochs, and the
@@ -18,23 +18,23 @@ WHERE t.due_at IS NOT m.value ->> 1 OR t.version IS NOT m.value ->> 2;
 -- it, with `complete_jobs`.
 -- Moves only timers that are still as the plan read them; the caller counts how many moved.
 UPDATE timers
-SET due_at = m.next_due_at, fired = fired + m.runs,
-    status = CASE WHEN m.next_due_at IS NULL AND m.runs = 0 AND NOT EXISTS (
+SET due_at = m.next_due_at, fired = fired + m.executions,
+    status = CASE WHEN m.next_due_at IS NULL AND m.executions = 0 AND NOT EXISTS (
         SELECT 1 FROM executions AS e
         WHERE e.job = timers.job AND e.state IN ('QUEUED', 'RUNNING', 'RETRYING')) THEN 'COMPLETED' ELSE status END
 FROM (
     SELECT unhex(value ->> 0, '-') AS job, value ->> 1 AS due_at, value ->> 2 AS version, value ->> 3 AS next_due_at,
-           value ->> 4 AS runs
+           value ->> 4 AS executions
     FROM jsonb_each(:moves)
 ) AS m
 WHERE timers.job = m.job AND timers.due_at = m.due_at AND timers.version = m.version;
 
 -- name: fire_overlapping
 -- Differs from the PostgreSQL version in that overlaps are found by a query before the insert; PostgreSQL finds them in
--- `fire_runs`.
--- Runs whose job has an execution open, or another run in this page.
+-- `fire_executions`.
+-- Executions whose job has another one open, or in this page.
 SELECT r.value ->> 0
-FROM jsonb_each(:runs) AS r
+FROM jsonb_each(:executions) AS r
 WHERE r.value ->> 7 <> 'run'
   AND (r.value ->> 8
        OR EXISTS (
@@ -60,27 +60,27 @@ FROM json_each(:jobs) AS j;
 
 -- name: list_decided
 SELECT r.value ->> 0
-FROM jsonb_each(:runs) AS r
+FROM jsonb_each(:executions) AS r
 WHERE EXISTS (
     SELECT 1 FROM executions AS e
     WHERE e.job = unhex(r.value ->> 1, '-') AND e.scheduled_at = r.value ->> 3 AND e.extra = 0);
 
--- name: fire_runs
+-- name: fire_executions
 -- Differs from the PostgreSQL version in that an instant with an execution is left out, and the caller counts rows;
 -- PostgreSQL refuses the page.
 INSERT INTO executions (id, job, tenant, scheduled_at, extra, trigger, state, reason, priority, endpoint, due_at, held,
                         attempt, token, node, ended_at)
 SELECT unhex(value ->> 0, '-'), unhex(value ->> 1, '-'), value ->> 2, value ->> 3, 0, value ->> 4, :state, :reason,
        value ->> 5, value ->> 6, value ->> 3, :held, :attempt, :attempt, :node, :ended_at
-FROM jsonb_each(:runs)
+FROM jsonb_each(:executions)
 WHERE true
 ON CONFLICT DO NOTHING;
 
--- name: uncount_runs
--- Runs of the page that were not to count, by job; where they were to be the last, the job is due again. One that is
+-- name: uncount_executions
+-- Executions of the page that were not to count, by job; where they were to be the last, the job is due again. One that is
 -- paused is when it is resumed; one that was changed meanwhile, so that it has one run only, is not.
 UPDATE timers
-SET fired = max(0, fired - u.runs),
+SET fired = max(0, fired - u.executions),
     due_at = CASE WHEN timers.status IN ('PENDING', 'COMPLETED') AND timers.recurs
                   THEN coalesce(timers.due_at, u.or_due_at) ELSE timers.due_at END,
     resume_at = CASE WHEN timers.status = 'PAUSED' AND timers.recurs
@@ -88,7 +88,7 @@ SET fired = max(0, fired - u.runs),
     status = CASE WHEN timers.status = 'COMPLETED' AND timers.recurs AND u.or_due_at IS NOT NULL
                   THEN 'PENDING' ELSE timers.status END
 FROM (
-    SELECT unhex(value ->> 0, '-') AS job, value ->> 1 AS runs, value ->> 2 AS or_due_at FROM json_each(:jobs)
+    SELECT unhex(value ->> 0, '-') AS job, value ->> 1 AS executions, value ->> 2 AS or_due_at FROM json_each(:jobs)
 ) AS u
 WHERE timers.job = u.job;
 
@@ -102,19 +102,19 @@ WHERE NOT (e.state = 'QUEUED' AND e.trigger = 'retry' AND e.attempt = 0 AND e.du
 UPDATE executions SET state = 'CANCELLED', reason = :reason, ended_at = :now, held = 0
 WHERE id IN (SELECT unhex(value, '-') FROM json_each(:ids)) AND state IN ('QUEUED', 'RETRYING');
 
--- name: get_job_for_run
+-- name: get_job_for_execution
 SELECT t.status, j.spec
 FROM jobs AS j CROSS JOIN timers AS t ON t.job = j.id
 WHERE j.id = unhex(:job, '-') AND j.tenant = :tenant;
 
--- name: add_runs
+-- name: add_executions
 -- Differs from the PostgreSQL version in that it looks for `extra` once a row; PostgreSQL looks once a job.
 INSERT INTO executions (id, job, tenant, scheduled_at, extra, trigger, state, priority, endpoint, due_at, attempt, token)
 SELECT unhex(r.value ->> 0, '-'), unhex(r.value ->> 1, '-'), :tenant, :now,
        row_number() OVER (PARTITION BY r.value ->> 1 ORDER BY r.key) + coalesce(
            (SELECT max(e.extra) FROM executions AS e WHERE e.job = unhex(r.value ->> 1, '-') AND e.scheduled_at = :now), 0),
        :trigger, 'QUEUED', r.value ->> 2, r.value ->> 3, r.value ->> 4, 0, 0
-FROM json_each(:runs) AS r;
+FROM json_each(:executions) AS r;
 
 -- name: list_redrivable
 -- Differs from the PostgreSQL version in that it leaves out CANCELLED jobs; PostgreSQL locks all of them first, and the

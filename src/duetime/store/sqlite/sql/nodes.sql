@@ -3,7 +3,7 @@
 -- name: get_node
 SELECT ended_at IS NULL FROM nodes WHERE id = :node;
 
--- name: void_nodes
+-- name: fence_namesakes
 -- Differs from the PostgreSQL version in that it is a statement of its own; in PostgreSQL it is a part of `start_node`.
 UPDATE nodes SET ended_at = :now WHERE name = :name AND ended_at IS NULL;
 
@@ -13,14 +13,14 @@ INSERT INTO nodes (name, started_at) VALUES (:name, :now) RETURNING id;
 -- name: stop_node
 UPDATE nodes SET ended_at = :now WHERE id = :node;
 
--- name: end_nodes
+-- name: fence_nodes
 UPDATE nodes SET ended_at = :now WHERE id IN (SELECT value FROM json_each(:nodes)) AND ended_at IS NULL;
 
--- name: end_workers
+-- name: fence_workers
 DELETE FROM workers WHERE node IN (SELECT value FROM json_each(:nodes));
 
--- name: end_silent_workers
--- Differs from the PostgreSQL version in that the node is ended by `end_nodes` after it; in PostgreSQL all is one
+-- name: fence_silent_workers
+-- Differs from the PostgreSQL version in that the node is ended by `fence_nodes` after it; in PostgreSQL all is one
 -- statement.
 DELETE FROM workers WHERE (node, beats) IN (SELECT value ->> 0, value ->> 1 FROM json_each(:workers)) RETURNING node;
 

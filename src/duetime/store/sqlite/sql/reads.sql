@@ -62,7 +62,7 @@ page AS MATERIALIZED (
       AND (:shards IS NULL OR t.shard IN (SELECT value FROM json_each(:shards)))
     ORDER BY t.due_at, t.tenant, t.job LIMIT :limit
 ),
-told AS (
+sized AS (
     SELECT t.due_at, t.tenant, t.job,
            rtrim(json_array(uuid_text(t.job), t.tenant, t.due_at, t.version, t.fired), ']')
            || ',' || iif(t.recurs, 'true', 'false') || ',' || j.created_at || ','
@@ -71,7 +71,7 @@ told AS (
            row_number() OVER (ORDER BY t.due_at, t.tenant, t.job) AS place
     FROM page AS t CROSS JOIN jobs AS j ON j.id = t.job
 )
-SELECT row FROM told WHERE bytes <= :bytes OR place = 1 ORDER BY due_at, tenant, job;
+SELECT row FROM sized WHERE bytes <= :bytes OR place = 1 ORDER BY due_at, tenant, job;
 
 -- name: next_due_at
 SELECT due_at AS row FROM timers INDEXED BY timers_due
@@ -127,7 +127,7 @@ SELECT json_array(node, beats) AS row FROM workers WHERE node > :after ORDER BY 
 SELECT json_array(node, tenant, user_id, name, json(functions), slots, started_at, seen_at, beats) AS row
 FROM workers WHERE node = :worker;
 
--- name: list_runs_of
+-- name: get_claims
 SELECT rtrim(json_array(uuid_text(e.id), uuid_text(e.job), e.tenant, e.scheduled_at, e.trigger, e.priority, e.endpoint, e.attempt,
                         e.token), ']')
        || ',' || iif(e.cancel_requested, 'true', 'false') || ','
@@ -157,7 +157,7 @@ SELECT json_array(uuid_text(id), token, state, uuid_text(job), node IS :node AND
 SELECT json_array(uuid_text(p.execution), p.value) AS row
 FROM json_each(:ids) AS i CROSS JOIN progress AS p ON p.execution = unhex(i.value, '-');
 
--- name: list_lapsed_runs
+-- name: list_expired_claims
 -- As many as hold :bytes together, but one at least: what is left is read next.
 WITH near AS MATERIALIZED (
     SELECT e.id, e.job, e.tenant, e.scheduled_at, e.trigger, e.priority, e.endpoint, e.attempt, e.token, e.cancel_requested

@@ -35,7 +35,7 @@ SELECT EXISTS (SELECT 1 FROM alive) AS is_alive, (
                                c.token, c.cancel_requested)::text, ']') || ','
         || CASE WHEN j.size > 4608 THEN '{"type":"large","spec":' || j.spec || '}' ELSE j.spec END || ']',
         ',' ORDER BY c.priority DESC, c.due_at, c.execution) || ']'
-    FROM claimed AS c JOIN jobs AS j ON j.id = c.job) AS runs, (
+    FROM claimed AS c JOIN jobs AS j ON j.id = c.job) AS claims, (
     SELECT json_agg(json_build_array(tenant, was, day, count))::text FROM (
         SELECT tenant, was, scheduled_at / 86400000 AS day, count(*) AS count FROM claimed GROUP BY 1, 2, 3) AS w) AS was;
 
@@ -78,7 +78,7 @@ SELECT EXISTS (SELECT 1 FROM alive) AS is_alive, (
                                c.token, c.cancel_requested)::text, ']') || ','
         || CASE WHEN j.size > 4608 THEN '{"type":"large","spec":' || j.spec || '}' ELSE j.spec END || ']',
         ',' ORDER BY c.priority DESC, c.due_at, c.execution) || ']'
-    FROM claimed AS c JOIN jobs AS j ON j.id = c.job) AS runs, (
+    FROM claimed AS c JOIN jobs AS j ON j.id = c.job) AS claims, (
     SELECT json_agg(json_build_array(tenant, was, day, count))::text FROM (
         SELECT tenant, was, scheduled_at / 86400000 AS day, count(*) AS count FROM claimed GROUP BY 1, 2, 3) AS w) AS was;
 
@@ -135,7 +135,7 @@ SELECT EXISTS (SELECT 1 FROM alive) AS is_alive, (
                                c.token, c.cancel_requested)::text, ']') || ','
         || CASE WHEN j.size > 4608 THEN '{"type":"large","spec":' || j.spec || '}' ELSE j.spec END || ']',
         ',' ORDER BY c.priority DESC, c.due_at, c.execution) || ']'
-    FROM claimed AS c JOIN jobs AS j ON j.id = c.job) AS runs, (
+    FROM claimed AS c JOIN jobs AS j ON j.id = c.job) AS claims, (
     SELECT json_agg(json_build_array(tenant, was, day, count))::text FROM (
         SELECT tenant, was, scheduled_at / 86400000 AS day, count(*) AS count FROM claimed GROUP BY 1, 2, 3) AS w) AS was;
 
@@ -163,10 +163,10 @@ WITH counted AS (
 )
 SELECT count(*) AS counted, coalesce(bool_or(is_completed), false) AS any_completed FROM counted;
 
--- name: end_runs
+-- name: end_executions
 -- The fence: only the claim that is still the latest may write.
 -- An attempt is its holder's, also where another node ends it: that of a node or worker that was lost, say.
--- The timers are locked by the statement before: what is seen here of a job's open runs is how it stays.
+-- The timers are locked by the statement before: what is seen here of a job's open executions is how it stays.
 WITH gone AS (
     DELETE FROM open_runs AS o
     USING unnest(:ids::uuid[], :jobs::uuid[], :attempts::integer[], :tokens::integer[], :states::text[],
@@ -210,7 +210,7 @@ SELECT (SELECT count(*) FROM gone) AS written,
                ON c.tenant = j.tenant AND c.key IN (j.key, j.id::text COLLATE "C")
                WHERE j.id = g.job OFFSET 0)) ELSE false END AS has_followers;
 
--- name: retry_runs
+-- name: retry_executions
 -- The same for what is to be tried again. One that was asked to stop is not.
 WITH again AS (
     UPDATE open_runs AS o
@@ -233,7 +233,7 @@ tried AS (
 )
 SELECT count(*) FROM again;
 
--- name: finish_runs_on_slow_path
+-- name: finish_executions_on_slow_path
 -- A page that did not go as above: which of its rows are good, each by itself.
 -- The fence: only the claim that is still the latest may write. One that was asked to stop is not tried again.
 -- Locks the jobs' timers first, by their ids: what else ends or begins of these jobs waits.
@@ -325,7 +325,7 @@ WHERE o.job = p.job AND o.execution = first.execution
       WHERE r.job = p.job AND NOT r.held
         AND NOT (r.state = 'QUEUED' AND r.trigger = 'retry' AND r.attempt = 0 AND r.due_at > r.scheduled_at));
 
--- name: release_runs
+-- name: release_claims
 WITH released AS (
     UPDATE open_runs AS o SET state = 'QUEUED', attempt = o.attempt - 1, due_at = :now::bigint, node = NULL
     FROM unnest(:ids::uuid[], :jobs::uuid[], :attempts::integer[], :tokens::integer[]) AS p (id, job, attempt, token)
@@ -339,7 +339,7 @@ SELECT tenant, (scheduled_at / 86400000)::integer AS day, count(*) FROM released
 SELECT e.job::text, e.state FROM executions AS e
 WHERE e.scheduled_at = :at::bigint AND e.id = :id::uuid AND e.tenant = :tenant::text;
 
--- name: lock_open_run
+-- name: lock_open_execution
 SELECT state FROM open_runs WHERE job = :job::uuid AND execution = :id::uuid FOR UPDATE;
 
 -- name: save_progress

@@ -1,4 +1,4 @@
-"""The spreading rule from any view: it comes to rest, evenly, with no more moves than it takes."""
+"""The rebalancing rule from any view: it comes to rest, evenly, with no more moves than it takes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duetime.domain.ids import SHARDS
-from duetime.domain.lease import Holding, Member, Moves, View, spread
+from duetime.domain.lease import Holding, Member, Moves, View, rebalance
 
 DEAD = 1000
 NODES = st.integers(1, 40)
@@ -58,7 +58,7 @@ def one_after_the_other(view: View, chance: Random) -> tuple[View, int]:
     """A round of heartbeats, each with a fresh view. Answers also how many shards were given up."""
     given_up = 0
     for node in chance.sample(nodes_of(view), len(view.members)):
-        moves = spread(view, node)
+        moves = rebalance(view, node)
         given_up += len(moves.give_up)
         view = apply(view, node, moves)
     return view, given_up
@@ -66,7 +66,7 @@ def one_after_the_other(view: View, chance: Random) -> tuple[View, int]:
 
 def all_at_once(view: View, chance: Random) -> View:
     """A round in which all have seen the same, and their calls arrive in any order."""
-    decided = [(node, spread(view, node)) for node in nodes_of(view)]
+    decided = [(node, rebalance(view, node)) for node in nodes_of(view)]
     for node, moves in chance.sample(decided, len(decided)):
         view = apply(view, node, moves)
     return view
@@ -113,13 +113,13 @@ def test_what_is_even_rests(view: View):
     chance = Random(1)
     for _ in range(4):
         view, _ = one_after_the_other(view, chance)
-    assert all(spread(view, node) == Moves({}, ()) for node in nodes_of(view))
+    assert all(rebalance(view, node) == Moves({}, ()) for node in nodes_of(view))
 
 
 @given(views())
 def test_nobody_takes_what_a_living_node_holds_or_gives_up_what_it_does_not(view: View):
     for node in nodes_of(view):
-        moves = spread(view, node)
+        moves = rebalance(view, node)
         assert all(view.shards[shard].owner not in nodes_of(view) for shard in moves.take)
         assert moves.give_up.items() <= view.held_by(node).items()
         assert not (moves.give_up and moves.take)
@@ -127,7 +127,7 @@ def test_nobody_takes_what_a_living_node_holds_or_gives_up_what_it_does_not(view
 
 @given(views())
 def test_in_the_same_view_a_free_shard_is_wanted_twice_only_if_too_few_are_free(view: View):
-    wanted = [shard for node in nodes_of(view) for shard in spread(view, node).take]
+    wanted = [shard for node in nodes_of(view) for shard in rebalance(view, node).take]
     free = sum(holding.owner not in nodes_of(view) for holding in view.shards)
     if len(wanted) <= free:
         assert len(wanted) == len(set(wanted))

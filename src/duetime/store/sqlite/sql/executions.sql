@@ -104,7 +104,7 @@ DELETE FROM temp.finishing;
 INSERT INTO temp.finishing
 SELECT unhex(value ->> 0, '-'), unhex(value ->> 1, '-'), value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7,
        value ->> 8, value ->> 9, value ->> 10, value ->> 11, value ->> 12, value ->> 13, value ->> 14, value ->> 15
-FROM jsonb_each(:attempts);
+FROM jsonb_each(:ends);
 
 -- name: finish_refused
 SELECT uuid_text(f.execution), f.attempt, f.token
@@ -169,10 +169,10 @@ WHERE id IN (
         WHERE e.job = f.job AND e.state IN ('QUEUED', 'RUNNING', 'RETRYING') AND e.held = 0
           AND NOT (e.state = 'QUEUED' AND e.trigger = 'retry' AND e.attempt = 0 AND e.due_at > e.scheduled_at)));
 
--- name: release_runs
+-- name: release_claims
 UPDATE executions SET state = 'QUEUED', attempt = executions.attempt - 1, due_at = :now, node = NULL
 FROM (
-    SELECT unhex(value ->> 0, '-') AS id, value ->> 1 AS attempt, value ->> 2 AS token FROM jsonb_each(:runs)
+    SELECT unhex(value ->> 0, '-') AS id, value ->> 1 AS attempt, value ->> 2 AS token FROM jsonb_each(:claims)
 ) AS r
 WHERE executions.id = r.id AND executions.state = 'RUNNING'
   AND executions.attempt = r.attempt AND executions.token = r.token;

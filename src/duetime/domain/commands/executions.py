@@ -6,9 +6,9 @@ import msgspec
 
 from duetime.domain.audit import Entry
 from duetime.domain.commands.base import Command
-from duetime.domain.execution import Attempted, Run
+from duetime.domain.execution import AttemptEnd, Claim
 from duetime.domain.instants import SECOND
-from duetime.domain.plan import PlannedRun, Skipped, TimerMove
+from duetime.domain.plan import NewExecution, Skipped, TimerMove
 from duetime.domain.states import State, Trigger
 
 CLAIM_BYTES = 4 * 1024 * 1024  # of definitions
@@ -31,19 +31,19 @@ class Fire(Command[Fired], frozen=True):
     An execution that becomes SKIPPED, or whose instant has an execution already, does not count towards `fired`.
     `epochs` lists (shard, epoch) of every shard in the page. It is empty if shards can have no other owner.
     Fails with StaleWrite if `node` is fenced; StaleEpoch if a shard is at another epoch. Until it is committed, no
-    FenceShards of these shards and no EndNodes of this node is applied.
+    FenceShards of these shards and no FenceNodes of this node is applied.
     """
 
     node: int
     now: int
     claim: bool
     moves: tuple[TimerMove, ...]
-    runs: tuple[PlannedRun, ...]
+    executions: tuple[NewExecution, ...]
     skips: tuple[Skipped, ...] = ()
     epochs: tuple[tuple[int, int], ...] = ()
 
 
-class AddRun(Command[str], frozen=True):
+class AddExecution(Command[str], frozen=True):
     """Add a QUEUED execution outside the timetable (manual, retry). Returns its id, which must begin with `now`.
 
     Fails with NotFound; Conflict if the job is CANCELLED.
@@ -57,8 +57,8 @@ class AddRun(Command[str], frozen=True):
     audit: Entry | None = None
 
 
-class Claim(Command[list[Run]], frozen=True):
-    """Claim up to `limit` waiting executions of `tenants` for `node`. Returns a list of Run.
+class ClaimExecutions(Command[list[Claim]], frozen=True):
+    """Claim up to `limit` waiting executions of `tenants` for `node`. Returns a list of Claim.
 
     `limit` is divided equally among the tenants, so that a tenant with many waiting executions leaves room for others.
     The jobs' definitions have at most `bytes` together, also divided equally, but each tenant gets at least one
@@ -103,7 +103,7 @@ class Finish(Command[list[str]], frozen=True):
 
     node: int
     now: int
-    attempts: tuple[Attempted, ...]
+    ends: tuple[AttemptEnd, ...]
 
 
 class Release(Command[None], frozen=True):
@@ -111,7 +111,7 @@ class Release(Command[None], frozen=True):
 
     node: int
     now: int
-    runs: tuple[Run, ...]
+    claims: tuple[Claim, ...]
 
 
 class CancelExecution(Command[State], frozen=True):

@@ -11,9 +11,9 @@ import asyncpg
 import msgspec
 
 from duetime.domain import commands as c
-from duetime.domain.commands.runs import MOST_ENDPOINTS
+from duetime.domain.commands.executions import MOST_ENDPOINTS
 from duetime.domain.errors import fenced, has_ended, no_execution
-from duetime.domain.execution import Attempted, Run, without_retries
+from duetime.domain.execution import AttemptEnd, Claim, without_retries
 from duetime.domain.ids import instant_of
 from duetime.domain.states import OPEN, State
 from duetime.store.decoding import decode_held, given_up
@@ -23,63 +23,63 @@ from duetime.store.postgres.on_chains import Chains
 from duetime.store.postgres.statements import SlowPathNeeded, Statements, day_of
 
 
-class RunCommands:
+class ExecutionCommands:
     def __init__(self, statements: Statements) -> None:
         self._db = statements
         self._chains = Chains(statements)
 
-    async def claim(self, command: c.Claim) -> list[Run]:
+    async def claim_executions(self, command: c.ClaimExecutions) -> list[Claim]:
         if not command.tenants:
             await self._db.check_node(command.node)
         crowded = {tenant for tenant, _ in command.full_endpoints}
-        runs: list[Run] = []
+        claims: list[Claim] = []
         if plain := [tenant for tenant in command.tenants if tenant not in crowded and not command.only]:
-            runs += await self._claim(command, "claim", command.limit, tenants=plain, each=command.each)
+            claims += await self._claim(command, "claim", command.limit, tenants=plain, each=command.each)
         for tenant in command.tenants:
-            limit = min(command.each, command.limit - len(runs))
+            limit = min(command.each, command.limit - len(claims))
             if limit <= 0:
                 break
             if command.only:
-                runs += await self._claim(command, "claim_only", limit, tenant=tenant, only=command.only)
+                claims += await self._claim(command, "claim_only", limit, tenant=tenant, only=command.only)
             elif tenant in crowded:
                 values = {"tenant": tenant, "full": command.full_of(tenant), "most": MOST_ENDPOINTS}
-                runs += await self._claim(command, "claim_beside", limit, **values)
-        return runs
+                claims += await self._claim(command, "claim_beside", limit, **values)
+        return claims
 
-    async def _claim(self, command: c.Claim, block: str, limit: int, **values: Any) -> list[Run]:
+    async def _claim(self, command: c.ClaimExecutions, block: str, limit: int, **values: Any) -> list[Claim]:
         row = await self._db.row(
             block, node=command.node, now=command.now, limit=limit, bytes=command.bytes_each, **values
         )
         assert row is not None
         if not row["is_alive"]:
             raise fenced(command.node)
-        if row["runs"] is None:
+        if row["claims"] is None:
             return []
         for tenant, was, day, number in msgspec.json.decode(row["was"]):
             self._db.moved[tenant, was, day] -= number
             self._db.moved[tenant, State.RUNNING, day] += number
-        runs, apart = decode_held(Run, row["runs"])
+        claims, apart = decode_held(Claim, row["claims"])
         if apart:
             await self.finish(c.Finish(command.node, command.now, tuple(given_up(row, command.now) for row in apart)))
-        return runs
+        return claims
 
     async def finish(self, command: c.Finish) -> list[str]:
-        if not command.attempts:
+        if not command.ends:
             return []
         if self._db.on_slow_path:
             return await self._finish_on_slow_path(command)
-        attempts = command.attempts
-        ended: Sequence[Attempted] = attempts
-        again: Sequence[Attempted] = ()
-        if any(attempt.state in OPEN for attempt in attempts):
-            ended = [attempt for attempt in attempts if attempt.state not in OPEN]
-            again = [attempt for attempt in attempts if attempt.state in OPEN]
+        ends = command.ends
+        ended: Sequence[AttemptEnd] = ends
+        again: Sequence[AttemptEnd] = ()
+        if any(end.state in OPEN for end in ends):
+            ended = [end for end in ends if end.state not in OPEN]
+            again = [end for end in ends if end.state in OPEN]
         await self._finish_page(command, ended, again)
-        self._count(attempts)
-        self._db.pending.ended.add(attempts, ())
+        self._count(ends)
+        self._db.pending.ended.add(ends, ())
         return []
 
-    async def _finish_page(self, command: c.Finish, ended: Sequence[Attempted], again: Sequence[Attempted]) -> None:
+    async def _finish_page(self, command: c.Finish, ended: Sequence[AttemptEnd], again: Sequence[AttemptEnd]) -> None:
         """Writes a page whose claims all hold, as in nearly every page. Otherwise raises SlowPathNeeded."""
         timers = _timers(ended, again)
         row = await self._db.row("finish_timers", **timers)
@@ -91,72 +91,73 @@ class RunCommands:
                 values = _columns(ended)
                 ids, jobs = values.pop("ids"), values.pop("jobs")
                 row = await self._db.row(
-                    "end_runs", any_completed=row["any_completed"], ids=ids, jobs=jobs, **columns(**values)
+                    "end_executions", any_completed=row["any_completed"], ids=ids, jobs=jobs, **columns(**values)
                 )
                 assert row is not None
                 is_good = row["written"] == len(ended) and not row["goes_on"]
                 has_held, has_followers = row["has_held"], row["has_followers"]
             if is_good and again:
-                is_good = await self._db.value("retry_runs", **_columns(again)) == len(again)
+                is_good = await self._db.value("retry_executions", **_columns(again)) == len(again)
         except asyncpg.UniqueViolationError:
             is_good = False
         if not is_good:
             raise SlowPathNeeded
         await self._db.uncount(uncounted(ended))
         if has_held:
-            await self._db.run("release_held", jobs=sorted({attempt.job_id for attempt in ended}))
+            await self._db.run("release_held", jobs=sorted({end.job_id for end in ended}))
         if has_followers:
             await self._chains.follow(ended, command.now)
 
     async def _finish_on_slow_path(self, command: c.Finish) -> list[str]:
-        await self._chains.lock(command.attempts)
-        attempts, refused = await self._finish_runs(command)
-        self._db.pending.ended.add(attempts, refused)
-        self._count(attempts)
-        ended = [attempt for attempt in attempts if attempt.state not in OPEN]
+        await self._chains.lock(command.ends)
+        ends, refused = await self._finish_executions(command)
+        self._db.pending.ended.add(ends, refused)
+        self._count(ends)
+        ended = [end for end in ends if end.state not in OPEN]
         if ended and await self._db.value("finish_timers_on_slow_path", **_by_job(ended)):  # is anything held?
-            await self._db.run("release_held", jobs=sorted({attempt.job_id for attempt in ended}))
+            await self._db.run("release_held", jobs=sorted({end.job_id for end in ended}))
         if ended:
             await self._db.uncount(uncounted(ended))
             await self._chains.follow(ended, command.now)
         return refused
 
-    def _count(self, attempts: Sequence[Attempted]) -> None:
-        if not attempts:
+    def _count(self, ends: Sequence[AttemptEnd]) -> None:
+        if not ends:
             return
-        ids = [attempt.execution_id for attempt in attempts]
+        ids = [end.execution_id for end in ends]
         day = day_of(min(ids))
         days = repeat(day) if day_of(max(ids)) == day else map(day_of, ids)  # ids sort by their instants
-        moved = Counter(zip([a.tenant for a in attempts], [a.state for a in attempts], days, strict=False))
+        moved = Counter(zip([a.tenant for a in ends], [a.state for a in ends], days, strict=False))
         for (tenant, state, day), number in moved.items():
             self._db.moved[tenant, state, day] += number
             self._db.moved[tenant, State.RUNNING, day] -= number
 
-    async def _finish_runs(self, command: c.Finish) -> tuple[Sequence[Attempted], list[str]]:
-        """Returns the attempts that were written, each once and as written, and the ids of the refused ones."""
-        attempts = command.attempts
+    async def _finish_executions(self, command: c.Finish) -> tuple[Sequence[AttemptEnd], list[str]]:
+        """Returns the ends that were written, each once and as written, and the ids of the refused ones."""
+        ends = command.ends
         row = await self._db.row(
-            "finish_runs_on_slow_path", expected=len(attempts), **_columns(attempts),
-            scheduled_ats=[instant_of(attempt.execution_id) for attempt in attempts],
+            "finish_executions_on_slow_path", expected=len(ends), **_columns(ends),
+            scheduled_ats=[instant_of(end.execution_id) for end in ends],
         )  # fmt: skip
         assert row is not None
         refused: list[str] = []
-        written: Sequence[Attempted] = attempts
+        written: Sequence[AttemptEnd] = ends
         if row["written"] is not None:
             # By claim, not by id: a page may have a valid and a stale result of one execution, or the same one twice.
-            by_claim = {f"{a.execution_id} {a.attempt} {a.token}": a for a in attempts}
+            by_claim = {f"{a.execution_id} {a.attempt} {a.token}": a for a in ends}
             kept = set(row["written"])
-            written = [attempt for claim, attempt in by_claim.items() if claim in kept]
-            refused = [attempt.execution_id for claim, attempt in by_claim.items() if claim not in kept]
+            written = [end for claim, end in by_claim.items() if claim in kept]
+            refused = [end.execution_id for claim, end in by_claim.items() if claim not in kept]
         if row["stopped"] is not None:
             written = without_retries(written, set(row["stopped"]))
         return written, refused
 
     async def release(self, command: c.Release) -> None:
-        runs = command.runs
+        claims = command.claims
         for tenant, day, number in await self._db.rows(
-            "release_runs", now=command.now, ids=[run.execution_id for run in runs], jobs=[run.job_id for run in runs],
-            attempts=[run.attempt for run in runs], tokens=[run.token for run in runs],
+            "release_claims", now=command.now, ids=[claim.execution_id for claim in claims],
+            jobs=[claim.job_id for claim in claims], attempts=[claim.attempt for claim in claims],
+            tokens=[claim.token for claim in claims],
         ):  # fmt: skip
             self._db.moved[tenant, State.RUNNING, day] -= number
             self._db.moved[tenant, State.QUEUED, day] += number
@@ -178,7 +179,7 @@ class RunCommands:
             raise no_execution(execution_id)
         job_id = row["job"]
         await self._db.timer(command.tenant, job_id)
-        state = await self._db.value("lock_open_run", job=job_id, id=execution_id)
+        state = await self._db.value("lock_open_execution", job=job_id, id=execution_id)
         if state is None:
             row = await self._db.row(
                 "get_execution_job", id=execution_id, at=instant_of(execution_id), tenant=command.tenant
@@ -195,27 +196,27 @@ class RunCommands:
         return State.CANCELLED
 
 
-def _columns(attempts: Sequence[Attempted]) -> dict[str, list[Any]]:
+def _columns(ends: Sequence[AttemptEnd]) -> dict[str, list[Any]]:
     return {
-        "ids": [a.execution_id for a in attempts],
-        "jobs": [a.job_id for a in attempts],
-        "attempts": [a.attempt for a in attempts],
-        "tokens": [a.token for a in attempts],
-        "states": [a.state for a in attempts],
-        "due_ats": [a.due_at for a in attempts],
-        "started_ats": [a.started_at for a in attempts],
-        "ended_ats": [a.ended_at for a in attempts],
-        "error_types": [a.error_type for a in attempts],
-        "error_messages": [a.error_message for a in attempts],
-        "http_statuses": [a.http_status for a in attempts],
-        "responses": [a.response for a in attempts],
-        "deads": [a.dead for a in attempts],
-        "exit_codes": [a.exit_code for a in attempts],
-        "reasons": [a.reason for a in attempts],
+        "ids": [a.execution_id for a in ends],
+        "jobs": [a.job_id for a in ends],
+        "attempts": [a.attempt for a in ends],
+        "tokens": [a.token for a in ends],
+        "states": [a.state for a in ends],
+        "due_ats": [a.due_at for a in ends],
+        "started_ats": [a.started_at for a in ends],
+        "ended_ats": [a.ended_at for a in ends],
+        "error_types": [a.error_type for a in ends],
+        "error_messages": [a.error_message for a in ends],
+        "http_statuses": [a.http_status for a in ends],
+        "responses": [a.response for a in ends],
+        "deads": [a.dead for a in ends],
+        "exit_codes": [a.exit_code for a in ends],
+        "reasons": [a.reason for a in ends],
     }
 
 
-def _timers(ended: Sequence[Attempted], again: Sequence[Attempted]) -> dict[str, Any]:
+def _timers(ended: Sequence[AttemptEnd], again: Sequence[AttemptEnd]) -> dict[str, Any]:
     """Returns the changes to the jobs' timers, a row a job. A retry changes nothing, but locks its timer."""
     jobs = [a.job_id for a in ended]
     if not again and len(set(jobs)) == len(jobs):  # nearly always
@@ -243,15 +244,15 @@ def _timers(ended: Sequence[Attempted], again: Sequence[Attempted]) -> dict[str,
 _FAILURES = (State.FAILED, State.TIMEOUT)
 
 
-def _busy_ms(attempt: Attempted) -> int:
-    return 0 if attempt.started_at is None else max(attempt.ended_at - attempt.started_at, 0)
+def _busy_ms(end: AttemptEnd) -> int:
+    return 0 if end.started_at is None else max(end.ended_at - end.started_at, 0)
 
 
-def _by_job(ended: Sequence[Attempted]) -> dict[str, list[Any]]:
+def _by_job(ended: Sequence[AttemptEnd]) -> dict[str, list[Any]]:
     """Returns what these ends add to their jobs' timers, a row a job. `last_…` is of the one that ended last."""
     names = ("jobs", "runs", "successes", "failures", "busy_ms", "last_run_ats", "last_states")
     rows: dict[str, tuple[Any, ...]] = {}
-    for a in sorted(ended, key=lambda attempt: attempt.ended_at):
+    for a in sorted(ended, key=lambda end: end.ended_at):
         _, runs, successes, failures, busy_ms, _, _ = rows.get(a.job_id, (None, 0, 0, 0, 0, None, None))
         rows[a.job_id] = (
             a.job_id, runs + (a.state is not State.SKIPPED), successes + (a.state is State.COMPLETED),

@@ -1,0 +1,57 @@
+"""A definition that can't be read, as a newer version might have written it: the others go on."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import apsw
+
+from duetime.domain.job import JobStatus
+from duetime.domain.states import ErrorType, State
+from duetime.ports.store import JobQuery
+from duetime.store.sqlite.connection import FILE_NAME
+from duetime.testing import ScriptedExecutor
+from engine.stage import Stage
+from engine.test_restart import lose
+from samples import TENANT, executions_of, spec
+
+
+def spoil(folder: Path, job_id: str) -> None:
+    with closing(apsw.Connection(str(folder / FILE_NAME))) as connection:
+        connection.set_busy_timeout(5000)
+        connection.execute(
+            "UPDATE jobs SET spec = json_insert(spec, '$.moon_phase', 'full') WHERE id = unhex(?, '-')", (job_id,)
+        )
+
+
+async def test_a_due_job_that_cannot_be_read_is_paused_and_the_others_fire(
+    stage: Stage, executor: ScriptedExecutor, tmp_path: Path
+):
+    await stage.join()
+    jobs = [await stage.add_job(spec("every 1m")) for _ in range(3)]
+    spoil(tmp_path, jobs[1])
+    await stage.pass_time(60, step=60)
+    assert {attempt.claim.job_id for attempt in executor.attempts} == {jobs[0], jobs[2]}
+    assert [(await stage.states(job_id)) for job_id in jobs] == [[State.COMPLETED], [], [State.COMPLETED]]
+    (skipped,) = [job for job in await stage.store.list_jobs(JobQuery(TENANT)) if job.job_id == jobs[1]]
+    assert (skipped.status, skipped.paused_by) == (JobStatus.PAUSED, "duetime")
+    assert "moon_phase" in (skipped.pause_reason or "")
+
+
+async def test_an_execution_of_a_lost_node_that_cannot_be_read_is_a_dead_letter_and_the_others_run_again(
+    stage: Stage, executor: ScriptedExecutor, tmp_path: Path
+):
+    executor.hold()
+    await stage.join()
+    jobs = [await stage.add_job(spec("immediate")) for _ in range(3)]
+    await stage.tick()
+    await lose(stage)
+    executor.let_go()
+    spoil(tmp_path, jobs[1])
+    engine = await stage.join()
+    await engine.term.reconciler.run_once()
+    await stage.tick()
+    (dead,) = await executions_of(stage.store, jobs[1])
+    assert (dead.state, dead.dead, dead.error_type) == (State.FAILED, True, ErrorType.INTERNAL_ERROR)
+    assert [(await stage.states(job_id)) for job_id in (jobs[0], jobs[2])] == [[State.COMPLETED]] * 2
