@@ -37,7 +37,7 @@ def test_a_target_that_fails_is_listed_and_closed(strict: Duetime) -> None:
     assert strict.ok("circuits", "list") == "No target has failed lately.\n"
 
 
-def test_one_that_is_not_there_is_said_so(strict: Duetime) -> None:
+def test_an_unknown_circuit_exits_1_with_a_message(strict: Duetime) -> None:
     for name in ("1" * 16, "what else"):
         result = strict("circuits", "close", name)
         assert result.exit_code == 1

@@ -98,7 +98,7 @@ def test_rotate_with_the_setting_encrypts_with_its_first_key_and_makes_no_file(a
     assert not (tmp_path / "data" / "encryption.keys").exists()
 
 
-def test_what_cannot_be_decrypted_is_named_without_its_content_and_exits_1(alone: Any, tmp_path: Path) -> None:
+def test_a_secret_that_cannot_be_decrypted_is_named_without_its_content_and_exits_1(alone: Any, tmp_path: Path) -> None:
     lost = make_key()
     asyncio.run(fill(SqliteStore(tmp_path / "data"), AesVault((lost,)), None))
     result = alone("keys", "rotate", "--data", "data")
@@ -117,7 +117,7 @@ def test_what_cannot_be_decrypted_is_named_without_its_content_and_exits_1(alone
         (["--database-url", "postgresql://u:p4ss@127.0.0.1:9/x"], env_of(make_key()), "can't be used"),
     ],
 )
-def test_what_cannot_be_done_is_one_sentence_and_exits_1(alone: Any, args: list[str], env: Any, said: str) -> None:
+def test_a_failure_is_one_sentence_and_exits_1(alone: Any, args: list[str], env: Any, said: str) -> None:
     result = alone("keys", "rotate", *args, env=env)
     assert result.exit_code == 1
     assert said in result.stderr

@@ -31,7 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_by_module_and_by_file(folder: Path):
+def test_an_app_is_loaded_by_module_and_by_file(folder: Path):
     app = load_app("shop_jobs:app")
     assert load_app("shop_jobs.py:app") is app
     assert load_app(str(folder / "shop_jobs.py") + ":app") is app
@@ -50,7 +50,7 @@ def test_by_module_and_by_file(folder: Path):
         ("deep/json.py:app", "there is no file /"),
     ],
 )
-def test_what_is_not_there_is_said(folder: Path, spec: str, sentence: str):
+def test_a_missing_app_is_reported(folder: Path, spec: str, sentence: str):
     with pytest.raises(AppNotFound, match=sentence):
         load_app(spec)
 
@@ -61,6 +61,6 @@ def test_a_file_that_would_hide_another_module_is_refused(folder: Path):
         load_app("json.py:app")
 
 
-def test_an_import_that_fails_inside_the_module_is_shown_as_it_is(folder: Path):
+def test_an_error_during_the_import_is_raised_unchanged(folder: Path):
     with pytest.raises(ModuleNotFoundError, match="no_such_thing_at_all"):
         load_app("broken_jobs:app")

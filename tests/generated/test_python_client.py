@@ -29,7 +29,7 @@ def test_it_is_generated_without_a_warning(said: str) -> None:
     assert re.fullmatch(r"Generating \S+\n", said), said
 
 
-def test_it_has_a_function_for_every_operation_by_its_name(desk: GeneratorDesk, said: str) -> None:
+def test_the_client_has_a_function_for_every_operation(desk: GeneratorDesk, said: str) -> None:
     operations: dict[str, set[str]] = {}
     for path in desk.server.client.get("/openapi.json").json()["paths"].values():
         for operation in path.values():

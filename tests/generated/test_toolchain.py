@@ -102,7 +102,7 @@ def install(node: Path, project: Path, into: Path, registry: str) -> None:
     npm_ci(node, project, into, registry=registry, cache=cache, noproxy="127.0.0.1", fetch_retries="0")
 
 
-def test_npm_without_a_registry_is_told_apart(node: Path, tmp_path: Path, into: Path, nobody: str) -> None:
+def test_a_missing_npm_registry_is_a_skip(node: Path, tmp_path: Path, into: Path, nobody: str) -> None:
     with pytest.raises(RegistryUnreachable, match="ECONNREFUSED"):
         install(node, project_of(tmp_path), into, nobody)
 
@@ -128,7 +128,7 @@ def pip_settings(**settings: str) -> dict[str, str]:
     return {**others, "PIP_CONFIG_FILE": os.devnull, "PIP_NO_CACHE_DIR": "1", **settings}
 
 
-def test_pip_without_an_index_is_told_apart(into: Path, nobody: str) -> None:
+def test_a_missing_package_index_is_a_skip(into: Path, nobody: str) -> None:
     with pytest.raises(RegistryUnreachable, match=r"node\.lock"):
         pip_install(NODE_LOCK, [], ["--target", str(into)], pip_settings(PIP_INDEX_URL=nobody))
 

@@ -36,7 +36,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return asked
 
 
-async def test_many_jobs_with_history_go_in_pages(
+async def test_many_jobs_with_history_are_copied_in_pages(
     tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch, asked: list[str]
 ):
     fill_many(tmp_path, JOBS)
@@ -53,7 +53,7 @@ async def test_many_jobs_with_history_go_in_pages(
         assert await connection.fetchval("SELECT count(*) FROM jobs WHERE tags ->> 'team' = 'billing'") == JOBS
 
 
-async def test_pages_are_bounded_in_bytes_too(tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch):
+async def test_the_bytes_of_a_page_are_limited_too(tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch):
     fill_many(tmp_path, 40)
     connection = apsw.Connection(str(tmp_path / FILE_NAME))
     connection.execute("UPDATE jobs SET spec = json_set(spec, '$.description', printf('%.100000c', 'x'))").fetchall()

@@ -82,40 +82,40 @@ def of_child(calls: CallsFromChildren, patience_seconds: float = PATIENCE_SECOND
     return child
 
 
-def test_a_parent_whose_threads_do_not_run_is_not_waited_for_without_end() -> None:
+def test_a_call_to_a_parent_whose_threads_do_not_run_times_out() -> None:
     calls = CallsFromChildren()
     with pytest.raises(
-        ServerAway, match=r"did not answer within 0\.05 s; it may have been carried out or not"
+        ServerAway, match=r"did not respond within 0\.05 s; it may have been carried out or not"
     ) as error:
         of_child(calls, 0.05).ask(CALL)
     assert error.value.was_sent
     calls.close()
 
 
-def test_a_thread_that_waits_for_another_ones_answer_does_not_wait_longer_for_it_than_for_its_own() -> None:
+def test_the_wait_for_another_threads_call_counts_towards_the_timeout() -> None:
     calls = CallsFromChildren()
     child = of_child(calls, 0.05)
     with pytest.raises(ServerAway):
         child.ask(CALL)
-    with child._lines[os.getpid()]._lock, pytest.raises(ServerAway, match="did not answer within") as error:
+    with child._lines[os.getpid()]._lock, pytest.raises(ServerAway, match="did not respond within") as error:
         child.ask(CALL)  # while another thread's call is under way
     assert not error.value.was_sent
     calls.close()
 
 
-def test_more_children_than_the_socket_holds_wait_for_a_silent_parent_and_no_longer() -> None:
+def test_children_beyond_the_sockets_capacity_time_out_with_a_silent_parent() -> None:
     calls = CallsFromChildren()
     calls.theirs.setblocking(False)
     with suppress(BlockingIOError):
         while calls.theirs.send(b"+" * 4096):
             continue
-    with pytest.raises(ServerAway, match="did not answer within") as error:
+    with pytest.raises(ServerAway, match="did not respond within") as error:
         of_child(calls, 0.05).ask(CALL)
     assert not error.value.was_sent
     calls.close()
 
 
-def test_what_a_child_hands_over_is_closed_in_the_next_child_though_no_call_came_yet() -> None:
+def test_a_childs_socket_is_closed_in_the_next_child_before_any_call() -> None:
     """Else the next child would keep it open, and the first would not notice the parent's death."""
     calls = CallsFromChildren()
 
@@ -132,14 +132,14 @@ def test_what_a_child_hands_over_is_closed_in_the_next_child_though_no_call_came
     asyncio.run(accept())
 
 
-def test_what_a_child_hands_over_is_not_passed_on_to_programs_that_the_parent_runs() -> None:
+def test_a_childs_socket_is_not_inherited_by_programs_that_the_parent_runs() -> None:
     with Parent() as parent, parent.connect() as connection:
         connection.sendall(framed(Asked("GET", "/asked", {}, None)))
         assert read_answer(connection)[0] == 200
         assert [os.get_inheritable(it.fileno()) for it in parent.calls._connections] == [False]
 
 
-def test_a_call_that_is_too_large_is_refused_unread_and_the_next_one_is_answered() -> None:
+def test_a_call_that_is_too_large_is_refused_unread_and_the_next_one_succeeds() -> None:
     with Parent() as parent:
         child = of_child(parent.calls)
         with pytest.raises(PayloadTooLarge, match="bytes; 16777216 are allowed"):
@@ -148,7 +148,7 @@ def test_a_call_that_is_too_large_is_refused_unread_and_the_next_one_is_answered
         child.close()
 
 
-def test_what_is_no_call_closes_its_own_connection_only() -> None:
+def test_an_invalid_call_closes_its_own_connection_only() -> None:
     with Parent() as parent, parent.connect() as bad, parent.connect() as good:
         bad.sendall((5).to_bytes(4, "big") + b"\xc1junk")
         assert bad.recv(1) == CLOSED
@@ -156,7 +156,7 @@ def test_what_is_no_call_closes_its_own_connection_only() -> None:
         assert read_answer(good)[1] == b'"/asked"'
 
 
-def test_a_child_that_sends_and_never_reads_holds_up_nobody_and_not_the_stop() -> None:
+def test_a_child_that_never_reads_delays_neither_other_calls_nor_the_stop() -> None:
     async def large(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": bytes(4 * 1024 * 1024), "more_body": False})

@@ -59,7 +59,7 @@ def test_parent_and_children_enqueue_in_an_embedded_app_and_the_parent_runs_it(
     assert (len(set(made)), len(set(ran))) == (count, count)
 
 
-def test_a_child_that_outlives_its_embedded_parent_says_so_and_does_not_hold_the_folder(tmp_path: Path) -> None:
+def test_a_child_that_outlives_its_embedded_parent_gets_an_error_and_does_not_lock_the_folder(tmp_path: Path) -> None:
     folder = tmp_path / "jobs"
     with subprocess.Popen(
         [sys.executable, str(PROGRAM), f"sqlite:///{folder}", "outlive"],
@@ -83,7 +83,7 @@ def test_a_child_that_outlives_its_embedded_parent_says_so_and_does_not_hold_the
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def test_a_childs_stop_leaves_the_parents_app_alone(tmp_path: Path) -> None:
+def test_a_childs_stop_does_not_stop_the_parents_app(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
         "import os, sys, threading\n"
@@ -104,7 +104,7 @@ def test_a_childs_stop_leaves_the_parents_app_alone(tmp_path: Path) -> None:
     assert run(program=program) == []
 
 
-def test_children_that_are_killed_in_the_middle_lose_and_repeat_nothing_of_the_others(tmp_path: Path) -> None:
+def test_killed_children_lose_and_repeat_no_call_of_the_others(tmp_path: Path) -> None:
     """Each of the killed had one call under way at most; all else is there as it was answered, once."""
     program = tmp_path / "program.py"
     program.write_text(
@@ -153,7 +153,7 @@ def test_children_that_are_killed_in_the_middle_lose_and_repeat_nothing_of_the_o
     assert run(program=program) == []
 
 
-def test_a_parent_that_was_forked_without_hooks_is_missed_when_it_has_gone(tmp_path: Path) -> None:
+def test_the_end_of_a_parent_is_detected_after_a_fork_without_hooks(tmp_path: Path) -> None:
     """As by a server that forks in C: the child has a copy of the parent's end until it asks for the first time."""
     program = tmp_path / "program.py"
     program.write_text(

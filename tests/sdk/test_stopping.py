@@ -30,7 +30,7 @@ class NeverAnswers:
             self._then()
 
 
-def test_a_call_that_a_stop_overtakes_says_that_it_may_have_been_carried_out(app: Duetime) -> None:
+def test_a_call_during_a_stop_fails_as_possibly_carried_out(app: Duetime) -> None:
     with ThreadPoolExecutor() as threads:
         with app:
             embedded = app._embedded
@@ -46,7 +46,7 @@ def test_a_call_that_a_stop_overtakes_says_that_it_may_have_been_carried_out(app
                 call.result(PATIENCE_SECONDS)
 
 
-def test_a_call_in_the_last_moments_of_a_stop_does_not_wait_without_end(app: Duetime) -> None:
+def test_a_call_in_the_last_moments_of_a_stop_ends(app: Duetime) -> None:
     """After the node's loop has cancelled what there was, and before it is closed."""
     with ThreadPoolExecutor() as threads:
         late: list[Any] = []
@@ -80,7 +80,7 @@ def test_a_call_in_the_last_moments_of_a_stop_does_not_wait_without_end(app: Due
         assert late
 
 
-def test_a_node_that_ends_by_itself_says_so_in_the_log_and_to_who_asks_it_then(
+def test_a_failed_node_is_logged_and_later_calls_raise(
     app: Duetime, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def broken(*_: object) -> None:

@@ -65,7 +65,7 @@ def command(server: Server, job_id: str) -> Iterator[Iterable[str]]:
 
 
 @pytest.mark.parametrize("reader", ["events", "command"])
-def test_a_line_is_seen_while_the_script_goes_on(server: Server, ask: Asker, fifo: Path, reader: str) -> None:
+def test_a_line_is_readable_while_the_script_runs(server: Server, ask: Asker, fifo: Path, reader: str) -> None:
     server.start()
     job_id = ask.script(f'echo ready; while read line; do echo "$line"; done < {fifo}', timeout_seconds=600)
     execution_id = ask.wait_for_run(job_id)

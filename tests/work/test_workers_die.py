@@ -18,7 +18,7 @@ AT_ONCE = {"delays": [0, 0, 0]}
 
 
 @pytest.mark.parametrize("pool", ["thread", "process"])
-def test_another_worker_goes_on_where_a_killed_one_was(
+def test_another_worker_continues_from_the_progress_of_a_killed_one(
     server: Server, ask: Asker, start_worker: StartWorker, pool: str
 ) -> None:
     server.start()
@@ -56,7 +56,7 @@ def test_a_worker_outlives_its_node(server: Server, ask: Asker, start_worker: St
     assert worker.stop() == 0, worker.errors()
 
 
-def test_two_thousand_functions_all_run_and_none_twice(
+def test_two_thousand_functions_run_exactly_once(
     server: Server, ask: Asker, start_worker: StartWorker, tmp_path: Path
 ) -> None:
     total, tally = 2_000, tmp_path / "tally"

@@ -33,7 +33,7 @@ def load_app(spec: str) -> App:
     """
     place, colon, name = spec.rpartition(":")
     if not colon or not place or not name:
-        raise AppNotFound(f"'{spec}' does not say where the app is; write it like jobs:app or path/to/jobs.py:app")
+        raise AppNotFound(f"'{spec}' does not name an app; write it like jobs:app or path/to/jobs.py:app")
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.insert(0, os.getcwd())
     module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
