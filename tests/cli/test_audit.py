@@ -1,4 +1,4 @@
-"""`duetime audit`, typed as an operator types it: who changed what, and whether the record of it is whole."""
+"""`duetime audit`: the list, the verification and the export."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def test_an_app_is_loaded_by_module_and_by_file(folder: Path):
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
-        ("shop_jobs", "does not say where the app is; write it like jobs:app"),
+        ("shop_jobs", "does not name an app; write it like jobs:app"),
         (":app", "does not say where the app is"),
         ("shop_jobs:apple", "shop_jobs has no 'apple'"),
         ("shop_jobs:number", "'number' in shop_jobs is a int, which has no functions"),

@@ -152,13 +152,13 @@ def later(after_seconds: Any) -> Retry:
         (Reject(ValueError("no such customer")), "rejected", "no such customer", None),  # type: ignore[arg-type]
         (Reject(404), "rejected", "404", None),  # type: ignore[arg-type]
         (Retry(5, ValueError("busy")), "function_error", "busy", 5),  # type: ignore[arg-type]
-        (Reject(Unsaid()), "rejected", "(its text can't be had)", None),  # type: ignore[arg-type]
-        (Bare(), "function_error", "the function asked to be tried again", None),
+        (Reject(Unsaid()), "rejected", "(its text is not available)", None),  # type: ignore[arg-type]
+        (Bare(), "function_error", "the function raised Retry", None),
         (later(float("nan")), "function_error", "later", None),
         (later(float("inf")), "function_error", "later", None),
         (later(-1e300), "function_error", "later", None),
         (later("soon"), "function_error", "later", None),
-        (Unsaid(), "function_error", "Unsaid: (its text can't be had)", None),
+        (Unsaid(), "function_error", "Unsaid: (its text is not available)", None),
     ],
 )
 @pytest.mark.parametrize("is_async", [False, True])
@@ -212,7 +212,7 @@ async def test_results_that_cannot_be_stored_are_errors_of_the_function():
     async with working(stage, app.registry):
         one, two = await stage.run("unserialisable"), await stage.run("large")
     assert one.error_message == (
-        "its result can't be written as JSON: Encoding objects of type object is unsupported; return JSON, or nothing"
+        "its result can't be written as JSON: Encoding objects of type object is unsupported; return a JSON value, or None"
     )
     assert two.error_message.startswith("its result has 20002 characters as JSON, and 16384 are the most")
     assert (one.error_type, two.error_type) == ("rejected", "rejected"), "once is enough: it would return the same"

@@ -119,7 +119,7 @@ async def test_a_commit_whose_response_is_lost_is_detected_by_the_next_run(
 
     with monkeypatch.context() as patched:
         patched.setattr(Load, "_commit", unanswered)
-        with pytest.raises(PromotionFailed, match=r"the copy broke off .*: run this again, and it will find out"):
+        with pytest.raises(PromotionFailed, match=r"the copy broke off .*: run this again to find out"):
             await promotion(source, target).run()
     assert "is on its way to" in serve(source).stderr
     assert (await promotion(source, target).run()).was_complete

@@ -79,7 +79,7 @@ async def test_a_source_that_was_promoted_to_another_target_is_refused(source: P
 async def test_a_source_with_an_unfinished_promotion_to_another_target_is_refused(source: Path, target: str):
     assert promote(source, "--to", target, CRASH_AT="promote_marked").returncode == -signal.SIGKILL
     async with fresh_database() as another:
-        with pytest.raises(PromotionFailed, match=r"is on its way to the database .*; or first take it back"):
+        with pytest.raises(PromotionFailed, match=r"is on its way to the database .*; or undo it first"):
             await promotion(source, another).run()
 
 
@@ -94,7 +94,7 @@ async def test_an_older_source_is_migrated_if_the_operator_agrees(
     yes = Silent()
     await promotion(source, target, yes).run()
     assert yes.asked == [
-        f"{source} has schema {older}, and this Duetime copies schema {older + len(LATER)}: bring it up to date first?"
+        f"{source} has schema {older}, and this Duetime copies schema {older + len(LATER)}: migrate it first?"
     ]
     assert rows_of(source, "PRAGMA user_version") == [(older + len(LATER),)]
 

@@ -143,7 +143,7 @@ def test_a_bad_call_does_not_affect_the_others(app: Duetime, calls: Calls) -> No
     assert [item.message.partition(":")[0] for item in result.refused] == [
         "argument 'number' of double",
         "double",
-        "a call is its arguments, as a tuple or a dict, and not a str; write one argument as (value,)",
+        "a call is a tuple or a dict of arguments, not a str; write one argument as (value,)",
         "argument 'number' of double can't be written as JSON",
         "double",
     ]

@@ -73,7 +73,7 @@ def test_a_child_that_outlives_its_embedded_parent_gets_an_error_and_does_not_lo
             process.stdin.flush()
             made = process.stdout.readline().strip()
             said = process.stdout.readline()
-            assert said.startswith("away this process was forked from one that ran an embedded Duetime")
+            assert said.startswith("away this process was forked from one with an embedded Duetime")
             app = Duetime(f"sqlite:///{folder}")
             with app:  # while the child lives
                 found = app.enqueue("forked", "after").job_id

@@ -42,7 +42,7 @@ def test_a_call_during_a_stop_fails_as_possibly_carried_out(app: Duetime) -> Non
             while len(embedded._asked) < 2:
                 threading.Event().wait(0.001)
         for call in (threads_call, tasks_call):
-            with pytest.raises(ServerAway, match="was stopped while it was asked; it may have been carried out"):
+            with pytest.raises(ServerAway, match="was stopped during the call; it may have been carried out"):
                 call.result(PATIENCE_SECONDS)
 
 
@@ -75,7 +75,7 @@ def test_a_call_in_the_last_moments_of_a_stop_ends(app: Duetime) -> None:
 
             loop.call_soon_threadsafe = noted
         for call in (first, *late):
-            with pytest.raises(ServerAway, match="was stopped while it was asked"):
+            with pytest.raises(ServerAway, match="was stopped during the call"):
                 call.result(PATIENCE_SECONDS)
         assert late
 
@@ -96,4 +96,4 @@ def test_a_failed_node_is_logged_and_later_calls_raise(
         with pytest.raises(RuntimeError, match="does not run") as error:
             app.enqueue("f")
     assert "the worker can't go on" in str(error.value.__cause__)
-    assert "the embedded Duetime has ended: its jobs do not run any more" in caplog.text
+    assert "the embedded Duetime failed: its jobs do not run any more" in caplog.text
