@@ -29,7 +29,7 @@ def say(*arguments: str, folder: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """A node that is running, and three changes."""
+    """A running node with three changes."""
     folder = tmp_path_factory.mktemp("audit")
     with served(folder) as url:
         for name in ("one", "two"):

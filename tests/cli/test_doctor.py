@@ -76,7 +76,7 @@ async def set_fsync(admin: asyncpg.Connection, value: str) -> None:
 
 @asynccontextmanager
 async def fsync_on() -> AsyncIterator[None]:
-    """A test's server has none, and the doctor is right to say so."""
+    """Turns fsync on: the server of these tests runs without it, which the doctor reports as a problem."""
     async with connected(server_url()) as admin:
         before = await admin.fetchval("SHOW fsync")
         await set_fsync(admin, "on")

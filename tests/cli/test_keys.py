@@ -1,4 +1,4 @@
-"""`duetime keys`, typed as an operator types it: beside a running node, on a folder, on PostgreSQL."""
+"""`duetime keys`: next to a running node, on a folder, and on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PAYLOAD = HttpRequest(URL, headers={"Authorization": SECRET}, body={"pin": 4711}
 
 
 async def fill(store: Any, *vaults: AesVault | None) -> None:
-    """A job a vault, encrypted with it; None: plain, as an earlier version wrote it."""
+    """Adds a job for each vault, encrypted with it. None: in plain text, as an earlier version stored it."""
     await store.start()
     try:
         for vault in vaults:
@@ -44,7 +44,7 @@ async def fill(store: Any, *vaults: AesVault | None) -> None:
 
 
 async def read(store: Any, vault: AesVault) -> tuple[set[str | None], list[HttpRequest]]:
-    """(ids of the keys that are in use, all payloads, opened)"""
+    """Returns the ids of the keys in use, and all decrypted payloads."""
     await store.start()
     try:
         specs = await store.list_specs(FIRST_ID, 1000)

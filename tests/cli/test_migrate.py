@@ -1,4 +1,4 @@
-"""`duetime migrate`, typed as an operator types it: in processes of its own, also several, also killed."""
+"""`duetime migrate`: in separate processes, several at once, and killed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def migrate(folder: Path, *args: str, **env: str) -> Ended:
 
 
 def with_migrations(folder: Path, store: str, migrations: Path) -> dict[str, str]:
-    """The environment of a command that has these migrations of the store."""
+    """Returns the environment of a command with these additional migrations."""
     path = folder / "python"
     path.mkdir()
     (path / "sitecustomize.py").write_text(
@@ -113,7 +113,7 @@ async def test_concurrent_migrations_converge(tmp_path: Path):
 
 @pytest.mark.parametrize("point", ["in_migration", "in_migration:2"])
 async def test_a_kill_between_two_migrations_changes_nothing(tmp_path: Path, point: str):
-    """All that are missing are one transaction."""
+    """All missing migrations are one transaction."""
     later = with_migrations(tmp_path, "postgres", write_migrations(tmp_path / "migrations", postgres_blocks, *LATER))
     async with fresh_database() as url:
         await migrate(tmp_path, "--database-url", url)

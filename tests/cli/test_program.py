@@ -1,4 +1,4 @@
-"""What holds for every command: exit codes, one sentence on stderr, help that teaches, a quick start."""
+"""All commands: exit codes, one sentence on stderr, help with examples, a quick start."""
 
 from __future__ import annotations
 

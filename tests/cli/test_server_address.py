@@ -1,4 +1,4 @@
-"""Which server commands ask, where nobody names one: that of the settings here."""
+"""The default server of commands: the one of the settings in this folder."""
 
 from __future__ import annotations
 

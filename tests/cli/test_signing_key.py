@@ -1,4 +1,4 @@
-"""`duetime signing-key`: shown and rotated, by way of a real server."""
+"""`duetime signing-key`: shows and rotates the key, with a real server."""
 
 from __future__ import annotations
 

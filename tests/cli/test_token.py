@@ -1,4 +1,4 @@
-"""API keys, tokens, and what the command line proves itself with. The server is a double: it says what it was asked."""
+"""API keys, tokens, and the credentials of the command line. The server is a double that records requests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LISTED = {
 
 
 class Double:
-    """A server that answers as it is told, and remembers what it was sent."""
+    """A server with prepared responses. It records requests."""
 
     def __init__(self) -> None:
         self.status = 200
@@ -42,7 +42,7 @@ class Double:
 
     @property
     def credential(self) -> tuple[str | None, str | None]:
-        """(Authorization, X-API-Key) of the last request."""
+        """Returns the headers Authorization and X-API-Key of the last request."""
         return self.headers[-1].get("authorization"), self.headers[-1].get("x-api-key")
 
 

@@ -1,4 +1,4 @@
-"""`duetime connection`, `duetime worker` and logs that are followed, typed as people type them."""
+"""`duetime connection`, `duetime worker` and `logs --follow`."""
 
 from __future__ import annotations
 

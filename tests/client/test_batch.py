@@ -1,4 +1,4 @@
-"""Many jobs at once: in chunks, with what became of each; never repeated blindly."""
+"""Batches of jobs: sent in chunks, with a result for each job, and not retried if that is unsafe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stream of events: what happens, resumed where a connection broke."""
+"""The stream of events, and its resumption after a broken connection."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_no_event_is_lost_or_repeated_when_the_connection_breaks(
 
 
 def test_a_break_before_the_first_event_yields_a_reset(make: Any) -> None:
-    """There is no number yet to go on from, so what happened meanwhile is not known."""
+    """There is no event number to resume from, so events may have been lost."""
     with scripted(answer(200, ": following\n\n", STREAM), answer(200, EVENT, STREAM)) as script:
         events = make(script.url, pause=Pause()).events()
         assert [next(events).kind for _ in range(2)] == ["reset", "job.paused"]

@@ -1,4 +1,4 @@
-"""Jobs over the client, as a real server answers."""
+"""Operations on jobs, with a real server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP by the standard library: for the command line, and for a process that was forked."""
+"""HTTP by the standard library, for the command line and for forked processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_a_body_of_unknown_length_is_sent_as_it_is_read() -> None:
 
 
 def test_a_refusal_before_the_whole_body_was_sent_is_read() -> None:
-    """The script reads the head alone, answers, and closes the connection."""
+    """The server reads only the head, responds, and closes the connection."""
     pieces = (b"x" * 65_536 for _ in range(10_000))
     with scripted(answer(413, {"message": "too large"})) as script:
         refused = PlainHttp(SECONDS).send("POST", script.url, {}, pieces)

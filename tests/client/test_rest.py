@@ -1,4 +1,4 @@
-"""Schedules, keys, the audit, the cluster, health; who one is; and what only a bad day brings."""
+"""Schedules, keys, the audit, the cluster, health, credentials and errors."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_a_redirect_is_not_followed_with_the_key(make: Any) -> None:
 
 
 def test_a_newer_server_is_understood(make: Any) -> None:
-    """A field and a word that this client has never heard of."""
+    """A response with an unknown field and an unknown value."""
     body = {"execution_id": "e", "job_id": "j", "state": "PONDERING", "trigger": "moon", "mood": {"is": "good"},
             "scheduled_at": "2027-01-01T09:00:00.123Z"}  # fmt: skip
     with scripted(answer(200, {"execution": body, "attempts": [], "new": 1})) as script:

@@ -1,4 +1,4 @@
-"""What is sent again, and what is not: a job is never created, or run, twice by the client."""
+"""Retries: the client never creates or runs a job twice."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_conflict_at_the_first_try_is_final(make: Any) -> None:
 
 @pytest.mark.parametrize(("status", "code"), [(503, "OVERLOADED"), (429, "RATE_LIMIT_EXCEEDED")])
 def test_every_call_is_retried_after_429_and_503(make: Any, status: int, code: str) -> None:
-    """Nothing was changed: even a run is sent again."""
+    """Nothing was changed, so even a run is retried."""
     pause = Pause()
     with scripted(problem(status, code, retry_after="2"), answer(202, QUEUED)) as script:
         assert make(script.url, pause=pause, jitter=lambda: 0.0).run_job("j").execution_id == "e"

@@ -1,4 +1,4 @@
-"""Arguments: JSON on the way, what the annotations say where they arrive."""
+"""Arguments: JSON on the way, converted to the annotations in the worker."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Order(msgspec.Struct):
 
 
 class Database:
-    """No type that JSON could be made into."""
+    """A type that JSON can't be converted to."""
 
 
 def context() -> Context:
@@ -52,7 +52,7 @@ def context() -> Context:
 
 
 def call(function: Any, *args: Any, **kwargs: Any) -> Any:
-    """As it happens: written as JSON on one side, bound on the other."""
+    """Sends arguments: encodes them as JSON, and binds the decoded ones."""
     known = Function("shop.f", function)
     sent = msgspec.json.decode(msgspec.json.encode(known.binder.plain(args, kwargs)))
     bound, named = known.binder.bind(*sent, context())

@@ -1,4 +1,4 @@
-"""Functions in processes of their own: killed when they must stop, replaced when they died, never left behind."""
+"""Functions in child processes, which are killed at a stop, replaced after a death, and never left running."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OWN = {"pool": "process", "app": APP}
 
 
 def is_alive(pid: int) -> bool:
-    """A zombie is not: whoever inherits it may never ask for it."""
+    """Returns whether a process runs. A zombie does not: its new parent may never reap it."""
     try:
         os.kill(pid, 0)
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -40,7 +40,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 async def marked(mark: Path) -> list[int]:
-    """The process ids that a function has written down."""
+    """Returns the process ids that a function has written to a file."""
 
     def read() -> list[int]:
         return [int(word) for word in mark.read_text().split()] if mark.exists() else []
@@ -72,7 +72,7 @@ async def test_calls_run_in_processes_that_are_reused():
 
 
 async def test_the_duration_of_a_stopped_attempt_is_its_running_time(tmp_path: Path):
-    """Else all its time would count as lateness."""
+    """Otherwise its running time would count as lateness."""
     stage = Stage(on_wire=True)
     clock = iter(range(1000, 10**6, 1000))  # each look at it is a second later
     async with working(stage, app.registry, slots=1, now=lambda: next(clock), **OWN):

@@ -1,4 +1,4 @@
-"""An embedded app that can't start says why."""
+"""An embedded app that can't start raises the reason."""
 
 from __future__ import annotations
 

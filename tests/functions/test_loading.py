@@ -1,4 +1,4 @@
-"""An app is found by module or by file, or a sentence says what is there instead."""
+"""Loading of an app by module or by file, and the messages for a missing one."""
 
 from __future__ import annotations
 

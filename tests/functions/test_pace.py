@@ -1,4 +1,4 @@
-"""How many calls are fetched ahead: as many as end in a moment, by the time in which there were any."""
+"""The number of prefetched calls, computed from the throughput while calls are held."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_as_many_quick_calls_are_fetched_ahead_as_end_soon() -> None:
 
 
 def test_time_without_calls_does_not_lower_the_throughput() -> None:
-    """Only time in which a call was held comes in: a second of waiting between two pages is none of it."""
+    """Only time with a held call counts: a second of waiting between two polls does not."""
     pace = Throughput()
     pace.came(1000)
     for page in range(1, 20):

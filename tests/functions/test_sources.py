@@ -1,4 +1,4 @@
-"""What a node says to a worker in the same program, as the worker understands it."""
+"""Translation of a node's responses for a worker in the same program."""
 
 from __future__ import annotations
 

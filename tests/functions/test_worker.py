@@ -1,4 +1,4 @@
-"""A worker against a node in memory: what is given out runs, and its end is told; whatever happens in between."""
+"""A worker with a node in memory: assigned calls run and their ends are reported, also after failures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.filterwarnings("error")
 
 @pytest.fixture(scope="module", autouse=True)
 def nothing_left_by_others() -> None:
-    """What earlier tests of this process left to the collector would warn in the middle of one of these."""
+    """Collects garbage of earlier tests, which would cause warnings during these tests."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         gc.collect()
@@ -41,7 +41,7 @@ def registry_of(**functions: Any) -> Registry:
 
 
 class Gate:
-    """Functions that say that they have begun, and wait until they are let go."""
+    """Functions that record their start, and wait for a release."""
 
     def __init__(self, stage: Stage) -> None:
         self.begun: list[int] = []
@@ -128,14 +128,14 @@ def test_an_invalid_delay_of_retry_is_refused(seconds: Any):
 
 
 class Unsaid(Exception):
-    """Its text can't be had, and who asks for it is made to end."""
+    """An error whose text can't be read: str() raises SystemExit."""
 
     def __str__(self) -> str:
         raise SystemExit(3)
 
 
 class Bare(Retry):
-    """One of a user's own that sets nothing of what Retry has."""
+    """A user's subclass that sets no attribute of Retry."""
 
     def __init__(self) -> None: ...
 
@@ -212,7 +212,8 @@ async def test_results_that_cannot_be_stored_are_errors_of_the_function():
     async with working(stage, app.registry):
         one, two = await stage.run("unserialisable"), await stage.run("large")
     assert one.error_message == (
-        "its result can't be written as JSON: Encoding objects of type object is unsupported; return a JSON value, or None"
+        "its result can't be written as JSON: Encoding objects of type object is unsupported; "
+        "return a JSON value, or None"
     )
     assert two.error_message.startswith("its result has 20002 characters as JSON, and 16384 are the most")
     assert (one.error_type, two.error_type) == ("rejected", "rejected"), "once is enough: it would return the same"
@@ -535,7 +536,7 @@ async def test_a_worker_waits_for_a_source_that_is_away():
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How long a worker means to wait before it asks again; it does not."""
+    """Records the waits of a worker before its next poll, and skips them."""
     taken: list[float] = []
 
     async def sleep(_: Backoff, seconds: float, __: asyncio.Event) -> None:

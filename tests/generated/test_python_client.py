@@ -1,4 +1,4 @@
-"""openapi-python-client makes a client of /openapi.json that works."""
+"""openapi-python-client generates a working client from /openapi.json."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def desk(server: Server, generators: Path) -> GeneratorDesk:
 
 @pytest.fixture(scope="module")
 def said(desk: GeneratorDesk) -> str:
-    """What the generator said, warnings included."""
+    """Returns the output of the generator, with warnings."""
     return desk.type(f"{{ {desk.generate.strip()}; }} 2>&1")
 
 

@@ -1,4 +1,4 @@
-"""What arrives is what was there: every table, every state, every next run."""
+"""The target equals the source: every table, every state, every next run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from store.postgres_server import connected, patient_store
 
 
 async def in_sqlite(folder: Path) -> dict[str, object]:
-    """As the port shows it. (Read before: no store opens what was promoted.)"""
+    """Reads the source through the port, before the promotion: no store opens a promoted folder."""
     store = SqliteStore(folder)
     await store.start()
     try:
@@ -71,7 +71,7 @@ async def test_a_pruned_audit_is_verified_from_its_checkpoint_on_the_target_too(
 
 
 async def test_the_source_has_rows_in_every_table(source: Path):
-    """Else the test above proves less than it says."""
+    """Otherwise the test above would prove less than its name says."""
     for table in ("jobs", "timers", "executions", "attempts", "chains", "skips", "counters", "idempotency_keys",
                   "nodes", "api_keys", "limits", "audit", "audit_links"):  # fmt: skip
         assert rows_of(source, f"SELECT 1 FROM {table} LIMIT 1"), table
@@ -86,9 +86,13 @@ async def test_the_source_has_rows_in_every_table(source: Path):
 
 
 async def test_no_column_of_either_schema_is_forgotten(source: Path, target: str):
-    """A migration that adds one must say here what becomes of it."""
-    left_behind = {"counters": "counted anew", "shard_epochs": "void with their owner", "promotion": "the mark itself"}
-    left_behind |= {"circuits": "counted anew: who fails there shows there", "workers": "they join anew"}
+    """A migration that adds a column must add it here, too."""
+    left_behind = {
+        "counters": "counted again",
+        "shard_epochs": "not valid without their owner",
+        "promotion": "the mark itself",
+    }
+    left_behind |= {"circuits": "counted again on the target", "workers": "they join again"}
     left_behind |= {"circuit_changes": "as circuits are"}
     for (table,) in rows_of(source, "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'"):
         columns = {name for (name,) in rows_of(source, f"SELECT name FROM pragma_table_info('{table}')")}
@@ -204,7 +208,7 @@ async def _is_done(store: PostgresStore, execution_id: str) -> bool:
 
 
 async def test_the_new_owner_is_not_fenced_by_the_old_epochs(source: Path, target: str):
-    """An epoch of SQLite is a node's id; the target's registry begins at 1, and must not look stale."""
+    """An epoch of SQLite is a node's id. The epochs of the target's registry begin at 1, and must not look stale."""
     await promotion(source, target).run()
     async with connected(target) as connection:
         assert await connection.fetchval("SELECT count(*) FROM shard_epochs") == 0

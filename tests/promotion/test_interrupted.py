@@ -1,4 +1,4 @@
-"""Killed anywhere, run again: it converges, and at no moment could two nodes have run the same jobs."""
+"""Killed promotions are repeated until they complete, and two nodes never run the same jobs."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ async def test_a_commit_whose_response_is_lost_is_detected_by_the_next_run(
 
 
 async def test_a_copy_that_differs_is_dropped(source: Path, target: str, monkeypatch: pytest.MonkeyPatch):
-    """The comparison is no ornament: a row that is lost on the way is found, and nothing is committed."""
+    """The comparison detects a lost row, and nothing is committed."""
     convert = Load.convert
 
     def lossy(self: Load, table: str, page: list[tuple[object, ...]]) -> object:

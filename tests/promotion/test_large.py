@@ -1,4 +1,4 @@
-"""Many: no round trip a row, and memory that does not grow with them."""
+"""Many rows: no round trip for each row, and constant memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PAGE_ROWS = 500
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the database was asked to do, question by question: a round trip each, or a few."""
+    """Records the calls of the driver: each is one round trip, or a few."""
     asked: list[str] = []
 
     def noted(name: str, whole: Callable[..., Any]) -> Callable[..., Any]:

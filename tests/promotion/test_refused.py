@@ -1,4 +1,4 @@
-"""What can't be promoted is refused with a sentence that says what to do, and left as it is; and the way back."""
+"""Refused promotions change nothing and explain what to do. Undo takes a promotion back."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ async def test_a_newer_source_is_refused(source: Path, target: str):
 
 
 async def test_an_uncertain_holder_of_the_lock_gets_no_signal(source: Path, target: str, tmp_path: Path):
-    """The number in it may be of another container: there it is a node's, here anybody's."""
+    """The pid may belong to another container, and to any process here."""
     with lock_folder(source) as lock:
         assert find_holder(source) == (os.getpid(), "")
         lock.truncate(0)

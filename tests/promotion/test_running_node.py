@@ -1,4 +1,4 @@
-"""A node that is running is stopped first, and nothing is missed or doubled across the move: real processes."""
+"""Promotion of running nodes, in real processes: the node is stopped first, and no instant is missed or doubled."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_node_is_not_stopped_for_a_refused_target(old: Server) -> None:
 def test_the_promotion_waits_for_a_draining_node_which_cannot_be_restarted(
     old: Server, receiver: Receiver, target: str
 ) -> None:
-    """The mark comes before the signal: what a supervisor starts in between is refused."""
+    """The mark is set before the signal: a restart by a supervisor is refused."""
     scenario = Scenario(old.start(), receiver)
     scenario.create(scenario.at(now_ms(), "/slow/3"))
     wait_until(lambda: ("RUNNING", 1) in states(old.data), 10, "it runs")

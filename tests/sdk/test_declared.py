@@ -1,4 +1,4 @@
-"""Jobs that decorators declare: checked where they are written, put in place at the start, removed when asked."""
+"""Declared jobs: checked in the decorator, created and updated at the start, removed by a prune."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_job_that_is_no_longer_declared_stays_until_a_prune(tmp_path: Path) ->
 
 
 class Racing:
-    """A server at which other workers put the same jobs in place at the same time."""
+    """A server to which other workers send the same jobs at the same time."""
 
     def __init__(self, conflicts: int) -> None:
         self.left = conflicts
@@ -147,7 +147,7 @@ def second(): return 2
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Of a server that asks who one is."""
+    """Yields the URL of a server that requires identity."""
     with ExitStack() as running:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("DUETIME_JWT_SECRET", SECRET)
@@ -159,7 +159,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def working(
     url: str, folder: Path, text: str, who: str, *options: str, scopes: tuple[str, ...] = ("read", "write", "work")
 ) -> Iterator[list[str]]:
-    """A worker that has joined; afterwards, what it said."""
+    """Runs a worker until it has joined. Afterwards, `said` is its output."""
     (folder / "app_of_a_test.py").write_text(text)
     command = [*fork_server.command(), "worker", "app_of_a_test:app", "--name", folder.name]
     with Client(url, token()) as admin:

@@ -1,4 +1,4 @@
-"""What is enqueued arrives: arguments of every name, secrets that stay secret, and calls that spoil no other."""
+"""Enqueued calls: arguments of any name, secrets, and calls that are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sockets between an embedded app and the processes that were forked from its program: what breaks on one end."""
+"""The sockets between an embedded app and forked processes: failures at either end."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ CLOSED = b""
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:
-    """An application that answers with the path."""
+    """An application that responds with the path."""
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": msgspec.json.encode(scope["path"]), "more_body": False})
 
 
 class Parent:
-    """A loop in a thread that takes calls, as a node's does; `do` runs something in that thread."""
+    """An event loop in a thread that serves calls, as in a node. `do` runs a function in that thread."""
 
     def __init__(self, app: Any = echo) -> None:
         self.calls = CallsFromChildren()
@@ -55,7 +55,7 @@ class Parent:
         self.loop.close()
 
     def connect(self) -> socket.socket:
-        """As a child does."""
+        """Connects like a child, by sending one end of a pair of sockets."""
         ours, handed = socket.socketpair()
         with handed:
             socket.send_fds(self.calls.theirs, [b"+"], [handed.fileno()])
@@ -76,7 +76,7 @@ def read_answer(connection: socket.socket) -> list[Any]:
 
 
 def of_child(calls: CallsFromChildren, patience_seconds: float = PATIENCE_SECONDS) -> CallsToParent:
-    """The child's side within this process: what it would close are copies there."""
+    """Returns the side of a child in this process. It must not close the parent's sockets, which are no copies here."""
     child = CallsToParent(calls, patience_seconds)
     calls.leave_to_parent = lambda: None  # type: ignore[method-assign]
     return child
@@ -116,7 +116,7 @@ def test_children_beyond_the_sockets_capacity_time_out_with_a_silent_parent() ->
 
 
 def test_a_childs_socket_is_closed_in_the_next_child_before_any_call() -> None:
-    """Else the next child would keep it open, and the first would not notice the parent's death."""
+    """Otherwise the next child would keep it open, and the first could not detect the parent's death."""
     calls = CallsFromChildren()
 
     async def accept() -> None:

@@ -1,4 +1,4 @@
-"""An app whose program forks, as gunicorn --preload, uWSGI and multiprocessing do: enqueue works in all processes."""
+"""Programs that fork, like gunicorn --preload, uWSGI and multiprocessing: enqueue works in all processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOW = [("fork", 6), ("multiprocessing", 10), ("async", 6), ("threads", 14), ("gr
 
 
 def run(*arguments: str, program: Path = PROGRAM) -> list[str]:
-    """The lines that the program prints. One that hangs is killed, with its children."""
+    """Returns the lines that the program prints. A program that hangs is killed with its children."""
     with subprocess.Popen(
         [sys.executable, str(program), *arguments], stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
@@ -105,7 +105,7 @@ def test_a_childs_stop_does_not_stop_the_parents_app(tmp_path: Path) -> None:
 
 
 def test_killed_children_lose_and_repeat_no_call_of_the_others(tmp_path: Path) -> None:
-    """Each of the killed had one call under way at most; all else is there as it was answered, once."""
+    """Each killed child had at most one call under way. All calls with a response are stored once."""
     program = tmp_path / "program.py"
     program.write_text(
         "import os, signal, sys, threading\n"
@@ -154,7 +154,7 @@ def test_killed_children_lose_and_repeat_no_call_of_the_others(tmp_path: Path) -
 
 
 def test_the_end_of_a_parent_is_detected_after_a_fork_without_hooks(tmp_path: Path) -> None:
-    """As by a server that forks in C: the child has a copy of the parent's end until it asks for the first time."""
+    """Like a server that forks in C: the child has copies of the parent's sockets until its first call."""
     program = tmp_path / "program.py"
     program.write_text(
         "import os, signal, sys\n"

@@ -1,4 +1,4 @@
-"""A web program under `gunicorn --preload` with four workers: its app enqueues in the parent and in each of them."""
+"""A web program under `gunicorn --preload`: its app enqueues in the parent and in four workers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LISTENING = re.compile(r"Listening at: (http://127\.0\.0\.1:\d+)")
 
 @contextmanager
 def preloaded(url: str, folder: Path) -> Iterator[str]:
-    """The URL of the program, once it listens."""
+    """Returns the URL of the program when it listens."""
     env = {**os.environ, "PRELOADED_URL": url, "PRELOADED_TALLY": str(folder / "tally")}
     command = [sys.executable, "-m", "gunicorn", "--preload", "--workers", str(WORKERS), "--bind", "127.0.0.1:0"]
     command += ["--config", "python:preloaded", "--no-control-socket", "preloaded:web"]

@@ -1,4 +1,4 @@
-"""What a program with an embedded app prints: failures of its functions, through `logging`, and nothing on stdout."""
+"""Output of a program with an embedded app: failures of functions through `logging`, and nothing on stdout."""
 
 from __future__ import annotations
 

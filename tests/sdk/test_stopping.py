@@ -1,4 +1,4 @@
-"""An embedded app that is stopped while it is asked: each call ends, with what it says of itself."""
+"""An embedded app that stops during calls: each call ends, with a result or an error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from patience import PATIENCE_SECONDS
 
 
 class NeverAnswers:
-    """An application in the node's place; `then` is called when the node's end cancels a request."""
+    """An application in place of the node. `then` is called when the end of the node cancels a request."""
 
     def __init__(self, then: Any = lambda: None) -> None:
         self.asked = threading.Event()
@@ -47,7 +47,7 @@ def test_a_call_during_a_stop_fails_as_possibly_carried_out(app: Duetime) -> Non
 
 
 def test_a_call_in_the_last_moments_of_a_stop_ends(app: Duetime) -> None:
-    """After the node's loop has cancelled what there was, and before it is closed."""
+    """Calls after the loop cancelled its tasks, and before it is closed."""
     with ThreadPoolExecutor() as threads:
         late: list[Any] = []
         ending, sent = threading.Event(), threading.Event()
