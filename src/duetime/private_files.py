@@ -53,13 +53,13 @@ def advice_for(wide: list[Path]) -> str:
     """Returns the command that removes the access of other users."""
     shown = [f"'{path}'" for path in wide[:SHOWN]]
     more = " …" if len(wide) > SHOWN else ""
-    return f"Close them to others: chmod go= {' '.join(shown)}{more}"
+    return f"Remove their access: chmod go= {' '.join(shown)}{more}"
 
 
 def permissions(folder: Path) -> Check:
     """A check of `duetime doctor`."""
     wide = list_wide(folder)
     if not wide:
-        return ok("permissions", f"Only its owner may read {folder} and what is in it.")
-    found = f"Others than their owner may read, write or enter {len(wide)} of {folder} and what is in it."
+        return ok("permissions", f"Only the owner has access to {folder} and its content.")
+    found = f"Users other than the owner have access to {len(wide)} of {folder} and its content."
     return warning("permissions", found, advice_for(wide))

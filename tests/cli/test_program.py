@@ -81,7 +81,8 @@ def test_a_node_never_loads_rich_whose_tracebacks_show_local_variables(
         assert process.wait(timeout=PATIENCE_SECONDS) == 0
     names = {line.rpartition("|")[2].strip() for line in imported.read_text().splitlines()}
     assert "structlog.dev" in names
-    assert [name for name in names if name.partition(".")[0] in ("rich", "pygments")] == []
+    # Not `rich` itself: some versions of Python also list an import that failed.
+    assert [name for name in names if name.startswith(("rich.", "pygments"))] == []
 
 
 def test_without_a_server_the_message_shows_how_to_start_one(alone: Any) -> None:

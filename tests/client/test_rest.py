@@ -168,7 +168,7 @@ def test_a_full_store_has_its_numbers(make: Any) -> None:
 
 
 def test_a_response_of_another_server_raises_unknown_answer(make: Any) -> None:
-    with scripted(answer(200, "hello", "text/plain")) as script, pytest.raises(UnknownAnswer, match="is the URL"):
+    with scripted(answer(200, "hello", "text/plain")) as script, pytest.raises(UnknownAnswer, match="check the URL"):
         make(script.url).get_job("j")
 
 

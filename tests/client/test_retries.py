@@ -102,7 +102,7 @@ def test_a_run_is_not_retried_after_an_error_of_a_proxy(make: Any, status: int) 
     pause = Pause()
     with (
         scripted(answer(status, "<html>", "text/html")) as script,
-        pytest.raises(UnknownAnswer, match="as Duetime does"),
+        pytest.raises(UnknownAnswer, match="not a Duetime's response"),
     ):
         make(script.url, pause=pause).run_job("j")
     assert pause.waits == []

@@ -42,7 +42,7 @@ def test_an_app_is_loaded_by_module_and_by_file(folder: Path):
     ("spec", "sentence"),
     [
         ("shop_jobs", "does not name an app; write it like jobs:app"),
-        (":app", "does not say where the app is"),
+        (":app", "does not name an app"),
         ("shop_jobs:apple", "shop_jobs has no 'apple'"),
         ("shop_jobs:number", "'number' in shop_jobs is a int, which has no functions"),
         ("no_such_module:app", "there is no module 'no_such_module' in "),

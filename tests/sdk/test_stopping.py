@@ -93,7 +93,7 @@ def test_a_failed_node_is_logged_and_later_calls_raise(
         assert embedded is not None
         assert embedded._thread is not None
         embedded._thread.join(PATIENCE_SECONDS)
-        with pytest.raises(RuntimeError, match="does not run") as error:
+        with pytest.raises(RuntimeError, match="is not running") as error:
             app.enqueue("f")
     assert "the worker can't go on" in str(error.value.__cause__)
     assert "the embedded Duetime failed: its jobs do not run any more" in caplog.text

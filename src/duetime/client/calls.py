@@ -77,7 +77,7 @@ class Call(msgspec.Struct, Generic[T], frozen=True):
         try:
             return msgspec.json.decode(b"null" if answer.status == NO_CONTENT else answer.body, type=self.answer)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            message = f"the answer to {self} can't be read ({error}); is the URL that of a Duetime, and not too old?"
+            message = f"the response to {self} can't be read ({error}); check the URL, and the server's version"
             raise UnknownAnswer(message, answer.status) from None
 
     def failure(self, answer: Answer) -> Exception:
@@ -85,15 +85,19 @@ class Call(msgspec.Struct, Generic[T], frozen=True):
         if problem is not None:
             return problem_of(problem, answer.status, answer.header("x-request-id"))
         where = answer.header("location")
-        hint = f" and sends us to {where[:200]}; use that URL" if where else ", and not as Duetime does; check the URL"
-        return UnknownAnswer(f"{self} was answered with {answer.status}{hint}", answer.status)
+        hint = (
+            f" and a redirect to {where[:200]}; use that URL"
+            if where
+            else ", which is not a Duetime's response; check the URL"
+        )
+        return UnknownAnswer(f"{self} got {answer.status}{hint}", answer.status)
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
 
 
 def read_problem(answer: Answer) -> ProblemBody | None:
-    """None if it is none of Duetime's."""
+    """Returns the problem of a response, or None if it is not Duetime's."""
     try:
         return msgspec.json.decode(answer.body, type=ProblemBody)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -34,7 +34,7 @@ def checked_delay(after_seconds: Any) -> float:
 
 
 class Retry(Exception):
-    """Raise it to retry: after exactly this many seconds, or as the job's retry policy says. The policy limits the
+    """Raise it to retry: after exactly this many seconds, or by the job's retry policy. The policy limits the
     number of attempts in both cases."""
 
     def __init__(self, after_seconds: float | None = None, message: str = "") -> None:

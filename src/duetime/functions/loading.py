@@ -19,7 +19,7 @@ class App(Protocol):
 
 
 class AppNotFound(Exception):
-    """The app was not found. The message says what was looked for, and what is there instead."""
+    """The app was not found. The message names it, and what was found instead."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)

@@ -253,7 +253,7 @@ class Worker:
     async def _wait_for_source(
         self, what: str, error: SourceAway, backoff: Backoff, at_most: float = LONGEST_BACKOFF_SECONDS
     ) -> None:
-        """Sleeps as long as the source asks, within bounds, plus a jittered backoff, to spread the workers' retries."""
+        """Sleeps as long as the source requests, within bounds, plus a jittered backoff that spreads the retries."""
         seconds = backoff.next(at_most) + min(error.retry_after_seconds or 0.0, at_most)
         if backoff.failures == 1:
             log.warning(f"{what}; trying again until it works", error=error.message)

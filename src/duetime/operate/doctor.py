@@ -92,7 +92,7 @@ def _in_threads(looks: Mapping[str, Callable[[], Check]]) -> list[Look]:
 
 
 async def _all(first: Sequence[Look], tables: Sequence[Look]) -> list[Check]:
-    """Runs the checks one by one, to keep the load low. Tables are checked only if this version knows the schema."""
+    """Runs the checks one by one, to keep the load low. Tables are checked only if this version can read the schema."""
     checks = [await _look(name, look) for name, look in first]
     if any(check.check == "schema" and check.status is Status.PROBLEM for check in checks):
         why, advice = "this Duetime can't read the schema", "See `schema`."

@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 class PromotionFailed(Exception):
-    """The promotion was refused, or failed. The message gives the reason, the state now, and what to do."""
+    """The promotion was refused, or failed. The message has the reason, the current state, and what to do."""
 
 
 class Person(Protocol):
@@ -166,7 +166,7 @@ class Promotion:
         checks = compare(facts, await load.list_facts())
         if wrong := [check for check in checks if check.source != check.target]:
             raise PromotionFailed("the copy differs from the source, and was dropped: " + "; ".join(map(_told, wrong)))
-        self._may_unmark = False  # only the target knows whether the commit succeeded
+        self._may_unmark = False  # now only the target has the result of the commit
         now = _now()
         await load.commit(mark.id, f"{socket.gethostname()}:{self._folder.resolve()}", now, facts)
         crash_point("promote_committed")
