@@ -43,7 +43,7 @@ from duetime.store.postgres import PostgresStore
 from duetime.store.postgres.connections import Address
 from duetime.store.sqlite import SqliteStore
 
-SHORTEST_STOP_SECONDS = 2.0  # beside the drain, however short HTTP_SHUTDOWN_TIMEOUT is: results are to be written
+SHORTEST_STOP_SECONDS = 2.0  # after the drain, even if HTTP_SHUTDOWN_TIMEOUT is shorter: results must be written
 
 
 def make_storage(settings: Settings, capacity: Capacity) -> tuple[Store, Registry, Bus]:
@@ -60,13 +60,13 @@ def make_storage(settings: Settings, capacity: Capacity) -> tuple[Store, Registr
             lifetime_seconds=settings.db_conn_max_lifetime or None,
         ),
     )
-    plain = Address(settings.database_url).url  # without what only the store understands
+    plain = Address(settings.database_url).url  # without the options of the store
     return store, PostgresRegistry(plain, settings.node_lease_seconds), PostgresBus(plain)
 
 
 def make_capacity(settings: Settings) -> Capacity:
     memory = settings.queue_memory_limit or memory_limit() * settings.queue_memory_percent // 100
-    is_shared = settings.jwt_secret or settings.jwks_file  # else there is one tenant, who may have all
+    is_shared = settings.jwt_secret or settings.jwks_file  # otherwise there is one tenant, who may use all
     return Capacity(settings.queue_job_limit or None, memory, settings.tenant_capacity_percent if is_shared else 100)
 
 
@@ -79,7 +79,7 @@ def make_tier_limits(settings: Settings) -> TierLimits:
 
 
 def make_tokens(settings: Settings) -> Tokens | None:
-    """None: no identity is set up."""
+    """Returns None if no identity is set up."""
     secret, file = settings.jwt_secret, settings.jwks_file
     if not secret and not file:
         return None

@@ -1,4 +1,4 @@
-"""Files of the audit: those that housekeeping writes before it prunes, and those of `duetime audit export`."""
+"""Files of the audit, which housekeeping writes before it prunes, and `duetime audit export`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ENDING = ".jsonl"
 
 
 class AuditFolder:
-    """A `ports.archive.AuditArchive`: a folder of files, named by the chain and the links that they hold."""
+    """A `ports.archive.AuditArchive`: a folder of files, named by their chain and links."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -33,10 +33,8 @@ class AuditFolder:
 
 @contextmanager
 def writing(path: Path) -> Iterator[Callable[[bytes], None]]:
-    """Writes lines. The whole file is there at the end, and on the disk; or nothing of it, if an error ends this.
-
-    Only its owner may read it.
-    """
+    """Writes a file atomically. On success it is on the disk; after an error it does not exist. Only its owner may read
+    it."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
@@ -57,12 +55,12 @@ def writing(path: Path) -> Iterator[Callable[[bytes], None]]:
 
 
 def files_of(path: Path) -> list[Path]:
-    """The file itself; of a folder, all its files of the audit, those of one chain in the order of their links."""
+    """Returns the file, or the audit files of a folder, in the order of their links."""
     return sorted(path.glob(f"*{ENDING}")) if path.is_dir() else [path]
 
 
 def verify_files(paths: Sequence[Path]) -> ExportVerifier:
-    """Each line of all of them, in the order given. Raises OSError."""
+    """Verifies each line of the files, in this order. Raises OSError."""
     verifier = ExportVerifier()
     for path in paths:
         for number, line in enumerate(_lines(path), 1):

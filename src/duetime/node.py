@@ -1,4 +1,4 @@
-"""A node: one process with its parts, chosen by its settings from the adapters there are."""
+"""A node: one process with its parts, which its settings choose."""
 
 from __future__ import annotations
 
@@ -99,26 +99,26 @@ class Node:
         return self._signing.sign_with(tenant, self._engine.term.signing.versions(tenant))
 
     async def _find_connection(self, tenant: str, name: str) -> str | None:
-        """The URL of a connection, in plain."""
+        """Returns the decrypted URL of a connection."""
         record = await self._store.get_connection(tenant, name)
         return None if record is None else self._vault.decrypt(tenant, connection_place(name), record.url)
 
     async def serve(self, ready: Callable[[str], None]) -> None:
-        """Run until SIGINT or SIGTERM, then stop in the order that loses nothing. A second signal ends it at once.
+        """Runs until SIGINT or SIGTERM, then stops in an order that loses nothing. A second signal ends it at once.
 
-        Whatever hangs, the process ends in the time that a stop has.
+        The process ends within the time limit of a stop, even if a part hangs.
         """
         tune_the_interpreter()
         # The port first: a node that can't be reached should not run jobs either.
         with self._servers.listen() as listener:
-            asked = self._hear_signals()  # before anything runs that would have to be drained
+            asked = self._watch_signals()  # before anything runs that must be drained
             async with self.running() as context:
                 await self._serve_api(context, listener, ready, asked)
         log.info("stopped")
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[ApiContext]:
-        """Without a port: jobs run, and whoever is in this process may ask. The API, if there is one, ends last."""
+        """Runs jobs without a port, for callers in this process. The API, if there is one, is closed last."""
         await self._store.start()
         try:
             self._vault.start()
@@ -130,7 +130,7 @@ class Node:
             await self._registry.start()
             await self._logs.start()
             if wide := list_wide(self._settings.data):
-                log.warning("others than its owner have rights to the data folder", advice=advice_for(wide))
+                log.warning("users other than the owner have access to the data folder", advice=advice_for(wide))
             await self._engine.start()
             try:
                 yield self._context()
@@ -160,10 +160,10 @@ class Node:
         waiting = asyncio.create_task(asked.wait())
         await asyncio.wait({waiting, serving}, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
-        log.info("stopping: no new attempts; what is running has time to end")
+        log.info("stopping: no new attempts; running attempts have time to end")
 
     async def _close_api(self) -> None:
-        """The API answers until all runs have drained, then closes."""
+        """Closes the API, after all attempts have drained."""
         self._events.close()  # followers would keep it open until the timeout
         await self._servers.stop()
         await self._limiter.give_back()
@@ -182,12 +182,12 @@ class Node:
         )
 
     def _refusal(self) -> Overloaded | None:
-        """Why no changes are taken: what is created, or asked for, carries the time."""
+        """Returns the reason to refuse changes, if the clock is wrong: changes have timestamps."""
         own = self._engine.term.membership
         if own.clock_state is not ClockState.WRONG:
             return None
         what = explain_clock(own.clock_offset or 0)
-        return Overloaded(f"{what}, so it takes no changes; ask another node, or set its clock (NTP)", retry_after=10)
+        return Overloaded(f"{what}, so it accepts no changes; use another node, or set its clock (NTP)", retry_after=10)
 
     def _engine_link(self) -> EngineLink:
         engine = self._engine
@@ -228,7 +228,7 @@ class Node:
         )
 
     def gate(self, app: ASGIApp) -> ASGIApp:
-        """What every request passes through."""
+        """Wraps the app in the gate, which every request passes."""
         return Gate(
             app,
             tokens=self._tokens,
@@ -241,8 +241,8 @@ class Node:
             bodies=self._bodies,
         )
 
-    def _hear_signals(self) -> asyncio.Event:
-        """Set once the node is asked to stop."""
+    def _watch_signals(self) -> asyncio.Event:
+        """Returns an event that is set by SIGINT or SIGTERM."""
         asked = asyncio.Event()
 
         def ask() -> None:

@@ -1,6 +1,6 @@
-"""A bounded number of places on an event loop, shared fairly by tenant: `domain.shares.FairQueue`, with waiting.
+"""A limited number of places on one event loop, shared fairly by tenant: `domain.shares.FairQueue`, with waiting.
 
-For what can't be taken back once it has begun: a thread, a call to a server. For one event loop.
+For work that can't be interrupted once it has begun: a thread, a call to a server.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from duetime.domain.shares import FairQueue
 
 
 class Places:
-    """`capacity` places for all, and more for those that would else wait behind others, up to `most`.
+    """`capacity` places for all, and up to `most` for tenants that would otherwise wait behind others.
 
-    `most_waiting`: how many of one tenant may wait for a place; None: any number. `what` the error calls them.
+    `most_waiting`: how many of one tenant may wait for a place; None: any number. `what`: their name in the error.
     """
 
     def __init__(self, capacity: int, most: int, most_waiting: int | None = None, what: str = "reads") -> None:
@@ -25,7 +25,7 @@ class Places:
         self._what = what
 
     def begun_of(self, tenant: str) -> int:
-        """How many places the tenant has."""
+        """Returns how many places the tenant has."""
         return self._queue.of(tenant)
 
     @asynccontextmanager
@@ -37,11 +37,11 @@ class Places:
             self.leave(tenant)
 
     async def enter(self, tenant: str) -> None:
-        """Wait for a place. Whoever has one leaves it once. Raises Overloaded if too many of the tenant wait."""
+        """Waits for a place. The caller must `leave` it once. Raises Overloaded if too many of the tenant wait."""
         if self.most_waiting is not None and self._queue.waiting(tenant) >= self.most_waiting:
             raise Overloaded(
-                f"{self.most_waiting} {self._what} of yours wait at this node, which is the most; ask again in a "
-                "moment, and for less at once"
+                f"{self.most_waiting} {self._what} of yours wait at this node, which is the limit; try again in a "
+                "moment, with fewer at once"
             )
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.wait(tenant, turn)
@@ -51,7 +51,7 @@ class Places:
         except asyncio.CancelledError:
             if turn.cancelled():
                 self._queue.withdraw(tenant, turn)
-            else:  # it had its turn in the same moment
+            else:  # it got its place at the same time
                 self.leave(tenant)
             raise
 
@@ -61,7 +61,7 @@ class Places:
 
     def _begin(self) -> None:
         for tenant, turn in self._queue.begin():
-            if turn.done():  # it was cancelled, and has not withdrawn yet
+            if turn.done():  # cancelled, and not withdrawn yet
                 self._queue.end(tenant)
             else:
                 turn.set_result(None)

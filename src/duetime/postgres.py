@@ -1,8 +1,8 @@
-"""What the store, the registry and the bus share of PostgreSQL: the driver's errors, and how a server is found.
+"""Errors of the PostgreSQL driver, and the choice of a server, for the store, the registry and the bus.
 
 A URL may name several servers, of which one is the primary (`postgresql://user@db1:5432,db2:5432/duetime`). Duetime
-writes, so it wants the one that takes writes. The driver would give all of its time to the first server, even to one
-whose packets are dropped; here each has a share, and the server that was found last is asked first.
+needs the one that accepts writes. The driver would spend its whole timeout on the first server, even if packets to it
+are dropped. Here each server gets a share of the timeout, and the last one that worked is tried first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TROUBLE = (
     OSError,  # and TimeoutError
     asyncpg.PostgresError,
     asyncpg.InterfaceError,  # the connection is closed
-    asyncpg.InternalClientError,  # it was cut in the middle of a message, or the server has said goodbye on it
+    asyncpg.InternalClientError,  # the connection broke in the middle of a message, or the server closed it
 )
 WANTED, READ_WRITE = "target_session_attrs", "read-write"
 
@@ -30,7 +30,7 @@ class Servers:
         self._urls = urls_of(url)
 
     async def connect(self, seconds: float, **options: Any) -> asyncpg.Connection:
-        """A connection to the first server that takes it, in `seconds` at most. Raises what the last one said."""
+        """Returns a connection to the first server that accepts one, within `seconds`. Raises the last error."""
         urls = list(self._urls)
         for url in urls:
             try:
@@ -42,11 +42,11 @@ class Servers:
                 self._urls.remove(url)
                 self._urls.insert(0, url)
                 return connection
-        raise AssertionError("a URL names one server at least")
+        raise AssertionError("a URL names at least one server")
 
 
 def urls_of(url: str) -> list[str]:
-    """One URL for each server that `url` names. Where there are several, each must take writes, unless `url` says."""
+    """Returns a URL for each server of `url`. If there are several, each URL requires writes, unless `url` differs."""
     parts = split_url(url)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     user, at, netloc = parts.netloc.rpartition("@")

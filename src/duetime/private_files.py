@@ -1,6 +1,6 @@
-"""Files and folders for their owner only: how Duetime makes its own, and which of them are open to others.
+"""Creates files and folders for their owner only, and lists those that other users can access.
 
-What is there already is never changed: an operator may have meant it. It is told, at start and by `duetime doctor`.
+Permissions of existing files are never changed: they may be intended. A start and `duetime doctor` report them.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from duetime.domain.doctor import Check, ok, warning
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600
 OTHERS = 0o077
-MOST_ENTRIES = 1000  # of a data folder, that are looked at
+MOST_ENTRIES = 1000  # of a data folder, that are checked
 SHOWN = 3
 
 
 def make_folder(path: str | Path) -> None:
-    """Makes a folder, and those above it that are missing. One that is there stays as it is."""
+    """Creates a folder and its missing parents. Existing folders are not changed."""
     missing = []
     place = Path(path)
     while not place.exists() and place != place.parent:
@@ -31,12 +31,12 @@ def make_folder(path: str | Path) -> None:
 
 
 def make_file(path: str | Path) -> None:
-    """Makes an empty file. One that is there stays as it is."""
+    """Creates an empty file. An existing file is not changed."""
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
 
 
 def list_wide(folder: Path) -> list[Path]:
-    """Returns the folder, and what is directly in it, as far as others than its owner have any right to it."""
+    """Returns the folder and its entries, as far as users other than the owner have access."""
     try:
         wide = [folder] if os.stat(folder).st_mode & OTHERS else []
         with os.scandir(folder) as entries:
@@ -50,16 +50,16 @@ def list_wide(folder: Path) -> list[Path]:
 
 
 def advice_for(wide: list[Path]) -> str:
-    """Returns the command that closes these to others."""
+    """Returns the command that removes the access of other users."""
     shown = [f"'{path}'" for path in wide[:SHOWN]]
     more = " …" if len(wide) > SHOWN else ""
-    return f"Close them to others: chmod go= {' '.join(shown)}{more}"
+    return f"Remove their access: chmod go= {' '.join(shown)}{more}"
 
 
 def permissions(folder: Path) -> Check:
-    """What `duetime doctor` says."""
+    """A check of `duetime doctor`."""
     wide = list_wide(folder)
     if not wide:
-        return ok("permissions", f"Only its owner may read {folder} and what is in it.")
-    found = f"Others than their owner may read, write or enter {len(wide)} of {folder} and what is in it."
-    return warning("permissions", found, f"{advice_for(wide)}")
+        return ok("permissions", f"Only the owner has access to {folder} and its content.")
+    found = f"Users other than the owner have access to {len(wide)} of {folder} and its content."
+    return warning("permissions", found, advice_for(wide))

@@ -50,7 +50,7 @@ class HttpServers:
         return serving
 
     def serve_metrics(self, app: ASGIApp) -> None:
-        """Where its port is somebody else's, the node works all the same: whoever scrapes it will notice."""
+        """Serves the metrics. If the port is in use, the node logs a warning and runs without them."""
         port = self._settings.metrics_port
         if not port:
             return
@@ -72,7 +72,7 @@ class HttpServers:
                 app,
                 loop="uvloop",
                 http=cast(Any, partial(BoundedProtocol, sockets=self._sockets(), starts=request_starts())),
-                ws="none",  # it would take connections over from the protocol that bounds them
+                ws="none",  # websockets would bypass the protocol that bounds connections
                 lifespan="off",
                 access_log=False,
                 log_config=None,
@@ -85,14 +85,14 @@ class HttpServers:
         return self._servers[-1]
 
     def _sockets(self) -> Sockets[BoundedProtocol]:
-        """The bounds on the connections of one server."""
+        """Returns the limits on the connections of one server."""
         descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         capacity = MOST_CONNECTIONS if descriptors < 0 else min(MOST_CONNECTIONS, descriptors // 2)
         return Sockets(capacity, self._settings.connections_per_address)
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, with its signals in our hands."""
+    """uvicorn without its signal handlers: the node has its own."""
 
     def capture_signals(self) -> Any:
         return nullcontext()

@@ -1,12 +1,12 @@
-"""For the tests of those who build on Duetime, and for our own: a clock turned by hand, and an executor with a script.
+"""For tests of programs that use Duetime, and for its own: a clock turned by hand, and an executor with a script.
 
     clock, executor = HandClock(), ScriptedExecutor()
     engine = Engine(store, EmbeddedRegistry(), LocalBus(), executor, clock, EventHub(), EngineSettings())
     await engine.start()
-    clock.advance(60)                       # a minute passes; whoever waits for an instant in it wakes
-    await executor.until_started(1)         # waits for the fact, not for time
+    clock.advance(60)                       # a minute passes, and its timers wake
+    await executor.until_started(1)         # waits for the event, not for time
 
-This module is part of the package and of its promises: it changes only as the rest of the API does.
+This module is public API, with the same stability.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ class HandClock:
         return self._monotonic
 
     def advance(self, seconds: float) -> None:
-        """Let time pass: both clocks move on, and whoever waited for an instant up to then wakes."""
+        """Lets time pass: both clocks advance, and waits for an instant up to then return."""
         if seconds < 0:
             raise ValueError("time does not pass backwards; use jump to set the wall clock back")
         self._monotonic += seconds
         self._turn(self._now + round(seconds * SECOND))
 
     def set(self, at: int) -> None:
-        """Let time pass until the wall clock reads `at`."""
+        """Lets time pass until the wall clock is at `at`."""
         self.advance((at - self._now) / SECOND)
 
     def jump(self, seconds: float) -> None:
-        """Set the wall clock forward or back, as an operator or NTP does: no time passes."""
+        """Sets the wall clock forward or back, as an operator or NTP does. No time passes."""
         self._turn(self._now + round(seconds * SECOND))
 
     def waiting(self) -> int:
-        """How many wait on this clock now."""
+        """Returns how many waits on this clock are open."""
         return len(self._waiters)
 
     async def wait(self, event: asyncio.Event, until: int) -> bool:
@@ -84,9 +84,9 @@ class HandClock:
 
 
 class ScriptedExecutor:
-    """A `ports.executor.Executor` that answers as it is told, writes down what it was asked, and can be held.
+    """A `ports.executor.Executor` with scripted outcomes. It records attempts, and can hold them.
 
-    A script is an outcome, a list of them (one an attempt, the last one from then on), or a function of the attempt.
+    A script is an outcome, a list of them (one for each attempt, then the last one), or a function of the attempt.
     """
 
     def __init__(self, script: Script = SUCCESS) -> None:
@@ -101,7 +101,7 @@ class ScriptedExecutor:
         self._changed = asyncio.Event()
 
     def answer(self, script: Script, url: str | None = None) -> None:
-        """What attempts at `url` come to from now on; at every URL without a script of its own if None."""
+        """Sets the outcomes of attempts at `url`; None: at every URL without its own script."""
         if url is None:
             self._script = script
         else:
@@ -109,21 +109,21 @@ class ScriptedExecutor:
             self._answered.pop(url, None)
 
     def hold(self, url: str | None = None) -> None:
-        """Attempts at `url` (None: at any) that begin from now on don't end until `let_go`."""
+        """Holds attempts at `url` (None: at any) that begin from now on, until `let_go`."""
         self._gates.setdefault(url, asyncio.Event())
 
     def let_go(self, url: str | None = None) -> None:
-        """What is held goes on, and nothing more is held."""
+        """Lets held attempts continue, and holds no more."""
         gate = self._gates.pop(url, None)
         if gate is not None:
             gate.set()
 
     async def until_started(self, count: int) -> None:
-        """Wait until so many attempts have begun, all together."""
+        """Waits until `count` attempts have begun in total."""
         await self._until(lambda: len(self.attempts) >= count)
 
     async def until_ended(self, count: int) -> None:
-        """Wait until so many attempts have ended or were cancelled, all together."""
+        """Waits until `count` attempts have ended or were cancelled in total."""
         await self._until(lambda: len(self.finished) + len(self.cancelled) >= count)
 
     def running(self) -> int:

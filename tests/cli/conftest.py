@@ -21,7 +21,7 @@ typer.testing._get_command = cache(typer.testing._get_command)  # typer builds a
 
 
 class Duetime:
-    """Types `duetime …` in this process. `url` is the server it asks; None: the default, where nobody is."""
+    """Runs `duetime …` in this process. `url`: its server; None: the default, where no server runs."""
 
     def __init__(self, url: str, target_url: str = "") -> None:
         self.url = url
@@ -40,7 +40,7 @@ class Duetime:
         return json.loads(self.ok(*args, "--json"))
 
     def create(self, *flags: str, path: str = "/ok", schedule: str = "0 0 1 1 *") -> tuple[str, str]:
-        """(name, id) of a new job that calls the target."""
+        """Creates a job that calls the target. Returns its name and id."""
         name = f"job-{next(_names)}"
         created = self.json(
             "job", "create", "--name", name, "--schedule", schedule, "--url", self.target + path, *flags
@@ -48,7 +48,7 @@ class Duetime:
         return name, created["job_id"]
 
     def run_until(self, job: str, state: str) -> dict[str, Any]:
-        """Run a job once, and answer its execution when it has come to `state`."""
+        """Runs a job once. Returns its execution when it is in `state`."""
         execution_id = self.json("job", "run", job)["execution_id"]
         return self.wait_for(execution_id, state)
 
@@ -61,7 +61,7 @@ class Duetime:
 
 
 def until(read: Callable[[], Any], reached: Callable[[Any], bool]) -> Any:
-    """Reads again and again until it is so; a real server is elsewhere, and has no signal to wait on."""
+    """Polls until the condition holds: a server in another process has no signal to wait for."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not reached(value := read()):
         assert time.monotonic() < deadline, value
@@ -71,14 +71,14 @@ def until(read: Callable[[], Any], reached: Callable[[Any], bool]) -> Any:
 
 @pytest.fixture(scope="session")
 def duetime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Duetime]:
-    """With a real server behind it."""
+    """Commands with a real server."""
     with target() as target_url, served(tmp_path_factory.mktemp("served")) as url:
         yield Duetime(url, target_url)
 
 
 @pytest.fixture(scope="module")
 def scripting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Duetime]:
-    """With a server that lets jobs run scripts and SQL."""
+    """Commands with a server that allows scripts and SQL."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DUETIME_ALLOW_SCRIPTS", "true")
         patch.setenv("DUETIME_ALLOW_SQL", "true")
@@ -89,7 +89,7 @@ def scripting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Duetime]:
 
 @pytest.fixture
 def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Duetime:
-    """With no server, in an empty folder, with no setting in the environment."""
+    """Commands without a server, in an empty folder, without settings in the environment."""
     import os
 
     for name in [name for name in os.environ if name.startswith("DUETIME_")]:

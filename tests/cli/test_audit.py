@@ -1,4 +1,4 @@
-"""`duetime audit`, typed as an operator types it: who changed what, and whether the record of it is whole."""
+"""`duetime audit`: the list, the verification and the export."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def say(*arguments: str, folder: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """A node that is running, and three changes."""
+    """A running node with three changes."""
     folder = tmp_path_factory.mktemp("audit")
     with served(folder) as url:
         for name in ("one", "two"):
@@ -40,7 +40,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]
         yield url, folder
 
 
-def test_a_list_says_who_changed_what_latest_first(node: tuple[str, Path]) -> None:
+def test_the_audit_is_listed_latest_first(node: tuple[str, Path]) -> None:
     url, folder = node
     entries = say("--url", url, "audit", "list", folder=folder)["entries"]
     assert [entry["action"] for entry in entries] == ["job.pause", "job.create", "job.create"]
@@ -68,7 +68,7 @@ def test_a_whole_audit_is_verified_beside_a_running_node(node: tuple[str, Path])
         ("DELETE FROM audit WHERE number = 3 << 20; DELETE FROM audit_links WHERE link = 3", "link 3: it is gone"),
     ],
 )
-def test_whoever_alters_it_is_found_out(tmp_path: Path, node: tuple[str, Path], harm: str, found: str) -> None:
+def test_an_altered_audit_is_detected(tmp_path: Path, node: tuple[str, Path], harm: str, found: str) -> None:
     _, folder = node
     (tmp_path / "data").mkdir()
     with apsw.Connection(str(folder / "data" / "duetime.db")) as source:
@@ -84,7 +84,7 @@ def test_whoever_alters_it_is_found_out(tmp_path: Path, node: tuple[str, Path], 
     assert found in done.stderr
 
 
-def test_what_is_no_file_of_heads_is_refused(node: tuple[str, Path]) -> None:
+def test_a_file_that_does_not_hold_heads_is_refused(node: tuple[str, Path]) -> None:
     _, folder = node
     (folder / "other.json").write_text("[]")
     assert duetime("audit", "verify", "--data", "data", "--against", "other.json", folder=folder).returncode == 2
@@ -116,7 +116,7 @@ def test_an_export_verifies_without_the_database_and_the_database_against_it(nod
     fits = duetime("audit", "verify", "--data", "data", "--against", "exported.json", folder=folder)
     assert fits.returncode == 0, fits.stderr
     again = duetime("audit", "export", "audit.jsonl", "--data", "data", folder=folder)
-    assert (again.returncode, "is there already" in again.stderr) == (1, True)
+    assert (again.returncode, "exists already" in again.stderr) == (1, True)
     text = (folder / "audit.jsonl").read_text()
     (folder / "audit.jsonl").write_text(text.replace("@yearly", "@weekly", 1))
     harmed = duetime("audit", "verify", "--file", "audit.jsonl", folder=folder)

@@ -1,4 +1,4 @@
-"""`duetime circuits`, typed as an operator types it: which targets are left alone, and how to call one at once."""
+"""`duetime circuits`: the list of failing targets, and the end of a circuit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from served import served
 
 @pytest.fixture
 def strict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Duetime]:
-    """With a server that gives up on a target after one failure, and a target where nobody listens."""
+    """Commands with a server that opens a circuit after one failure, and a target that does not listen."""
     monkeypatch.setenv("DUETIME_CIRCUIT_BREAKER_THRESHOLD", "1")
     with served(tmp_path) as url, socket.socket() as unheard:
         unheard.bind(("127.0.0.1", 0))
@@ -37,7 +37,7 @@ def test_a_target_that_fails_is_listed_and_closed(strict: Duetime) -> None:
     assert strict.ok("circuits", "list") == "No target has failed lately.\n"
 
 
-def test_one_that_is_not_there_is_said_so(strict: Duetime) -> None:
+def test_an_unknown_circuit_exits_1_with_a_message(strict: Duetime) -> None:
     for name in ("1" * 16, "what else"):
         result = strict("circuits", "close", name)
         assert result.exit_code == 1

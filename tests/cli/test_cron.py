@@ -19,13 +19,13 @@ def test_the_table_shows_the_local_time_beside_utc(alone: Any) -> None:
     assert "Sat 2027-01-02 09:00:00 +0900" in shown
 
 
-def test_the_choice_for_clock_changes_is_honoured(alone: Any) -> None:
+def test_gap_and_overlap_decide_about_clock_changes(alone: Any) -> None:
     args = ("cron", "next", "30 2 * * *", "-z", "Europe/Berlin", "--after", "2027-03-27T12:00:00Z", "-n", "1")
     assert alone.json(*args)["next"] == ["2027-03-28T01:00:00.000Z"]
     assert alone.json(*args, "--gap", "skip")["next"] == ["2027-03-29T00:30:00.000Z"]
 
 
-def test_an_expression_is_explained_in_words_with_what_may_surprise(alone: Any) -> None:
+def test_a_schedule_is_explained_with_its_surprises(alone: Any) -> None:
     explained = alone.ok("cron", "explain", "30 2 * * *", "--timezone", "Europe/Berlin")
     assert "at 02:30 every day (Europe/Berlin)" in explained
     assert "go forward" in explained
@@ -43,12 +43,12 @@ def test_an_expression_is_explained_in_words_with_what_may_surprise(alone: Any) 
         ([], 2, "Missing argument"),
     ],
 )
-def test_what_cannot_be_understood_is_named(alone: Any, args: list[str], code: int, says: str) -> None:
+def test_an_invalid_argument_is_named(alone: Any, args: list[str], code: int, says: str) -> None:
     result = alone("cron", "next", *args)
     assert result.exit_code == code
     assert says in result.stderr
     assert result.stdout == ""
 
 
-def test_json_is_all_there_is_on_stdout(alone: Any) -> None:
+def test_stdout_holds_only_json(alone: Any) -> None:
     assert set(json.loads(alone.ok("cron", "explain", "@daily", "--json"))) == {"description", "next", "warnings"}

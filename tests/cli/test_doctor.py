@@ -17,7 +17,7 @@ from served import served
 from store.postgres_server import connected, fresh_database, server_url
 
 
-def test_a_folder_with_a_running_node_is_well_and_exits_0(alone: Any, tmp_path: Path) -> None:
+def test_a_folder_with_a_running_node_has_no_problem_and_exits_0(alone: Any, tmp_path: Path) -> None:
     with served(tmp_path):
         checks = alone.json("doctor", "--data", "data")
         shown = alone.ok("doctor", "--data", "data")
@@ -35,7 +35,7 @@ def test_warnings_alone_exit_0(alone: Any) -> None:
     assert checks["node"] == "warning"
 
 
-def test_a_problem_exits_1_with_all_that_was_found_on_stdout(alone: Any) -> None:
+def test_a_problem_exits_1_with_all_findings_on_stdout(alone: Any) -> None:
     for flags in ([], ["--json"]):
         result = alone("doctor", *flags)  # ./duetime-data
         assert result.exit_code == 1
@@ -44,7 +44,7 @@ def test_a_problem_exits_1_with_all_that_was_found_on_stdout(alone: Any) -> None
         assert result.stderr == ""
 
 
-def test_both_at_once_is_bad_usage(alone: Any) -> None:
+def test_a_folder_and_a_url_together_are_bad_usage(alone: Any) -> None:
     assert alone("doctor", "--data", "there", "--database-url", "postgresql://a@b/c").exit_code == 2
 
 
@@ -57,7 +57,7 @@ def test_a_database_is_named_by_flag_or_environment_and_the_password_is_not_show
 
 
 @pytest.mark.slow
-async def test_a_database_is_looked_at(alone: Any) -> None:
+async def test_a_postgresql_database_is_checked(alone: Any) -> None:
     async with fresh_database() as url:
         await asyncio.to_thread(alone.ok, "migrate", "--database-url", url)
         result = await asyncio.to_thread(alone, "doctor", "--database-url", url, "--json")
@@ -76,7 +76,7 @@ async def set_fsync(admin: asyncpg.Connection, value: str) -> None:
 
 @asynccontextmanager
 async def fsync_on() -> AsyncIterator[None]:
-    """A test's server has none, and the doctor is right to say so."""
+    """Turns fsync on: the server of these tests runs without it, which the doctor reports as a problem."""
     async with connected(server_url()) as admin:
         before = await admin.fetchval("SHOW fsync")
         await set_fsync(admin, "on")
@@ -87,7 +87,7 @@ async def fsync_on() -> AsyncIterator[None]:
 
 
 @pytest.mark.slow
-async def test_a_database_with_a_running_node_is_well_and_exits_0(alone: Any, tmp_path: Path) -> None:
+async def test_a_database_with_a_running_node_has_no_problem_and_exits_0(alone: Any, tmp_path: Path) -> None:
     async with fresh_database() as url, fsync_on():
         node = Server(tmp_path / "node", DATABASE_URL=url)
         try:

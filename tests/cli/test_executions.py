@@ -16,7 +16,7 @@ def test_executions_are_listed_across_jobs_and_filtered(duetime: Any) -> None:
     assert "no executions" in duetime.ok("execution", "list", "--job", name, "--state", "RUNNING")
 
 
-def test_an_execution_shows_its_attempts_and_what_they_were_answered(duetime: Any) -> None:
+def test_an_execution_shows_its_attempts_and_their_responses(duetime: Any) -> None:
     name, _ = duetime.create("--retries", "0", path="/503")
     execution = duetime.run_until(name, "FAILED")
     shown = duetime.ok("execution", "show", execution["execution_id"])
@@ -68,16 +68,16 @@ def test_dead_letters_are_found_by_filter_and_redriven_at_a_pace(duetime: Any) -
     assert (refused.exit_code, "5xx" in refused.stderr) == (1, True)
 
 
-def test_a_redrive_that_does_not_say_which_exits_2(duetime: Any) -> None:
+def test_a_redrive_without_ids_or_a_filter_exits_2(duetime: Any) -> None:
     for args in (
         [], [UNKNOWN, "--all"], [UNKNOWN, "--job", "x"], [UNKNOWN, "--http-status", "500"], ["--all", "--job", "x"]
     ):  # fmt: skip
         result = duetime("dead-letters", "redrive", *args)
         assert result.exit_code == 2
-        assert "say which dead letters" in result.stderr
+        assert "name the dead letters" in result.stderr
 
 
-def test_an_unknown_execution_is_a_sentence_and_exit_code_1(duetime: Any) -> None:
+def test_an_unknown_execution_exits_1_with_a_message(duetime: Any) -> None:
     for execution in (UNKNOWN, "no id", "../jobs"):
         result = duetime("execution", "show", execution)
         assert result.exit_code == 1

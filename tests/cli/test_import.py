@@ -91,7 +91,7 @@ def test_a_second_import_of_jobs_with_keys_creates_nothing_twice(duetime: Any, t
     assert "import-f-0" in result.stdout
 
 
-def test_a_file_that_is_not_there_exits_2(alone: Any) -> None:
+def test_a_missing_file_exits_2(alone: Any) -> None:
     result = alone("job", "import", "nowhere.ndjson")
     assert result.exit_code == 2
     assert "nowhere.ndjson: No such file or directory" in result.stderr

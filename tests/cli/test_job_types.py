@@ -73,7 +73,7 @@ def test_what_show_prints_as_json_creates_the_same_job(scripting: Duetime, kind:
 
 
 @pytest.mark.parametrize(("kind", "place"), [("http_request", "/payload/headers/X-A"), ("script", "/payload/env")])
-def test_what_show_hides_is_asked_for_and_never_created_as_it_is_shown(
+def test_hidden_values_must_be_given_again_and_are_never_stored_as_asterisks(
     scripting: Duetime, kind: str, place: str
 ) -> None:
     job = {"name": "hidden", "type": kind, "schedule": "@yearly", "payload": JOBS[kind][0]}
@@ -83,7 +83,7 @@ def test_what_show_hides_is_asked_for_and_never_created_as_it_is_shown(
     assert place in answer.stderr
 
 
-def test_a_script_shows_its_text_and_who_interprets_it(scripting: Duetime) -> None:
+def test_a_script_shows_its_text_and_its_interpreter(scripting: Duetime) -> None:
     job = {"name": "text", "type": "script", "schedule": "@yearly", "payload": {"script": "echo one"}}
     scripting.ok("job", "create", "-f", "-", stdin=json.dumps(job))
     shown = scripting.ok("job", "show", "text")
@@ -91,7 +91,7 @@ def test_a_script_shows_its_text_and_who_interprets_it(scripting: Duetime) -> No
     assert "/bin/sh" in shown
 
 
-def test_what_a_job_comes_after_and_whom_it_tells_is_shown(scripting: Duetime) -> None:
+def test_predecessors_and_notifications_of_a_job_are_shown(scripting: Duetime) -> None:
     first = {"name": "a", "key": "first", "schedule": "@yearly", "payload": {"url": "https://example.com/"}}
     scripting.ok("job", "create", "-f", "-", stdin=json.dumps(first))
     second = {
@@ -104,7 +104,7 @@ def test_what_a_job_comes_after_and_whom_it_tells_is_shown(scripting: Duetime) -
         assert words in shown, shown
 
 
-def test_a_script_that_fails_shows_what_it_exited_with(scripting: Duetime) -> None:
+def test_a_failed_script_shows_its_exit_code(scripting: Duetime) -> None:
     job = {
         "name": "exits", "type": "script", "schedule": "on_demand", "payload": {"script": "exit 3"},
         "retry_policy": {"max_retries": 0},

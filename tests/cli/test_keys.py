@@ -1,4 +1,4 @@
-"""`duetime keys`, typed as an operator types it: beside a running node, on a folder, on PostgreSQL."""
+"""`duetime keys`: next to a running node, on a folder, and on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PAYLOAD = HttpRequest(URL, headers={"Authorization": SECRET}, body={"pin": 4711}
 
 
 async def fill(store: Any, *vaults: AesVault | None) -> None:
-    """A job a vault, encrypted with it; None: plain, as an earlier version wrote it."""
+    """Adds a job for each vault, encrypted with it. None: in plain text, as an earlier version stored it."""
     await store.start()
     try:
         for vault in vaults:
@@ -44,7 +44,7 @@ async def fill(store: Any, *vaults: AesVault | None) -> None:
 
 
 async def read(store: Any, vault: AesVault) -> tuple[set[str | None], list[HttpRequest]]:
-    """(ids of the keys that are in use, all payloads, opened)"""
+    """Returns the ids of the keys in use, and all decrypted payloads."""
     await store.start()
     try:
         specs = await store.list_specs(FIRST_ID, 1000)
@@ -98,7 +98,7 @@ def test_rotate_with_the_setting_encrypts_with_its_first_key_and_makes_no_file(a
     assert not (tmp_path / "data" / "encryption.keys").exists()
 
 
-def test_what_cannot_be_decrypted_is_named_without_its_content_and_exits_1(alone: Any, tmp_path: Path) -> None:
+def test_a_secret_that_cannot_be_decrypted_is_named_without_its_content_and_exits_1(alone: Any, tmp_path: Path) -> None:
     lost = make_key()
     asyncio.run(fill(SqliteStore(tmp_path / "data"), AesVault((lost,)), None))
     result = alone("keys", "rotate", "--data", "data")
@@ -117,7 +117,7 @@ def test_what_cannot_be_decrypted_is_named_without_its_content_and_exits_1(alone
         (["--database-url", "postgresql://u:p4ss@127.0.0.1:9/x"], env_of(make_key()), "can't be used"),
     ],
 )
-def test_what_cannot_be_done_is_one_sentence_and_exits_1(alone: Any, args: list[str], env: Any, said: str) -> None:
+def test_a_failure_is_one_sentence_and_exits_1(alone: Any, args: list[str], env: Any, said: str) -> None:
     result = alone("keys", "rotate", *args, env=env)
     assert result.exit_code == 1
     assert said in result.stderr

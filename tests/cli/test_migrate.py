@@ -1,4 +1,4 @@
-"""`duetime migrate`, typed as an operator types it: in processes of its own, also several, also killed."""
+"""`duetime migrate`: in separate processes, several at once, and killed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def migrate(folder: Path, *args: str, **env: str) -> Ended:
 
 
 def with_migrations(folder: Path, store: str, migrations: Path) -> dict[str, str]:
-    """The environment of a command that has these migrations of the store."""
+    """Returns the environment of a command with these additional migrations."""
     path = folder / "python"
     path.mkdir()
     (path / "sitecustomize.py").write_text(
@@ -69,14 +69,14 @@ def version_of(folder: Path) -> int:
 # PostgreSQL
 
 
-async def test_an_empty_database_gets_the_schema_and_then_there_is_nothing_to_do(tmp_path: Path):
+async def test_an_empty_database_is_migrated_once(tmp_path: Path):
     async with fresh_database() as url:
         first = await migrate(tmp_path, "--database-url", url)
         assert (first.code, first.err) == (0, "")
-        assert first.out.endswith(f"had no schema, and has schema {NEWEST} now.\n")
+        assert first.out.endswith(f"had no schema, and now has schema {NEWEST}.\n")
         again = await migrate(tmp_path, DATABASE_URL=url)
         assert again.code == 0
-        assert again.out.endswith(f"has schema {NEWEST} already: nothing to do.\n")
+        assert again.out.endswith(f"already has schema {NEWEST}: nothing to do.\n")
         told = (await migrate(tmp_path, "--database-url", url, "--json")).json
         assert told | {"database": ""} == {"database": "", "from": NEWEST, "to": NEWEST, "changed": False}
         async with connected(url) as connection:
@@ -84,18 +84,18 @@ async def test_an_empty_database_gets_the_schema_and_then_there_is_nothing_to_do
             assert await connection.fetchval("SELECT count(*) FROM shards") == 64
 
 
-async def test_the_tables_of_leases_are_made_also_where_only_they_are_missing(tmp_path: Path):
+async def test_missing_tables_of_leases_are_created(tmp_path: Path):
     async with fresh_database() as url:
         await migrate(tmp_path, "--database-url", url)
         async with connected(url) as connection:
             await connection.execute("DROP TABLE leases, shards")
             mended = await migrate(tmp_path, "--database-url", url)
             assert mended.code == 0
-            assert "the tables of leases were missing and are there now" in mended.out
+            assert "the tables of leases were missing and have been created" in mended.out
             assert await connection.fetchval("SELECT count(*) FROM shards") == 64
 
 
-async def test_several_at_once_converge(tmp_path: Path):
+async def test_concurrent_migrations_converge(tmp_path: Path):
     async with fresh_database() as url:
         async with connected(url) as connection, connection.transaction():
             await connection.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
@@ -112,8 +112,8 @@ async def test_several_at_once_converge(tmp_path: Path):
 
 
 @pytest.mark.parametrize("point", ["in_migration", "in_migration:2"])
-async def test_one_that_was_killed_between_two_migrations_has_changed_nothing(tmp_path: Path, point: str):
-    """All that are missing are one transaction."""
+async def test_a_kill_between_two_migrations_changes_nothing(tmp_path: Path, point: str):
+    """All missing migrations are one transaction."""
     later = with_migrations(tmp_path, "postgres", write_migrations(tmp_path / "migrations", postgres_blocks, *LATER))
     async with fresh_database() as url:
         await migrate(tmp_path, "--database-url", url)
@@ -126,7 +126,7 @@ async def test_one_that_was_killed_between_two_migrations_has_changed_nothing(tm
 
 
 @pytest.mark.parametrize(("point", "reached"), [("in_migration", 0), ("after_migration", NEWEST)])
-async def test_one_that_was_killed_is_carried_on(tmp_path: Path, point: str, reached: int):
+async def test_a_killed_migration_is_continued(tmp_path: Path, point: str, reached: int):
     async with fresh_database() as url:
         killed = await migrate(tmp_path, "--database-url", url, DUETIME_CRASH_AT=point)
         assert killed.code == -signal.SIGKILL
@@ -148,7 +148,7 @@ async def test_a_newer_schema_is_refused(tmp_path: Path):
         assert "Install that version" in refused.err
 
 
-async def test_a_table_in_the_way_is_told_in_a_sentence(tmp_path: Path):
+async def test_a_conflicting_table_is_reported_in_a_sentence(tmp_path: Path):
     async with fresh_database() as url:
         async with connected(url) as connection:
             await connection.execute("CREATE TABLE jobs (in_the_way integer)")
@@ -166,7 +166,7 @@ async def test_a_table_in_the_way_is_told_in_a_sentence(tmp_path: Path):
         (f"postgresql://ann@127.0.0.1:1/shop?password={SECRET}", "the database 127.0.0.1:1/shop can't be used: "),
     ],
 )
-async def test_a_database_that_is_not_there_is_named_without_the_password(tmp_path: Path, url: str, says: str):
+async def test_an_unreachable_database_is_named_without_the_password(tmp_path: Path, url: str, says: str):
     refused = await migrate(tmp_path, DATABASE_URL=url)
     assert (refused.code, refused.out) == (1, "")
     assert says in refused.err
@@ -174,7 +174,7 @@ async def test_a_database_that_is_not_there_is_named_without_the_password(tmp_pa
     assert SECRET not in refused.err
 
 
-async def test_a_password_that_could_pass_for_a_host_is_refused_unseen(tmp_path: Path):
+async def test_a_password_that_looks_like_a_host_is_refused_without_showing_it(tmp_path: Path):
     refused = await migrate(tmp_path, "--database-url", f"postgresql://ann:12/{SECRET}@db/shop")
     assert refused.code == 2
     assert SECRET not in refused.err
@@ -183,25 +183,25 @@ async def test_a_password_that_could_pass_for_a_host_is_refused_unseen(tmp_path:
 # SQLite
 
 
-async def test_a_folder_gets_the_schema_and_then_there_is_nothing_to_do(tmp_path: Path):
+async def test_a_folder_is_migrated_once(tmp_path: Path):
     first = await migrate(tmp_path, "--data", "there")
-    assert (first.code, first.out) == (0, f"there/duetime.db had no schema, and has schema {NEWEST_SQLITE} now.\n")
+    assert (first.code, first.out) == (0, f"there/duetime.db had no schema, and now has schema {NEWEST_SQLITE}.\n")
     again = await migrate(tmp_path, DUETIME_DATA="there")
-    assert (again.code, again.out) == (0, f"there/duetime.db has schema {NEWEST_SQLITE} already: nothing to do.\n")
+    assert (again.code, again.out) == (0, f"there/duetime.db already has schema {NEWEST_SQLITE}: nothing to do.\n")
     assert version_of(tmp_path / "there") == NEWEST_SQLITE
 
 
-async def test_a_folder_that_is_named_wins_over_a_url_in_the_environment(tmp_path: Path):
+async def test_a_folder_takes_precedence_over_a_url_in_the_environment(tmp_path: Path):
     done = await migrate(tmp_path, "--data", "there", "--json", DATABASE_URL="postgresql://nobody@127.0.0.1:1/x")
     assert done.json == {"database": "there/duetime.db", "from": 0, "to": NEWEST_SQLITE, "changed": True}
 
 
-async def test_both_at_once_is_bad_usage(tmp_path: Path):
+async def test_a_folder_and_a_url_together_are_bad_usage(tmp_path: Path):
     refused = await migrate(tmp_path, "--data", "there", "--database-url", "postgresql://a@b/c")
     assert (refused.code, refused.err) == (2, "duetime: give --database-url or --data, not both\n")
 
 
-async def test_several_at_once_on_a_folder_converge(tmp_path: Path):
+async def test_concurrent_migrations_of_a_folder_converge(tmp_path: Path):
     ended = await asyncio.gather(*(migrate(tmp_path, "--data", "there", "--json") for _ in range(4)))
     assert [one.code for one in ended] == [0, 0, 0, 0], ended
     assert sorted(one.json["from"] for one in ended) == [0] + [NEWEST_SQLITE] * 3
@@ -211,7 +211,7 @@ async def test_several_at_once_on_a_folder_converge(tmp_path: Path):
 @pytest.mark.parametrize(
     ("point", "reached"), [("in_migration", 0), ("after_migration", 1), ("in_migration:2", 1), ("after_migration:2", 2)]
 )
-async def test_one_that_was_killed_on_a_folder_is_carried_on_where_it_was(tmp_path: Path, point: str, reached: int):
+async def test_a_killed_migration_of_a_folder_is_continued(tmp_path: Path, point: str, reached: int):
     later = with_migrations(tmp_path, "sqlite", write_migrations(tmp_path / "migrations", sqlite_blocks, *LATER))
     killed = await migrate(tmp_path, "--data", "there", DUETIME_CRASH_AT=point, **later)
     assert killed.code == -signal.SIGKILL
@@ -220,18 +220,18 @@ async def test_one_that_was_killed_on_a_folder_is_carried_on_where_it_was(tmp_pa
     assert version_of(tmp_path / "there") == NEWEST_SQLITE + len(LATER)
 
 
-async def test_a_folder_of_an_older_schema_is_brought_up_to_date_and_then_refused_by_the_older_duetime(tmp_path: Path):
+async def test_a_migrated_folder_is_refused_by_the_older_version(tmp_path: Path):
     await migrate(tmp_path, "--data", "there")
     later = with_migrations(tmp_path, "sqlite", write_migrations(tmp_path / "migrations", sqlite_blocks, *LATER))
     done = await migrate(tmp_path, "--data", "there", **later)
     assert (done.code, done.err) == (0, "")
-    assert done.out == f"there/duetime.db was brought from schema {NEWEST_SQLITE} to {NEWEST_SQLITE + len(LATER)}.\n"
+    assert done.out == f"there/duetime.db was migrated from schema {NEWEST_SQLITE} to {NEWEST_SQLITE + len(LATER)}.\n"
     refused = await migrate(tmp_path, "--data", "there")
     assert refused.code == 1
     assert f"has schema {NEWEST_SQLITE + len(LATER)}, this Duetime knows {NEWEST_SQLITE} at most" in refused.err
 
 
-async def test_a_folder_that_a_node_runs_on_is_left_alone(tmp_path: Path):
+async def test_a_folder_with_a_running_node_is_not_migrated(tmp_path: Path):
     with served(tmp_path):
         refused = await migrate(tmp_path, "--data", "data")
     assert (refused.code, refused.out) == (1, "")
@@ -246,7 +246,7 @@ async def test_a_newer_schema_in_a_folder_is_refused(tmp_path: Path):
     assert f"has schema 99, this Duetime knows {NEWEST_SQLITE} at most" in refused.err
 
 
-async def test_a_file_that_is_no_database_is_told_in_a_sentence(tmp_path: Path):
+async def test_a_file_that_is_not_a_database_is_reported_in_a_sentence(tmp_path: Path):
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "duetime.db").write_bytes(b"this is no database, " * 100)
     refused = await migrate(tmp_path, "--data", "there")
@@ -254,7 +254,7 @@ async def test_a_file_that_is_no_database_is_told_in_a_sentence(tmp_path: Path):
     assert "the database is damaged: " in refused.err
 
 
-async def test_a_folder_that_can_not_be_made_is_told_in_a_sentence(tmp_path: Path):
+async def test_a_folder_that_cannot_be_created_is_reported_in_a_sentence(tmp_path: Path):
     (tmp_path / "there").write_text("a file")
     refused = await migrate(tmp_path, "--data", "there/below")
     assert (refused.code, refused.out) == (1, "")

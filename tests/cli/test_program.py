@@ -1,4 +1,4 @@
-"""What holds for every command: exit codes, one sentence on stderr, help that teaches, a quick start."""
+"""All commands: exit codes, one sentence on stderr, help with examples, a quick start."""
 
 from __future__ import annotations
 
@@ -81,10 +81,11 @@ def test_a_node_never_loads_rich_whose_tracebacks_show_local_variables(
         assert process.wait(timeout=PATIENCE_SECONDS) == 0
     names = {line.rpartition("|")[2].strip() for line in imported.read_text().splitlines()}
     assert "structlog.dev" in names
-    assert [name for name in names if name.partition(".")[0] in ("rich", "pygments")] == []
+    # Not `rich` itself: some versions of Python also list an import that failed.
+    assert [name for name in names if name.startswith(("rich.", "pygments"))] == []
 
 
-def test_without_a_server_a_sentence_says_how_to_start_one(alone: Any) -> None:
+def test_without_a_server_the_message_shows_how_to_start_one(alone: Any) -> None:
     for args in (["job", "list"], ["health"], ["execution", "list"], ["dead-letters", "list"], ["cluster"]):
         result = alone(*args)
         assert result.exit_code == 1
@@ -98,7 +99,7 @@ def test_the_server_is_named_by_flag_before_environment(duetime: Any) -> None:
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "http://", "http://x:port"])
-def test_a_url_that_is_none_exits_2(alone: Any, url: str) -> None:
+def test_an_invalid_url_exits_2(alone: Any, url: str) -> None:
     result = alone("--url", url, "health")
     assert result.exit_code == 2
     assert "is not the URL of a server" in result.stderr
@@ -109,7 +110,7 @@ def test_another_kind_of_server_is_recognised(alone: Any) -> None:
         threading.Thread(target=other.handle_request, daemon=True).start()
         result = alone("--url", f"http://127.0.0.1:{other.server_address[1]}", "job", "list")
     assert result.exit_code == 1
-    assert "it is no Duetime; check --url" in result.stderr
+    assert "the server is not a Duetime; check --url" in result.stderr
 
 
 @pytest.mark.parametrize("args", [["job", "nothing"], ["job", "list", "--nothing"], ["job", "show"], ["nothing"]])
@@ -138,7 +139,7 @@ def test_job_names_complete_in_the_shell(duetime: Any) -> None:
     wait_until(lambda: name in completions(), PATIENCE_SECONDS, "the name is completed")
 
 
-def test_config_shows_each_value_and_where_it_came_from(alone: Any, tmp_path: Path) -> None:
+def test_config_shows_each_value_and_its_source(alone: Any, tmp_path: Path) -> None:
     (tmp_path / "duetime.toml").write_text('port = 9000\nsigning_secrets = ["whsec_c2VjcmV0"]\n')
     result = alone("config", "show", "--json", env={"DUETIME_DATA": "elsewhere"})
     found = {item["name"]: (item["value"], item["source"]) for item in json.loads(result.stdout)}
@@ -172,14 +173,14 @@ def test_a_bad_setting_exits_2_and_is_named(alone: Any, args: list[str], env: di
     assert "whsec_!!" not in result.stderr
 
 
-def test_a_port_in_use_is_a_sentence_and_exit_code_1(alone: Any) -> None:
+def test_a_port_in_use_exits_1_with_a_message(alone: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         result = alone("serve", "--port", str(taken.getsockname()[1]))
     assert result.exit_code == 1
     assert "Address already in use; choose another with --port" in result.stderr
 
 
-def test_serve_says_where_it_is_and_how_to_create_a_first_job(tmp_path: Path) -> None:
+def test_serve_prints_its_url_and_a_command_for_a_first_job(tmp_path: Path) -> None:
     command = [*DUETIME, "serve", "--port", "0", "--data", "there"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -200,13 +201,13 @@ def test_serve_says_where_it_is_and_how_to_create_a_first_job(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("host", "environment", "identity", "says"),
     [
-        ("127.0.0.1", {}, "open", ["No identity is set up", "is its admin"]),
+        ("127.0.0.1", {}, "open", ["No identity is set up", "is an admin"]),
         ("127.0.0.1", {"DUETIME_JWT_SECRET": "x" * 32}, "required", ["Identity is required", "duetime token create"]),
         ("0.0.0.0", {"DUETIME_JWT_SECRET": "x" * 32}, "required", ["Identity is required", "authorization: Bearer $("]),
         ("127.0.0.1", {"DUETIME_JWKS_FILE": "jwks.json"}, "required", ["JWKS_FILE", "duetime token create --name"]),
     ],
 )
-def test_serve_says_whether_one_must_prove_who_one_is(
+def test_serve_prints_whether_identity_is_required(
     tmp_path: Path, host: str, environment: dict[str, str], identity: str, says: list[str]
 ) -> None:
     key = {"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}
@@ -242,7 +243,7 @@ async def test_serve_on_postgresql_names_the_database_and_no_password(tmp_path: 
     assert "@" not in said["data"]
 
 
-def test_a_node_that_is_asked_to_stop_as_soon_as_it_says_that_it_serves_stops_in_order(tmp_path: Path) -> None:
+def test_a_signal_right_after_the_start_stops_the_node_in_order(tmp_path: Path) -> None:
     command = [*DUETIME, "serve", "--json", "--port", "0"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -253,12 +254,12 @@ def test_a_node_that_is_asked_to_stop_as_soon_as_it_says_that_it_serves_stops_in
     assert '"stopped"' in said
 
 
-def test_the_version_is_told() -> None:
+def test_the_version_is_printed() -> None:
     result = CliRunner().invoke(app, ["--version"])
     assert (result.exit_code, result.stdout) == (0, f"duetime {__version__}\n")
 
 
-def test_a_folder_for_sqlite_jobs_that_can_not_be_used_is_a_bad_setting_and_a_slip_beside_it_is_warned_of(
+def test_an_unusable_folder_for_sqlite_jobs_is_a_bad_setting_and_a_misspelt_name_is_a_warning(
     tmp_path: Path,
 ) -> None:
     settings = {"ALLOW_SQL": "true", "SQL_SQLITE_FOLDER": "relative", "ALLOW_SCRIPT": "true"}

@@ -1,4 +1,4 @@
-"""Which server commands ask, where nobody names one: that of the settings here."""
+"""The default server of commands: the one of the settings in this folder."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from duetime.cli.options import own_url
     ],
 )
 @pytest.mark.usefixtures("alone")
-def test_is_the_one_that_serve_would_be(settings: str, url: str) -> None:
+def test_the_default_url_is_that_of_the_server_that_serve_would_start(settings: str, url: str) -> None:
     Path("duetime.toml").write_text(settings)
     assert own_url() == url
 
 
-def test_a_command_asks_the_port_of_the_file(alone: Duetime) -> None:
+def test_a_command_uses_the_port_of_the_file(alone: Duetime) -> None:
     Path("duetime.toml").write_text("port = 9")
     result = alone("job", "list", env={"DUETIME_URL": ""})
     assert result.exit_code == 1
     assert "no Duetime at http://127.0.0.1:9;" in result.stderr
 
 
-def test_the_environment_wins_over_the_file_and_a_url_over_both(alone: Duetime) -> None:
+def test_a_url_takes_precedence_over_the_environment_and_that_over_the_file(alone: Duetime) -> None:
     Path("duetime.toml").write_text("port = 9")
     result = alone("job", "list", env={"DUETIME_URL": "", "DUETIME_PORT": "7"})
     assert "no Duetime at http://127.0.0.1:7;" in result.stderr
@@ -42,7 +42,7 @@ def test_the_environment_wins_over_the_file_and_a_url_over_both(alone: Duetime) 
     assert "no Duetime at http://127.0.0.1:11;" in result.stderr
 
 
-def test_a_file_that_can_not_be_read_is_named(alone: Duetime) -> None:
+def test_an_invalid_file_is_named(alone: Duetime) -> None:
     Path("duetime.toml").write_text("port = ")
     result = alone("job", "list", env={"DUETIME_URL": ""})
     assert result.exit_code == 2

@@ -1,4 +1,4 @@
-"""`duetime signing-key`: shown and rotated, by way of a real server."""
+"""`duetime signing-key`: shows and rotates the key, with a real server."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def test_a_key_is_shown_rotated_and_ended(signing: Duetime) -> None:
 
 
 @pytest.mark.parametrize("overlap", ["long", "-1s"])
-def test_an_overlap_that_is_no_duration_is_refused_before_anything_is_sent(alone: Any, overlap: str) -> None:
+def test_an_overlap_that_is_not_a_duration_is_refused_without_a_request(alone: Any, overlap: str) -> None:
     result = alone("signing-key", "rotate", f"--overlap={overlap}")
     assert result.exit_code == 2
     assert "must be a duration" in result.stderr
 
 
-def test_without_secrets_it_says_what_the_operator_has_to_set(duetime: Duetime) -> None:
+def test_without_secrets_the_message_names_the_setting(duetime: Duetime) -> None:
     result = duetime("signing-key", "show", "--json")
     assert result.exit_code != 0
     assert "SIGNING_SECRETS" in json.dumps(result.stderr)

@@ -1,4 +1,4 @@
-"""API keys, tokens, and what the command line proves itself with. The server is a double: it says what it was asked."""
+"""API keys, tokens, and the credentials of the command line. The server is a double that records requests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LISTED = {
 
 
 class Double:
-    """A server that answers as it is told, and remembers what it was sent."""
+    """A server with prepared responses. It records requests."""
 
     def __init__(self) -> None:
         self.status = 200
@@ -42,7 +42,7 @@ class Double:
 
     @property
     def credential(self) -> tuple[str | None, str | None]:
-        """(Authorization, X-API-Key) of the last request."""
+        """Returns the headers Authorization and X-API-Key of the last request."""
         return self.headers[-1].get("authorization"), self.headers[-1].get("x-api-key")
 
 
@@ -104,7 +104,7 @@ def test_a_token_is_signed_without_a_server(alone: Any) -> None:
     assert verify(result.stdout.strip()) == Caller("default", "ann", Role.USER, Tier.FREE, rights, "jwt")
 
 
-def test_a_token_has_what_it_was_told(alone: Any) -> None:
+def test_a_token_has_the_claims_of_the_flags(alone: Any) -> None:
     result = alone(
         "token", "create", "--jwt", "--user", "ann", "--role", "admin", "--tier", "pro", "--tenant", "acme",
         "--scope", "read", "--scope", "run", "--expires", "90s", "--json", env=SIGNS,
@@ -120,7 +120,7 @@ def test_a_token_has_what_it_was_told(alone: Any) -> None:
         verify(answer["token"], ends)
 
 
-def test_the_secret_is_read_from_the_file_as_the_server_reads_it(alone: Any, tmp_path: Path) -> None:
+def test_the_secret_is_read_from_the_file(alone: Any, tmp_path: Path) -> None:
     (tmp_path / "duetime.toml").write_text(f'jwt_secret = "{SECRET}"\n')
     assert verify(alone.ok("token", "create", "--jwt", "--user", "ann").strip()).user_id == "ann"
 
@@ -130,7 +130,7 @@ def test_the_secret_is_read_from_the_file_as_the_server_reads_it(alone: Any, tmp
     [
         (["--jwt", "--user", "ann"], {}, "there is no JWT_SECRET to sign with; set DUETIME_JWT_SECRET"),
         (["--jwt", "--user", "ann"], {"DUETIME_JWT_SECRET": "hush"}, "must have at least 32 bytes"),
-        (["--jwt"], SIGNS, "whose token?"),
+        (["--jwt"], SIGNS, "the token's user is missing"),
         (["--jwt", "--user", "ann", "--name", "x"], SIGNS, "--name is for API keys"),
         (["--jwt", "--user", "a b"], SIGNS, "user_id must have 1 to 128 visible characters"),
         (["--jwt", "--user", "ann", "--tenant", "No"], SIGNS, "tenant must have"),
@@ -138,12 +138,12 @@ def test_the_secret_is_read_from_the_file_as_the_server_reads_it(alone: Any, tmp
         (["--jwt", "--user", "ann", "--role", "root"], SIGNS, "root"),
         (["--jwt", "--user", "ann", "--expires", "soon"], SIGNS, "--expires must be a duration"),
         (["--jwt", "--user", "ann", "--expires", "0s"], SIGNS, "--expires must be at least 1s"),
-        ([], {}, "what is it for?"),
-        (["--name", "ci", "--tenant", "acme"], {}, "--tenant is for --jwt"),
+        ([], {}, "the key's name is missing"),
+        (["--name", "ci", "--tenant", "acme"], {}, "--tenant is for tokens (--jwt)"),
         (["--name", "ci", "--expires", "36h"], {}, "whole days"),
     ],
 )
-def test_what_makes_no_sense_exits_2_and_says_so(alone: Any, args: list[str], env: dict[str, str], says: str) -> None:
+def test_invalid_flags_exit_2_with_the_reason(alone: Any, args: list[str], env: dict[str, str], says: str) -> None:
     result = alone("token", "create", *args, env=env)
     assert result.exit_code == 2
     assert says in " ".join(result.stderr.split())
@@ -154,16 +154,16 @@ def test_what_makes_no_sense_exits_2_and_says_so(alone: Any, args: list[str], en
 # API keys
 
 
-def test_an_api_key_is_asked_of_the_server_and_shown_once(person: Any, server: Double) -> None:
+def test_an_api_key_is_created_by_the_server_and_shown_once(person: Any, server: Double) -> None:
     server.status, server.answer = 201, CREATED
     shown = person.ok("token", "create", "--name", "ci")
     assert server.asked == [("POST", "/api/v1/api-keys", {"name": "ci", "role": "user", "scopes": []})]
     assert shown.splitlines()[0] == KEY  # whole, on a line of its own
-    assert "only time" in shown
+    assert "only once" in shown
     assert "never" in shown
 
 
-def test_an_api_key_has_what_it_was_told(person: Any, server: Double) -> None:
+def test_an_api_key_has_the_fields_of_the_flags(person: Any, server: Double) -> None:
     server.status, server.answer = 201, CREATED
     answer = person.json(
         "token", "create", "--name", "ci", "--user", "bob", "--role", "admin", "--tier", "pro", "--scope", "read",
@@ -216,7 +216,9 @@ def test_without_a_token_and_a_secret_nothing_is_sent(person: Any, server: Doubl
         ("dt_whatever", (None, "dt_whatever")),
     ],
 )
-def test_a_token_is_sent_as_what_it_is(person: Any, server: Double, text: str, sent: tuple[str | None, str]) -> None:
+def test_a_jwt_and_a_key_are_sent_in_their_own_headers(
+    person: Any, server: Double, text: str, sent: tuple[str | None, str]
+) -> None:
     server.answer = {"keys": []}
     for result in (
         person("--token", text, "token", "list", env={**SIGNS, "DUETIME_TOKEN": "other"}),
@@ -227,7 +229,7 @@ def test_a_token_is_sent_as_what_it_is(person: Any, server: Double, text: str, s
 
 
 @pytest.mark.parametrize("text", ["a\nb", "a b", "ä", "a\x00"])
-def test_what_can_be_no_token_is_refused_and_not_shown(person: Any, server: Double, text: str) -> None:
+def test_an_invalid_token_is_refused_and_not_shown(person: Any, server: Double, text: str) -> None:
     result = person("--token", f"hush{text}hush", "token", "list")
     assert result.exit_code == 2
     assert "neither a JWT nor an API key" in result.stderr
@@ -235,7 +237,7 @@ def test_what_can_be_no_token_is_refused_and_not_shown(person: Any, server: Doub
     assert server.asked == []
 
 
-def test_on_the_servers_machine_a_command_signs_for_itself(person: Any, server: Double) -> None:
+def test_on_the_servers_machine_a_command_signs_its_own_token(person: Any, server: Double) -> None:
     server.answer = {"keys": []}
     result = person("token", "list", env=SIGNS)
     assert (result.exit_code, result.stderr) == (0, "")
@@ -250,7 +252,7 @@ def test_on_the_servers_machine_a_command_signs_for_itself(person: Any, server: 
         verify(token, time.time_ns() // 1_000_000 + 60_000)
 
 
-def test_a_bad_secret_is_said(person: Any, server: Double) -> None:
+def test_a_bad_secret_is_reported(person: Any, server: Double) -> None:
     result = person("token", "list", env={"DUETIME_JWT_SECRET": "hush"})
     assert result.exit_code == 2
     assert "JWT_SECRET: '********'" in result.stderr
@@ -266,7 +268,7 @@ def test_a_bad_secret_is_said(person: Any, server: Double) -> None:
         ("http://127.0.0.1.example", False), ("http://localhost@evil.example", False), ("http://10.0.0.1", False),
     ],
 )  # fmt: skip
-def test_what_is_signed_here_goes_to_this_machine_alone(
+def test_a_token_signed_here_is_sent_to_this_machine_only(
     alone: Any, monkeypatch: pytest.MonkeyPatch, url: str, signs: bool
 ) -> None:
     monkeypatch.setenv("DUETIME_JWT_SECRET", SECRET)
@@ -277,30 +279,32 @@ def test_what_is_signed_here_goes_to_this_machine_alone(
     ("url", "warns"),
     [("http://duetime.example", 1), ("https://duetime.example", 0), ("http://127.0.0.1", 0), ("http://localhost:1", 0)],
 )
-def test_a_token_in_the_clear_is_warned_about_once(capsys: pytest.CaptureFixture[str], url: str, warns: int) -> None:
+def test_an_unencrypted_token_causes_one_warning(capsys: pytest.CaptureFixture[str], url: str, warns: int) -> None:
     given = credentials.Credentials("a.b.c", url)
     for _ in range(3):
         assert given.headers() == {"Authorization": "Bearer a.b.c"}
     said = capsys.readouterr()
-    assert said.err.count("sent in the clear") == warns
+    assert said.err.count("sent unencrypted") == warns
     assert said.out == ""
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_a_refusal_is_told_in_the_servers_words(person: Any, server: Double, status: int) -> None:
+def test_a_refusal_is_printed_as_the_server_worded_it(person: Any, server: Double, status: int) -> None:
     server.status, server.answer = status, {"title": "No", "message": "the token has expired; get a new one"}
     result = person("job", "list", env={"DUETIME_TOKEN": "a.b.c"})
     assert result.exit_code == 1
     assert result.stderr == "duetime: the token has expired; get a new one\n"
 
 
-def test_who_came_without_a_token_is_told_how_to_give_one(person: Any, server: Double) -> None:
+def test_without_a_token_the_message_shows_how_to_give_one(person: Any, server: Double) -> None:
     server.status, server.answer = 401, {"title": "No", "message": "who are you?"}
     said = person("job", "list").stderr
     assert said.startswith("duetime: who are you?\n")
     assert "--token or DUETIME_TOKEN" in said
 
 
-def test_who_has_a_secret_is_told_why_it_is_not_used_elsewhere(alone: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_a_secret_the_message_explains_why_it_is_not_used_for_other_machines(
+    alone: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DUETIME_JWT_SECRET", SECRET)
     assert "on this machine only" in credentials.Credentials(None, "https://duetime.example").advice()[0]

@@ -1,4 +1,4 @@
-"""`duetime connection`, `duetime worker` and logs that are followed, typed as people type them."""
+"""`duetime connection`, `duetime worker` and `logs --follow`."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class TestConnection:
 
 
 class TestWorker:
-    def test_what_can_not_be_imported_is_said_in_a_sentence(self, duetime: Duetime, tmp_path: Path) -> None:
+    def test_an_app_that_cannot_be_imported_is_reported_in_a_sentence(self, duetime: Duetime, tmp_path: Path) -> None:
         (tmp_path / "empty.py").write_text("from duetime import Duetime\napp = Duetime()\n")
         (tmp_path / "broken.py").write_text("import not_to_be_found\n")
         for spec, words in (
-            ("nothing", "does not say where the app is"),
+            ("nothing", "does not name an app"),
             (f"{tmp_path}/missing.py:app", "there is no file"),
             (f"{tmp_path}/empty.py:other", "has no 'other'"),
             (f"{tmp_path}/empty.py:app", "has no functions"),

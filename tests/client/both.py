@@ -1,4 +1,4 @@
-"""Both clients behind one face, so that a test is written once: the asynchronous one is driven from outside."""
+"""One interface for both clients, so that a test is written once. It runs the loop of the asynchronous client."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from patience import PATIENCE_SECONDS
 
 
 class Driven:
-    """An AsyncClient, or one of its lists, that is used like its twin."""
+    """An AsyncClient, or one of its lists, with the methods of the synchronous one."""
 
     def __init__(self, runner: asyncio.Runner, driven: AsyncClient | AsyncListing[Any, Any]) -> None:
         self._runner = runner
@@ -50,7 +50,7 @@ async def _step(items: AsyncGenerator[Any, None]) -> Any:
 
 
 class Pause:
-    """Stands in for `sleep`: remembers how long the client would have waited, and does not."""
+    """Replaces `sleep`: records the waits of the client, and does not wait."""
 
     def __init__(self) -> None:
         self.waits: list[float] = []
@@ -60,7 +60,7 @@ class Pause:
 
 
 class Maker:
-    """Makes clients of one kind, and closes them in the end."""
+    """Creates clients of one kind, and closes them at the end."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
@@ -85,7 +85,7 @@ class Maker:
 
 
 def until(read: Callable[[], Any], reached: Callable[[Any], bool]) -> Any:
-    """Reads again and again until it is so; a real server is elsewhere, and has no signal to wait on."""
+    """Polls until the condition holds: a server in another process has no signal to wait for."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not reached(value := read()):
         assert time.monotonic() < deadline, value

@@ -1,4 +1,4 @@
-"""One real server, which asks who one is, for all tests of the client: a test looks at jobs of its own only."""
+"""One real server with identity for all tests of the client. A test reads only its own jobs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def hook() -> Iterator[str]:
-    """The URL of a target for jobs."""
+    """Yields the URL of a target for jobs."""
     with target() as url:
         yield url
 
@@ -43,7 +43,7 @@ def make(request: pytest.FixtureRequest) -> Iterator[Maker]:
 
 @pytest.fixture
 def client(make: Maker, server: str) -> Any:
-    """Of an admin."""
+    """A client of an admin."""
     return make(server, token())
 
 
@@ -55,7 +55,7 @@ def proxy(server: str) -> Iterator[Proxy]:
 
 @pytest.fixture
 def job(hook: str) -> Callable[..., dict[str, Any]]:
-    """Definitions that are never due, with a name that no other test has."""
+    """Returns definitions that are never due, with a unique name."""
     name = f"job {uuid.uuid4()}"
 
     def define(path: str = "/ok", **fields: Any) -> dict[str, Any]:

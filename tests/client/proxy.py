@@ -1,4 +1,4 @@
-"""A TCP proxy before a server that a test can make lose an answer, or all its connections."""
+"""A TCP proxy in front of a server. A test can drop a response, or all connections."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 
 class Proxy:
-    """`swallow_answer_to` names what a request begins with: the next such one passes, and its answer is lost."""
+    """`swallow_answer_to`: the next request that begins with it is forwarded, and its response is dropped."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -22,7 +22,7 @@ class Proxy:
         self.requests: list[bytes] = []
 
     def cut(self) -> None:
-        """All connections, without a word."""
+        """Breaks all connections."""
         for connection in self._open:
             _end(connection)
         self._open.clear()
@@ -68,6 +68,6 @@ class Proxy:
 
 
 def _end(connection: socket.socket) -> None:
-    """Not by closing it: as long as a thread waits in it, nobody at the other end would notice."""
+    """Shuts the socket down. A close has no effect on the peer while a thread waits in it."""
     with suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""A server that says what it was told to, for what a real one says only on a bad day."""
+"""A server with scripted responses, for errors that a real server rarely has."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LOST = b""  # the connection ends without an answer
 
 
 def answer(status: int, body: Any = None, content_type: str = "application/json", **headers: str) -> bytes:
-    """One connection each, so that every request is seen. Text goes as it is, and until the connection ends."""
+    """Returns a response that closes its connection, so that every request is recorded. Text is sent unchanged."""
     content = body.encode() if isinstance(body, str) else json.dumps(body).encode()
     lines = [f"HTTP/1.1 {status} Scripted", f"content-type: {content_type}", "connection: close"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
@@ -34,7 +34,7 @@ class Script:
         self.requests: list[str] = []
 
     def header(self, name: str) -> list[str]:
-        """Of each request, as it was sent."""
+        """Returns the value of this header in each request."""
         found = []
         for request in self.requests:
             lines = dict(line.lower().split(": ", 1) for line in request.partition("\r\n\r\n")[0].split("\r\n")[1:])

@@ -1,4 +1,4 @@
-"""Many jobs at once: in chunks, with what became of each; never repeated blindly."""
+"""Batches of jobs: sent in chunks, with a result for each job, and not retried if that is unsafe."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("duetime.client.batch.CHUNK_JOBS", 2)
 
 
-def test_jobs_are_read_as_they_come_and_refused_by_their_index(client: Any, job: Define) -> None:
+def test_jobs_are_read_as_they_are_sent_and_refused_by_their_index(client: Any, job: Define) -> None:
     def jobs() -> Iterator[dict[str, Any]]:
         for priority in (1, 99, 2, 3, 98):  # three chunks; the second and the last are refused
             yield job(priority=priority)
@@ -32,7 +32,7 @@ def test_jobs_are_read_as_they_come_and_refused_by_their_index(client: Any, job:
     assert client.create_jobs([]).created == []
 
 
-def test_a_chunk_is_also_full_by_its_bytes(make: Any, proxy: Proxy, job: Define, monkeypatch: Any) -> None:
+def test_the_bytes_of_a_chunk_are_limited_too(make: Any, proxy: Proxy, job: Define, monkeypatch: Any) -> None:
     monkeypatch.setattr("duetime.client.batch.CHUNK_JOBS", 1000)
     monkeypatch.setattr("duetime.client.batch.CHUNK_BYTES", 3000)
     result = make(proxy.url, token()).create_jobs(job(description="x" * 1900) for _ in range(4))
@@ -40,7 +40,7 @@ def test_a_chunk_is_also_full_by_its_bytes(make: Any, proxy: Proxy, job: Define,
     assert len(proxy.seen(b"POST /api/v1/jobs:batch")) == 2
 
 
-def test_a_chunk_that_got_no_answer_is_not_sent_again(make: Any, proxy: Proxy, job: Define) -> None:
+def test_a_chunk_without_a_response_is_not_sent_again(make: Any, proxy: Proxy, job: Define) -> None:
     client = make(proxy.url, token())
     definitions = [job() for _ in range(5)]
 
@@ -50,7 +50,7 @@ def test_a_chunk_that_got_no_answer_is_not_sent_again(make: Any, proxy: Proxy, j
                 proxy.swallow_answer_to = b"POST /api/v1/jobs:batch"
             yield definition
 
-    with pytest.raises(BatchInterrupted, match="look before you send them again") as interrupted:
+    with pytest.raises(BatchInterrupted, match="check before you send them again") as interrupted:
         client.create_jobs(jobs())
     error = interrupted.value
     assert (error.result.created_count, error.unknown_from, error.unknown_count) == (2, 2, 2)
@@ -58,7 +58,7 @@ def test_a_chunk_that_got_no_answer_is_not_sent_again(make: Any, proxy: Proxy, j
     assert client.list_jobs(name=definitions[0]["name"]).page().total == 4  # those two were created, once
 
 
-def test_of_a_chunk_that_was_refused_as_a_whole_everything_is_known(make: Any, server: str, job: Define) -> None:
+def test_after_a_chunk_was_refused_as_a_whole_no_result_is_unknown(make: Any, server: str, job: Define) -> None:
     with pytest.raises(BatchInterrupted, match="send those again") as interrupted:
         make(server, "no-token").create_jobs([job()])
     assert (interrupted.value.unknown_from, interrupted.value.unknown_count) == (0, 0)

@@ -1,4 +1,4 @@
-"""The stream of events: what happens, resumed where a connection broke."""
+"""The stream of events, and its resumption after a broken connection."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _until_created(events: Iterator[Any], job_id: str) -> list[Any]:
     raise AssertionError(seen)
 
 
-def test_no_event_is_lost_or_seen_twice_when_the_connection_breaks(
+def test_no_event_is_lost_or_repeated_when_the_connection_breaks(
     make: Any, proxy: Proxy, client: Any, job: Define
 ) -> None:
     events = make(proxy.url, token()).events(after=0)
@@ -43,15 +43,15 @@ def test_no_event_is_lost_or_seen_twice_when_the_connection_breaks(
     events.close()
 
 
-def test_a_break_before_the_first_event_is_told_as_a_reset(make: Any) -> None:
-    """There is no number yet to go on from, so what happened meanwhile is not known."""
+def test_a_break_before_the_first_event_yields_a_reset(make: Any) -> None:
+    """There is no event number to resume from, so events may have been lost."""
     with scripted(answer(200, ": following\n\n", STREAM), answer(200, EVENT, STREAM)) as script:
         events = make(script.url, pause=Pause()).events()
         assert [next(events).kind for _ in range(2)] == ["reset", "job.paused"]
         events.close()
 
 
-def test_a_stream_that_ends_is_taken_up_again_after_its_last_event(make: Any) -> None:
+def test_a_stream_that_ends_is_resumed_after_its_last_event(make: Any) -> None:
     cut_short = EVENT + "id: 8\nevent: job.resumed\ndata: {"
     whole = EVENT.replace("id: 7", "id: 8")
     with scripted(answer(200, cut_short, STREAM), LOST, answer(200, whole, STREAM)) as script:
@@ -64,7 +64,7 @@ def test_a_stream_that_ends_is_taken_up_again_after_its_last_event(make: Any) ->
         events.close()
 
 
-def test_a_stream_is_given_up_when_nobody_answers_any_more(make: Any) -> None:
+def test_a_stream_fails_when_the_server_stops_responding(make: Any) -> None:
     pause = Pause()
     with scripted(answer(200, EVENT, STREAM), LOST, LOST) as script:
         events = make(script.url, pause=pause, retries=2).events(after=0)
@@ -74,7 +74,7 @@ def test_a_stream_is_given_up_when_nobody_answers_any_more(make: Any) -> None:
     assert len(pause.waits) == 2
 
 
-def test_a_token_that_is_no_longer_taken_ends_a_stream(make: Any) -> None:
+def test_an_expired_token_ends_a_stream(make: Any) -> None:
     with scripted(answer(200, EVENT, STREAM), problem(401, "UNAUTHORIZED")) as script:
         events = make(script.url, pause=Pause()).events(after=0)
         next(events)
@@ -82,7 +82,7 @@ def test_a_token_that_is_no_longer_taken_ends_a_stream(make: Any) -> None:
             next(events)
 
 
-def test_a_full_house_is_waited_for(make: Any) -> None:
+def test_a_stream_waits_for_an_overloaded_server(make: Any) -> None:
     pause = Pause()
     with scripted(problem(503, "OVERLOADED", retry_after="10"), answer(200, EVENT, STREAM)) as script:
         events = make(script.url, pause=pause, jitter=lambda: 0.0).events(after=0)

@@ -1,4 +1,4 @@
-"""Bytes to frames, however they are cut."""
+"""Decoding of frames from any chunks."""
 
 from __future__ import annotations
 

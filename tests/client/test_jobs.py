@@ -1,4 +1,4 @@
-"""Jobs over the client, as a real server answers."""
+"""Operations on jobs, with a real server."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def test_a_job_may_be_a_struct_and_its_schedule_a_datetime(client: Any, job: Def
     assert created.next_run_time == at
 
 
-def test_a_create_with_the_same_key_answers_the_same_job(client: Any, job: Define) -> None:
+def test_a_create_with_the_same_idempotency_key_returns_the_same_job(client: Any, job: Define) -> None:
     key = job()["name"].replace(" ", "-")
     first, second = (client.create_job(job(), idempotency_key=key) for _ in range(2))
     assert first == second
     assert client.create_job(job()).job_id != client.create_job(job()).job_id
 
 
-def test_a_list_is_walked_through_to_its_end(client: Any, job: Define, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_is_iterated_to_its_end(client: Any, job: Define, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("sync", "aio"):
         monkeypatch.setattr(f"duetime.client.{module}.PAGE_ROWS", 2)
     ids = [client.create_job(job()).job_id for _ in range(5)]
@@ -64,7 +64,7 @@ def test_a_list_is_walked_through_to_its_end(client: Any, job: Define, monkeypat
     assert [found.job_id for found in listing.page(offset=4).jobs] == ids[4:]
 
 
-def test_a_change_is_refused_when_somebody_was_quicker(client: Any, job: Define) -> None:
+def test_a_change_of_an_outdated_version_is_refused(client: Any, job: Define) -> None:
     job_id = client.create_job(job(description="old", priority=3)).job_id
     version = client.get_job(job_id).version
     changed = client.change_job(job_id, {"description": "new", "priority": None}, if_match=version)
@@ -74,7 +74,7 @@ def test_a_change_is_refused_when_somebody_was_quicker(client: Any, job: Define)
     assert client.change_job(job_id, {"description": "newest"}, if_match=f'"{changed.version}"').description == "newest"
 
 
-def test_a_key_names_a_job_whatever_signs_it_has(client: Any, job: Define) -> None:
+def test_a_key_can_have_any_characters(client: Any, job: Define) -> None:
     key = f"b?c#ü%2F {job()['name']}"
     created = client.put_job_by_key(key, job())
     assert created.version == 1
@@ -101,7 +101,7 @@ def test_a_job_is_paused_resumed_cancelled_and_purged(client: Any, job: Define) 
         client.get_job(job_id)
 
 
-def test_coming_instants_are_as_many_as_were_asked_for(client: Any, job: Define) -> None:
+def test_as_many_instants_are_returned_as_requested(client: Any, job: Define) -> None:
     coming = client.job_next(client.create_job(job(schedule="0 9 1 1 *")).job_id, count=3).next
     assert [at.hour for at in coming] == [9, 9, 9]
     assert len({at.year for at in coming}) == 3
@@ -115,7 +115,7 @@ def test_a_failed_job_is_retried(client: Any, job: Define) -> None:
     assert (again.job_id, again.execution_id != queued.execution_id) == (job_id, True)
 
 
-def test_a_refused_job_says_which_fields_are_wrong(client: Any, job: Define) -> None:
+def test_a_refused_job_has_an_error_for_each_wrong_field(client: Any, job: Define) -> None:
     with pytest.raises(InvalidRequest) as refused:
         client.create_job(job(priority=99))
     error = refused.value

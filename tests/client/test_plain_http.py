@@ -1,4 +1,4 @@
-"""HTTP by the standard library: for the command line, and for a process that was forked."""
+"""HTTP by the standard library, for the command line and for forked processes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def test_a_body_of_unknown_length_is_sent_as_it_is_read() -> None:
     assert script.header("transfer-encoding") == ["chunked"]
 
 
-def test_a_refusal_that_comes_before_all_was_sent_is_read() -> None:
-    """The script reads the head alone, answers, and closes the connection."""
+def test_a_refusal_before_the_whole_body_was_sent_is_read() -> None:
+    """The server reads only the head, responds, and closes the connection."""
     pieces = (b"x" * 65_536 for _ in range(10_000))
     with scripted(answer(413, {"message": "too large"})) as script:
         refused = PlainHttp(SECONDS).send("POST", script.url, {}, pieces)
@@ -25,7 +25,7 @@ def test_a_refusal_that_comes_before_all_was_sent_is_read() -> None:
     assert next(pieces), "nor was the rest of it read"
 
 
-def test_proxies_of_the_environment_can_be_left_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxies_of_the_environment_can_be_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("no_proxy", raising=False)
     with scripted(answer(200, {})) as proxy, scripted(answer(200, {})) as server:
         monkeypatch.setenv("http_proxy", proxy.url)
@@ -35,7 +35,7 @@ def test_proxies_of_the_environment_can_be_left_aside(monkeypatch: pytest.Monkey
         assert (len(proxy.requests), len(server.requests)) == (1, 1)
 
 
-def test_what_nobody_listens_to_is_refused_and_was_not_sent() -> None:
+def test_a_request_to_a_closed_port_was_not_sent() -> None:
     with scripted() as script:
         pass
     with pytest.raises(PlainHttpError) as error:

@@ -1,4 +1,4 @@
-"""Schedules, keys, the audit, the cluster, health; who one is; and what only a bad day brings."""
+"""Schedules, keys, the audit, the cluster, health, credentials and errors."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_key_is_made_used_and_revoked(client: Any, make: Any, server: str) -> 
         bob.list_jobs().page()
 
 
-def test_a_signing_key_is_shown_and_rotated_and_stands_in_no_repr(make: Any, server: str) -> None:
+def test_a_signing_key_is_returned_and_rotated_and_is_in_no_repr(make: Any, server: str) -> None:
     client = make(server, token(tenant=f"t-{uuid.uuid4()}"))
     before = client.get_signing_key()
     assert (before.version, before.rotated_at, before.others) == (1, None, ())
@@ -66,7 +66,7 @@ def test_a_signing_key_is_shown_and_rotated_and_stands_in_no_repr(make: Any, ser
     assert client.rotate_signing_key(overlap_seconds=0).others == ()
 
 
-def test_the_audit_says_who_did_what(client: Any, job: Define) -> None:
+def test_the_audit_lists_who_changed_what(client: Any, job: Define) -> None:
     job_id = client.create_job(job()).job_id
     client.pause_job(job_id)
     entries = list(client.audit(resource=job_id, since=datetime(2020, 1, 1, tzinfo=UTC)))
@@ -74,7 +74,7 @@ def test_the_audit_says_who_did_what(client: Any, job: Define) -> None:
     assert [entry.action for entry in client.audit(resource=job_id, action="job.pause")] == ["job.pause"]
 
 
-def test_the_cluster_and_its_health_are_seen(client: Any) -> None:
+def test_the_cluster_and_its_health_are_returned(client: Any) -> None:
     cluster = client.cluster()
     assert cluster.node.id in [node.id for node in cluster.nodes]
     assert client.health().components == {}
@@ -82,12 +82,12 @@ def test_the_cluster_and_its_health_are_seen(client: Any) -> None:
     assert (health.status, health.components["database"], health.memory.resident_bytes > 0) == ("ok", "healthy", True)
 
 
-def test_a_sick_server_still_answers_how_it_is(make: Any) -> None:
+def test_a_degraded_server_returns_its_health(make: Any) -> None:
     with scripted(answer(503, {"status": "degraded", "components": {"database": "unhealthy: x"}})) as script:
         assert make(script.url).health(verbose=True).components == {"database": "unhealthy: x"}
 
 
-def test_what_has_no_method_is_requested_by_its_path(client: Any) -> None:
+def test_a_path_without_a_method_can_be_requested(client: Any) -> None:
     answered = client.request("POST", "/api/v1/schedules/preview", body={"schedule": "@daily", "count": 1})
     assert len(answered["next"]) == 1
     assert client.request("GET", "/api/v1/jobs", query={"limit": 1, "name": "no such job"})["jobs"] == []
@@ -105,7 +105,7 @@ def test_url_and_token_come_from_the_environment(make: Any, server: str, monkeyp
     assert make().url == "http://127.0.0.1:8080"
 
 
-def test_a_jwt_and_an_api_key_go_each_by_its_own_header(make: Any) -> None:
+def test_a_jwt_and_an_api_key_are_sent_in_their_own_headers(make: Any) -> None:
     with scripted(*[answer(200, {"status": "ok"})] * 2) as script:
         make(script.url, "dt_1_2").health()
         make(script.url, "a.b.c").health()
@@ -114,18 +114,18 @@ def test_a_jwt_and_an_api_key_go_each_by_its_own_header(make: Any) -> None:
 
 
 @pytest.mark.parametrize("bad", ["localhost:8080", "ftp://a", "http://"])
-def test_a_url_that_is_none_is_refused_at_once(make: Any, bad: str) -> None:
+def test_an_invalid_url_is_refused_at_once(make: Any, bad: str) -> None:
     with pytest.raises(ValueError, match="is not the URL of a server"):
         make(bad)
 
 
-def test_a_token_that_is_none_is_refused_and_not_shown(make: Any) -> None:
+def test_an_invalid_token_is_refused_and_not_shown(make: Any) -> None:
     with pytest.raises(ValueError, match="neither a JWT nor an API key") as refused:
         make("http://127.0.0.1", "geheim\nX-Evil: 1")
     assert "geheim" not in str(refused.value)
 
 
-def test_too_many_requests_say_when_to_come_back(make: Any, server: str) -> None:
+def test_too_many_requests_have_retry_after(make: Any, server: str) -> None:
     free = make(server, token(f"free-{uuid.uuid4()}", "user", "free"))
     for _ in range(FREE_REQUESTS):
         free.list_jobs().page(1)
@@ -143,7 +143,7 @@ def test_a_redirect_is_not_followed_with_the_key(make: Any) -> None:
 
 
 def test_a_newer_server_is_understood(make: Any) -> None:
-    """A field and a word that this client has never heard of."""
+    """A response with an unknown field and an unknown value."""
     body = {"execution_id": "e", "job_id": "j", "state": "PONDERING", "trigger": "moon", "mood": {"is": "good"},
             "scheduled_at": "2027-01-01T09:00:00.123Z"}  # fmt: skip
     with scripted(answer(200, {"execution": body, "attempts": [], "new": 1})) as script:
@@ -152,13 +152,13 @@ def test_a_newer_server_is_understood(make: Any) -> None:
     assert execution == Execution(execution_id="e", job_id="j", state="PONDERING", trigger="moon", scheduled_at=at)
 
 
-def test_a_code_that_is_new_is_still_a_problem(make: Any) -> None:
+def test_an_unknown_code_is_a_problem(make: Any) -> None:
     with scripted(problem(418, "TEAPOT", "pour")) as script, pytest.raises(Problem, match="418 TEAPOT: pour") as raised:
         make(script.url).get_job("j")
     assert type(raised.value) is Problem
 
 
-def test_a_full_store_says_how_full(make: Any) -> None:
+def test_a_full_store_has_its_numbers(make: Any) -> None:
     body = {"type": "memory", "title": "full", "status": 507, "error": "INSUFFICIENT_STORAGE", "message": "full",
             "current": 9, "limit": 10, "requested": 2}  # fmt: skip
     with scripted(answer(507, body)) as script, pytest.raises(InsufficientStorage) as full:
@@ -167,25 +167,25 @@ def test_a_full_store_says_how_full(make: Any) -> None:
     assert (error.type, error.current, error.limit, error.requested) == ("memory", 9, 10, 2)
 
 
-def test_an_answer_that_is_none_of_ours_says_so(make: Any) -> None:
-    with scripted(answer(200, "hello", "text/plain")) as script, pytest.raises(UnknownAnswer, match="is the URL"):
+def test_a_response_of_another_server_raises_unknown_answer(make: Any) -> None:
+    with scripted(answer(200, "hello", "text/plain")) as script, pytest.raises(UnknownAnswer, match="check the URL"):
         make(script.url).get_job("j")
 
 
-def test_a_path_is_one_segment_whatever_is_in_it(make: Any) -> None:
+def test_any_id_is_quoted_as_one_segment_of_the_path(make: Any) -> None:
     with scripted(problem(404, "NOT_FOUND")) as script, pytest.raises(Problem):
         make(script.url).get_job("../api-keys?x=1#y")
     assert script.requests[0].startswith(f"GET /api/v1/jobs/{quote('../api-keys?x=1#y', safe='')} ")
 
 
-def test_a_closed_client_says_so(make: Any, server: str) -> None:
+def test_a_closed_client_raises_client_closed(make: Any, server: str) -> None:
     client = make(server)
     client.close()
-    with pytest.raises(ClientClosed, match="make another one"):
+    with pytest.raises(ClientClosed, match="create another one"):
         client.health()
 
 
-def test_the_client_needs_nothing_of_the_server() -> None:
+def test_the_client_imports_nothing_of_the_server() -> None:
     code = (
         "import sys; from duetime.client import AsyncClient, Client; "
         "print(*[name for name in sys.modules if name.startswith('duetime.')])"

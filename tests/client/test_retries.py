@@ -1,4 +1,4 @@
-"""What is sent again, and what is not: a job is never created, or run, twice by the client."""
+"""Retries: the client never creates or runs a job twice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CREATED = {"job_id": "j", "name": "n", "status": "PENDING"}
 QUEUED = {"job_id": "j", "execution_id": "e", "status": "QUEUED"}
 
 
-def test_a_create_whose_answer_was_lost_makes_one_job(make: Any, proxy: Proxy, job: Define) -> None:
+def test_a_create_whose_response_was_lost_creates_one_job(make: Any, proxy: Proxy, job: Define) -> None:
     pause = Pause()
     client = make(proxy.url, token(), pause=pause)
     proxy.swallow_answer_to = b"POST /api/v1/jobs "
@@ -30,18 +30,18 @@ def test_a_create_whose_answer_was_lost_makes_one_job(make: Any, proxy: Proxy, j
     assert len(pause.waits) == 1
 
 
-def test_a_run_whose_answer_was_lost_is_not_repeated(make: Any, proxy: Proxy, job: Define) -> None:
+def test_a_run_whose_response_was_lost_is_not_repeated(make: Any, proxy: Proxy, job: Define) -> None:
     pause = Pause()
     client = make(proxy.url, token(), pause=pause)
     job_id = client.create_job(job()).job_id
     proxy.swallow_answer_to = b"POST /api/v1/jobs/"
-    with pytest.raises(ServerAway, match="look before you send it again") as away:
+    with pytest.raises(ServerAway, match="check before you send it again") as away:
         client.run_job(job_id)
     assert (away.value.was_sent, pause.waits) == (True, [])
     assert client.job_executions(job_id).page().total == 1
 
 
-def test_what_only_reads_is_repeated(make: Any, proxy: Proxy, job: Define) -> None:
+def test_a_read_is_retried(make: Any, proxy: Proxy, job: Define) -> None:
     client = make(proxy.url, token(), pause=Pause())
     job_id = client.create_job(job()).job_id
     proxy.swallow_answer_to = b"GET "
@@ -49,7 +49,7 @@ def test_what_only_reads_is_repeated(make: Any, proxy: Proxy, job: Define) -> No
     assert len(proxy.seen(b"GET ")) == 2
 
 
-def test_a_change_that_was_carried_out_by_a_lost_try_says_so(make: Any, proxy: Proxy, job: Define) -> None:
+def test_the_conflict_of_a_retried_change_has_a_note(make: Any, proxy: Proxy, job: Define) -> None:
     client = make(proxy.url, token(), pause=Pause())
     job_id = client.create_job(job()).job_id
     proxy.swallow_answer_to = b"PATCH "
@@ -59,7 +59,7 @@ def test_a_change_that_was_carried_out_by_a_lost_try_says_so(make: Any, proxy: P
     assert client.get_job(job_id).priority == 1
 
 
-def test_a_repeat_waits_while_the_server_is_busy_with_the_first(make: Any) -> None:
+def test_a_retry_waits_while_the_server_is_busy_with_the_first_try(make: Any) -> None:
     with scripted(LOST, problem(409, "CONFLICT"), answer(201, CREATED)) as script:
         assert make(script.url, pause=Pause()).create_job({"name": "n"}).job_id == "j"
     keys = script.header("idempotency-key")
@@ -75,15 +75,15 @@ def test_a_conflict_at_the_first_try_is_final(make: Any) -> None:
 
 
 @pytest.mark.parametrize(("status", "code"), [(503, "OVERLOADED"), (429, "RATE_LIMIT_EXCEEDED")])
-def test_not_now_is_waited_for_whatever_the_call(make: Any, status: int, code: str) -> None:
-    """Nothing was changed: even a run is sent again."""
+def test_every_call_is_retried_after_429_and_503(make: Any, status: int, code: str) -> None:
+    """Nothing was changed, so even a run is retried."""
     pause = Pause()
     with scripted(problem(status, code, retry_after="2"), answer(202, QUEUED)) as script:
         assert make(script.url, pause=pause, jitter=lambda: 0.0).run_job("j").execution_id == "e"
     assert pause.waits == [2.0]
 
 
-def test_a_wait_that_is_too_long_is_the_callers(make: Any) -> None:
+def test_a_retry_after_that_is_too_long_is_raised(make: Any) -> None:
     pause = Pause()
     with scripted(problem(429, "RATE_LIMIT_EXCEEDED", retry_after="31")) as script, pytest.raises(RateLimited):
         make(script.url, pause=pause).get_job("j")
@@ -98,11 +98,11 @@ def test_an_overload_that_stays_is_raised_in_the_end(make: Any) -> None:
 
 
 @pytest.mark.parametrize("status", [502, 503, 504])
-def test_what_a_proxy_says_is_no_reason_to_run_again(make: Any, status: int) -> None:
+def test_a_run_is_not_retried_after_an_error_of_a_proxy(make: Any, status: int) -> None:
     pause = Pause()
     with (
         scripted(answer(status, "<html>", "text/html")) as script,
-        pytest.raises(UnknownAnswer, match="as Duetime does"),
+        pytest.raises(UnknownAnswer, match="not a Duetime's response"),
     ):
         make(script.url, pause=pause).run_job("j")
     assert pause.waits == []
@@ -110,7 +110,7 @@ def test_what_a_proxy_says_is_no_reason_to_run_again(make: Any, status: int) -> 
         assert make(script.url, pause=Pause()).job_next("j").next == []
 
 
-def test_waits_grow_and_hold_a_share_of_chance(make: Any) -> None:
+def test_waits_grow_and_have_jitter(make: Any) -> None:
     with socket.socket() as unheard:
         unheard.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unheard.getsockname()[1]}"
@@ -121,14 +121,14 @@ def test_waits_grow_and_hold_a_share_of_chance(make: Any) -> None:
             assert (pause.waits, away.value.was_sent) == (waits, False)
 
 
-def test_a_server_that_says_nothing_is_given_up(make: Any) -> None:
+def test_a_silent_server_causes_a_timeout(make: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        with pytest.raises(ServerAway, match=r"did not answer GET /health within 0.2 s"):
+        with pytest.raises(ServerAway, match=r"did not respond to GET /health within 0.2 s"):
             make(url, timeout_seconds=0.2, retries=0).health()
 
 
-def test_a_key_of_ones_own_is_sent_and_a_body_is_the_same_each_time(make: Any) -> None:
+def test_a_given_idempotency_key_is_sent_and_each_try_has_the_same_body(make: Any) -> None:
     with scripted(LOST, answer(201, CREATED)) as script:
         make(script.url, pause=Pause()).create_job({"name": "ü"}, idempotency_key="mine")
     assert script.header("idempotency-key") == ["mine", "mine"]

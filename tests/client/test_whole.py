@@ -1,4 +1,4 @@
-"""The client offers all that the server has, and both clients offer the same."""
+"""The client has all operations of the server, and both clients have the same."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NOT_YET: tuple[str, ...] = ()
 
 
 def _operations() -> dict[str, Any]:
-    """Each with what it builds, from arguments made up by the names of its parameters."""
+    """Yields each operation with its call, built from arguments by the names of its parameters."""
     found = {}
     for name, build in inspect.getmembers(operations, inspect.isfunction):
         if build.__module__ != operations.__name__ or name.startswith("_") or name == "request":
@@ -90,8 +90,8 @@ OWN = {
 SHAPED = {"payload"}  # a dict, whatever the type of the job
 
 
-def test_every_field_that_the_server_answers_with_is_one_of_the_client(client: Any) -> None:
-    """And none that it has not. A schema is compared with the struct that reads it, and all that is inside them."""
+def test_the_client_has_every_field_of_the_responses(client: Any) -> None:
+    """And no other. Each schema is compared with the struct that reads it, with all nested ones."""
     document = client.request("GET", "/openapi.json")
     compared = set[str]()
     for built in [*_operations().values(), batch_call(b"")]:
@@ -127,7 +127,7 @@ def _compare(document: dict[str, Any], schema: dict[str, Any], kind: Any, compar
 
 
 def _objects(document: dict[str, Any], schema: dict[str, Any], name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The objects with named fields that a schema may hold: itself, its choices, its items."""
+    """Yields the objects with named fields in a schema: itself, its choices, its items."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         yield from _objects(document, document["components"]["schemas"][name], name)
@@ -140,7 +140,7 @@ def _objects(document: dict[str, Any], schema: dict[str, Any], name: str) -> Ite
 
 
 def _structs(kind: Any) -> Iterator[Any]:
-    """The structs that a type may hold."""
+    """Yields the structs in a type."""
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         yield kind
     for inner in get_args(kind):

@@ -1,4 +1,4 @@
-"""Who asks the server of these tests: its secret, and tokens for people of the tenant acme."""
+"""The secret of the server of these tests, and tokens for users of the tenant acme."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_nothing_is_early_nothing_is_pruned_nothing_is_missed_and_there_is_an_al
 
     refused = wrong.client.post("/jobs", cluster.body("immediate"))
     assert (refused.status, refused.json()["error"], refused.headers["retry-after"]) == (503, "OVERLOADED", "10")
-    assert "so it takes no changes; ask another node" in refused.json()["message"]
+    assert "so it accepts no changes; use another node" in refused.json()["message"]
     assert wrong.client.get("/jobs?limit=1").status == 200
 
     wait_until(lambda: now_ms() > first_at, 60, "the first is due", 0.005)

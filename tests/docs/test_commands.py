@@ -108,7 +108,7 @@ def test_the_first_jobs_of_the_readme_are_created(terminal: Terminal) -> None:
     assert "It will run at " in asked
 
 
-def test_people_are_let_in(guarded: Terminal) -> None:
+def test_the_page_on_identity_is_true(guarded: Terminal) -> None:
     own, token, key, revoked, in_the_tenant, across, first_key = blocks(
         ROOT / "docs/how-to/let-people-in.md", "bash run"
     )
@@ -124,7 +124,7 @@ def test_people_are_let_in(guarded: Terminal) -> None:
     assert "globex-ci" not in guarded.type("duetime token list"), "it is another tenant's"
 
 
-def test_use_is_limited(guarded: Terminal) -> None:
+def test_the_page_on_limits_is_true(guarded: Terminal) -> None:
     said = [guarded.type(block) for block in blocks(ROOT / "docs/how-to/limit-use.md", "bash run")]
     limits, health, metrics = said
     page = (ROOT / "docs/how-to/limit-use.md").read_text()
@@ -136,7 +136,7 @@ def test_use_is_limited(guarded: Terminal) -> None:
     assert {name for name in names if not name.endswith("_created")} == set(re.findall("`(duetime_[a-z_]+)`", page))
 
 
-def test_a_target_that_is_down_is_left_alone(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+def test_the_page_on_circuits_is_true(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     monkeypatch.delenv("DUETIME_CIRCUIT_BREAKER_THRESHOLD")  # the default that users have
     terminal: Terminal = request.getfixturevalue("terminal")
     see, skipped, close = blocks(ROOT / "docs/how-to/circuit-breaker.md", "bash run")
@@ -150,7 +150,7 @@ def test_a_target_that_is_down_is_left_alone(monkeypatch: pytest.MonkeyPatch, re
     assert nothing == "No target has failed lately."
 
 
-def test_the_audit_is_read(terminal: Terminal) -> None:
+def test_the_page_on_the_audit_is_true(terminal: Terminal) -> None:
     said = [terminal.type(block) for block in blocks(ROOT / "docs/how-to/read-the-audit.md", "bash run")]
     listed, verified, against, exported, fits = said
     assert "job.create" in listed

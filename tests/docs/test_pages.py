@@ -18,7 +18,7 @@ NOW = 1_767_225_600_000
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
+def test_every_link_has_a_target(page: Path) -> None:
     for link in links(page):
         if link.startswith(("https://", "http://")):
             continue
@@ -30,7 +30,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_files_that_are_named_exist(page: Path) -> None:
+def test_named_files_exist(page: Path) -> None:
     for name in re.findall(r"`((?:tests|src|docs|bench|engine|domain|ports|api)/[\w/.-]+)`", page.read_text()):
         places = (ROOT / name, ROOT / "src" / "duetime" / name)
         assert any(place.exists() or place in GENERATED for place in places), f"{name} is not there"
@@ -43,19 +43,19 @@ def test_every_page_is_in_the_index() -> None:
             assert page in index, f"docs/README.md does not name {page.name}"
 
 
-def test_decisions_are_numbered_and_titled_alike() -> None:
+def test_decisions_have_numbers_and_uniform_titles() -> None:
     for page in (ROOT / "docs" / "decisions").glob("*.md"):
         assert page.read_text().startswith(f"# {page.name[:4]}: ")
 
 
-def test_the_job_in_the_api_page_is_one() -> None:
+def test_the_job_in_the_api_page_is_valid() -> None:
     example = next(json.loads(code) for code in blocks(ROOT / "docs/reference/api.md", "json"))
     new_job(msgspec.convert(example, HttpJob), "default", "local", NOW, bytes(10))
     spelt_out = set(example) | {"delays"}
     assert spelt_out >= set(HttpJob.__struct_fields__), "a field of a job is missing from the example"
 
 
-def test_fragments_of_jobs_in_the_pages_are_taken() -> None:
+def test_fragments_of_jobs_in_the_pages_are_valid() -> None:
     whole = {"name": "x", "schedule": "@daily", "payload": {"url": "https://example.com/"}}
     for name in ("how-to/catch-up-and-overlap.md", "how-to/import-many-jobs.md", "reference/schedules.md"):
         fragments = "".join(blocks(ROOT / "docs" / name, "json")).splitlines()
@@ -64,7 +64,7 @@ def test_fragments_of_jobs_in_the_pages_are_taken() -> None:
             new_job(msgspec.convert({**whole, **json.loads(line)}, HttpJob), "default", "local", NOW, bytes(10))
 
 
-def test_schedules_in_the_reference_are_understood() -> None:
+def test_schedules_in_the_reference_are_valid() -> None:
     table = text("docs/reference/schedules.md").split("## Cron")[0]
     wholes = re.findall(r"^\| `(.+?)` \|", table, re.MULTILINE)[1:]
     assert "every 5m" in wholes

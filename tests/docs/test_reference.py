@@ -39,13 +39,13 @@ def codes(kind: type[DuetimeError] = DuetimeError) -> set[str]:
     return {kind.code}.union(*(codes(child) for child in kind.__subclasses__()))
 
 
-def test_every_setting_is_documented_with_its_default_and_its_help_and_none_that_is_not_there() -> None:
+def test_exactly_the_settings_are_documented_with_their_defaults_and_help() -> None:
     ours = text("docs/reference/settings.md").split(OF_OTHERS)[0]
     rows = re.findall(r"^\| `([A-Z_]+)` \| (.*?) \| (.*?) \|", ours, re.MULTILINE)
     assert rows == [(name, f"`{it.default}`" if it.default else "(empty)", it.help) for name, it in SETTINGS.items()]
 
 
-def test_every_setting_of_others_is_documented_and_none_that_is_not_known() -> None:
+def test_exactly_the_settings_of_other_schedulers_are_documented() -> None:
     section = text("docs/reference/settings.md").split(OF_OTHERS)[1].split("\n\nFor the command line")[0]
     names = [name for row in re.findall(r"^\| (`.*?) \|", section, re.MULTILINE) for name in re.findall("`(.*?)`", row)]
     assert sorted(names) == sorted(FOREIGN)
@@ -61,12 +61,12 @@ def test_every_command_is_documented_with_its_options(path: tuple[str, ...]) -> 
             assert f"`{option.opts[0]}`" in section
 
 
-def test_no_command_is_documented_that_is_not_there() -> None:
+def test_no_unknown_command_is_documented() -> None:
     documented = re.findall(r"^### `duetime (.+)`$", text("docs/reference/cli.md"), re.MULTILINE)
     assert sorted(documented) == sorted(map(" ".join, COMMANDS))
 
 
-def test_every_route_is_documented_and_none_that_is_not_there(tmp_path: Path) -> None:
+def test_exactly_the_routes_are_documented(tmp_path: Path) -> None:
     with served(tmp_path) as url, urllib.request.urlopen(f"{url}/openapi.json") as answer:
         document = json.load(answer)
     routes = {f"{method.upper()} {path}" for path, operations in document["paths"].items() for method in operations}
@@ -75,12 +75,12 @@ def test_every_route_is_documented_and_none_that_is_not_there(tmp_path: Path) ->
     assert len(documented) == len(routes)
 
 
-def test_every_error_is_documented_and_none_that_is_not_there() -> None:
+def test_exactly_the_errors_are_documented() -> None:
     documented = re.findall(r"^\| `([A-Z_]+)` \| \d+ \|", text("docs/reference/errors.md"), re.MULTILINE)
     assert set(documented) == codes() | set(problems._TITLES) | {"FORBIDDEN"}
 
 
-def test_every_error_has_its_status() -> None:
+def test_every_error_is_documented_with_its_status() -> None:
     rows = dict(re.findall(r"^\| `([A-Z_]+)` \| (\d+) \|", text("docs/reference/errors.md"), re.MULTILINE))
     for kind in (DuetimeError, *DuetimeError.__subclasses__()):
         assert rows[kind.code] == str(kind.status)
@@ -92,7 +92,7 @@ def test_every_error_type_is_documented() -> None:
     assert sorted(documented[1:]) == sorted(ErrorType)
 
 
-def test_every_state_status_and_trigger_is_documented_and_none_that_is_not_there() -> None:
+def test_exactly_the_states_statuses_and_triggers_are_documented() -> None:
     documented = re.findall(r"^\| `([A-Z]+)` \|", text("docs/reference/states.md"), re.MULTILINE)
     assert sorted(documented) == sorted([*State, *JobStatus])
     section = text("docs/reference/states.md").split("`trigger`\n", 1)[1].split("\n## ")[0]

@@ -17,7 +17,7 @@ ARCHITECTURE = text("docs/explanation/architecture.md")
 ACTION = re.compile(r"\b(?:own_)?entry\((?:[^\"()]|\([^()]*\))*?\"([a-z_]+\.[a-z_]+)\"")
 
 
-def test_every_action_of_the_audit_is_named_and_none_that_there_is_not() -> None:
+def test_exactly_the_actions_of_the_audit_are_named() -> None:
     written = {action for file in SOURCES.rglob("*.py") for action in ACTION.findall(file.read_text())}
     assert {"job.create", "job.sweep"} <= written
     (row,) = re.findall(r"^\| `action` \| (.*) \|$", text("docs/how-to/read-the-audit.md"), re.MULTILINE)
@@ -33,7 +33,7 @@ def test_every_loop_of_the_engine_is_named_with_its_file() -> None:
     assert set(re.findall(r"^\|.*\| `(engine/[a-z_]+\.py)` \|$", page, re.MULTILINE)) == files
 
 
-def test_the_layers_are_those_that_are_enforced() -> None:
+def test_the_documented_layers_are_the_enforced_ones() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     enforced = [sorted(layer.replace("duetime.", "").split(" | ")) for layer in contracts[0]["layers"]]
     block = ARCHITECTURE.split("## Layers")[1].split("```")[1]
@@ -66,7 +66,7 @@ def test_every_right_is_named_in_the_help_of_scope_and_in_the_table_of_rights() 
     assert {name for row in rows for name in re.findall(r"`([a-z]+)`", row)} == set(Right)
 
 
-def test_pages_of_functions_say_where_what_they_print_goes() -> None:
+def test_pages_of_functions_explain_where_output_goes() -> None:
     for page in ("docs/how-to/python-functions.md", "docs/how-to/read-logs.md"):
         assert "--pool process" in text(page), page
         assert "function printed" not in text(page), page

@@ -59,7 +59,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
         yield Desk(tmp_path, url, port_9000=target_url.removeprefix("http://"))
 
 
-def test_functions_are_run(desk: Desk) -> None:
+def test_the_page_on_functions_is_true(desk: Desk) -> None:
     page = HOW_TO / "python-functions.md"
     enqueue, curl, listed, result = desk.open(page)
     (worker,) = blocks(page, "bash")
@@ -79,19 +79,19 @@ def test_functions_are_run(desk: Desk) -> None:
         assert "'due': '2027-05-31'" in desk.type(result)
 
 
-def test_the_function_of_the_readme_is_run(desk: Desk) -> None:
+def test_the_function_of_the_readme_runs(desk: Desk) -> None:
     desk.open(ROOT / "README.md")
     with desk.running("duetime worker jobs.py:app"):
         desk.type("python jobs.py")
         wait_until(lambda: "the report of yesterday" in desk.type("duetime execution list --json"), 30, "it ran", 0.3)
 
 
-def test_a_program_runs_its_own_jobs(desk: Desk) -> None:
+def test_the_page_on_embedding_is_true(desk: Desk) -> None:
     (run,) = desk.open(HOW_TO / "embed-in-a-program.md")
     assert "hello world" in desk.type(run)
 
 
-def test_scripts_are_run(desk: Desk) -> None:
+def test_the_page_on_scripts_is_true(desk: Desk) -> None:
     made, followed = desk.open(HOW_TO / "run-scripts.md")
     assert desk.type(made).count('"status":"PENDING"') == 2
     said = desk.type(followed)
@@ -102,7 +102,7 @@ def test_scripts_are_run(desk: Desk) -> None:
     assert "%" in said, "the output of df"
 
 
-def test_sql_is_run(desk: Desk) -> None:
+def test_the_page_on_sql_is_true(desk: Desk) -> None:
     register, made, history = desk.open(HOW_TO / "run-sql.md")
     assert "reports.db" in desk.type(register)
     assert desk.type(made).count('"status":"PENDING"') == 2
@@ -110,7 +110,7 @@ def test_sql_is_run(desk: Desk) -> None:
     wait_until(lambda: json.dumps(result.strip().replace(" ", "")) in desk.type(history), 30, "it has run", 0.3)
 
 
-def test_logs_are_read(desk: Desk) -> None:
+def test_the_page_on_logs_is_true(desk: Desk) -> None:
     made, followed, python = desk.open(HOW_TO / "read-logs.md")
     desk.type(made)
     wait_until(lambda: desk.try_to_type(followed), 30, "it has begun", 0.3)
@@ -121,7 +121,7 @@ def test_logs_are_read(desk: Desk) -> None:
         assert "attempt 1: exited with 0" in said
 
 
-def test_the_client_does_what_it_says(desk: Desk) -> None:
+def test_the_page_on_the_client_is_true(desk: Desk) -> None:
     (run,) = desk.open(HOW_TO / "use-the-python-client.md")
     paused, created, refused = desk.type(run).splitlines()
     assert paused == "ping PAUSED"
@@ -129,7 +129,7 @@ def test_the_client_does_what_it_says(desk: Desk) -> None:
     assert "CANCELLED" in refused
 
 
-def test_at_most_once_is_not_tried_again(desk: Desk) -> None:
+def test_an_at_most_once_job_is_not_retried(desk: Desk) -> None:
     made, letters = desk.open(HOW_TO / "deliver-at-most-once.md")
     desk.type(made)
     wait_until(lambda: "FAILED" in desk.type(letters), 30, "its one attempt has failed", 0.3)

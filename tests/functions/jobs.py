@@ -1,4 +1,4 @@
-"""An app of functions that do what tests need, in the worker's process and in processes of its own."""
+"""An app with functions for tests, in the worker's process and in child processes."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def large() -> str:
 
 @job
 def step(context: Context) -> Any:
-    """Goes one step further than the attempt before it."""
+    """Adds one step to the progress of the previous attempt."""
     before = context.progress
     context.save_progress({"step": (before or {"step": 0})["step"] + 1})
     return before
@@ -105,7 +105,7 @@ def chatter(context: Context, lines: int) -> None:
 
 @job
 def sleep_long(mark: str, context: Context) -> None:
-    """Says who it is, and then ends only when it is told to or killed."""
+    """Writes its process id to a file, and runs until it is stopped or killed."""
     Path(mark).write_text(str(os.getpid()))
     while not context.cancelled:
         time.sleep(0.01)
@@ -113,7 +113,7 @@ def sleep_long(mark: str, context: Context) -> None:
 
 @job
 def ignore_all(mark: str, until: str) -> None:
-    """Takes no hint: neither the signal nor the context's."""
+    """Ignores SIGTERM and `context.cancelled`."""
     if os.environ.get("DUETIME_TEST_CHILD"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     Path(mark).write_text(str(os.getpid()))
@@ -123,7 +123,7 @@ def ignore_all(mark: str, until: str) -> None:
 
 @job
 def start_another(mark: str) -> None:
-    """Leaves a process of its own behind, and waits."""
+    """Starts a process, and waits."""
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     Path(mark).write_text(f"{os.getpid()} {process.pid}")
     process.wait()

@@ -1,4 +1,4 @@
-"""A node in memory, as a worker sees it: it gives out executions, fences them by token, and may be away or forget."""
+"""A node in memory for a worker: it assigns executions, fences them by token, and can fail or forget workers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Held(msgspec.Struct):
 
 
 class Stage:
-    """`claims` and `ends` are all there ever were, in order, so that a test can count them."""
+    """`claims` and `ends` record all of them in order, so that a test can count them."""
 
     def __init__(self, *, lease_seconds: float = 30.0, keeps_time: bool = False, on_wire: bool = False) -> None:
         self.lease_seconds = lease_seconds
@@ -78,7 +78,7 @@ class Stage:
         return execution_id
 
     def again(self, execution_id: str) -> None:
-        """Another attempt of what has ended."""
+        """Adds another attempt of an ended execution."""
         last = next(claim for claim in reversed(self.claims) if claim.execution_id == execution_id)
         self._queue(
             execution_id, last.function, last.args, last.kwargs, last.attempt + 1, last.timeout_seconds,
@@ -102,7 +102,7 @@ class Stage:
         self.cancelled.add(execution_id)
 
     def lose(self) -> None:
-        """Forget all workers, and give what they held to whoever asks."""
+        """Forgets all workers, and assigns their executions to the next that polls."""
         self.workers.clear()
         for held in list(self.held.values()):
             self._give_back(held)
@@ -121,7 +121,7 @@ class Stage:
                 await self.changed.wait()
 
     async def end_of(self, execution_id: str) -> Ended:
-        """Its last end, once there is one for the last attempt that was asked for."""
+        """Returns the end of the last requested attempt."""
         await self.until(lambda: bool(self.ends[execution_id]) and execution_id not in self.held and not self.waiting)
         return self.ends[execution_id][-1]
 
@@ -226,7 +226,7 @@ class Stage:
         return True
 
     def _give_back_unheard(self, reporting: Reporting) -> None:
-        """What the worker does not name never reached it, or was given back; but its last answer may be on its way."""
+        """Drops claims that the worker does not report, except those of a response that may be under way."""
         running, last = set(reporting.running), self.polls.get(reporting.worker_id, 0)
         for held in list(self.held.values()):
             is_mine = held.worker_id == reporting.worker_id and held.poll < last
@@ -236,7 +236,7 @@ class Stage:
 
 @asynccontextmanager
 async def working(stage: Stage, registry: Registry, **options: Any) -> AsyncIterator[Worker]:
-    """A worker that runs meanwhile, and has stopped without an error afterwards."""
+    """Runs a worker, and checks that it stops without an error."""
     worker = Worker(stage, registry, name="a worker", **options)
     running = asyncio.create_task(worker.run())
     try:

@@ -1,4 +1,4 @@
-"""Arguments: JSON on the way, what the annotations say where they arrive."""
+"""Arguments: JSON on the way, converted to the annotations in the worker."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Order(msgspec.Struct):
 
 
 class Database:
-    """No type that JSON could be made into."""
+    """A type that JSON can't be converted to."""
 
 
 def context() -> Context:
@@ -52,7 +52,7 @@ def context() -> Context:
 
 
 def call(function: Any, *args: Any, **kwargs: Any) -> Any:
-    """As it happens: written as JSON on one side, bound on the other."""
+    """Sends arguments: encodes them as JSON, and binds the decoded ones."""
     known = Function("shop.f", function)
     sent = msgspec.json.decode(msgspec.json.encode(known.binder.plain(args, kwargs)))
     bound, named = known.binder.bind(*sent, context())
@@ -78,7 +78,7 @@ SOME = [
 
 
 @pytest.mark.parametrize(("annotation", "value"), SOME, ids=[annotation for annotation, _ in SOME])
-def test_a_value_arrives_as_its_annotation_says(annotation: str, value: Any):
+def test_a_value_is_converted_to_its_annotation(annotation: str, value: Any):
     def echo(given, *, named, **others):
         return given, named, others["other"]
 
@@ -104,7 +104,7 @@ def test_an_argument_of_the_wrong_type_is_named():
         Function("shop.f", f).binder.bind([1, 2, 3], {}, context())
 
 
-def test_an_argument_that_is_no_json_is_named_before_it_is_sent():
+def test_an_argument_that_is_not_json_is_refused_before_it_is_sent():
     def f(a, b): ...
 
     with pytest.raises(ArgumentError, match=r"argument 'b' of shop\.f can't be written as JSON"):
@@ -114,7 +114,7 @@ def test_an_argument_that_is_no_json_is_named_before_it_is_sent():
 
 
 @pytest.mark.parametrize("value", ["x", 1.5, None, [1]])
-def test_an_argument_of_the_wrong_type_is_named_before_it_is_sent(value: Any):
+def test_an_argument_of_the_wrong_type_is_refused_before_it_is_sent(value: Any):
     def f(a, count: int, *more: int, **others: int): ...
 
     binder = Function("shop.f", f).binder
@@ -128,7 +128,7 @@ def test_an_argument_of_the_wrong_type_is_named_before_it_is_sent(value: Any):
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), [1, {"a": (float("-inf"),)}], Reading(float("nan"))])
-def test_a_number_that_json_can_not_say_is_refused_and_not_sent_as_null(value: Any):
+def test_a_number_that_is_not_finite_is_refused_and_not_sent_as_null(value: Any):
     def f(a): ...
 
     with pytest.raises(ArgumentError, match=r"argument 'a' of shop\.f can't be written as JSON: it holds nan or"):
@@ -155,7 +155,7 @@ def test_parameters_are_passed_by_name_from_a_given_one_on():
 
 
 @pytest.mark.parametrize("place", ["first", "last", "by name", "annotated", "maybe", "string"])
-def test_a_function_that_asks_for_the_context_gets_it(place: str):
+def test_a_function_with_a_context_parameter_gets_the_context(place: str):
     def first(context, a, b=2):
         return context, a, b
 
@@ -190,7 +190,7 @@ def test_a_parameter_named_context_with_another_type_is_an_argument_like_others(
     assert call(f, {"a": 1}) == {"a": 1}
 
 
-def test_the_context_can_not_be_sent():
+def test_the_context_cannot_be_sent():
     with pytest.raises(ArgumentError, match="is given by the worker"):
         Function("f", lambda context: None).binder.bind([], {"context": 1}, context())
 
@@ -200,7 +200,7 @@ def test_progress_is_json_of_a_bounded_length():
     given.save_progress({"at": datetime(2026, 1, 1, tzinfo=UTC)})
     assert given.progress == {"at": "2026-01-01T00:00:00Z"}
     given.save_progress("x" * 4094)
-    with pytest.raises(ValueError, match="4097 characters as JSON; 4096 are the most"):
+    with pytest.raises(ValueError, match="4097 characters as JSON; the limit is 4096"):
         given.save_progress("x" * 4095)
     with pytest.raises(ValueError, match="must be JSON"):
         given.save_progress(object())
@@ -209,7 +209,7 @@ def test_progress_is_json_of_a_bounded_length():
 # Names
 
 
-def test_functions_are_known_by_module_and_name():
+def test_the_name_of_a_function_is_its_module_and_name():
     def inner(): ...
 
     async def later(): ...
@@ -218,7 +218,7 @@ def test_functions_are_known_by_module_and_name():
         async def __call__(self): ...
 
     registry = Registry()
-    assert registry.register(inner).name == f"{__name__}.test_functions_are_known_by_module_and_name.inner"
+    assert registry.register(inner).name == f"{__name__}.test_the_name_of_a_function_is_its_module_and_name.inner"
     assert not registry.register(inner).is_async
     assert registry.register(later, "later").is_async
     assert registry.register(Callable(), "callable").is_async
@@ -226,7 +226,7 @@ def test_functions_are_known_by_module_and_name():
     assert len(registry) == 4
 
 
-def test_a_function_of_a_program_is_known_by_the_name_of_its_file(monkeypatch: pytest.MonkeyPatch):
+def test_the_name_of_a_programs_function_begins_with_its_file(monkeypatch: pytest.MonkeyPatch):
     def daily(): ...
 
     daily.__module__, daily.__qualname__ = "__main__", "daily"
@@ -237,7 +237,7 @@ def test_a_function_of_a_program_is_known_by_the_name_of_its_file(monkeypatch: p
 def test_two_functions_of_one_name_are_refused():
     registry = Registry()
     registry.register(lambda: 1, "f")
-    with pytest.raises(ValueError, match="there is a function 'f' already"):
+    with pytest.raises(ValueError, match="there is already a function 'f'"):
         registry.register(lambda: 2, "f")
     with pytest.raises(ValueError, match="1 to 255 characters"):
         registry.register(lambda: 2, "")

@@ -1,4 +1,4 @@
-"""Functions in processes of their own: killed when they must stop, replaced when they died, never left behind."""
+"""Functions in child processes, which are killed at a stop, replaced after a death, and never left running."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OWN = {"pool": "process", "app": APP}
 
 
 def is_alive(pid: int) -> bool:
-    """A zombie is not: whoever inherits it may never ask for it."""
+    """Returns whether a process runs. A zombie does not: its new parent may never reap it."""
     try:
         os.kill(pid, 0)
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -40,7 +40,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 async def marked(mark: Path) -> list[int]:
-    """The process ids that a function has written down."""
+    """Returns the process ids that a function has written to a file."""
 
     def read() -> list[int]:
         return [int(word) for word in mark.read_text().split()] if mark.exists() else []
@@ -52,7 +52,7 @@ async def marked(mark: Path) -> list[int]:
     return read()
 
 
-async def test_calls_run_in_other_processes_which_are_used_again():
+async def test_calls_run_in_processes_that_are_reused():
     stage = Stage(on_wire=True)
     async with working(stage, app.registry, slots=2, **OWN):
         pids = {(await stage.run("pid")).result for _ in range(10)}
@@ -71,8 +71,8 @@ async def test_calls_run_in_other_processes_which_are_used_again():
     assert [ends[0].result for ends in stage.ends.values()][-300:] == [str(number) for number in range(300)]
 
 
-async def test_an_attempt_that_was_ended_took_as_long_as_it_ran(tmp_path: Path):
-    """Else all its time would count as lateness."""
+async def test_the_duration_of_a_stopped_attempt_is_its_running_time(tmp_path: Path):
+    """Otherwise its running time would count as lateness."""
     stage = Stage(on_wire=True)
     clock = iter(range(1000, 10**6, 1000))  # each look at it is a second later
     async with working(stage, app.registry, slots=1, now=lambda: next(clock), **OWN):
@@ -85,7 +85,7 @@ async def test_an_attempt_that_was_ended_took_as_long_as_it_ran(tmp_path: Path):
     assert killed.ended_at - killed.started_at >= 1000
 
 
-async def test_what_a_process_prints_is_in_the_log_of_its_call():
+async def test_the_output_of_a_process_is_in_the_log_of_its_call():
     stage = Stage()
     async with working(stage, app.registry, slots=1, **OWN):
         for _ in range(3):
@@ -99,7 +99,7 @@ async def test_what_a_process_prints_is_in_the_log_of_its_call():
     assert stage.log_of(failed.execution_id).endswith("ValueError: no paper\n")
 
 
-async def test_progress_is_there_for_the_next_attempt():
+async def test_the_next_attempt_has_the_saved_progress():
     stage = Stage()
     async with working(stage, app.registry, slots=1, **OWN):
         await stage.run("step")
@@ -121,7 +121,7 @@ async def test_a_process_that_is_killed_in_the_middle_of_a_call_is_replaced(tmp_
 
 
 @pytest.mark.parametrize("end", ["timeout", "cancelled"])
-async def test_a_call_that_must_stop_is_killed_with_all_that_it_started(tmp_path: Path, end: str):
+async def test_a_call_that_must_stop_is_killed_with_its_child_processes(tmp_path: Path, end: str):
     stage = Stage(lease_seconds=1.5)
     async with working(stage, app.registry, slots=1, **OWN):
         await stage.run("nothing")  # the process is there: only the call's own time counts
@@ -147,7 +147,7 @@ async def test_a_call_that_ignores_sigterm_is_killed(tmp_path: Path, monkeypatch
         assert not is_alive(pid)
 
 
-async def test_a_worker_that_lost_its_lease_kills_what_it_ran(tmp_path: Path):
+async def test_a_worker_that_lost_its_lease_kills_its_calls(tmp_path: Path):
     stage = Stage(lease_seconds=1.5)
     async with working(stage, app.registry, slots=1, **OWN):
         stage.add("start_another", str(tmp_path / "mark"))
@@ -172,7 +172,7 @@ def test_a_worker_that_is_killed_leaves_no_process(tmp_path: Path):
         wait_until(lambda: not any(map(is_alive, pids)))
 
 
-def test_a_worker_that_is_told_to_stop_twice_leaves_no_process(tmp_path: Path):
+def test_a_second_stop_leaves_no_process(tmp_path: Path):
     with child(PROGRAM, "pool", str(tmp_path / "mark")) as program:
         assert program.stdout is not None
         said = json.loads(program.stdout.readline())
@@ -190,7 +190,7 @@ def workers_in(folder: Path) -> set[int]:
     return {int(path.read_text()) for path in folder.iterdir() if path.read_text()}
 
 
-def test_a_fleet_replaces_a_process_that_died_and_stops_with_a_signal(tmp_path: Path):
+def test_the_supervisor_replaces_a_dead_process_and_stops_with_a_signal(tmp_path: Path):
     with child(PROGRAM, "fleet", str(tmp_path / "mark")) as parent:
         wait_until(lambda: len(workers_in(tmp_path)) == 2)
         one, two = workers_in(tmp_path)
@@ -204,7 +204,7 @@ def test_a_fleet_replaces_a_process_that_died_and_stops_with_a_signal(tmp_path: 
         assert not is_alive(three)
 
 
-def test_a_fleet_ends_with_its_parent(tmp_path: Path):
+def test_worker_processes_end_with_their_parent(tmp_path: Path):
     with child(PROGRAM, "fleet", str(tmp_path / "mark")) as parent:
         wait_until(lambda: len(workers_in(tmp_path)) == 2)
         pids = workers_in(tmp_path)
@@ -212,6 +212,6 @@ def test_a_fleet_ends_with_its_parent(tmp_path: Path):
         wait_until(lambda: not any(map(is_alive, pids)))
 
 
-def test_a_fleet_whose_app_is_not_there_says_so_and_ends(tmp_path: Path):
+def test_worker_processes_without_their_app_report_it_and_end(tmp_path: Path):
     with child(PROGRAM, "fleet", str(tmp_path / "mark"), "no_such_module:app") as parent:
         assert parent.wait(20) == 1

@@ -1,4 +1,4 @@
-"""An embedded app that can't start says why."""
+"""An embedded app that can't start raises the reason."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from duetime import Duetime
 from duetime.store import StoreUnusable
 
 
-def test_a_second_program_on_a_folder_is_told_that_it_is_in_use(tmp_path: Path) -> None:
+def test_a_second_program_on_a_folder_is_refused(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'data'}"
     with Duetime(url):
         second = Duetime(url)

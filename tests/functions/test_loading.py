@@ -1,4 +1,4 @@
-"""An app is found by module or by file, or a sentence says what is there instead."""
+"""Loading of an app by module or by file, and the messages for a missing one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_by_module_and_by_file(folder: Path):
+def test_an_app_is_loaded_by_module_and_by_file(folder: Path):
     app = load_app("shop_jobs:app")
     assert load_app("shop_jobs.py:app") is app
     assert load_app(str(folder / "shop_jobs.py") + ":app") is app
@@ -41,8 +41,8 @@ def test_by_module_and_by_file(folder: Path):
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
-        ("shop_jobs", "does not say where the app is; write it like jobs:app"),
-        (":app", "does not say where the app is"),
+        ("shop_jobs", "does not name an app; write it like jobs:app"),
+        (":app", "does not name an app"),
         ("shop_jobs:apple", "shop_jobs has no 'apple'"),
         ("shop_jobs:number", "'number' in shop_jobs is a int, which has no functions"),
         ("no_such_module:app", "there is no module 'no_such_module' in "),
@@ -50,7 +50,7 @@ def test_by_module_and_by_file(folder: Path):
         ("deep/json.py:app", "there is no file /"),
     ],
 )
-def test_what_is_not_there_is_said(folder: Path, spec: str, sentence: str):
+def test_a_missing_app_is_reported(folder: Path, spec: str, sentence: str):
     with pytest.raises(AppNotFound, match=sentence):
         load_app(spec)
 
@@ -61,6 +61,6 @@ def test_a_file_that_would_hide_another_module_is_refused(folder: Path):
         load_app("json.py:app")
 
 
-def test_an_import_that_fails_inside_the_module_is_shown_as_it_is(folder: Path):
+def test_an_error_during_the_import_is_raised_unchanged(folder: Path):
     with pytest.raises(ModuleNotFoundError, match="no_such_thing_at_all"):
         load_app("broken_jobs:app")

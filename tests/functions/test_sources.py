@@ -1,4 +1,4 @@
-"""What a node says to a worker in the same program, as the worker understands it."""
+"""Translation of a node's responses for a worker in the same program."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ class WorkerGateway:
 
 @pytest.mark.parametrize(("word", "body"), ASKED)
 @pytest.mark.parametrize("error", [Overloaded("the disk is full", 10), RateLimited("too many polls", 5)])
-async def test_a_node_that_is_busy_is_asked_again_when_it_says(word: str, body: Any, error: Overloaded):
+async def test_a_busy_node_is_retried_after_the_time_that_it_gives(word: str, body: Any, error: Overloaded):
     with pytest.raises(SourceAway, match=error.message) as told:
         await getattr(EmbeddedSource(lambda: WorkerGateway(error)), word)(body)
     assert told.value.retry_after_seconds == error.retry_after
 
 
 @pytest.mark.parametrize(("word", "body"), ASKED[1:])
-async def test_a_node_that_knows_no_such_worker_is_joined_anew(word: str, body: Any):
+async def test_a_worker_that_the_node_does_not_know_joins_again(word: str, body: Any):
     with pytest.raises(UnknownWorker, match="join anew"):
         await getattr(EmbeddedSource(lambda: WorkerGateway(NotFound("join anew"))), word)(body)
 
 
-async def test_large_arguments_that_a_node_holds_as_text_reach_the_function_as_values():
+async def test_large_arguments_reach_the_function_as_values():
     large = Assignment(
         "e", 1, 1, "j", "name", "f", msgspec.Raw(b"[[1],2]"), msgspec.Raw(b'{"a":null}'), 0, Trigger.MANUAL, 1
     )

@@ -1,4 +1,4 @@
-"""A worker against a node in memory: what is given out runs, and its end is told; whatever happens in between."""
+"""A worker with a node in memory: assigned calls run and their ends are reported, also after failures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.filterwarnings("error")
 
 @pytest.fixture(scope="module", autouse=True)
 def nothing_left_by_others() -> None:
-    """What earlier tests of this process left to the collector would warn in the middle of one of these."""
+    """Collects garbage of earlier tests, which would cause warnings during these tests."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         gc.collect()
@@ -41,7 +41,7 @@ def registry_of(**functions: Any) -> Registry:
 
 
 class Gate:
-    """Functions that say that they have begun, and wait until they are let go."""
+    """Functions that record their start, and wait for a release."""
 
     def __init__(self, stage: Stage) -> None:
         self.begun: list[int] = []
@@ -84,7 +84,7 @@ KINDS = pytest.mark.parametrize("kind", ["sync", "later"])
 # Ends
 
 
-async def test_a_result_is_told_as_json_and_arguments_are_converted():
+async def test_a_result_is_reported_as_json_and_arguments_are_converted():
     stage = Stage(on_wire=True)
     async with working(stage, app.registry, now=lambda: NOW):
         ended = await stage.run("add", 1, b=2)
@@ -104,7 +104,7 @@ async def test_a_result_is_told_as_json_and_arguments_are_converted():
         ("missing", [], "function_error", "this worker has no function 'missing'; start it with the app that has it"),
     ],
 )  # fmt: skip
-async def test_an_error_is_told_with_its_type_and_text(function: str, args: list[Any], kind: str, message: str):
+async def test_an_error_is_reported_with_its_type_and_text(function: str, args: list[Any], kind: str, message: str):
     stage = Stage()
     async with working(stage, app.registry):
         ended = await stage.run(function, *args)
@@ -113,7 +113,7 @@ async def test_an_error_is_told_with_its_type_and_text(function: str, args: list
     msgspec.json.decode(msgspec.json.encode(ended), type=type(ended))  # within its bounds
 
 
-async def test_a_function_may_ask_to_be_tried_again_later():
+async def test_a_function_can_raise_retry_with_a_delay():
     stage = Stage()
     async with working(stage, app.registry):
         ended = await stage.run("retry_later")
@@ -122,20 +122,20 @@ async def test_a_function_may_ask_to_be_tried_again_later():
 
 
 @pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf"), 604_801, 10**400, "5", "soon", [], object()])
-def test_a_wait_that_can_not_be_is_refused_where_it_is_asked_for(seconds: Any):
+def test_an_invalid_delay_of_retry_is_refused(seconds: Any):
     with pytest.raises(ValueError, match="0 to 604800"):
         Retry(after_seconds=seconds)
 
 
 class Unsaid(Exception):
-    """Its text can't be had, and who asks for it is made to end."""
+    """An error whose text can't be read: str() raises SystemExit."""
 
     def __str__(self) -> str:
         raise SystemExit(3)
 
 
 class Bare(Retry):
-    """One of a user's own that sets nothing of what Retry has."""
+    """A user's subclass that sets no attribute of Retry."""
 
     def __init__(self) -> None: ...
 
@@ -152,17 +152,17 @@ def later(after_seconds: Any) -> Retry:
         (Reject(ValueError("no such customer")), "rejected", "no such customer", None),  # type: ignore[arg-type]
         (Reject(404), "rejected", "404", None),  # type: ignore[arg-type]
         (Retry(5, ValueError("busy")), "function_error", "busy", 5),  # type: ignore[arg-type]
-        (Reject(Unsaid()), "rejected", "(its text can't be had)", None),  # type: ignore[arg-type]
-        (Bare(), "function_error", "the function asked to be tried again", None),
+        (Reject(Unsaid()), "rejected", "(its text is not available)", None),  # type: ignore[arg-type]
+        (Bare(), "function_error", "the function raised Retry", None),
         (later(float("nan")), "function_error", "later", None),
         (later(float("inf")), "function_error", "later", None),
         (later(-1e300), "function_error", "later", None),
         (later("soon"), "function_error", "later", None),
-        (Unsaid(), "function_error", "Unsaid: (its text can't be had)", None),
+        (Unsaid(), "function_error", "Unsaid: (its text is not available)", None),
     ],
 )
 @pytest.mark.parametrize("is_async", [False, True])
-async def test_whatever_a_function_raises_is_an_end_of_its_attempt(
+async def test_every_exception_of_a_function_ends_its_attempt(
     error: Exception, kind: str, message: str, seconds: float | None, is_async: bool
 ):
     def fail() -> None:
@@ -179,7 +179,7 @@ async def test_whatever_a_function_raises_is_an_end_of_its_attempt(
     msgspec.json.decode(msgspec.json.encode(ended), type=type(ended))  # within its bounds
 
 
-async def test_a_number_that_json_can_not_say_is_no_result_and_no_progress():
+async def test_a_number_that_is_not_finite_is_no_result_and_no_progress():
     def save(context: Context) -> None:
         context.save_progress([float("nan")])
 
@@ -207,12 +207,13 @@ async def test_failures_are_logged_with_their_traceback(caplog: pytest.LogCaptur
     assert found[2][1].endswith("ended with function_error: the other side is busy")
 
 
-async def test_results_that_can_not_be_kept_are_errors_of_the_function():
+async def test_results_that_cannot_be_stored_are_errors_of_the_function():
     stage = Stage(on_wire=True)
     async with working(stage, app.registry):
         one, two = await stage.run("unserialisable"), await stage.run("large")
     assert one.error_message == (
-        "its result can't be written as JSON: Encoding objects of type object is unsupported; return JSON, or nothing"
+        "its result can't be written as JSON: Encoding objects of type object is unsupported; "
+        "return a JSON value, or None"
     )
     assert two.error_message.startswith("its result has 20002 characters as JSON, and 16384 are the most")
     assert (one.error_type, two.error_type) == ("rejected", "rejected"), "once is enough: it would return the same"
@@ -221,7 +222,7 @@ async def test_results_that_can_not_be_kept_are_errors_of_the_function():
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, asyncio.CancelledError, RecursionError])
-async def test_nothing_that_an_async_function_raises_ends_the_worker(kind: type[BaseException]):
+async def test_no_exception_of_an_async_function_ends_the_worker(kind: type[BaseException]):
     async def raises() -> None:
         raise kind("x")
 
@@ -234,7 +235,7 @@ async def test_nothing_that_an_async_function_raises_ends_the_worker(kind: type[
 # Logs and progress
 
 
-async def test_what_a_call_says_is_in_its_log_and_nobody_elses():
+async def test_the_output_of_a_call_is_in_its_own_log_only():
     stage = Stage()
     async with working(stage, app.registry):
         await asyncio.gather(*(stage.run("speak") for _ in range(20)))
@@ -243,7 +244,7 @@ async def test_what_a_call_says_is_in_its_log_and_nobody_elses():
         assert stage.log_of(execution_id) == "one 1\nERROR two %\nthree\n"
 
 
-async def test_logs_of_async_functions_are_kept_apart_and_contextvars_too():
+async def test_async_functions_have_separate_logs_and_contextvars():
     seen = contextvars.ContextVar("seen", default=0)
 
     async def say(number: int) -> int:
@@ -278,7 +279,7 @@ async def test_a_failed_functions_traceback_is_in_its_log():
     assert "calls.py" not in log, "the worker's own frames are of no use"
 
 
-async def test_lines_come_while_the_call_runs():
+async def test_lines_are_reported_while_the_call_runs():
     stage = Stage()
     gate = Gate(stage)
 
@@ -296,7 +297,7 @@ async def test_lines_come_while_the_call_runs():
         await stage.end_of(execution_id)
 
 
-async def test_a_log_is_cut_at_a_mebibyte_and_comes_before_the_end():
+async def test_a_log_is_cut_at_a_mebibyte_and_sent_before_the_end():
     stage = Stage(on_wire=True)
     async with working(stage, app.registry):
         ended = await stage.run("chatter", 3000)
@@ -307,7 +308,7 @@ async def test_a_log_is_cut_at_a_mebibyte_and_comes_before_the_end():
     assert max(len(text) for _, text in stage.notes["e0"]) <= 65_536
 
 
-async def test_progress_is_there_for_the_next_attempt():
+async def test_the_next_attempt_has_the_saved_progress():
     stage = Stage(on_wire=True)
     async with working(stage, app.registry):
         assert (await stage.run("step")).result is None
@@ -342,7 +343,7 @@ async def test_five_thousand_calls_all_run_exactly_once(name: str):
 
 
 @KINDS
-async def test_never_more_run_than_there_are_slots_and_all_of_them_do(kind: str):
+async def test_as_many_calls_run_as_there_are_slots_and_no_more(kind: str):
     stage = Stage()
     gate = Gate(stage)
     for number in range(9):
@@ -356,7 +357,7 @@ async def test_never_more_run_than_there_are_slots_and_all_of_them_do(kind: str)
     assert sorted(gate.begun) == list(range(9))
 
 
-async def test_what_was_fetched_ahead_and_waits_behind_long_calls_is_given_back():
+async def test_prefetched_calls_that_wait_behind_long_calls_are_given_back():
     stage = Stage()
     gate = Gate(stage)
     async with working(stage, gate.registry, slots=2) as worker:
@@ -379,7 +380,7 @@ async def test_what_was_fetched_ahead_and_waits_behind_long_calls_is_given_back(
 
 
 @KINDS
-async def test_a_call_that_takes_too_long_is_reported_as_that(kind: str):
+async def test_a_call_that_exceeds_its_timeout_is_reported_as_timed_out(kind: str):
     stage = Stage()
     gate = Gate(stage)
     async with working(stage, gate.registry, slots=1):
@@ -390,7 +391,9 @@ async def test_a_call_that_takes_too_long_is_reported_as_that(kind: str):
 
 
 @KINDS
-async def test_a_call_that_takes_no_hint_keeps_its_slot_but_is_reported(kind: str, monkeypatch: pytest.MonkeyPatch):
+async def test_a_call_that_ignores_its_timeout_is_reported_and_keeps_its_slot(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr("duetime.functions.runner.GRACE_SECONDS", 0.1)
     stage = Stage()
     gate = Gate(stage)
@@ -446,7 +449,7 @@ async def test_a_silent_worker_keeps_its_lease():
     assert len(stage.joins) == 1
 
 
-async def test_ends_wait_while_the_source_is_away_and_come_once():
+async def test_ends_wait_while_the_source_is_away_and_are_reported_once():
     stage = Stage()
     gate = Gate(stage)
     async with working(stage, gate.registry):
@@ -465,7 +468,7 @@ async def test_ends_wait_while_the_source_is_away_and_come_once():
     assert len(stage.joins) == 1
 
 
-async def test_a_report_whose_answer_was_lost_is_sent_again_and_counts_once():
+async def test_a_report_whose_response_was_lost_is_sent_again_and_counts_once():
     stage = Stage()
     async with working(stage, app.registry):
         stage.loses_answers = True
@@ -478,7 +481,7 @@ async def test_a_report_whose_answer_was_lost_is_sent_again_and_counts_once():
 
 
 @KINDS
-async def test_a_worker_that_lost_its_lease_drops_what_it_runs_and_joins_anew(kind: str):
+async def test_a_worker_that_lost_its_lease_abandons_its_calls_and_joins_again(kind: str):
     stage = Stage(lease_seconds=1.5)
     gate = Gate(stage)
     async with working(stage, gate.registry, slots=4):
@@ -511,7 +514,7 @@ async def test_nothing_begins_while_the_lease_is_in_doubt():
         await stage.end_of(later)
 
 
-async def test_a_worker_that_is_refused_gives_up_with_the_sentence():
+async def test_a_refused_worker_stops_with_the_message():
     stage = Stage()
     stage.refusal = "this key may not run functions"
     with pytest.raises(SourceRefused, match="this key may not run functions"):
@@ -533,7 +536,7 @@ async def test_a_worker_waits_for_a_source_that_is_away():
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How long a worker means to wait before it asks again; it does not."""
+    """Records the waits of a worker before its next poll, and skips them."""
     taken: list[float] = []
 
     async def sleep(_: Backoff, seconds: float, __: asyncio.Event) -> None:
@@ -544,7 +547,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return taken
 
 
-async def test_a_source_that_answers_at_once_with_nothing_is_asked_less_and_less_often(pauses: list[float]):
+async def test_a_source_that_returns_nothing_at_once_is_polled_less_and_less_often(pauses: list[float]):
     stage = Stage()
     stage.is_hasty = True
     async with working(stage, app.registry):
@@ -555,7 +558,7 @@ async def test_a_source_that_answers_at_once_with_nothing_is_asked_less_and_less
         assert (await stage.run("add", 1)).result == "1"
 
 
-async def test_a_source_that_says_when_to_come_back_is_not_asked_before_though_reports_get_through(
+async def test_a_poll_waits_for_retry_after_even_if_reports_succeed(
     pauses: list[float],
 ):
     stage = Stage(lease_seconds=0.03)
@@ -567,7 +570,7 @@ async def test_a_source_that_says_when_to_come_back_is_not_asked_before_though_r
         assert (await stage.run("add", 1)).result == "1"
 
 
-def test_what_a_worker_can_not_be_made_of_is_said():
+def test_invalid_arguments_of_a_worker_are_reported():
     with pytest.raises(ValueError, match="has no functions"):
         Worker(Stage(), Registry())
     with pytest.raises(ValueError, match="1 to 1000; it is 0"):
@@ -580,7 +583,7 @@ def test_what_a_worker_can_not_be_made_of_is_said():
 
 
 @KINDS
-async def test_a_worker_that_stops_takes_no_more_and_lets_what_runs_end(kind: str):
+async def test_a_stopping_worker_takes_no_calls_and_waits_for_running_ones(kind: str):
     stage = Stage()
     gate = Gate(stage)
     async with working(stage, gate.registry, slots=2) as worker:
@@ -600,7 +603,7 @@ async def test_a_worker_that_stops_takes_no_more_and_lets_what_runs_end(kind: st
 
 @pytest.mark.parametrize("impatience", ["a second signal", "the time is over"])
 @KINDS
-async def test_what_does_not_end_in_time_is_given_to_others(kind: str, impatience: str):
+async def test_calls_that_exceed_the_drain_time_go_to_other_workers(kind: str, impatience: str):
     stage = Stage()
     gate = Gate(stage)
     async with working(stage, gate.registry, drain_seconds=60 if impatience == "a second signal" else 0.05) as worker:

@@ -1,4 +1,4 @@
-"""A real node that takes jobs of every kind, and the tools that generate clients from its /openapi.json."""
+"""A real node that accepts jobs of every type, and the tools that generate clients from its /openapi.json."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 
 
 def or_skipped(install: Callable[[], Path]) -> Path:
-    """Where it is installed. A test that can't have it, as no registry answers, is skipped and says so."""
+    """Returns the folder of the tool. Skips the test if no package registry responds."""
     try:
         return install()
     except RegistryUnreachable as error:
@@ -23,19 +23,19 @@ def or_skipped(install: Callable[[], Path]) -> Path:
 
 @pytest.fixture(scope="session")
 def generators() -> Path:
-    """The folder of openapi-python-client, and of a Python that has what its clients need."""
+    """Returns the folder of openapi-python-client, with a Python for its clients."""
     return or_skipped(installed_generators)
 
 
 @pytest.fixture(scope="session")
 def node() -> Path:
-    """The folder of `node`, `npm` and `npx`."""
+    """Returns the folder of `node`, `npm` and `npx`."""
     return or_skipped(installed_node)
 
 
 @pytest.fixture(scope="session")
 def packages(node: Path) -> Path:
-    """`node_modules` with openapi-typescript, openapi-fetch and tsc."""
+    """Returns `node_modules` with openapi-typescript, openapi-fetch and tsc."""
     return or_skipped(lambda: installed_packages(HERE))
 
 

@@ -1,4 +1,4 @@
-"""A terminal with the tools of docs/how-to/generate-a-client.md, at which its files were saved."""
+"""A shell with the tools and files of docs/how-to/generate-a-client.md."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class GeneratorDesk(Desk):
         return {file.stem for file in (self._folder / folder).glob("*.py")}
 
     def cancelled_kinds(self, printed: str) -> dict[str, str]:
-        """The names by type of the jobs that a program says it has cancelled, if the node says so, too."""
+        """Returns the names, by type, of the jobs that a program has cancelled. Checks them with the node."""
         rows = [json.loads(line) for line in printed.splitlines()]
         assert {(row["status"], row["refused"]) for row in rows} == {("CANCELLED", "NOT_FOUND")}
         jobs = [self.server.client.get(f"/jobs/{row['job_id']}").json() for row in rows]

@@ -1,4 +1,4 @@
-"""openapi-python-client makes a client of /openapi.json that works."""
+"""openapi-python-client generates a working client from /openapi.json."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def desk(server: Server, generators: Path) -> GeneratorDesk:
 
 @pytest.fixture(scope="module")
 def said(desk: GeneratorDesk) -> str:
-    """What the generator said, warnings included."""
+    """Returns the output of the generator, with warnings."""
     return desk.type(f"{{ {desk.generate.strip()}; }} 2>&1")
 
 
@@ -29,7 +29,7 @@ def test_it_is_generated_without_a_warning(said: str) -> None:
     assert re.fullmatch(r"Generating \S+\n", said), said
 
 
-def test_it_has_a_function_for_every_operation_by_its_name(desk: GeneratorDesk, said: str) -> None:
+def test_the_client_has_a_function_for_every_operation(desk: GeneratorDesk, said: str) -> None:
     operations: dict[str, set[str]] = {}
     for path in desk.server.client.get("/openapi.json").json()["paths"].values():
         for operation in path.values():

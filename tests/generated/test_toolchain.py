@@ -1,4 +1,4 @@
-"""Tests of generated clients are skipped when a package registry does not answer, and for no other reason."""
+"""Tests of generated clients are skipped if a package registry does not respond, and for no other reason."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ HERE = Path(__file__).parent
 
 @pytest.fixture
 def nobody() -> Iterator[str]:
-    """A URL where nobody listens."""
+    """Yields a URL where no server listens."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{taken.getsockname()[1]}/"
 
 
 class Registry(BaseHTTPRequestHandler):
-    """Has two versions of one package, and what it says of them is right."""
+    """A registry with two versions of one package, and their correct hashes."""
 
     def do_GET(self) -> None:
         url = f"http://{self.headers['Host']}/"
@@ -67,7 +67,7 @@ INTEGRITY = f"sha512-{base64.b64encode(hashlib.sha512(PACKED).digest()).decode()
 
 @pytest.fixture
 def registry() -> Iterator[str]:
-    """The URL of a registry on this machine: what npm says of a package does not need the real one."""
+    """Yields the URL of a registry on this machine."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Registry) as server:
         thread = Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
@@ -77,7 +77,7 @@ def registry() -> Iterator[str]:
 
 
 def project_of(folder: Path, wanted: str = VERSIONS[0], integrity: str = INTEGRITY) -> Path:
-    """A project with one package, whose first version is locked as the lock of generated clients has it."""
+    """A project with one package, whose first version is locked like those of the generated clients."""
     project = folder / "project"
     project.mkdir()
     own = {"name": "project", "version": "1.0.0", "dependencies": {"pinned": wanted}}
@@ -102,7 +102,7 @@ def install(node: Path, project: Path, into: Path, registry: str) -> None:
     npm_ci(node, project, into, registry=registry, cache=cache, noproxy="127.0.0.1", fetch_retries="0")
 
 
-def test_npm_without_a_registry_is_told_apart(node: Path, tmp_path: Path, into: Path, nobody: str) -> None:
+def test_a_missing_npm_registry_is_a_skip(node: Path, tmp_path: Path, into: Path, nobody: str) -> None:
     with pytest.raises(RegistryUnreachable, match="ECONNREFUSED"):
         install(node, project_of(tmp_path), into, nobody)
 
@@ -128,7 +128,7 @@ def pip_settings(**settings: str) -> dict[str, str]:
     return {**others, "PIP_CONFIG_FILE": os.devnull, "PIP_NO_CACHE_DIR": "1", **settings}
 
 
-def test_pip_without_an_index_is_told_apart(into: Path, nobody: str) -> None:
+def test_a_missing_package_index_is_a_skip(into: Path, nobody: str) -> None:
     with pytest.raises(RegistryUnreachable, match=r"node\.lock"):
         pip_install(NODE_LOCK, [], ["--target", str(into)], pip_settings(PIP_INDEX_URL=nobody))
 

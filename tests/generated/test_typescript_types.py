@@ -1,4 +1,4 @@
-"""openapi-typescript makes types of /openapi.json that a strict program can be written with."""
+"""openapi-typescript generates types from /openapi.json that pass `tsc --strict`."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def desk(server: Server, node: Path, packages: Path) -> GeneratorDesk:
 
 @pytest.fixture(scope="module")
 def said(desk: GeneratorDesk) -> str:
-    """What the generator said, warnings included."""
+    """Returns the output of the generator, with warnings."""
     return desk.type(f"{{ {desk.generate.strip()}; }} 2>&1")
 
 
 @pytest.fixture(scope="module")
 def checked(desk: GeneratorDesk, said: str) -> GeneratorDesk:
-    """Both programs, that of the docs and that of these tests, pass `tsc --strict`."""
+    """Checks both programs, of the docs and of these tests, with `tsc --strict`."""
     check, _ = desk.try_out.splitlines()
     assert "--strict" in check
     desk.type(check.replace("first.ts", "first.ts jobs.ts"))

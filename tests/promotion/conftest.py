@@ -11,14 +11,14 @@ from store.postgres_server import fresh_database
 
 @pytest.fixture
 async def target() -> AsyncIterator[str]:
-    """The URL of an empty database."""
+    """Returns the URL of an empty database."""
     async with fresh_database() as url:
         yield url
 
 
 @pytest.fixture
 async def source(tmp_path: Path) -> Path:
-    """The folder of a node that has stopped."""
+    """Returns the folder of a stopped node."""
     folder = tmp_path / "data"
     await fill(folder)
     return folder

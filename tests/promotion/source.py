@@ -1,4 +1,4 @@
-"""A SQLite node with something of everything in it, and what a promotion of it is run with."""
+"""A SQLite node with rows in every table, and the operator of its promotion."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FAILURE = Outcome(ErrorType.HTTP_ERROR, "answered 500", 500, "an answer with ün
 
 
 class Silent:
-    """Says yes, or no, to everything; remembers what it was told."""
+    """Answers every question with yes, or with no. Records the messages."""
 
     def __init__(self, answer: bool = True) -> None:
         self.answer = answer
@@ -59,7 +59,7 @@ def promotion(folder: Path, url: str | None, person: Silent | None = None) -> Pr
 
 
 async def fill(folder: Path) -> None:
-    """Jobs of two tenants in every status; executions of three days in every state; the node stopped in the middle."""
+    """Jobs of two tenants in every status; executions of three days in every state; a node stopped during attempts."""
     store = SqliteStore(folder)
     await store.start()
     try:
@@ -86,7 +86,7 @@ async def _fill(store: Store) -> None:
 
 
 async def _with_chains(store: Store, node: int) -> None:
-    """One that waits for two, of which one has ended."""
+    """A job that waits for two others, of which one has ended."""
     first = await add_job(store, spec("on_demand", name="first", key="first", priority=9))
     await add_job(store, spec("on_demand", name="chained", after=("first", "second")))
     await add_execution(store, first, NOW)

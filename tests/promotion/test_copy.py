@@ -1,4 +1,4 @@
-"""What arrives is what was there: every table, every state, every next run."""
+"""The target equals the source: every table, every state, every next run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from store.postgres_server import connected, patient_store
 
 
 async def in_sqlite(folder: Path) -> dict[str, object]:
-    """As the port shows it. (Read before: no store opens what was promoted.)"""
+    """Reads the source through the port, before the promotion: no store opens a promoted folder."""
     store = SqliteStore(folder)
     await store.start()
     try:
@@ -38,7 +38,7 @@ async def in_sqlite(folder: Path) -> dict[str, object]:
         await store.stop()
 
 
-async def test_all_that_the_port_shows_is_equal(source: Path, target: str):
+async def test_all_data_of_the_port_is_equal(source: Path, target: str):
     before = await in_sqlite(source)
     await promotion(source, target).run()
     store = patient_store(target)
@@ -51,7 +51,7 @@ async def test_all_that_the_port_shows_is_equal(source: Path, target: str):
         await store.stop()
 
 
-async def test_an_audit_that_was_pruned_is_verified_from_its_checkpoint_on_there_too(source: Path, target: str):
+async def test_a_pruned_audit_is_verified_from_its_checkpoint_on_the_target_too(source: Path, target: str):
     before = SqliteStore(source)
     await before.start()
     await one(before, AddKey(NOW, new_key("last"), entry_of("key.create", "last")))
@@ -70,8 +70,8 @@ async def test_an_audit_that_was_pruned_is_verified_from_its_checkpoint_on_there
         await store.stop()
 
 
-async def test_the_source_has_something_of_everything(source: Path):
-    """Else the test above proves less than it says."""
+async def test_the_source_has_rows_in_every_table(source: Path):
+    """Otherwise the test above would prove less than its name says."""
     for table in ("jobs", "timers", "executions", "attempts", "chains", "skips", "counters", "idempotency_keys",
                   "nodes", "api_keys", "limits", "audit", "audit_links"):  # fmt: skip
         assert rows_of(source, f"SELECT 1 FROM {table} LIMIT 1"), table
@@ -86,13 +86,13 @@ async def test_the_source_has_something_of_everything(source: Path):
 
 
 async def test_no_column_of_either_schema_is_forgotten(source: Path, target: str):
-    """A migration that adds one must say here what becomes of it."""
+    """A migration that adds a column must add it here, too."""
     left_behind = {
-        "counters": "counted anew",
-        "shard_epochs": "fenced with their owner",
+        "counters": "counted again",
+        "shard_epochs": "not valid without their owner",
         "promotion": "the mark itself",
     }
-    left_behind |= {"circuits": "counted anew: who fails there shows there", "workers": "they join anew"}
+    left_behind |= {"circuits": "counted again on the target", "workers": "they join again"}
     left_behind |= {"circuit_changes": "as circuits are"}
     for (table,) in rows_of(source, "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'"):
         columns = {name for (name,) in rows_of(source, f"SELECT name FROM pragma_table_info('{table}')")}
@@ -108,7 +108,7 @@ async def test_no_column_of_either_schema_is_forgotten(source: Path, target: str
             assert {row[0] for row in await connection.fetch(sql, table)} - numbered == columns, table
 
 
-async def test_what_a_node_needs_and_the_port_does_not_show_is_equal(source: Path, target: str):
+async def test_data_that_only_the_node_reads_is_equal(source: Path, target: str):
     timers = "job, shard, due_at, resume_at, version, fired, recurs, status, busy_ms, last_run_at"
     before = rows_of(source, f"SELECT {timers} FROM timers ORDER BY job")
     opened = "id, attempt, token, held, cancel_requested, priority, endpoint, extra, due_at"
@@ -127,7 +127,7 @@ async def test_what_a_node_needs_and_the_port_does_not_show_is_equal(source: Pat
     assert waiting
 
 
-async def test_what_is_compared_is_told_and_all_rows_are_in_the_bar(source: Path, target: str):
+async def test_the_comparison_is_printed_and_the_bar_counts_all_rows(source: Path, target: str):
     person = Silent()
     outcome = await promotion(source, target, person).run()
     assert person.asked == []
@@ -147,7 +147,7 @@ async def test_what_is_compared_is_told_and_all_rows_are_in_the_bar(source: Path
     assert all(isinstance(check, Check) for check in outcome.checks)
 
 
-async def test_history_lies_in_the_partitions_of_its_days(source: Path, target: str):
+async def test_history_is_in_the_partitions_of_its_days(source: Path, target: str):
     days = rows_of(source, f"SELECT DISTINCT scheduled_at / {DAY} FROM executions ORDER BY 1")
     await promotion(source, target).run()
     async with connected(target) as connection:
@@ -169,7 +169,7 @@ async def test_nodes_of_the_target_keep_their_ids_and_those_of_the_source_get_ne
     assert [tuple(row) for row in of_runs] == [("node-1",)]
 
 
-async def test_unfinished_executions_run_once_and_what_ran_at_the_crash_is_taken_over(source: Path, target: str):
+async def test_unfinished_executions_run_once_and_running_ones_are_taken_over(source: Path, target: str):
     unfinished = rows_of(source, "SELECT count(*) FROM executions WHERE state IN ('QUEUED', 'RUNNING', 'RETRYING')")[0][
         0
     ]
@@ -207,15 +207,15 @@ async def _is_done(store: PostgresStore, execution_id: str) -> bool:
     return found is not None and found.state is State.COMPLETED
 
 
-async def test_the_epochs_of_the_old_owner_do_not_lock_the_new_one_out(source: Path, target: str):
-    """An epoch of SQLite is a node's id; the target's registry begins at 1, and must not look stale."""
+async def test_the_new_owner_is_not_fenced_by_the_old_epochs(source: Path, target: str):
+    """An epoch of SQLite is a node's id. The epochs of the target's registry begin at 1, and must not look stale."""
     await promotion(source, target).run()
     async with connected(target) as connection:
         assert await connection.fetchval("SELECT count(*) FROM shard_epochs") == 0
     assert SHARDS == 64
 
 
-async def test_a_node_without_anything_can_be_promoted(tmp_path: Path, target: str):
+async def test_an_empty_node_can_be_promoted(tmp_path: Path, target: str):
     store = SqliteStore(tmp_path)
     await store.start()
     await store.stop()

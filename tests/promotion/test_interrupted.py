@@ -1,4 +1,4 @@
-"""Killed anywhere, run again: it converges, and at no moment could two nodes have run the same jobs."""
+"""Killed promotions are repeated until they complete, and two nodes never run the same jobs."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ async def test_kills_at_random_moments_leave_all_or_nothing(tmp_path: Path, targ
     assert await jobs_in(target) == MANY
 
 
-async def test_a_third_run_says_that_all_is_done(source: Path, target: str):
+async def test_a_third_run_reports_that_nothing_is_left(source: Path, target: str):
     first = await promotion(source, target).run()
     second = await promotion(source, target).run()
     assert (first.was_complete, second.was_complete) == (False, True)
     assert second.checks == first.checks
 
 
-async def test_what_is_cancelled_leaves_the_source_as_it_was(source: Path, target: str):
+async def test_a_cancelled_promotion_leaves_the_source_unchanged(source: Path, target: str):
     """Ctrl-C cancels the task."""
     person = Silent()
     task = asyncio.create_task(promotion(source, target, person).run())
@@ -95,7 +95,7 @@ async def test_what_is_cancelled_leaves_the_source_as_it_was(source: Path, targe
     assert (await promotion(source, target).run()).was_complete is False
 
 
-async def test_a_database_that_goes_away_leaves_the_source_as_it_was(source: Path, target: str):
+async def test_a_lost_database_leaves_the_source_unchanged(source: Path, target: str):
     person = Silent()
     async with connected(target) as other:
         end = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'duetime promote'"
@@ -108,7 +108,7 @@ async def test_a_database_that_goes_away_leaves_the_source_as_it_was(source: Pat
     assert (await promotion(source, target).run()).was_complete is False
 
 
-async def test_a_commit_whose_answer_is_lost_is_found_by_the_next_run(
+async def test_a_commit_whose_response_is_lost_is_detected_by_the_next_run(
     source: Path, target: str, monkeypatch: pytest.MonkeyPatch
 ):
     commit = Load._commit
@@ -119,14 +119,14 @@ async def test_a_commit_whose_answer_is_lost_is_found_by_the_next_run(
 
     with monkeypatch.context() as patched:
         patched.setattr(Load, "_commit", unanswered)
-        with pytest.raises(PromotionFailed, match=r"the copy broke off .*: run this again, and it will find out"):
+        with pytest.raises(PromotionFailed, match=r"the copy broke off .*: run this again to find out"):
             await promotion(source, target).run()
     assert "is on its way to" in serve(source).stderr
     assert (await promotion(source, target).run()).was_complete
 
 
 async def test_a_copy_that_differs_is_dropped(source: Path, target: str, monkeypatch: pytest.MonkeyPatch):
-    """The comparison is no ornament: a row that is lost on the way is found, and nothing is committed."""
+    """The comparison detects a lost row, and nothing is committed."""
     convert = Load.convert
 
     def lossy(self: Load, table: str, page: list[tuple[object, ...]]) -> object:
@@ -156,7 +156,7 @@ async def test_a_timer_that_differs_is_found_by_the_sum(source: Path, target: st
     assert await jobs_in(target) == 0
 
 
-async def test_two_at_once_do_not_both_copy(source: Path, target: str):
+async def test_of_two_concurrent_promotions_one_copies(source: Path, target: str):
     results = await asyncio.gather(
         promotion(source, target).run(), promotion(source, target).run(), return_exceptions=True
     )

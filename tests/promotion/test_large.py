@@ -1,4 +1,4 @@
-"""Many: no round trip a row, and memory that does not grow with them."""
+"""Many rows: no round trip for each row, and constant memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PAGE_ROWS = 500
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the database was asked to do, question by question: a round trip each, or a few."""
+    """Records the calls of the driver: each is one round trip, or a few."""
     asked: list[str] = []
 
     def noted(name: str, whole: Callable[..., Any]) -> Callable[..., Any]:
@@ -36,7 +36,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return asked
 
 
-async def test_many_jobs_with_history_go_in_pages(
+async def test_many_jobs_with_history_are_copied_in_pages(
     tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch, asked: list[str]
 ):
     fill_many(tmp_path, JOBS)
@@ -53,7 +53,7 @@ async def test_many_jobs_with_history_go_in_pages(
         assert await connection.fetchval("SELECT count(*) FROM jobs WHERE tags ->> 'team' = 'billing'") == JOBS
 
 
-async def test_pages_are_bounded_in_bytes_too(tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch):
+async def test_the_bytes_of_a_page_are_limited_too(tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch):
     fill_many(tmp_path, 40)
     connection = apsw.Connection(str(tmp_path / FILE_NAME))
     connection.execute("UPDATE jobs SET spec = json_set(spec, '$.description', printf('%.100000c', 'x'))").fetchall()

@@ -1,4 +1,4 @@
-"""What can't be promoted is refused with a sentence that says what to do, and left as it is; and the way back."""
+"""Refused promotions change nothing and explain what to do. Undo takes a promotion back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from store.later_schema import LATER, use_migrations
 from store.postgres_server import connected, fresh_database, patient_store
 
 
-async def test_a_target_with_jobs_of_its_own(source: Path, target: str):
+async def test_a_target_that_has_jobs_is_refused(source: Path, target: str):
     store = patient_store(target)
     await store.start()
     job_id = await add_job(store)
@@ -33,14 +33,14 @@ async def test_a_target_with_jobs_of_its_own(source: Path, target: str):
     assert rows_of(source, "SELECT * FROM promotion") == []
 
 
-async def test_a_target_that_another_folder_was_promoted_to(source: Path, target: str, tmp_path: Path):
+async def test_a_target_of_another_folder_is_refused(source: Path, target: str, tmp_path: Path):
     await promotion(source, target).run()
     await fill(tmp_path / "another")
     with pytest.raises(StoreUnusable, match="jobs of its own"):
         await promotion(tmp_path / "another", target).run()
 
 
-async def test_a_target_with_a_newer_schema(source: Path, target: str):
+async def test_a_target_with_a_newer_schema_is_refused(source: Path, target: str):
     await patient_store(target).start()
     async with connected(target) as connection:
         await connection.execute("INSERT INTO schema_versions (version) VALUES (99)")
@@ -48,7 +48,7 @@ async def test_a_target_with_a_newer_schema(source: Path, target: str):
         await promotion(source, target).run()
 
 
-async def test_a_target_that_nobody_answers_at_is_named_without_its_password(source: Path):
+async def test_an_unreachable_target_is_named_without_its_password(source: Path):
     result = promote(source, "--to", "postgresql://ann:secret@127.0.0.1:9/duetime")
     assert result.returncode == 1
     assert "the database 127.0.0.1:9/duetime can't be used" in result.stderr
@@ -57,49 +57,49 @@ async def test_a_target_that_nobody_answers_at_is_named_without_its_password(sou
     assert rows_of(source, "SELECT * FROM promotion") == []
 
 
-async def test_a_folder_without_a_database(tmp_path: Path, target: str):
+async def test_a_folder_without_a_database_is_refused(tmp_path: Path, target: str):
     with pytest.raises(StoreUnusable, match=r"holds no duetime.db: name the folder .* with --data"):
         await promotion(tmp_path / "nothing", target).run()
     assert not (tmp_path / "nothing").exists()
 
 
-async def test_a_file_that_is_no_database(tmp_path: Path, target: str):
+async def test_a_file_that_is_not_a_database_is_refused(tmp_path: Path, target: str):
     (tmp_path / FILE_NAME).write_bytes(b"no database" * 1000)
     with pytest.raises(StoreUnusable, match=r"the database is damaged: .* Restore duetime.db from a backup"):
         await promotion(tmp_path, target).run()
 
 
-async def test_a_source_that_went_elsewhere(source: Path, target: str):
+async def test_a_source_that_was_promoted_to_another_target_is_refused(source: Path, target: str):
     await promotion(source, target).run()
     async with fresh_database() as another:
         with pytest.raises(PromotionFailed, match=r"was promoted to the database .* can't go to .* --undo --data"):
             await promotion(source, another).run()
 
 
-async def test_a_source_that_is_on_its_way_elsewhere(source: Path, target: str):
+async def test_a_source_with_an_unfinished_promotion_to_another_target_is_refused(source: Path, target: str):
     assert promote(source, "--to", target, CRASH_AT="promote_marked").returncode == -signal.SIGKILL
     async with fresh_database() as another:
-        with pytest.raises(PromotionFailed, match=r"is on its way to the database .*; or first take it back"):
+        with pytest.raises(PromotionFailed, match=r"is on its way to the database .*; or undo it first"):
             await promotion(source, another).run()
 
 
-async def test_an_older_source_is_migrated_if_the_person_wants_it(
+async def test_an_older_source_is_migrated_if_the_operator_agrees(
     source: Path, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     older = use_migrations(monkeypatch, tmp_path / "migrations", blocks, *LATER) - len(LATER)
     no = Silent(answer=False)
-    with pytest.raises(PromotionFailed, match=rf"has schema {older} and was left as it is"):
+    with pytest.raises(PromotionFailed, match=rf"has schema {older} and was not changed"):
         await promotion(source, target, no).run()
     assert rows_of(source, "PRAGMA user_version") == [(older,)]
     yes = Silent()
     await promotion(source, target, yes).run()
     assert yes.asked == [
-        f"{source} has schema {older}, and this Duetime copies schema {older + len(LATER)}: bring it up to date first?"
+        f"{source} has schema {older}, and this Duetime copies schema {older + len(LATER)}: migrate it first?"
     ]
     assert rows_of(source, "PRAGMA user_version") == [(older + len(LATER),)]
 
 
-async def test_a_newer_source(source: Path, target: str):
+async def test_a_newer_source_is_refused(source: Path, target: str):
     connection = apsw.Connection(str(source / FILE_NAME))
     connection.execute("PRAGMA user_version = 99").fetchall()
     connection.close()
@@ -107,19 +107,19 @@ async def test_a_newer_source(source: Path, target: str):
         await promotion(source, target).run()
 
 
-async def test_a_lock_whose_holder_is_not_certain_gets_no_signal(source: Path, target: str, tmp_path: Path):
-    """The number in it may be of another container: there it is a node's, here anybody's."""
+async def test_an_uncertain_holder_of_the_lock_gets_no_signal(source: Path, target: str, tmp_path: Path):
+    """The pid may belong to another container, and to any process here."""
     with lock_folder(source) as lock:
         assert find_holder(source) == (os.getpid(), "")
         lock.truncate(0)
         lock.write("1")
         lock.flush()
         assert find_holder(source) is None
-        with pytest.raises(PromotionFailed, match="in use by a process that can't be found from here"):
+        with pytest.raises(PromotionFailed, match="in use by a process that is not visible here"):
             await promotion(source, target).run()
 
 
-async def test_another_command_on_the_folder_is_not_stopped_but_waited_for(source: Path, target: str):
+async def test_another_command_on_the_folder_is_not_stopped(source: Path, target: str):
     with (
         lock_folder(source, "migrate"),
         pytest.raises(PromotionFailed, match=r"in use by process \d+ \(duetime migrate\): when that has ended"),
@@ -135,10 +135,10 @@ def test_bad_usage_exits_2(tmp_path: Path, arguments: list[str]):
 
 
 @pytest.mark.slow
-async def test_a_promoted_folder_does_not_serve_and_the_sentence_names_where_it_went(source: Path, target: str):
+async def test_a_promoted_folder_does_not_serve_and_the_message_names_the_target(source: Path, target: str):
     done = promote(source, "--to", target)
     assert done.returncode == 0, done.stderr
-    assert "All is equal" in done.stdout
+    assert "Both sides are equal" in done.stdout
     assert "duetime serve --database-url postgresql://" in done.stdout
     refused = serve(source)
     assert refused.returncode == 1
@@ -199,7 +199,7 @@ async def test_undo_is_refused_even_when_the_row_of_that_node_was_pruned(source:
 
 
 @pytest.mark.slow
-async def test_undo_without_the_target_asks_first(source: Path, target: str):
+async def test_undo_without_the_target_needs_a_confirmation(source: Path, target: str):
     await promotion(source, target).run()
     no = Silent(answer=False)
     with pytest.raises(PromotionFailed, match="nothing was changed"):
@@ -213,12 +213,12 @@ async def test_undo_without_the_target_asks_first(source: Path, target: str):
 async def test_undo_with_another_target_is_refused(source: Path, target: str):
     await promotion(source, target).run()
     async with fresh_database() as another:
-        with pytest.raises(PromotionFailed, match="knows nothing of it"):
+        with pytest.raises(PromotionFailed, match="has no data of it"):
             await promotion(source, another).undo()
 
 
 @pytest.mark.parametrize("crash_at", ["promote_marked", "promote_committed"])
-async def test_undo_after_a_kill(source: Path, target: str, crash_at: str):
+async def test_undo_works_after_a_killed_promotion(source: Path, target: str, crash_at: str):
     assert promote(source, "--to", target, CRASH_AT=crash_at).returncode == -signal.SIGKILL
     await promotion(source, target).undo()
     async with connected(target) as connection:
@@ -230,7 +230,7 @@ async def test_undo_after_a_kill(source: Path, target: str, crash_at: str):
 
 
 @pytest.mark.slow
-async def test_undo_that_is_killed_is_undone_again(source: Path, target: str):
+async def test_a_killed_undo_can_be_repeated(source: Path, target: str):
     await promotion(source, target).run()
     assert promote(source, "--undo", "--to", target, CRASH_AT="promote_emptied").returncode == -signal.SIGKILL
     assert "was promoted to" in serve(source).stderr
@@ -238,6 +238,6 @@ async def test_undo_that_is_killed_is_undone_again(source: Path, target: str):
     assert rows_of(source, "SELECT * FROM promotion") == []
 
 
-async def test_there_is_nothing_to_undo_where_nothing_was_done(source: Path):
+async def test_undo_of_a_folder_that_was_not_promoted_is_refused(source: Path):
     with pytest.raises(PromotionFailed, match="there is nothing to undo"):
         await promotion(source, None).undo()

@@ -1,4 +1,4 @@
-"""A node that is running is stopped first, and nothing is missed or doubled across the move: real processes."""
+"""Promotion of running nodes, in real processes: the node is stopped first, and no instant is missed or doubled."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def new(tmp_path: Path, target: str) -> Iterator[Server]:
     server.close()
 
 
-def test_promoted_while_running_nothing_is_missed_or_doubled(
+def test_a_promotion_of_a_running_node_misses_and_doubles_nothing(
     old: Server, new: Server, receiver: Receiver, target: str
 ) -> None:
     scenario = Scenario(old.start(), receiver)
@@ -87,7 +87,7 @@ def test_a_node_that_waits_on_the_target_takes_over_by_itself(
     assert scenario.assert_green().counts["requests"] > 40
 
 
-def test_what_a_killed_node_was_running_runs_again_on_the_target(
+def test_executions_of_a_killed_node_run_again_on_the_target(
     old: Server, new: Server, receiver: Receiver, target: str
 ) -> None:
     scenario = Scenario(old.start(), receiver)
@@ -109,26 +109,26 @@ def states(folder: Path) -> list[tuple[str, int]]:
     return rows_of(folder, "SELECT state, count(*) FROM executions GROUP BY state")
 
 
-def test_without_a_yes_the_node_goes_on(old: Server, target: str) -> None:
+def test_without_a_confirmation_the_node_is_not_stopped(old: Server, target: str) -> None:
     old.start()
     asked = promote(old.data, "--to", target)
     assert asked.returncode == 1
     assert "A node runs on" in asked.stderr
-    assert "--yes answers beforehand" in asked.stderr
+    assert "use --yes" in asked.stderr
     assert old.client.get("/health").status == 200
     assert rows_of(old.data, "SELECT * FROM promotion") == []
 
 
-def test_a_target_that_is_refused_costs_no_stop(old: Server) -> None:
+def test_a_node_is_not_stopped_for_a_refused_target(old: Server) -> None:
     old.start()
     assert promote(old.data, "--to", "postgresql://127.0.0.1:9/duetime", "--yes").returncode == 1
     assert old.returncode() is None
 
 
-def test_a_node_that_drains_is_waited_for_and_cannot_be_started_again_meanwhile(
+def test_the_promotion_waits_for_a_draining_node_which_cannot_be_restarted(
     old: Server, receiver: Receiver, target: str
 ) -> None:
-    """The mark comes before the signal: what a supervisor starts in between is refused."""
+    """The mark is set before the signal: a restart by a supervisor is refused."""
     scenario = Scenario(old.start(), receiver)
     scenario.create(scenario.at(now_ms(), "/slow/3"))
     wait_until(lambda: ("RUNNING", 1) in states(old.data), 10, "it runs")
@@ -143,9 +143,7 @@ def test_a_node_that_drains_is_waited_for_and_cannot_be_started_again_meanwhile(
     assert states(old.data) == [("COMPLETED", 1)], "it was waited for"
 
 
-def test_a_promotion_that_is_killed_before_it_has_stopped_the_node_can_be_undone_while_that_runs(
-    old: Server, target: str
-) -> None:
+def test_a_promotion_killed_before_the_stop_can_be_undone_while_the_node_runs(old: Server, target: str) -> None:
     old.start()
     killed = promote(old.data, "--to", target, "--yes", CRASH_AT="promote_stopping")
     assert killed.returncode == -signal.SIGKILL

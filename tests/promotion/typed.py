@@ -1,4 +1,4 @@
-"""`duetime promote` and `duetime serve`, typed in a process of their own."""
+"""`duetime promote` and `duetime serve` in separate processes."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def promote(folder: Path, *arguments: str, **settings: str) -> subprocess.Comple
 
 
 def kill_after(seconds: float, folder: Path, *arguments: str) -> None:
-    """A promotion that is killed with -9 then, unless it has ended before."""
+    """Kills a promotion with SIGKILL after this time, unless it has ended."""
     command = [DUETIME, "promote", "--data", str(folder), *arguments]
     with suppress(subprocess.TimeoutExpired):
         fork_server.run(command, folder.parent, environment(), seconds)
 
 
 def serve(folder: Path) -> subprocess.CompletedProcess[str]:
-    """One that is expected to refuse."""
+    """Runs `duetime serve`, which must refuse to start."""
     return duetime("serve", "--data", str(folder), "--port", "0", cwd=folder.parent)

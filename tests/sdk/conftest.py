@@ -1,4 +1,4 @@
-"""Apps that run in the test's own process, each on a folder of its own."""
+"""Apps that run in the process of the test, each on its own folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from patience import PATIENCE_SECONDS
 
 
 class Calls:
-    """What functions were called with, in order; and waiting for it."""
+    """Records the arguments of calls in order, and waits for them."""
 
     def __init__(self) -> None:
         self.all: list[Any] = []
@@ -40,7 +40,7 @@ def calls() -> Calls:
 
 @pytest.fixture
 def app(tmp_path: Path) -> Duetime:
-    """Not started yet."""
+    """An app that is not started."""
     return Duetime(f"sqlite:///{tmp_path / 'jobs'}")
 
 
@@ -49,7 +49,7 @@ def executions(app: Duetime, job_id: str) -> list[Execution]:
 
 
 def until(app: Duetime, job_id: str, reached: Callable[[Execution], bool]) -> Execution:
-    """The job's execution, once it is so."""
+    """Returns the job's execution when the condition holds."""
     deadline = threading.Event()
     for _ in range(int(PATIENCE_SECONDS / 0.02)):
         found = executions(app, job_id)

@@ -44,7 +44,7 @@ def enqueue_async(who: str) -> None:
 
 
 def enqueue_often(who: str) -> None:
-    """From several threads of a child at once."""
+    """Enqueues from several threads of a child at once."""
     threads = [threading.Thread(target=enqueue, args=(f"{who}.{number}",)) for number in range(3)]
     for thread in threads:
         thread.start()
@@ -53,7 +53,7 @@ def enqueue_often(who: str) -> None:
 
 
 def by_fork(act: object, depth: int = 1) -> None:
-    """Children that end as programs do: what is freed then must neither hang nor harm the parent."""
+    """Children that end like programs: freeing objects must neither hang nor harm the parent."""
     children = []
     for number in range(CHILDREN):
         child = os.fork()
@@ -74,7 +74,7 @@ def by_multiprocessing() -> None:
 
 
 def by_client() -> None:
-    """The client alone: made and used before the fork, and used after it."""
+    """Only the client: created and used before the fork, and used after it."""
     with Client(sys.argv[1]) as client:
         say(client.create_job(JOB).job_id)
         by_fork(lambda who: follow(client, client.create_job(JOB).job_id))
@@ -82,7 +82,7 @@ def by_client() -> None:
 
 
 def follow(client: Client, job_id: str) -> None:
-    """Says what it has made when a stream of events has told it."""
+    """Prints the job that it created when the stream of events reports it."""
     for event in client.events(after=0):
         if event.data.get("job_id") == job_id:
             say(job_id)
@@ -124,7 +124,7 @@ def main(how: str) -> None:
 
 
 def outlive() -> None:
-    """A child that goes on when its parent was killed: it says that, and what enqueue says then."""
+    """A child that continues after its parent was killed. It prints that, and the error of enqueue."""
     ready, begun = os.pipe()
     if not os.fork():
         enqueue("child")

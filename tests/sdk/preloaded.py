@@ -26,7 +26,7 @@ app.enqueue(preloaded, "loaded", os.getpid())
 
 
 def post_worker_init(worker: Any) -> None:
-    """gunicorn calls it in each worker."""
+    """Called by gunicorn in each worker."""
     app.enqueue(preloaded, "forked", os.getpid())
 
 

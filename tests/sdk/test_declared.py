@@ -1,4 +1,4 @@
-"""Jobs that decorators declare: checked where they are written, put in place at the start, removed when asked."""
+"""Declared jobs: checked in the decorator, created and updated at the start, removed by a prune."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def jobs_of(app: Duetime) -> dict[str | None, str]:
         ("@daily", {"retry_policy": {"max_retries": -1}}, "job 'tidy': /retry_policy/max_retries"),
     ],
 )
-def test_a_job_that_can_not_be_is_refused_with_its_name_where_it_is_declared(
+def test_an_invalid_job_is_refused_with_its_key_where_it_is_declared(
     schedule: str, fields: dict[str, Any], words: str
 ) -> None:
     app = Duetime()
@@ -48,7 +48,7 @@ def test_a_job_that_can_not_be_is_refused_with_its_name_where_it_is_declared(
         def tidy() -> None: ...
 
 
-def test_an_instant_that_has_passed_may_be_declared_still() -> None:
+def test_a_past_instant_can_be_declared() -> None:
     app = Duetime()
 
     @app.job("2020-01-01T00:00:00Z", name="once")
@@ -57,7 +57,7 @@ def test_an_instant_that_has_passed_may_be_declared_still() -> None:
     assert list(app.declared) == ["once"]
 
 
-def test_a_type_that_is_defined_further_down_is_known_when_the_function_is_called() -> None:
+def test_a_type_that_is_defined_later_in_the_module_is_resolved_at_the_call() -> None:
     app = Duetime()
 
     def later(day: "Later") -> None: ...  # type: ignore[name-defined]  # noqa: F821, UP037
@@ -78,7 +78,7 @@ def declaring(url: str, *names: str) -> Duetime:
     return app
 
 
-def test_a_declared_job_that_was_cancelled_stays_so_and_keeps_no_program_from_starting(
+def test_a_cancelled_declared_job_stays_cancelled_and_prevents_no_start(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = f"sqlite:///{tmp_path / 'jobs'}"
@@ -92,7 +92,7 @@ def test_a_declared_job_that_was_cancelled_stays_so_and_keeps_no_program_from_st
     assert page.jobs[0].job_id in said
 
 
-def test_what_is_declared_no_more_stays_until_it_is_asked_to_be_removed(tmp_path: Path) -> None:
+def test_a_job_that_is_no_longer_declared_stays_until_a_prune(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'jobs'}"
     with declaring(url, "stays", "goes") as app:
         app.enqueue("elsewhere", at="2100-01-01T00:00:00Z")
@@ -106,7 +106,7 @@ def test_what_is_declared_no_more_stays_until_it_is_asked_to_be_removed(tmp_path
 
 
 class Racing:
-    """A server at which other workers put the same jobs in place at the same time."""
+    """A server to which other workers send the same jobs at the same time."""
 
     def __init__(self, conflicts: int) -> None:
         self.left = conflicts
@@ -124,7 +124,7 @@ class Racing:
 _body: Any = type("Body", (), {"message": "there is one", "error": "CONFLICT", "type": "", "title": "", "instance": ""})
 
 
-def test_workers_that_start_together_and_declare_the_same_do_not_stop_each_other() -> None:
+def test_workers_that_start_together_can_declare_the_same_jobs() -> None:
     app = declaring("", "same")
     assert put_jobs(Racing(TRIES - 1), None, app.declared) == []  # type: ignore[arg-type]
     with pytest.raises(Conflict, match="job 'same': there is one"):
@@ -147,7 +147,7 @@ def second(): return 2
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Of a server that asks who one is."""
+    """Yields the URL of a server that requires identity."""
     with ExitStack() as running:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("DUETIME_JWT_SECRET", SECRET)
@@ -159,7 +159,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def working(
     url: str, folder: Path, text: str, who: str, *options: str, scopes: tuple[str, ...] = ("read", "write", "work")
 ) -> Iterator[list[str]]:
-    """A worker that has joined; afterwards, what it said."""
+    """Runs a worker until it has joined. Afterwards, `said` is its output."""
     (folder / "app_of_a_test.py").write_text(text)
     command = [*fork_server.command(), "worker", "app_of_a_test:app", "--name", folder.name]
     with Client(url, token()) as admin:
@@ -180,7 +180,9 @@ def working(
             said += worker.communicate(timeout=PATIENCE_SECONDS)[1].splitlines()
 
 
-def test_a_worker_starts_beside_a_cancelled_job_and_removes_what_is_declared_no_more(url: str, tmp_path: Path) -> None:
+def test_a_worker_starts_with_a_cancelled_job_and_prunes_jobs_that_are_no_longer_declared(
+    url: str, tmp_path: Path
+) -> None:
     with Client(url, token("ann", "user")) as ann:
         with working(url, tmp_path, JOBS + MORE, "ann"):
             jobs = {job.key: job for job in ann.list_jobs()}
@@ -205,11 +207,11 @@ def test_a_worker_of_another_user_starts_and_runs_the_jobs_of_the_first(
         with working(url, tmp_path, JOBS, "bob", scopes=scopes) as said:
             execution_id = ann.run_job(job.job_id).execution_id
             until(lambda: ann.get_execution(execution_id).execution.state, lambda state: state == "COMPLETED")
-        assert any(line.startswith("job 'first' is left as it is (") for line in said), said
+        assert any(line.startswith("job 'first' was not changed (") for line in said), said
         ann.purge_job(job.job_id)
 
 
-def test_an_admin_removes_nothing_of_another_users_app_of_the_same_name(url: str) -> None:
+def test_an_admin_prunes_no_job_of_another_users_app_with_the_same_name(url: str) -> None:
     def app_of(who: str, role: str, *names: str) -> Duetime:
         app = Duetime(url, token(who, role), name="shop")
         for name in names:
@@ -221,7 +223,7 @@ def test_an_admin_removes_nothing_of_another_users_app_of_the_same_name(url: str
         app_of("ada", "admin", "shop.b", "shop.c").put_jobs()
         said = app_of("ada", "admin", "shop.b").put_jobs(prune=True)
         assert sorted(said) == [
-            "job 'shop.a' of shop is left as it is: it is ann's",
+            "job 'shop.a' of shop was not removed: it belongs to ann",
             "job 'shop.c' was removed: shop does not declare it any more",
         ]
         assert app_of("ada", "admin").put_jobs(prune=True) == [

@@ -1,4 +1,4 @@
-"""What is enqueued arrives: arguments of every name, secrets that stay secret, and calls that spoil no other."""
+"""Enqueued calls: arguments of any name, secrets, and calls that are refused."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def job_of(app: Duetime, job_id: str) -> dict[str, Any]:
         (["ann"], {"token": SECRET}, {"secret": "token"}),
     ],
 )
-def test_an_argument_that_is_marked_is_kept_as_a_secret(
+def test_a_marked_argument_is_stored_as_a_secret(
     app: Duetime, calls: Calls, tmp_path: Path, args: list[Any], kwargs: Any, options: Any
 ) -> None:
     @app.job(name="log-in")
@@ -49,12 +49,12 @@ def test_an_argument_that_is_marked_is_kept_as_a_secret(
     assert not [file for file in (tmp_path / "jobs").glob("*.db*") if SECRET.encode() in file.read_bytes()]
 
 
-def test_an_argument_may_be_marked_also_where_the_function_is_not_known() -> None:
+def test_an_argument_of_an_unknown_function_can_be_marked() -> None:
     job = definition("elsewhere", None, [1], {"token": SECRET}, {}, "token")
     assert job["payload"]["secret"] == ["/kwargs/token"]
 
 
-def test_a_place_in_an_argument_may_be_secret_and_a_declared_jobs_arguments(app: Duetime) -> None:
+def test_a_part_of_an_argument_and_arguments_of_a_declared_job_can_be_secret(app: Duetime) -> None:
     @app.job("@yearly", name="pay", kwargs={"card": {"number": SECRET, "name": "ann"}}, secret="/kwargs/card/number")
     def pay(card: dict[str, str]) -> None: ...
 
@@ -80,11 +80,11 @@ def test_a_mark_that_names_no_argument_is_refused(app: Duetime) -> None:
         ):
             with pytest.raises(ArgumentError, match="names no argument"):
                 call()
-        with pytest.raises(ValueError, match="may say what is `secret`"):
+        with pytest.raises(ValueError, match="may only have `secret`"):
             app.enqueue(log_in, job={"payload": {"kwargs": {"token": SECRET}}})
 
 
-def test_a_function_may_have_parameters_that_enqueue_has_too(app: Duetime, calls: Calls) -> None:
+def test_a_function_can_have_parameters_with_the_names_of_enqueues(app: Duetime, calls: Calls) -> None:
     @app.job(name="move")
     def move(job: str, at: str, secret: int = 0) -> None:
         calls.add((job, at, secret))
@@ -119,7 +119,7 @@ def test_an_argument_that_does_not_fit_is_refused_where_it_is_enqueued(app: Duet
 
 
 @pytest.mark.parametrize("bad", [float("nan"), {"a": [float("inf")]}, object()])
-def test_what_is_no_json_is_refused_also_where_the_function_is_not_known(app: Duetime, bad: Any) -> None:
+def test_an_argument_that_is_not_json_is_refused_for_unknown_functions_too(app: Duetime, bad: Any) -> None:
     with app:
         with pytest.raises(ArgumentError, match="argument '#1' of elsewhere can't be written as JSON"):
             app.enqueue("elsewhere", bad)
@@ -127,7 +127,7 @@ def test_what_is_no_json_is_refused_also_where_the_function_is_not_known(app: Du
             app.enqueue("elsewhere", word=bad)
 
 
-def test_one_bad_call_spoils_no_other(app: Duetime, calls: Calls) -> None:
+def test_a_bad_call_does_not_affect_the_others(app: Duetime, calls: Calls) -> None:
     @app.job(name="double")
     def double(number: int) -> None:
         calls.add(2 * number)
@@ -143,13 +143,13 @@ def test_one_bad_call_spoils_no_other(app: Duetime, calls: Calls) -> None:
     assert [item.message.partition(":")[0] for item in result.refused] == [
         "argument 'number' of double",
         "double",
-        "a call is its arguments, as a tuple or a dict, and not a str; write one argument as (value,)",
+        "a call is a tuple or a dict of arguments, not a str; write one argument as (value,)",
         "argument 'number' of double can't be written as JSON",
         "double",
     ]
 
 
-def test_calls_that_the_server_refuses_keep_their_places_among_those_refused_here(app: Duetime) -> None:
+def test_calls_refused_by_the_server_and_here_have_the_right_indexes(app: Duetime) -> None:
     @app.job(name="keep")
     def keep(text: str) -> None: ...
 
@@ -159,7 +159,7 @@ def test_calls_that_the_server_refuses_keep_their_places_among_those_refused_her
 
 
 @pytest.mark.parametrize("returned", ["x" * 20_000, float("nan"), {"a": object()}], ids=["large", "nan", "object"])
-def test_a_result_that_can_not_be_kept_ends_it_at_once_and_what_can_be_is(
+def test_a_result_that_is_too_long_is_rejected_and_its_beginning_is_stored(
     app: Duetime, calls: Calls, returned: Any
 ) -> None:
     @app.job(name="compute")
@@ -176,7 +176,7 @@ def test_a_result_that_can_not_be_kept_ends_it_at_once_and_what_can_be_is(
     assert ended.response == kept
 
 
-def test_after_three_slashes_a_name_is_relative_for_an_app_as_for_a_connection(
+def test_a_path_after_three_slashes_is_relative_for_an_app_and_for_a_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -202,14 +202,14 @@ def test_a_program_reads_what_its_function_returned(app: Duetime, calls: Calls) 
     assert (execution.state, execution.response) == ("COMPLETED", '{"sum":5}')
 
 
-def test_a_decorator_without_brackets_is_refused_with_the_form_that_works() -> None:
-    with pytest.raises(TypeError, match=re.escape("write @app.job() with brackets")):
+def test_a_decorator_without_parentheses_is_refused_with_the_right_form() -> None:
+    with pytest.raises(TypeError, match=re.escape("write @app.job() with parentheses")):
 
         @Duetime().job  # type: ignore[arg-type]
         def lonely() -> None: ...
 
 
-def test_fields_of_a_job_beside_no_schedule_are_refused_with_the_call_that_takes_them() -> None:
+def test_fields_without_a_schedule_are_refused_with_the_call_that_accepts_them() -> None:
     with pytest.raises(ValueError, match=re.escape("app.enqueue(…, job={'retry_policy': …})")):
 
         @Duetime().job(name="flaky", retry_policy={"max_retries": 2})

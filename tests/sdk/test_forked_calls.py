@@ -1,4 +1,4 @@
-"""The sockets between an embedded app and the processes that were forked from its program: what breaks on one end."""
+"""The sockets between an embedded app and forked processes: failures at either end."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ CLOSED = b""
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:
-    """An application that answers with the path."""
+    """An application that responds with the path."""
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": msgspec.json.encode(scope["path"]), "more_body": False})
 
 
 class Parent:
-    """A loop in a thread that takes calls, as a node's does; `do` runs something in that thread."""
+    """An event loop in a thread that serves calls, as in a node. `do` runs a function in that thread."""
 
     def __init__(self, app: Any = echo) -> None:
         self.calls = CallsFromChildren()
@@ -55,7 +55,7 @@ class Parent:
         self.loop.close()
 
     def connect(self) -> socket.socket:
-        """As a child does."""
+        """Connects like a child, by sending one end of a pair of sockets."""
         ours, handed = socket.socketpair()
         with handed:
             socket.send_fds(self.calls.theirs, [b"+"], [handed.fileno()])
@@ -76,47 +76,47 @@ def read_answer(connection: socket.socket) -> list[Any]:
 
 
 def of_child(calls: CallsFromChildren, patience_seconds: float = PATIENCE_SECONDS) -> CallsToParent:
-    """The child's side within this process: what it would close are copies there."""
+    """Returns the side of a child in this process. It must not close the parent's sockets, which are no copies here."""
     child = CallsToParent(calls, patience_seconds)
     calls.leave_to_parent = lambda: None  # type: ignore[method-assign]
     return child
 
 
-def test_a_parent_whose_threads_do_not_run_is_not_waited_for_without_end() -> None:
+def test_a_call_to_a_parent_whose_threads_do_not_run_times_out() -> None:
     calls = CallsFromChildren()
     with pytest.raises(
-        ServerAway, match=r"did not answer within 0\.05 s; it may have been carried out or not"
+        ServerAway, match=r"did not respond within 0\.05 s; it may have been carried out or not"
     ) as error:
         of_child(calls, 0.05).ask(CALL)
     assert error.value.was_sent
     calls.close()
 
 
-def test_a_thread_that_waits_for_another_ones_answer_does_not_wait_longer_for_it_than_for_its_own() -> None:
+def test_the_wait_for_another_threads_call_counts_towards_the_timeout() -> None:
     calls = CallsFromChildren()
     child = of_child(calls, 0.05)
     with pytest.raises(ServerAway):
         child.ask(CALL)
-    with child._lines[os.getpid()]._lock, pytest.raises(ServerAway, match="did not answer within") as error:
+    with child._lines[os.getpid()]._lock, pytest.raises(ServerAway, match="did not respond within") as error:
         child.ask(CALL)  # while another thread's call is under way
     assert not error.value.was_sent
     calls.close()
 
 
-def test_more_children_than_the_socket_holds_wait_for_a_silent_parent_and_no_longer() -> None:
+def test_children_beyond_the_sockets_capacity_time_out_with_a_silent_parent() -> None:
     calls = CallsFromChildren()
     calls.theirs.setblocking(False)
     with suppress(BlockingIOError):
         while calls.theirs.send(b"+" * 4096):
             continue
-    with pytest.raises(ServerAway, match="did not answer within") as error:
+    with pytest.raises(ServerAway, match="did not respond within") as error:
         of_child(calls, 0.05).ask(CALL)
     assert not error.value.was_sent
     calls.close()
 
 
-def test_what_a_child_hands_over_is_closed_in_the_next_child_though_no_call_came_yet() -> None:
-    """Else the next child would keep it open, and the first would not notice the parent's death."""
+def test_a_childs_socket_is_closed_in_the_next_child_before_any_call() -> None:
+    """Otherwise the next child would keep it open, and the first could not detect the parent's death."""
     calls = CallsFromChildren()
 
     async def accept() -> None:
@@ -132,14 +132,14 @@ def test_what_a_child_hands_over_is_closed_in_the_next_child_though_no_call_came
     asyncio.run(accept())
 
 
-def test_what_a_child_hands_over_is_not_passed_on_to_programs_that_the_parent_runs() -> None:
+def test_a_childs_socket_is_not_inherited_by_programs_that_the_parent_runs() -> None:
     with Parent() as parent, parent.connect() as connection:
         connection.sendall(framed(Asked("GET", "/asked", {}, None)))
         assert read_answer(connection)[0] == 200
         assert [os.get_inheritable(it.fileno()) for it in parent.calls._connections] == [False]
 
 
-def test_a_call_that_is_too_large_is_refused_unread_and_the_next_one_is_answered() -> None:
+def test_a_call_that_is_too_large_is_refused_unread_and_the_next_one_succeeds() -> None:
     with Parent() as parent:
         child = of_child(parent.calls)
         with pytest.raises(PayloadTooLarge, match="bytes; 16777216 are allowed"):
@@ -148,7 +148,7 @@ def test_a_call_that_is_too_large_is_refused_unread_and_the_next_one_is_answered
         child.close()
 
 
-def test_what_is_no_call_closes_its_own_connection_only() -> None:
+def test_an_invalid_call_closes_its_own_connection_only() -> None:
     with Parent() as parent, parent.connect() as bad, parent.connect() as good:
         bad.sendall((5).to_bytes(4, "big") + b"\xc1junk")
         assert bad.recv(1) == CLOSED
@@ -156,7 +156,7 @@ def test_what_is_no_call_closes_its_own_connection_only() -> None:
         assert read_answer(good)[1] == b'"/asked"'
 
 
-def test_a_child_that_sends_and_never_reads_holds_up_nobody_and_not_the_stop() -> None:
+def test_a_child_that_never_reads_delays_neither_other_calls_nor_the_stop() -> None:
     async def large(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": bytes(4 * 1024 * 1024), "more_body": False})

@@ -1,4 +1,4 @@
-"""An app whose program forks, as gunicorn --preload, uWSGI and multiprocessing do: enqueue works in all processes."""
+"""Programs that fork, like gunicorn --preload, uWSGI and multiprocessing: enqueue works in all processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOW = [("fork", 6), ("multiprocessing", 10), ("async", 6), ("threads", 14), ("gr
 
 
 def run(*arguments: str, program: Path = PROGRAM) -> list[str]:
-    """The lines that the program prints. One that hangs is killed, with its children."""
+    """Returns the lines that the program prints. A program that hangs is killed with its children."""
     with subprocess.Popen(
         [sys.executable, str(program), *arguments], stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
@@ -59,7 +59,7 @@ def test_parent_and_children_enqueue_in_an_embedded_app_and_the_parent_runs_it(
     assert (len(set(made)), len(set(ran))) == (count, count)
 
 
-def test_a_child_that_outlives_its_embedded_parent_says_so_and_does_not_hold_the_folder(tmp_path: Path) -> None:
+def test_a_child_that_outlives_its_embedded_parent_gets_an_error_and_does_not_lock_the_folder(tmp_path: Path) -> None:
     folder = tmp_path / "jobs"
     with subprocess.Popen(
         [sys.executable, str(PROGRAM), f"sqlite:///{folder}", "outlive"],
@@ -73,7 +73,7 @@ def test_a_child_that_outlives_its_embedded_parent_says_so_and_does_not_hold_the
             process.stdin.flush()
             made = process.stdout.readline().strip()
             said = process.stdout.readline()
-            assert said.startswith("away this process was forked from one that ran an embedded Duetime")
+            assert said.startswith("away this process was forked from one with an embedded Duetime")
             app = Duetime(f"sqlite:///{folder}")
             with app:  # while the child lives
                 found = app.enqueue("forked", "after").job_id
@@ -83,7 +83,7 @@ def test_a_child_that_outlives_its_embedded_parent_says_so_and_does_not_hold_the
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def test_a_childs_stop_leaves_the_parents_app_alone(tmp_path: Path) -> None:
+def test_a_childs_stop_does_not_stop_the_parents_app(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
         "import os, sys, threading\n"
@@ -104,8 +104,8 @@ def test_a_childs_stop_leaves_the_parents_app_alone(tmp_path: Path) -> None:
     assert run(program=program) == []
 
 
-def test_children_that_are_killed_in_the_middle_lose_and_repeat_nothing_of_the_others(tmp_path: Path) -> None:
-    """Each of the killed had one call under way at most; all else is there as it was answered, once."""
+def test_killed_children_lose_and_repeat_no_call_of_the_others(tmp_path: Path) -> None:
+    """Each killed child had at most one call under way. All calls with a response are stored once."""
     program = tmp_path / "program.py"
     program.write_text(
         "import os, signal, sys, threading\n"
@@ -153,8 +153,8 @@ def test_children_that_are_killed_in_the_middle_lose_and_repeat_nothing_of_the_o
     assert run(program=program) == []
 
 
-def test_a_parent_that_was_forked_without_hooks_is_missed_when_it_has_gone(tmp_path: Path) -> None:
-    """As by a server that forks in C: the child has a copy of the parent's end until it asks for the first time."""
+def test_the_end_of_a_parent_is_detected_after_a_fork_without_hooks(tmp_path: Path) -> None:
+    """Like a server that forks in C: the child has copies of the parent's sockets until its first call."""
     program = tmp_path / "program.py"
     program.write_text(
         "import os, signal, sys\n"

@@ -1,4 +1,4 @@
-"""A web program under `gunicorn --preload` with four workers: its app enqueues in the parent and in each of them."""
+"""A web program under `gunicorn --preload`: its app enqueues in the parent and in four workers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LISTENING = re.compile(r"Listening at: (http://127\.0\.0\.1:\d+)")
 
 @contextmanager
 def preloaded(url: str, folder: Path) -> Iterator[str]:
-    """The URL of the program, once it listens."""
+    """Returns the URL of the program when it listens."""
     env = {**os.environ, "PRELOADED_URL": url, "PRELOADED_TALLY": str(folder / "tally")}
     command = [sys.executable, "-m", "gunicorn", "--preload", "--workers", str(WORKERS), "--bind", "127.0.0.1:0"]
     command += ["--config", "python:preloaded", "--no-control-socket", "preloaded:web"]
@@ -63,7 +63,7 @@ def show(listening: str, enqueued: Callable[[], list[tuple[str, int]]]) -> None:
     assert not workers & {process for who, process in found if who == "loaded"}
 
 
-def test_an_app_with_a_server(tmp_path: Path) -> None:
+def test_parent_and_workers_enqueue_at_a_server(tmp_path: Path) -> None:
     def enqueued() -> list[tuple[str, int]]:
         return [tuple(job.payload["args"]) for job in client.list_jobs(name="preloaded")]
 
@@ -71,7 +71,7 @@ def test_an_app_with_a_server(tmp_path: Path) -> None:
         show(listening, enqueued)
 
 
-def test_an_embedded_app_whose_jobs_the_parent_runs(tmp_path: Path) -> None:
+def test_the_parent_runs_the_jobs_of_an_embedded_app(tmp_path: Path) -> None:
     def enqueued() -> list[tuple[str, int]]:
         lines = (tmp_path / "tally").read_text().splitlines() if (tmp_path / "tally").exists() else []
         return [(line.split()[0], int(line.split()[1])) for line in lines]

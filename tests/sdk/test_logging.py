@@ -1,4 +1,4 @@
-"""What a program with an embedded app prints: failures of its functions, through `logging`, and nothing on stdout."""
+"""Output of a program with an embedded app: failures of functions through `logging`, and nothing on stdout."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ assert logging.root.level == {after}, logging.root.level
     [("", "logging.WARNING"), ("logging.basicConfig(level=logging.INFO)", "logging.INFO")],
     ids=["logging left alone", "logging configured"],
 )
-def test_failures_of_functions_are_logged_where_a_developer_looks(tmp_path: Path, configure: str, after: str) -> None:
+def test_failures_of_functions_are_logged_by_the_program(tmp_path: Path, configure: str, after: str) -> None:
     (tmp_path / "program.py").write_text(PROGRAM.format(configure=configure, after=after))
     ended = subprocess.run(
         [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_SECONDS,

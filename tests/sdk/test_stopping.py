@@ -1,4 +1,4 @@
-"""An embedded app that is stopped while it is asked: each call ends, with what it says of itself."""
+"""An embedded app that stops during calls: each call ends, with a result or an error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from patience import PATIENCE_SECONDS
 
 
 class NeverAnswers:
-    """An application in the node's place; `then` is called when the node's end cancels a request."""
+    """An application in place of the node. `then` is called when the end of the node cancels a request."""
 
     def __init__(self, then: Any = lambda: None) -> None:
         self.asked = threading.Event()
@@ -30,7 +30,7 @@ class NeverAnswers:
             self._then()
 
 
-def test_a_call_that_a_stop_overtakes_says_that_it_may_have_been_carried_out(app: Duetime) -> None:
+def test_a_call_during_a_stop_fails_as_possibly_carried_out(app: Duetime) -> None:
     with ThreadPoolExecutor() as threads:
         with app:
             embedded = app._embedded
@@ -42,12 +42,12 @@ def test_a_call_that_a_stop_overtakes_says_that_it_may_have_been_carried_out(app
             while len(embedded._asked) < 2:
                 threading.Event().wait(0.001)
         for call in (threads_call, tasks_call):
-            with pytest.raises(ServerAway, match="was stopped while it was asked; it may have been carried out"):
+            with pytest.raises(ServerAway, match="was stopped during the call; it may have been carried out"):
                 call.result(PATIENCE_SECONDS)
 
 
-def test_a_call_in_the_last_moments_of_a_stop_does_not_wait_without_end(app: Duetime) -> None:
-    """After the node's loop has cancelled what there was, and before it is closed."""
+def test_a_call_in_the_last_moments_of_a_stop_ends(app: Duetime) -> None:
+    """Calls after the loop cancelled its tasks, and before it is closed."""
     with ThreadPoolExecutor() as threads:
         late: list[Any] = []
         ending, sent = threading.Event(), threading.Event()
@@ -75,12 +75,12 @@ def test_a_call_in_the_last_moments_of_a_stop_does_not_wait_without_end(app: Due
 
             loop.call_soon_threadsafe = noted
         for call in (first, *late):
-            with pytest.raises(ServerAway, match="was stopped while it was asked"):
+            with pytest.raises(ServerAway, match="was stopped during the call"):
                 call.result(PATIENCE_SECONDS)
         assert late
 
 
-def test_a_node_that_ends_by_itself_says_so_in_the_log_and_to_who_asks_it_then(
+def test_a_failed_node_is_logged_and_later_calls_raise(
     app: Duetime, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def broken(*_: object) -> None:
@@ -93,7 +93,7 @@ def test_a_node_that_ends_by_itself_says_so_in_the_log_and_to_who_asks_it_then(
         assert embedded is not None
         assert embedded._thread is not None
         embedded._thread.join(PATIENCE_SECONDS)
-        with pytest.raises(RuntimeError, match="does not run") as error:
+        with pytest.raises(RuntimeError, match="is not running") as error:
             app.enqueue("f")
     assert "the worker can't go on" in str(error.value.__cause__)
-    assert "the embedded Duetime has ended: its jobs do not run any more" in caplog.text
+    assert "the embedded Duetime failed: its jobs do not run any more" in caplog.text

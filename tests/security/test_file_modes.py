@@ -85,7 +85,7 @@ def test_a_folder_that_is_open_to_others_is_told_and_left_alone(tmp_path: Path) 
     data.mkdir()
     data.chmod(0o755)
     server = Server(tmp_path).start()
-    wait_until(lambda: "others than its owner have rights to the data folder" in server.errors(), 10, "it warns")
+    wait_until(lambda: "users other than the owner have access to the data folder" in server.errors(), 10, "it warns")
     assert f"chmod go= '{data}'" in server.errors()
     assert stat.S_IMODE(data.stat().st_mode) == 0o755
     server.close()

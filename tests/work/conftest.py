@@ -1,4 +1,4 @@
-"""A real server that runs scripts, SQL and functions, and real workers beside it."""
+"""A real server that runs scripts and SQL, and real workers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ StartWorker = Callable[..., WorkerProcess]
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    """Not started yet. A silent worker loses what it runs after two seconds."""
+    """A server that is not started. A silent worker loses its executions after two seconds."""
     server = Server(
         tmp_path / "server", ALLOW_SCRIPTS="true", ALLOW_SQL="true", SQL_ALLOWED_HOSTS="127.0.0.0/8",
         SQL_ALLOW_SUPERUSERS="true", WORKER_LEASE_SECONDS="2s",
@@ -31,7 +31,7 @@ def ask(server: Server) -> Asker:
 
 @pytest.fixture
 def start_worker(server: Server, tmp_path: Path) -> Iterator[StartWorker]:
-    """Workers of tests/work/jobs.py, which are gone after the test."""
+    """Workers of tests/work/jobs.py, which are killed after the test."""
     started: list[WorkerProcess] = []
 
     def start(*options: str, **environment: str) -> WorkerProcess:

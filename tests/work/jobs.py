@@ -1,4 +1,4 @@
-"""The app that the workers of these tests run. What a call did is told through files: they outlive who wrote them."""
+"""The app of the workers of these tests. Calls leave their results in files, which survive a kill."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ app = Duetime()
 
 @app.job(name="count")
 def count(number: int) -> None:
-    """Says that it ran: one write, which lands whole at the end of the file whoever else writes."""
+    """Appends a line to a file, in one write, which is atomic."""
     descriptor = os.open(os.environ["TALLY"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.write(descriptor, b"%d\n" % number)
     os.close(descriptor)
@@ -21,7 +21,7 @@ def count(number: int) -> None:
 
 @app.job(name="hang_once")
 def hang_once(context: Context) -> dict[str, object]:
-    """The first attempt saves how far it came, says so in its log, and never ends; the next one goes on from there."""
+    """The first attempt saves its progress, logs it, and never ends. The next one continues from there."""
     context.log("attempt", context.attempt, "begins")
     if context.attempt == 1:
         context.save_progress({"rows": 17})
@@ -32,7 +32,7 @@ def hang_once(context: Context) -> dict[str, object]:
 
 @app.job(name="last")
 def last(folder: str, context: Context) -> int:
-    """Ends when it is told to."""
+    """Runs until the file `go` exists."""
     Path(folder, "begun").touch()
     while not Path(folder, "go").exists():
         time.sleep(0.01)

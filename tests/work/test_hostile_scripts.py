@@ -1,4 +1,4 @@
-"""Scripts that mean harm, through a real node: each ends within its limits, and nobody else on the node suffers."""
+"""Hostile scripts on a real node: each ends within its limits, and other jobs are not affected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs of scripts through a real node: followed line by line as they are written, and bounded whatever is printed."""
+"""Logs of scripts on a real node: followed line by line, and limited in size."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FLOOD = "x" * 99
 
 @pytest.fixture
 def fifo() -> Iterator[Path]:
-    """One that a script can read, whoever it runs as."""
+    """A folder that a script can read under any user."""
     folder = Path(tempfile.mkdtemp(prefix="duetime-fifo-"))
     folder.chmod(0o755)
     path = folder / "fifo"
@@ -42,7 +42,7 @@ def fifo() -> Iterator[Path]:
 
 
 def events(server: Server, execution_id: str) -> Iterator[str]:
-    """The stream of the log, as a browser reads it."""
+    """Reads the stream of the log like a browser."""
     connection = http.client.HTTPConnection("127.0.0.1", server.client.port, timeout=PATIENCE_SECONDS)
     connection.request("GET", f"/api/v1/executions/{execution_id}/logs", headers={"Accept": "text/event-stream"})
     for raw in connection.getresponse():
@@ -53,7 +53,7 @@ def events(server: Server, execution_id: str) -> Iterator[str]:
 
 @contextmanager
 def command(server: Server, job_id: str) -> Iterator[Iterable[str]]:
-    """`duetime job logs -f`."""
+    """Runs `duetime job logs -f`."""
     program = str(Path(sys.executable).with_name("duetime"))
     url = f"http://127.0.0.1:{server.client.port}"
     with subprocess.Popen(
@@ -65,7 +65,7 @@ def command(server: Server, job_id: str) -> Iterator[Iterable[str]]:
 
 
 @pytest.mark.parametrize("reader", ["events", "command"])
-def test_a_line_is_seen_while_the_script_goes_on(server: Server, ask: Asker, fifo: Path, reader: str) -> None:
+def test_a_line_is_readable_while_the_script_runs(server: Server, ask: Asker, fifo: Path, reader: str) -> None:
     server.start()
     job_id = ask.script(f'echo ready; while read line; do echo "$line"; done < {fifo}', timeout_seconds=600)
     execution_id = ask.wait_for_run(job_id)
@@ -78,7 +78,7 @@ def test_a_line_is_seen_while_the_script_goes_on(server: Server, ask: Asker, fif
 
 
 def self_paced(lines: Iterable[str], fifo: Path) -> None:
-    """Write a line, wait until it is seen, write the next: each is seen while the script goes on."""
+    """The script writes the next line only when the last one was read: each is readable while it runs."""
     seen: queue.Queue[str] = queue.Queue()
 
     def read() -> None:

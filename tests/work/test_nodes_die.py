@@ -1,4 +1,4 @@
-"""A node that is killed in the middle of a script or a statement takes it along; after its restart it runs again."""
+"""Scripts and statements end with a killed node, and run again after its restart."""
 
 from __future__ import annotations
 

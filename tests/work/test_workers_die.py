@@ -1,4 +1,4 @@
-"""Workers and nodes that are killed in the middle of a function: it runs again, or goes on, and is never lost."""
+"""Killed workers and nodes: a function runs again, or continues, and is never lost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AT_ONCE = {"delays": [0, 0, 0]}
 
 
 @pytest.mark.parametrize("pool", ["thread", "process"])
-def test_another_worker_goes_on_where_a_killed_one_was(
+def test_another_worker_continues_from_the_progress_of_a_killed_one(
     server: Server, ask: Asker, start_worker: StartWorker, pool: str
 ) -> None:
     server.start()
@@ -42,7 +42,7 @@ def test_another_worker_goes_on_where_a_killed_one_was(
 
 
 def test_a_worker_outlives_its_node(server: Server, ask: Asker, start_worker: StartWorker, tmp_path: Path) -> None:
-    """The node is killed, and comes back on the same port; what ended meanwhile is told to the new one."""
+    """The node is killed and restarted on the same port. Ends are then reported to the new node."""
     server.start(WORKER_LEASE_SECONDS="30s")
     worker = start_worker()
     job_id = ask.call("last", str(tmp_path), timeout_seconds=600)
@@ -56,7 +56,7 @@ def test_a_worker_outlives_its_node(server: Server, ask: Asker, start_worker: St
     assert worker.stop() == 0, worker.errors()
 
 
-def test_two_thousand_functions_all_run_and_none_twice(
+def test_two_thousand_functions_run_exactly_once(
     server: Server, ask: Asker, start_worker: StartWorker, tmp_path: Path
 ) -> None:
     total, tally = 2_000, tmp_path / "tally"

@@ -1,4 +1,4 @@
-"""`duetime worker` as a process of a test, and all processes that came of it."""
+"""`duetime worker` as a process of a test, with all its descendants."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OPEN = ("QUEUED", "RUNNING", "RETRYING")
 
 
 class WorkerProcess:
-    """Its processes are found by a word in their environment, which children inherit."""
+    """A variable of the environment, which children inherit, identifies its processes."""
 
     def __init__(self, server: Server, folder: Path, *options: str, **environment: str) -> None:
         self.mark = f"MARK_{secrets.token_hex(8)}"
@@ -38,7 +38,7 @@ class WorkerProcess:
         return self._log.read_text()
 
     def kill(self) -> None:
-        """kill -9 of the process that was started, and of no other."""
+        """Kills the started process with SIGKILL, and no other."""
         self.process.kill()
         self.process.wait(PATIENCE_SECONDS)
 
@@ -52,7 +52,7 @@ class WorkerProcess:
 
 
 class Asker:
-    """What these tests ask of a server, again and again."""
+    """Requests of these tests to a server."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -79,7 +79,7 @@ class Asker:
         return found
 
     def wait_for_run(self, job_id: str, seconds: float = 20.0) -> str:
-        """The id of the execution that is running."""
+        """Returns the id of the running execution."""
         row = wait_until(
             lambda: next((row for row in self.executions(job_id) if row["state"] == "RUNNING"), None),
             seconds, "it is running",
@@ -99,7 +99,7 @@ class Asker:
         return found
 
     def logs(self, execution_id: str) -> str:
-        """All of it, page by page."""
+        """Returns the whole log, read page by page."""
         found, after = "", 0
         while after is not None:
             page = self.server.client.get(f"/executions/{execution_id}/logs?after={after}").json()

@@ -1,8 +1,7 @@
-"""Hides secrets that were typed on the command line from the list of processes, which every user can read.
+"""Hides secrets on the command line from the list of processes, which every user of the machine can read.
 
-A script that a node runs could otherwise read the password of the node's database. Only Linux has the list as files,
-where this works; and for a moment at start, before any of this runs, the secrets are there to see. So the environment
-or duetime.toml is the place for them.
+Otherwise a script that a node runs could read the password of the node's database. This works on Linux only, and not
+for the first moment of the process: the environment and duetime.toml are safer places for secrets.
 """
 
 from __future__ import annotations
@@ -12,19 +11,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 SECRET_OPTIONS = ("--database-url", "--token")
-SECRET_SCHEMES = ("postgresql://", "postgres://")  # also where they are no option's value, as in `duetime promote`
+SECRET_SCHEMES = ("postgresql://", "postgres://")  # also as an argument without an option
 _ARG_START, _ARG_END = 48, 49  # fields of /proc/self/stat, counted from 1
-_AFTER_COMMAND = 3  # the number of the field after the command's name, which may hold blanks
+_AFTER_COMMAND = 3  # the field after the command's name, which may contain spaces
 
 
 def hide_typed_secrets(arguments: Sequence[str]) -> None:
-    """Overwrites them where the kernel reads the command line from. The arguments themselves stay as they are."""
+    """Overwrites the secrets in the memory that the kernel shows as the command line. `arguments` do not change."""
     if secrets := list(typed_secrets(arguments)):
         _overwrite(secrets)
 
 
 def typed_secrets(arguments: Sequence[str]) -> Iterator[str]:
-    """What of these arguments nobody else should see."""
+    """Yields the secrets among these arguments."""
     for before, argument in zip(("", *arguments), arguments, strict=False):
         option, equals, value = argument.partition("=")
         if equals and option in SECRET_OPTIONS:
@@ -39,7 +38,7 @@ def typed_secrets(arguments: Sequence[str]) -> Iterator[str]:
 
 
 def _overwrite(secrets: Sequence[str]) -> None:
-    import ctypes  # slow to load, and nearly never needed
+    import ctypes  # slow to import, and rarely needed
 
     try:
         fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
@@ -48,7 +47,7 @@ def _overwrite(secrets: Sequence[str]) -> None:
         return  # not Linux, or a container without /proc
     start, end = (int(fields[number - _AFTER_COMMAND]) for number in (_ARG_START, _ARG_END))
     if not start or end - start != len(typed) or ctypes.string_at(start, len(typed)) != typed:
-        return  # the command line is not where it should be: nothing is written
+        return  # the command line is not where the kernel says: write nothing
     for secret in secrets:
         data = os.fsencode(secret)
         at = typed.find(data)

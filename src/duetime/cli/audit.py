@@ -1,4 +1,4 @@
-"""`duetime audit`: who changed what, and whether anybody has changed the record of it."""
+"""`duetime audit`: the record of who changed what, and its verification."""
 
 from __future__ import annotations
 
@@ -9,31 +9,32 @@ import typer
 
 from duetime.cli.errors import BadUsage, CommandFailed
 from duetime.cli.options import Data, DatabaseUrl, Json, Limit, client_of, storage_settings
+from duetime.cli.output import print_failure, print_json, print_line, print_table
 
 INTERRUPTED = 130
 
-app = typer.Typer(no_args_is_help=True, help="Who changed what; and whether the record of it is whole.")
+app = typer.Typer(no_args_is_help=True, help="The record of who changed what, and its verification.")
 
 
 @app.command("list")
 def list_entries(
     context: typer.Context,
-    actor: Annotated[str | None, typer.Option(help="Only what this user did.")] = None,
-    action: Annotated[str | None, typer.Option(help="Only this: job.create, job.change, api_key.revoke, …")] = None,
+    actor: Annotated[str | None, typer.Option(help="Only changes of this user.")] = None,
+    action: Annotated[
+        str | None, typer.Option(help="Only this action: job.create, job.change, api_key.revoke, …")
+    ] = None,
     resource: Annotated[str | None, typer.Option(help="Only this job, execution or key, by its id.")] = None,
     since: Annotated[str | None, typer.Option("--from", help="At or after this instant.")] = None,
     until: Annotated[str | None, typer.Option("--to", help="Before this instant.")] = None,
     limit: Limit = 20,
     as_json: Json = False,
 ) -> None:
-    """Show who changed what, latest first. For admins.
+    """List who changed what, the latest first. For admins, of their own tenant.
 
     \b
     duetime audit list --actor ann
     duetime audit list --resource 0198c0de-1234-7abc-8def-0123456789ab --json
     """
-    from duetime.cli.output import print_json, print_table
-
     wanted = {"actor": actor, "action": action, "resource": resource, "from": since, "to": until}
     entries: list[dict[str, Any]] = []
     for page in client_of(context).pages("/audit", "entries", wanted, limit):
@@ -42,7 +43,7 @@ def list_entries(
         print_json({"entries": entries})
         return
     rows = [(it["at"], it["actor"], it["via"], it["action"], it["resource"], it["request_id"]) for it in entries]
-    print_table(("at", "who", "by", "what", "of", "request"), rows, "nothing was changed yet")
+    print_table(("at", "who", "by", "what", "of", "request"), rows, "no changes yet")
 
 
 @app.command()
@@ -50,26 +51,25 @@ def verify(
     database_url: DatabaseUrl = None,
     data: Data = None,
     save: Annotated[Path | None, typer.Option(help="Write the chains' heads to this file, to keep elsewhere.")] = None,
-    against: Annotated[Path | None, typer.Option(help="A file of heads of before: each must still be there.")] = None,
+    against: Annotated[Path | None, typer.Option(help="A file of earlier heads: each must still be there.")] = None,
     file: Annotated[
-        list[Path] | None, typer.Option("--file", help="Verify this export, or folder of exports, and no database.")
+        list[Path] | None,
+        typer.Option("--file", help="Verify this export, or folder of exports, instead of a database."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Work out every link of the audit's chains anew: an entry that was altered or removed shows. Nodes may be running.
+    """Recompute every link of the audit's chains, to detect entries that were altered or removed. Nodes may be running.
 
-    A chain that was cut off at its end, or written anew as a whole, is whole in itself: that shows against the heads of
-    an earlier time, which somebody keeps where whoever can alter the database can't. Exit code 1 if it is not whole.
-    What was pruned is not missing: a chain goes on from its checkpoint. What was pruned is in files, which --file
-    verifies by themselves; their heads, with --save, are what the database is then verified against.
+    Exit code 1 if the audit is not whole. A chain that was cut off at its end, or replaced as a whole, is detected only
+    with --against: keep the heads that --save writes in a place where users of the database can't change them.
+    Pruned entries are not missing: a chain continues from its checkpoint. They are in files, which --file verifies.
+    Save the heads of the files with --save, and verify the database against them.
 
     \b
     duetime audit verify
     duetime audit verify --against heads.json --save heads.json
     duetime audit verify --file duetime-data/audit
     """
-    from duetime.cli.output import print_failure, print_json, print_line
-
     if file:
         if database_url or data or against:
             raise BadUsage("--file verifies files alone: leave out --database-url, --data and --against")
@@ -95,23 +95,21 @@ def verify(
 
 @app.command()
 def export(
-    path: Annotated[Path, typer.Argument(help="The file to write; it must not be there yet.")],
+    path: Annotated[Path, typer.Argument(help="The file to write; it must not exist yet.")],
     database_url: DatabaseUrl = None,
     data: Data = None,
     as_json: Json = False,
 ) -> None:
-    """Write all that the database has of the audit to a file of JSON lines, one a link. Nodes may be running.
+    """Write the whole audit of the database to a file of JSON lines, one for each link. Nodes may be running.
 
-    `duetime audit verify --file` verifies it, without the database.
+    `duetime audit verify --file` verifies it without a database.
 
     \b
     duetime audit export audit.jsonl
     duetime audit verify --file audit.jsonl
     """
-    from duetime.cli.output import print_json, print_line
-
     if path.exists():
-        raise CommandFailed(f"{path} is there already; name another file, or remove it first")
+        raise CommandFailed(f"{path} exists already; name another file, or remove it first")
     done = _run("export", storage_settings(database_url, data), path)
     if as_json:
         print_json({"entries": done.entries, "file": str(path)})
@@ -145,7 +143,7 @@ def _run(what: str, settings: Any, argument: Any) -> Any:
 
     with Progress("entries") as progress:
         try:
-            return asyncio.run(getattr(verify, what)(settings, argument, progress.tell))
+            return asyncio.run(getattr(verify, what)(settings, argument, progress.show))
         except (StoreUnusable, OSError) as error:
             raise CommandFailed(str(error)) from None
         except DuetimeError as error:

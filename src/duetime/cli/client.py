@@ -1,8 +1,7 @@
-"""The client that commands use: the plain HTTP of `duetime.client`, with the command line's credentials. Responses are
-JSON as it came, which `--json` prints.
+"""The client of the commands: sends requests with the command line's credentials, and returns JSON as it was received.
 
-Every failure becomes a `CommandFailed` with a sentence: no server, a refusal (problem+json) with its fields, an answer
-that is none of ours.
+Every failure is raised as a `CommandFailed`: no server, a refusal (problem+json) with its fields, or a response that is
+not Duetime's.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Query = Mapping[str, Value]
 
 
 class Client:
-    """`token` is a JWT or an API key; without one, see `credentials`."""
+    """`token`: a JWT or an API key. Without one, `credentials` may sign a token."""
 
     def __init__(
         self, url: str = DEFAULT_URL, timeout_seconds: float = TIMEOUT_SECONDS, token: str | None = None
@@ -42,22 +41,22 @@ class Client:
         return self.request("POST", path, body=body)
 
     def request(self, method: str, path: str, query: Query | None = None, body: Any = None) -> Any:
-        """The JSON that the API answered. `path` is below /api/v1."""
+        """Returns the JSON of the response. `path` is below /api/v1."""
         data = None if body is None else json.dumps(body, ensure_ascii=False).encode()
         headers = {"Content-Type": "application/json"} if data is not None else {}
         return self._accepted(self._send(method, with_query(BASE + path, query or {}), data, headers))
 
     def post_lines(self, path: str, lines: Iterable[bytes]) -> Any:
-        """POST NDJSON, sent as it is read: nothing is held here but the piece under way."""
+        """Sends NDJSON as it is read, without holding all of it in memory."""
         return self._accepted(self._send("POST", BASE + path, lines, {"Content-Type": "application/x-ndjson"}))
 
     def health(self) -> Any:
-        """How the server is: an answer, whether it is well or not."""
+        """Returns the health of the server, also when it is degraded."""
         answer = self._send("GET", "/health?verbose=true", None, {})
         return _decoded(answer.body) if answer.status == 503 else self._accepted(answer)
 
     def pages(self, path: str, name: str, query: Query, most: int) -> Iterator[dict[str, Any]]:
-        """Answers of a list (its rows under `name`), page after page, until there are `most` rows or no more."""
+        """Yields the pages of a list (their rows under `name`), up to `most` rows."""
         left, cursor = most, None
         while left > 0:
             answer = self.get(path, {**query, "limit": min(left, PAGE_ROWS), "cursor": cursor})
@@ -68,7 +67,7 @@ class Client:
                 return
 
     def stream(self, call: Call[Any], silence_seconds: float) -> Iterator[bytes]:
-        """What a stream sends, until the server ends it. Raises PlainHttpError if the connection breaks."""
+        """Yields the chunks of a stream until the server ends it. Raises PlainHttpError if the connection breaks."""
         http = PlainHttp(silence_seconds, NO_PROXIES)
         with http.open(call.method, self.url + call.path, self._headers(call.headers), None) as response:
             if response.status >= 400:
@@ -86,9 +85,9 @@ class Client:
             if error.is_refused:
                 message = f"no Duetime at {self.url}; start one with: duetime serve"
             elif error.is_timeout:
-                message = f"{self.url} did not answer within {self._timeout:g} s"
+                message = f"{self.url} did not respond within {self._timeout:g} s"
             else:
-                message = f"no answer from {self.url}: {error}"
+                message = f"no response from {self.url}: {error}"
             raise CommandFailed(message) from None
 
     def _accepted(self, answer: Answer) -> Any:
@@ -96,9 +95,9 @@ class Client:
         if answer.status < 400:
             return decoded
         if not isinstance(decoded, dict) or "message" not in decoded:
-            raise CommandFailed(f"the server answered {answer.status}, and not as Duetime does; check --url")
+            raise CommandFailed(f"the server at {self.url} is not a Duetime: it responded {answer.status}; check --url")
         fields = tuple(f"{field['pointer'] or 'the body'}: {field['message']}" for field in decoded.get("errors", ()))
-        # With fields, the message is those in a row: the title says it once.
+        # The message of a response with fields repeats all of them; the title does not.
         message = str(decoded.get("title") if fields else decoded["message"])
         raise CommandFailed(message, self._credentials.advice() if answer.status == 401 else fields)
 
@@ -118,4 +117,4 @@ def _decoded(body: bytes) -> Any:
     try:
         return json.loads(body)
     except ValueError:
-        raise CommandFailed("the server's answer is not JSON: it is no Duetime; check --url") from None
+        raise CommandFailed("the response is not JSON: the server is not a Duetime; check --url") from None

@@ -8,22 +8,21 @@ from typing import Annotated
 import typer
 
 from duetime.cli.errors import BadUsage
-from duetime.cli.options import Json, client_of
+from duetime.cli.options import Json, client_of, segment
+from duetime.cli.output import print_json, print_line, print_message, print_table, when
 
 app = typer.Typer(no_args_is_help=True, help="Databases that SQL jobs may use.")
 
-Name = Annotated[str, typer.Argument(help="What SQL jobs call it.")]
+Name = Annotated[str, typer.Argument(help="Its name in SQL jobs.")]
 
 
 @app.command("list")
 def list_connections(context: typer.Context, as_json: Json = False) -> None:
-    """What there is; never a password.
+    """List the connections, without their passwords.
 
     \b
     duetime connection list
     """
-    from duetime.cli.output import print_json, print_table, when
-
     answer = client_of(context).get("/connections")
     if as_json:
         print_json(answer)
@@ -37,19 +36,16 @@ def put(
     context: typer.Context,
     name: Name,
     url: Annotated[
-        str, typer.Argument(help="Its URL, or - to read it from standard input: what is typed, others here can see.")
+        str, typer.Argument(help="Its URL, or - for standard input: other users of the machine can see an argument.")
     ],
     as_json: Json = False,
 ) -> None:
-    """Register a database, or give it another URL.
+    """Register a database, or change its URL.
 
     \b
     duetime connection put reports sqlite:///reports.db
     echo "postgresql://app:secret@db.example:5432/app" | duetime connection put app -
     """
-    from duetime.cli.output import print_json, print_line
-    from duetime.client.calls import segment
-
     if url == "-":
         url = sys.stdin.readline().strip()
         if not url:
@@ -57,22 +53,15 @@ def put(
     answer = client_of(context).request("PUT", f"/connections/{segment(name)}", body={"url": url})
     if as_json:
         print_json(answer)
-        return
-    print_line(f"{answer['name']} is {answer['shown']}")
+    else:
+        print_line(f"{answer['name']} is {answer['shown']}")
 
 
 @app.command()
 def remove(context: typer.Context, name: Name, as_json: Json = False) -> None:
-    """Forget a database. Jobs that use it fail from then on.
+    """Remove a database. Jobs that use it fail from then on.
 
     \b
     duetime connection remove reports
     """
-    from duetime.cli.output import print_json, print_line
-    from duetime.client.calls import segment
-
-    answer = client_of(context).request("DELETE", f"/connections/{segment(name)}")
-    if as_json:
-        print_json(answer)
-        return
-    print_line(answer["message"])
+    print_message(client_of(context).request("DELETE", f"/connections/{segment(name)}"), as_json)

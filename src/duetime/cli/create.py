@@ -1,4 +1,4 @@
-"""`duetime job create` and `duetime job change`: a job, or fields of one, from flags or from a file."""
+"""`duetime job create` and `duetime job change`: the fields come from flags or from a file."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ import typer
 
 from duetime.cli.errors import BadUsage
 from duetime.cli.options import Job, Json, client_of, find_job_id
+from duetime.cli.output import exactly, print_facts, print_json, print_warning
 
-Name = Annotated[str | None, typer.Option(help="What to call it.")]
+Name = Annotated[str | None, typer.Option(help="Its name.")]
 Schedule = Annotated[
     str | None, typer.Option(help="immediate, an instant, 'every 5m', or cron; `duetime cron explain` tries one.")
 ]
-Url = Annotated[str | None, typer.Option(help="What it calls. (The server: `duetime --url … job …`.)")]
+Url = Annotated[str | None, typer.Option(help="The URL that it calls. (The server: `duetime --url … job …`.)")]
 Header = Annotated[list[str] | None, typer.Option(metavar="NAME:VALUE", help="A header; may be repeated.")]
-Body = Annotated[str | None, typer.Option(help="What it sends: JSON, or else text.")]
-Retries = Annotated[int | None, typer.Option(help="How often a failed run is tried again.")]
-Timeout = Annotated[float | None, typer.Option(help="Seconds that one attempt may take.")]
+Body = Annotated[str | None, typer.Option(help="The body: JSON, or else text.")]
+Retries = Annotated[int | None, typer.Option(help="How often a failed execution is retried.")]
+Timeout = Annotated[float | None, typer.Option(help="Timeout of one attempt, in seconds.")]
 Priority = Annotated[int | None, typer.Option(help="0 to 9, higher first.")]
 OverlapPolicy = Annotated[
-    str | None, typer.Option(help="If the last run is open: allow, skip, queue_one, queue_all, cancel_running.")
+    str | None, typer.Option(help="If the last execution is open: allow, skip, queue_one, queue_all, cancel_running.")
 ]
 Description = Annotated[str | None, typer.Option(help="For people.")]
 
@@ -34,7 +35,7 @@ def create_job(
     name: Name = None,
     schedule: Schedule = None,
     url: Url = None,
-    method: Annotated[str | None, typer.Option(help="How it calls it; POST if left out.")] = None,
+    method: Annotated[str | None, typer.Option(help="The HTTP method; POST if left out.")] = None,
     header: Header = None,
     body: Body = None,
     timezone: Annotated[str | None, typer.Option(help="Time zone of the schedule; UTC if left out.")] = None,
@@ -42,12 +43,14 @@ def create_job(
     timeout: Timeout = None,
     priority: Priority = None,
     overlap: OverlapPolicy = None,
-    key: Annotated[str | None, typer.Option(help="A name of yours, unique: a second create is refused.")] = None,
+    key: Annotated[
+        str | None, typer.Option(help="A unique name of your choice: a second create with it is refused.")
+    ] = None,
     tag: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A tag; may be repeated.")] = None,
     description: Description = None,
     file: Annotated[
         str | None,
-        typer.Option("--file", "-f", help="A job of any type as JSON, - for stdin; flags change its fields."),
+        typer.Option("--file", "-f", help="A job of any type as JSON, - for stdin; flags replace its fields."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -66,8 +69,6 @@ def create_job(
     echo '{"type": "script", "payload": {"script": "date"}}' | \\
         duetime job create --file - --name clock --schedule "every 1h"
     """
-    from duetime.cli.output import exactly, print_facts, print_json, print_warning
-
     job = _gather(
         file, {"url": url, "method": method, "body": body}, header, retries,
         name=name, schedule=schedule, timezone=timezone, timeout_seconds=timeout, priority=priority, overlap=overlap,
@@ -92,7 +93,7 @@ def change_job(
     name: Name = None,
     schedule: Schedule = None,
     url: Url = None,
-    method: Annotated[str | None, typer.Option(help="How it calls it.")] = None,
+    method: Annotated[str | None, typer.Option(help="The HTTP method.")] = None,
     header: Header = None,
     body: Body = None,
     timezone: Annotated[str | None, typer.Option(help="Time zone of the schedule.")] = None,
@@ -103,11 +104,11 @@ def change_job(
     description: Description = None,
     file: Annotated[
         str | None,
-        typer.Option("--file", "-f", help="Fields as JSON, - for stdin; null resets one. Flags change them."),
+        typer.Option("--file", "-f", help="Fields as JSON, - for stdin; null resets one. Flags replace them."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Change the fields of a job that are named, and no other.
+    """Change the named fields of a job, and no others.
 
     \b
     duetime job change report --schedule "0 10 * * MON-FRI"
@@ -115,15 +116,13 @@ def change_job(
     echo '{"max_runs": 3, "timeout_seconds": null}' | \\
         duetime job change report --file -
     """
-    from duetime.cli.output import exactly, print_facts, print_json
-
     changes = _gather(
         file, {"url": url, "method": method, "body": body}, header, retries,
         name=name, schedule=schedule, timezone=timezone, timeout_seconds=timeout, priority=priority, overlap=overlap,
         description=description,
     )  # fmt: skip
     if not changes:
-        raise BadUsage("say what to change, with flags or --file; `duetime job change --help` has examples")
+        raise BadUsage("no field was given: use flags or --file; `duetime job change --help` has examples")
     client = client_of(context)
     answer = client.request("PATCH", f"/jobs/{find_job_id(client, job)}", body=changes)
     if as_json:
@@ -136,7 +135,7 @@ def change_job(
 def _gather(
     file: str | None, payload: dict[str, str | None], header: list[str] | None, retries: int | None, **fields: Any
 ) -> dict[str, Any]:
-    """What the file has, changed by what the flags say."""
+    """Returns the fields of the file, with those of the flags in place of them."""
     job = _read(file) if file is not None else {}
     job |= {field: value for field, value in fields.items() if value is not None}
     method, body = payload["method"], payload["body"]
@@ -149,7 +148,7 @@ def _gather(
 
 
 def _into(job: dict[str, Any], field: str, **values: Any) -> None:
-    """Set the given values in an object inside the job, which comes to be if need be."""
+    """Sets the given values in an object inside the job, which is created if it is missing."""
     given = {name: value for name, value in values.items() if value is not None}
     if given:
         inner = job.setdefault(field, {})
@@ -159,7 +158,7 @@ def _into(job: dict[str, Any], field: str, **values: Any) -> None:
 
 
 def _check_whole(job: dict[str, Any], file: str | None) -> None:
-    """What a server would miss as well; here the flags can be named."""
+    """Raises BadUsage for a missing field. The server would refuse it, too, but could not name the flags."""
     missing = {field: job for field in ("name", "schedule") if field not in job}
     if job.get("type", "http_request") == "http_request" and "url" not in job["payload"]:
         missing["url"] = job["payload"]
@@ -187,7 +186,7 @@ def _body(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        if text.lstrip()[:1] in ("{", "["):  # meant as JSON: better refused than sent as text
+        if text.lstrip()[:1] in ("{", "["):  # intended as JSON, so not sent as text
             raise BadUsage("--body looks like JSON but is not; check its quotes and commas") from None
         return text
 
@@ -199,14 +198,14 @@ def _read(file: str) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise BadUsage(f"--file {file}: {error}") from None
     if not isinstance(job, dict):
-        raise BadUsage(f"--file {file}: holds no single job; for many, use `duetime job import`")
+        raise BadUsage(f"--file {file}: is not one JSON object; for many jobs, use `duetime job import`")
     return _without_facts(job) if "job_id" in job else job
 
 
 def _without_facts(shown: dict[str, Any]) -> dict[str, Any]:
-    """A job as `show --json` prints it, without what is not its author's to say: its id, its counts, when it ran.
+    """Returns a job that `show --json` printed, without the fields that the server sets.
 
-    The server refuses a hidden value, and names its place: a password can't become a row of stars.
+    The server refuses hidden values, and names their places: a password can't be replaced by asterisks.
     """
     from duetime.client.models import Job
     from duetime.domain.job import HttpJob

@@ -1,8 +1,6 @@
-"""What the command line proves itself with: a token or API key that was given, or, on the server's own machine, a
-token that it signs itself because it can read JWT_SECRET as the server does.
+"""Credentials of the command line: the given token or API key; or a token that it signs, if it can read JWT_SECRET.
 
-What it signs itself goes to this machine alone: a server elsewhere that was named by mistake would hold an admin's
-token.
+A token that it signs is an admin's, so it is sent to servers on this machine only.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ OWN_CLAIMS = {"user_id": "cli", "role": "admin", "tier": "enterprise", "tenant":
 
 
 class Credentials:
-    """`given` is what --token or DUETIME_TOKEN says."""
+    """`given`: the value of --token or DUETIME_TOKEN."""
 
     def __init__(self, given: str | None, url: str) -> None:
         self._given = _checked(given.strip()) if given else ""
@@ -30,20 +28,20 @@ class Credentials:
         self._warned = False
 
     def headers(self) -> dict[str, str]:
-        """For the next request: what is signed here is signed anew, as an import may take longer than it lives."""
+        """Returns the headers of the next request. A token is signed for each request: it lasts for a minute."""
         if self._given:
             self._warn_once()
-            # The server's own keys begin so; everything else is a JWT.
+            # API keys have this prefix; anything else is a JWT.
             return {"X-API-Key": self._given} if self._given.startswith("dt_") else _bearer(self._given)
         return _bearer(token) if self._is_here and (token := _own_token()) else {}
 
     def advice(self) -> tuple[str, ...]:
-        """What a person can do who was told that they are nobody (401)."""
+        """Returns advice for a request that was not authenticated (401)."""
         if self._given:
             return ()
         if not self._is_here and load_on_demand().jwt_secret:
             return (
-                "JWT_SECRET is used for a server on this machine only; for another one:",
+                "JWT_SECRET is used for servers on this machine only; for another server:",
                 'DUETIME_TOKEN="$(duetime token create --jwt --user me --role admin)" duetime …',
             )
         return ("give a token or an API key with --token or DUETIME_TOKEN",)
@@ -51,18 +49,20 @@ class Credentials:
     def _warn_once(self) -> None:
         if self._is_plain and not self._warned:
             self._warned = True
-            sys.stderr.write("duetime: warning: the token is sent in the clear; use https:// for another machine\n")
+            sys.stderr.write("duetime: warning: the token is sent unencrypted; use https:// for another machine\n")
 
 
 def _checked(given: str) -> str:
-    """What can't stand in a header is refused here, and not shown."""
+    """Refuses a token that can't be in a header, without showing it."""
     if not given.isascii() or not given.isprintable() or " " in given:
-        raise BadUsage("--token (or DUETIME_TOKEN) is neither a JWT nor an API key: it has signs that neither has")
+        raise BadUsage(
+            "--token (or DUETIME_TOKEN) is neither a JWT nor an API key: it has spaces or special characters"
+        )
     return given
 
 
 def _is_here(host: str) -> bool:
-    """0.0.0.0 and :: are what a server listens on; a client that calls them reaches its own machine."""
+    """Returns whether the host is this machine. 0.0.0.0 and :: are, too, for a client."""
     try:
         return is_loopback(host) or ipaddress.ip_address(host).is_unspecified
     except ValueError:

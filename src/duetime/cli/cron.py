@@ -1,4 +1,4 @@
-"""`duetime cron`: what a schedule means. Needs no server: the same pure code that plans jobs answers here."""
+"""`duetime cron`: explains schedules. It uses the code that plans jobs, and needs no server."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import typer
 
 from duetime.cli.errors import BadUsage, CommandFailed
 from duetime.cli.options import Json
+from duetime.cli.output import exactly, print_facts, print_json, print_table, when
 
 if TYPE_CHECKING:
     from duetime.domain.preview import SchedulePreview
 
-app = typer.Typer(no_args_is_help=True, help="What a schedule means. Needs no server.")
+app = typer.Typer(no_args_is_help=True, help="Explain schedules. Needs no server.")
 
 Schedule = Annotated[str, typer.Argument(help="Cron of 5 or 6 fields, @daily, 'every 5m', or an instant.")]
 Zone = Annotated[str, typer.Option("--timezone", "-z", help="Time zone, by its IANA name.")]
@@ -31,7 +32,7 @@ def list_next(
     overlap: Overlap = "first",
     as_json: Json = False,
 ) -> None:
-    """The next instants of a schedule.
+    """List the next instants of a schedule.
 
     \b
     duetime cron next "0 9 * * MON-FRI" --timezone Europe/Berlin
@@ -39,7 +40,6 @@ def list_next(
     duetime cron next "30 2 * * *" -z America/New_York -n 3 \\
         --after 2027-03-13T00:00:00Z
     """
-    from duetime.cli.output import print_json, print_table, when
     from duetime.domain.instants import format_instant
     from duetime.domain.preview import NO_TIMES
 
@@ -57,13 +57,12 @@ def list_next(
 def explain(
     schedule: Schedule, timezone: Zone = "UTC", gap: Gap = "shift", overlap: Overlap = "first", as_json: Json = False
 ) -> None:
-    """A schedule in words, its next instant, and what may surprise.
+    """Explain a schedule in plain language, with its next instant and possible surprises.
 
     \b
     duetime cron explain "0 0 * * 5#3"          # each month's third Friday
     duetime cron explain "30 2 * * *" --timezone Europe/Berlin
     """
-    from duetime.cli.output import exactly, print_facts, print_json
     from duetime.domain.instants import format_instant
 
     seen = _preview(schedule, timezone, gap, overlap, None, 1)

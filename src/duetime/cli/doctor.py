@@ -1,25 +1,25 @@
-"""`duetime doctor`: what is well, what is not, and what to do about it."""
+"""`duetime doctor`: checks the database and the cluster."""
 
 from __future__ import annotations
 
 import typer
 
 from duetime.cli.options import Data, DatabaseUrl, Json, storage_settings
+from duetime.cli.output import print_json, print_table, state
 
 
 def doctor(database_url: DatabaseUrl = None, data: Data = None, as_json: Json = False) -> None:
-    """Look at the database and the cluster: each check is ok, a warning, or a problem, with what to do.
+    """Check the database and the cluster. Each check is ok, a warning or a problem, with advice.
 
-    It only reads, and needs no running server. Exit code 1 if there is a problem; warnings alone are 0.
+    It only reads, and needs no running server. Exit code 1 if there is a problem; warnings do not count.
 
     \b
-    duetime doctor                 # what DATABASE_URL or DATA names
+    duetime doctor                 # the database of DATABASE_URL or DATA
     duetime doctor --database-url postgresql://user@host/duetime
     duetime doctor --data /var/lib/duetime --json
     """
     import asyncio
 
-    from duetime.cli.output import print_json, print_table, state
     from duetime.domain.doctor import has_problem
     from duetime.operate.doctor import run_checks
 
@@ -33,6 +33,6 @@ def doctor(database_url: DatabaseUrl = None, data: Data = None, as_json: Json = 
         )
     else:
         rows = [(it.check, state(it.status.value), it.found, it.advice) for it in checks]
-        print_table(("check", "status", "what is", "what to do"), rows, "")
+        print_table(("check", "status", "finding", "what to do"), rows, "")
     if has_problem(checks):
         raise typer.Exit(1)

@@ -1,7 +1,7 @@
-"""What can go wrong in a command, and how a person is told: one sentence on stderr, and an exit code.
+"""Failures of commands: one sentence on stderr, and an exit code.
 
-1: it was asked properly but could not be done (no server, refused, not found).
-2: it was asked wrongly (usage, settings).
+1: the command was correct, but could not be carried out (no server, refused, not found).
+2: the command was wrong (usage, settings).
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from typing import Any
 
 from typer.core import TyperGroup
 
+from duetime.cli.output import print_failure
 from duetime.settings import BadSetting
 
 
 class CommandFailed(Exception):
-    """Ends the command. `details` are printed below the sentence, one a line."""
+    """Ends the command. `details` are printed below the message, one on each line."""
 
     def __init__(self, message: str, details: tuple[str, ...] = (), exit_code: int = 1) -> None:
         super().__init__(message)
@@ -24,14 +25,14 @@ class CommandFailed(Exception):
 
 
 class BadUsage(CommandFailed):
-    """The arguments make no sense together, or a file can't be read."""
+    """The arguments contradict each other, or a file can't be read."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, exit_code=2)
 
 
 class Program(TyperGroup):
-    """The root of all commands: turns their failures into a sentence and an exit code."""
+    """The root of all commands. It prints their failures and sets the exit code."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -40,12 +41,6 @@ class Program(TyperGroup):
             failure: CommandFailed = BadUsage(str(error))
         except CommandFailed as error:
             failure = error
-        _tell(failure)
+        print_failure(failure.message, failure.details)
         ctx.exit(failure.exit_code)
         return None
-
-
-def _tell(failure: CommandFailed) -> None:
-    from duetime.cli.output import print_failure
-
-    print_failure(failure.message, failure.details)

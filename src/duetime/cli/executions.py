@@ -1,4 +1,4 @@
-"""`duetime execution` and `duetime dead-letters`: what ran, what failed for good, and doing it again."""
+"""`duetime execution` and `duetime dead-letters`."""
 
 from __future__ import annotations
 
@@ -7,16 +7,28 @@ from typing import Annotated, Any
 import typer
 
 from duetime.cli.errors import BadUsage
-from duetime.cli.options import Execution, Follow, Json, Limit, client_of, complete_job, find_job_id
+from duetime.cli.options import Execution, Follow, Json, Limit, client_of, complete_job, find_job_id, segment
+from duetime.cli.output import (
+    exactly,
+    milliseconds,
+    print_facts,
+    print_json,
+    print_json_line,
+    print_line,
+    print_table,
+    print_text,
+    state,
+    when,
+)
 
-app = typer.Typer(no_args_is_help=True, help="Executions: one due instant of one job each.")
-dead_letters = typer.Typer(no_args_is_help=True, help="Executions that ran out of attempts.")
+app = typer.Typer(no_args_is_help=True, help="Executions: each is one due instant of one job.")
+dead_letters = typer.Typer(no_args_is_help=True, help="Executions that have used up their attempts.")
 
 Since = Annotated[str | None, typer.Option("--from", help="Scheduled at or after this instant.")]
 Until = Annotated[str | None, typer.Option("--to", help="Scheduled before this instant.")]
 WithError = Annotated[str | None, typer.Option("--error-type", help="timeout, http_error, … of the last attempt.")]
 WithStatus = Annotated[str | None, typer.Option("--http-status", help="Of the last attempt: 503, or 5xx.")]
-OfJob = Annotated[str | None, typer.Option("--job", help="Only of this job.", autocompletion=complete_job)]
+OfJob = Annotated[str | None, typer.Option("--job", help="Only executions of this job.", autocompletion=complete_job)]
 
 
 @app.command("list")
@@ -29,7 +41,7 @@ def list_executions(
     limit: Limit = 20,
     as_json: Json = False,
 ) -> None:
-    """Executions of all jobs, the latest first.
+    """List executions of all jobs, the latest first.
 
     \b
     duetime execution list --state RUNNING
@@ -43,14 +55,11 @@ def list_executions(
 
 @app.command()
 def show(context: typer.Context, execution: Execution, as_json: Json = False) -> None:
-    """One execution with its attempts.
+    """Show one execution with its attempts.
 
     \b
     duetime execution show 0198c0de-1234-7abc-8def-0123456789ab
     """
-    from duetime.cli.output import exactly, milliseconds, print_facts, print_json, print_table, state
-    from duetime.client.calls import segment
-
     answer = client_of(context).get(f"/executions/{segment(execution)}")
     if as_json:
         print_json(answer)
@@ -76,11 +85,11 @@ def show(context: typer.Context, execution: Execution, as_json: Json = False) ->
          one["error_message"] or "", one["response"] or "")
         for one in answer["attempts"]
     ]  # fmt: skip
-    print_table(("attempt", "ended", "took", "status", "error", "answer"), rows, "no attempt has ended yet")
+    print_table(("attempt", "ended", "took", "status", "error", "response"), rows, "no attempt has ended yet")
 
 
 def _status(attempt: dict[str, Any]) -> str:
-    """Of a request, what the target answered; of a script, what it exited with."""
+    """Returns the exit code of a script, or the status of a response."""
     if attempt["exit_code"] is not None:
         return f"exit {attempt['exit_code']}"
     return str(attempt["http_status"] or "")
@@ -88,7 +97,7 @@ def _status(attempt: dict[str, Any]) -> str:
 
 @app.command()
 def logs(context: typer.Context, execution: Execution, follow: Follow = False, as_json: Json = False) -> None:
-    """What an execution printed, and how its attempts ended.
+    """Show the log of an execution, and how its attempts ended.
 
     \b
     duetime execution logs 0198c0de-1234-7abc-8def-0123456789ab
@@ -99,20 +108,17 @@ def logs(context: typer.Context, execution: Execution, follow: Follow = False, a
 
 @app.command()
 def cancel(context: typer.Context, execution: Execution, as_json: Json = False) -> None:
-    """Cancel an execution, also one that is running.
+    """Cancel an execution, even if it is running.
 
     \b
     duetime execution cancel 0198c0de-1234-7abc-8def-0123456789ab
     """
-    from duetime.cli.output import print_json, print_line, state
-    from duetime.client.calls import segment
-
     answer = client_of(context).post(f"/executions/{segment(execution)}/cancel")
     if as_json:
         print_json(answer)
         return
-    asked = " and was told to stop" if answer["state"] == "RUNNING" else ""
-    print_line(f"Execution {answer['execution_id']} is ", state(answer["state"]), f"{asked}.")
+    stopping = " and is being stopped" if answer["state"] == "RUNNING" else ""
+    print_line(f"Execution {answer['execution_id']} is ", state(answer["state"]), f"{stopping}.")
 
 
 @app.command()
@@ -122,14 +128,11 @@ def retry(context: typer.Context, execution: Execution, as_json: Json = False) -
     \b
     duetime execution retry 0198c0de-1234-7abc-8def-0123456789ab
     """
-    from duetime.cli.output import print_json, print_line
-    from duetime.client.calls import segment
-
     answer = client_of(context).post(f"/executions/{segment(execution)}/retry")
     if as_json:
         print_json(answer)
-        return
-    print_line(f"{answer['message']}  execution {answer['execution_id']}")
+    else:
+        print_line(f"{answer['message']}  execution {answer['execution_id']}")
 
 
 @dead_letters.command("list")
@@ -143,7 +146,7 @@ def list_dead_letters(
     limit: Limit = 20,
     as_json: Json = False,
 ) -> None:
-    """Executions that ran out of attempts, the latest first.
+    """List executions that have used up their attempts, the latest first.
 
     \b
     duetime dead-letters list --job daily-report
@@ -158,35 +161,33 @@ def list_dead_letters(
 def redrive(
     context: typer.Context,
     ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[EXECUTION]...", help="Which; or say a filter, or --all.")
+        list[str] | None, typer.Argument(metavar="[EXECUTION]...", help="Their ids; or give a filter, or --all.")
     ] = None,
     job: OfJob = None,
     error_type: WithError = None,
     http_status: WithStatus = None,
     since: Since = None,
     until: Until = None,
-    every: Annotated[bool, typer.Option("--all", help="Of all jobs.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Dead letters of all jobs.")] = False,
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=1, max=10_000, help="How many at most, with a filter or --all.")
     ] = 100,
     per_second: Annotated[
-        float | None, typer.Option("--per-second", help="No more than so many in a second; all at once if left out.")
+        float | None, typer.Option("--per-second", help="At most this many in a second; all at once if left out.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run dead letters again, each as a new execution: the latest, of which the oldest runs first.
+    """Run dead letters again, each as a new execution: the latest ones, and the oldest of them runs first.
 
     \b
     duetime dead-letters redrive 0198c0de-1234-7abc-8def-0123456789ab
     duetime dead-letters redrive --job daily-report
     duetime dead-letters redrive --http-status 5xx --limit 5000 --per-second 10
     """
-    from duetime.cli.output import print_json, print_line
-
     has_filter = any(it is not None for it in (job, error_type, http_status, since, until))
     if bool(ids) == (has_filter or every) or (job is not None and every):
         raise BadUsage(
-            "say which dead letters: ids, or a filter (--job, --error-type, --http-status, --from, --to), or --all"
+            "name the dead letters: ids, or a filter (--job, --error-type, --http-status, --from, --to), or --all"
         )
     client = client_of(context)
     named = _filter(client, job, error_type, http_status, since, until)
@@ -216,10 +217,8 @@ def _filter(
 
 
 def print_logs(client: Any, execution: str, follow: bool, as_json: bool) -> None:
-    """All of it, or as it comes; followed as JSON, each event is a line of it."""
+    """Prints the whole log, or follows it. With JSON, each event that is followed is a line."""
     from duetime.cli.following import follow_logs
-    from duetime.cli.output import print_json, print_json_line, print_line, print_text
-    from duetime.client.calls import segment
 
     if follow:
         for number, kind, text in follow_logs(client, execution):
@@ -234,7 +233,7 @@ def print_logs(client: Any, execution: str, follow: bool, as_json: bool) -> None
         print_json(answer)
         return
     if not answer["logs"]:
-        print_line("nothing was printed yet, and no attempt has ended")
+        print_line("no output yet, and no attempt has ended")
         return
     while True:
         print_text(answer["logs"].removesuffix("\n"))
@@ -244,7 +243,6 @@ def print_logs(client: Any, execution: str, follow: bool, as_json: bool) -> None
 
 
 def _print_list(client: Any, path: str, query: dict[str, Any], limit: int, as_json: bool, empty: str) -> None:
-    from duetime.cli.output import milliseconds, print_json, print_line, print_table, state, when
     from duetime.cli.progress import Progress
 
     executions: list[dict[str, Any]] = []
@@ -253,7 +251,7 @@ def _print_list(client: Any, path: str, query: dict[str, Any], limit: int, as_js
         for page in client.pages(path, "executions", query, limit):
             executions += page["executions"]
             total = page["total"]
-            progress.tell(len(executions))
+            progress.show(len(executions))
     if as_json:
         print_json({"executions": executions, "total": total})
         return
@@ -263,6 +261,6 @@ def _print_list(client: Any, path: str, query: dict[str, Any], limit: int, as_js
          it["error_message"] or it["reason"] or str(it["http_status"] or ""))
         for it in executions
     ]  # fmt: skip
-    print_table(("execution id", "job id", "state", "scheduled", "lateness", "attempt", "answer"), rows, empty)
+    print_table(("execution id", "job id", "state", "scheduled", "lateness", "attempt", "result"), rows, empty)
     if total > len(executions):
         print_line(f"{len(executions):,} of {total:,}; --limit shows more")

@@ -1,4 +1,4 @@
-"""Following a log as it is written, resumed where a connection broke."""
+"""Follows a log, and resumes after a broken connection."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from duetime.client.calls import Followed, Frame, path_of
 from duetime.client.plain_http import PlainHttpError
 from duetime.client.sse import Following
 
-SILENCE_SECONDS = 15.0  # the server says something every few seconds
-TRIES = 5  # to connect again, one after the other, without anything new
+SILENCE_SECONDS = 15.0  # the server sends something every few seconds
+TRIES = 5  # connections in a row that bring no event
 PAUSE_SECONDS = 1.0
 
 
 def follow_logs(client: Client, execution: str) -> Iterator[Frame]:
-    """What an execution logs until its end, from the beginning."""
+    """Yields the log of an execution from its beginning until the execution ends."""
     following = Following(Followed(path_of("executions", execution, "logs"), lambda frame: frame, end="end"))
     tries = 0
     while True:
         following.open()
-        with contextlib.suppress(PlainHttpError):  # as when it ended without saying so: resumed below
+        with contextlib.suppress(PlainHttpError):  # resumed below, like a stream that ends too early
             for chunk in client.stream(following.call(), SILENCE_SECONDS):
                 for frame in following.take(chunk):
                     tries = 0
@@ -32,5 +32,5 @@ def follow_logs(client: Client, execution: str) -> Iterator[Frame]:
                     return
         tries += 1
         if tries > TRIES:
-            raise CommandFailed(f"the connection to {client.url} broke, and {TRIES} more did, too; run this again")
+            raise CommandFailed(f"the connection to {client.url} broke, and so did {TRIES} more; run this again")
         time.sleep(PAUSE_SECONDS)

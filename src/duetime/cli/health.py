@@ -1,21 +1,20 @@
-"""`duetime health`: how the server is."""
+"""`duetime health`: the health of the server."""
 
 from __future__ import annotations
 
 import typer
 
 from duetime.cli.options import Json, client_of
+from duetime.cli.output import print_facts, print_json, state
 
 
 def health(context: typer.Context, as_json: Json = False) -> None:
-    """How the server is, part by part. Exit code 1 if it is not well.
+    """Show the health of the server, part by part. Exit code 1 if it is not healthy.
 
     \b
     duetime health
     duetime --url http://127.0.0.1:9000 health --json
     """
-    from duetime.cli.output import print_facts, print_json, state
-
     answer = client_of(context).health()
     if as_json:
         print_json(answer)

@@ -14,10 +14,11 @@ import typer
 
 from duetime.cli.errors import BadUsage, CommandFailed
 from duetime.cli.options import Json, client_of
+from duetime.cli.output import print_json, print_line, print_table, stderr
 
 BATCH_LINES = 50_000
 BATCH_BYTES = 64 * 1024 * 1024
-LONGEST_LINE = 1024 * 1024  # what the server takes for one job
+LONGEST_LINE = 1024 * 1024  # the server refuses a longer one
 PIECE_BYTES = 64 * 1024  # lines are sent in pieces of about this size
 MOST_SHOWN = 20
 
@@ -29,17 +30,15 @@ def import_jobs(
     file: Annotated[str, typer.Argument(help="NDJSON (one job a line) or a JSON array; - for stdin.")],
     as_json: Json = False,
 ) -> None:
-    """Create many jobs from a file. One bad line spoils no other; exit code 1 if any was refused.
+    """Create many jobs from a file. A bad line does not affect the others; exit code 1 if any was refused.
 
-    Give each job a `key`: then a second import of the same file creates nothing twice.
+    Give each job a `key`: then a second import of the same file creates no duplicates.
 
     \b
     duetime job import jobs.ndjson
     duetime job import jobs.json --json
     my-generator | duetime job import -
     """
-    from duetime.cli.output import print_json
-
     client = client_of(context)
     outcome = _Outcome()
     with _opened(file) as stream, _progress(_size(stream)) as advance:
@@ -59,7 +58,7 @@ def import_jobs(
 
 
 class _Batch:
-    """Up to a request's worth of lines, read while they are sent. Remembers where each came from."""
+    """The lines of one request, read while they are sent, with their numbers in the file."""
 
     def __init__(self, lines: Iterator[Line]) -> None:
         self._lines = lines
@@ -67,7 +66,7 @@ class _Batch:
 
     @classmethod
     def begin(cls, lines: Iterator[Line]) -> _Batch | None:
-        """A batch that starts with the next line; None when there is none."""
+        """Returns a batch that starts with the next line, or None at the end."""
         first = next(lines, None)
         return None if first is None else cls(itertools.chain([first], lines))
 
@@ -94,7 +93,7 @@ class _Outcome:
         self._last_line = 0
 
     def accept(self, lines: Iterator[Line]) -> Iterator[Line]:
-        """The lines that can be sent; one that the server would refuse for its length alone need not travel."""
+        """Yields the lines to send. A line that is too long for the server is refused here."""
         for number, text in lines:
             if len(text) <= LONGEST_LINE:
                 yield number, text
@@ -109,7 +108,7 @@ class _Outcome:
             index = refused.pop("index")
             self.refused.append({"line": batch.numbers[index], **refused})
         for error, indexes in answer["also_refused"].items():
-            message = f"{error}: refused as lines before it were, which the server explains"
+            message = f"{error}: refused like earlier lines, for which the server gave the reason"
             for index in indexes:
                 item = {"line": batch.numbers[index], "error": error, "message": message, "errors": []}
                 self.refused.append(item)
@@ -117,10 +116,9 @@ class _Outcome:
 
     def so_far(self) -> Iterable[str]:
         if self._last_line:
-            yield f"up to line {self._last_line:,} all was sent: {len(self.created):,} jobs were created"
+            yield f"all lines up to {self._last_line:,} were sent: {len(self.created):,} jobs were created"
 
     def print(self) -> None:
-        from duetime.cli.output import print_line, print_table
 
         if self.refused:
             rows = [(str(item["line"]), item["message"]) for item in self.refused[:MOST_SHOWN]]
@@ -147,13 +145,11 @@ def _size(stream: IO[bytes]) -> int | None:
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
-class _progress:  # noqa: N801 (used as a function: with _progress(size) as advance)
-    """A bar of the bytes read, on stderr. Quiet where nobody looks."""
+class _progress:  # noqa: N801 (used like a function: with _progress(size) as advance)
+    """A progress bar of the bytes read, if stderr is a terminal."""
 
     def __init__(self, total: int | None) -> None:
         from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-        from duetime.cli.output import stderr
 
         columns = (TextColumn("importing"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
         self._bar = Progress(*columns, console=stderr(), disable=not sys.stderr.isatty())
@@ -168,7 +164,7 @@ class _progress:  # noqa: N801 (used as a function: with _progress(size) as adva
 
 
 def _lines(stream: IO[bytes], file: str, advance: Callable[[int], None]) -> Iterator[Line]:
-    """Jobs, one a line, blank lines left out. A file that is one JSON value is taken apart first."""
+    """Yields the lines that hold jobs. A file that is one JSON value is split into lines first."""
     first = stream.peek(512).lstrip()[:1] if isinstance(stream, io.BufferedReader) else b""
     if first == b"[" or file.endswith(".json"):
         yield from _items(stream.read(), file, advance)
@@ -180,11 +176,11 @@ def _lines(stream: IO[bytes], file: str, advance: Callable[[int], None]) -> Iter
 
 
 def _items(data: bytes, file: str, advance: Callable[[int], None]) -> Iterator[Line]:
-    """The jobs of an array, numbered from 1 as if each had its line."""
+    """Yields the jobs of an array, numbered from 1, as if each had its own line."""
     try:
         jobs = json.loads(data)
     except ValueError as error:
-        if file.endswith(".json") and b"\n" in data.strip():  # NDJSON under a common name
+        if file.endswith(".json") and b"\n" in data.strip():  # NDJSON in a file named .json
             yield from _lines(io.BytesIO(data), "", advance)
             return
         raise BadUsage(f"{file}: is not JSON: {error}") from None

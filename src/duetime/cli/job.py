@@ -1,4 +1,4 @@
-"""`duetime job`: jobs, and what one can do to them. Making jobs is in `create.py` and `importing.py`."""
+"""`duetime job`: lists, shows and controls jobs. `create.py` and `importing.py` create them."""
 
 from __future__ import annotations
 
@@ -10,36 +10,37 @@ import typer
 from duetime.cli import create, importing
 from duetime.cli.errors import CommandFailed
 from duetime.cli.options import Follow, Job, Json, Limit, client_of, find_job_id
+from duetime.cli.output import exactly, milliseconds, print_facts, print_json, print_line, print_table, state, when
 
 app = typer.Typer(no_args_is_help=True, help="Jobs: what to run, and when.")
 app.command("create")(create.create_job)
 app.command("change")(create.change_job)
 app.command("import")(importing.import_jobs)
 
-HISTORY = ("execution id", "state", "scheduled", "lateness", "took", "attempt", "answer")
+HISTORY = ("execution id", "state", "scheduled", "lateness", "took", "attempt", "result")
 
 
 @app.command("list")
 def list_jobs(
     context: typer.Context,
-    status: Annotated[str | None, typer.Option(help="PENDING, PAUSED, …, or the state of the last run.")] = None,
+    status: Annotated[str | None, typer.Option(help="PENDING, PAUSED, …, or the state of the last execution.")] = None,
     name: Annotated[str | None, typer.Option(help="Its name contains this.")] = None,
     tag: Annotated[str | None, typer.Option(help="It has this tag: key, or key=value.")] = None,
-    sort: Annotated[Literal["created_at", "next_run_time", "name"], typer.Option(help="By what.")] = "created_at",
-    order: Annotated[Literal["asc", "desc"], typer.Option(help="Which way.")] = "desc",
+    sort: Annotated[
+        Literal["created_at", "next_run_time", "name"], typer.Option(help="The field to sort by.")
+    ] = "created_at",
+    order: Annotated[Literal["asc", "desc"], typer.Option(help="asc or desc.")] = "desc",
     limit: Limit = 20,
     as_json: Json = False,
 ) -> None:
-    """Jobs, the newest first.
+    """List jobs, the newest first.
 
     \b
     duetime job list
-    duetime job list --status FAILED            # whose last run failed
+    duetime job list --status FAILED            # the last execution failed
     duetime job list --tag team=sales --sort next_run_time --order asc
     duetime job list --json | jq -r '.jobs[].job_id'
     """
-    from duetime.cli.output import print_json, print_line, print_table, state, when
-
     upper = None if status is None else status.upper()
     query = {"status": upper, "name": name, "tag": tag, "sort": sort, "order": order}
     jobs, total = _collect(client_of(context).pages("/jobs", "jobs", query, limit), "jobs")
@@ -52,20 +53,19 @@ def list_jobs(
         for job in jobs
     ]  # fmt: skip
     columns = ("job id", "name", "status", "schedule", "next", "last", "good/runs")
-    print_table(columns, rows, "no jobs; `duetime job create --help` shows how to make one")
+    print_table(columns, rows, "no jobs; `duetime job create --help` shows how to create one")
     if total > len(jobs):
         print_line(f"{len(jobs):,} of {total:,}; --limit shows more")
 
 
 @app.command()
 def show(context: typer.Context, job: Job, as_json: Json = False) -> None:
-    """One job: what it does, when, and how it has gone.
+    """Show one job: its definition, its next instant, and its counts.
 
     \b
     duetime job show daily-report
     duetime job show 0198c0de-1234-7abc-8def-0123456789ab --json
     """
-    from duetime.cli.output import exactly, milliseconds, print_facts, print_json, state
     from duetime.cli.payloads import payload_facts
 
     client = client_of(context)
@@ -96,7 +96,7 @@ def show(context: typer.Context, job: Job, as_json: Json = False) -> None:
             ("priority", str(answer["priority"])),
             ("overlap", answer["overlap"]),
             ("delivery", answer["delivery"]),
-            ("tells", ", ".join(f"{url} ({when})" for when, url in answer["webhooks"].items() if url)),
+            ("notifies", ", ".join(f"{url} ({when})" for when, url in answer["webhooks"].items() if url)),
             ("catch up", f"{answer['catch_up']['policy']}, {answer['catch_up']['window_seconds']} s back"),
             ("tags", ", ".join(f"{key}={value}" for key, value in answer["tags"].items())),
             ("created", exactly(answer["created_at"])),
@@ -104,54 +104,29 @@ def show(context: typer.Context, job: Job, as_json: Json = False) -> None:
     )
 
 
-@app.command()
-def run(context: typer.Context, job: Job, as_json: Json = False) -> None:
-    """Run a job once, now, beside its timetable.
-
-    \b
-    duetime job run daily-report
-    """
-    _act(context, job, "run", as_json)
-
-
-@app.command()
-def retry(context: typer.Context, job: Job, as_json: Json = False) -> None:
-    """Run a job again whose last execution failed.
-
-    \b
-    duetime job retry daily-report
-    """
-    _act(context, job, "retry", as_json)
+ACTIONS = {
+    "run": "Run a job once, now. Its timetable does not change.",
+    "retry": "Run a job again whose last execution failed.",
+    "pause": "Pause a job. Instants that are due meanwhile are recorded as skipped, and do not run.",
+    "resume": "Resume a paused job.",
+    "cancel": "End a job for good, and cancel its running executions. Its history stays.",
+}
 
 
-@app.command()
-def pause(context: typer.Context, job: Job, as_json: Json = False) -> None:
-    """Pause a job. What falls due meanwhile is noted as skipped, and does not run.
-
-    \b
-    duetime job pause daily-report
-    """
-    _act(context, job, "pause", as_json)
-
-
-@app.command()
-def resume(context: typer.Context, job: Job, as_json: Json = False) -> None:
-    """Let a paused job go on.
-
-    \b
-    duetime job resume daily-report
-    """
-    _act(context, job, "resume", as_json)
+def _add_action(action: str, help: str) -> None:
+    @app.command(action, help=f"{help}\n\n\b\nduetime job {action} daily-report")
+    def act(context: typer.Context, job: Job, as_json: Json = False) -> None:
+        client = client_of(context)
+        answer = client.post(f"/jobs/{find_job_id(client, job)}/{action}")
+        if as_json:
+            print_json(answer)
+            return
+        execution = f"  execution {answer['execution_id']}" if "execution_id" in answer else ""
+        print_line(answer["message"] + execution)
 
 
-@app.command()
-def cancel(context: typer.Context, job: Job, as_json: Json = False) -> None:
-    """End a job for good, and what of it is running. Its history stays.
-
-    \b
-    duetime job cancel daily-report
-    """
-    _act(context, job, "cancel", as_json)
+for _action, _help in ACTIONS.items():
+    _add_action(_action, _help)
 
 
 @app.command()
@@ -162,14 +137,12 @@ def history(
     limit: Limit = 20,
     as_json: Json = False,
 ) -> None:
-    """A job's executions, the latest first, and the instants that were skipped.
+    """List a job's executions, the latest first, and the skipped instants.
 
     \b
     duetime job history daily-report --limit 50
     duetime job history daily-report --state FAILED
     """
-    from duetime.cli.output import print_json, print_line, print_table
-
     client = client_of(context)
     path, query = f"/jobs/{find_job_id(client, job)}/executions", {"state": state and state.upper()}
     pages = list(client.pages(path, "executions", query, limit))
@@ -188,7 +161,9 @@ def history(
 
 @app.command()
 def logs(context: typer.Context, job: Job, follow: Follow = False, as_json: Json = False) -> None:
-    """What a job's latest execution printed, and how it ended. For an earlier one: `duetime execution logs ID`.
+    """Show the log of a job's latest execution, and how its attempts ended.
+
+    For an earlier one: `duetime execution logs ID`.
 
     \b
     duetime job logs daily-report
@@ -202,13 +177,11 @@ def logs(context: typer.Context, job: Job, follow: Follow = False, as_json: Json
 
 @app.command()
 def why(context: typer.Context, job: Job, as_json: Json = False) -> None:
-    """What a job will do next, what holds it now, and how it failed last.
+    """Explain what a job will do next, what blocks it now, and its last failure.
 
     \b
     duetime job why daily-report
     """
-    from duetime.cli.output import print_json, print_line
-
     client = client_of(context)
     answer = client.get(f"/jobs/{find_job_id(client, job)}/why")
     if as_json:
@@ -219,7 +192,7 @@ def why(context: typer.Context, job: Job, as_json: Json = False) -> None:
         print_line(f"- {hold}")
     print_line(answer["attempts"])
     if answer.get("last_failure"):  # an older server has none
-        print_line(f"{answer['last_failure']} (`duetime job logs` has the whole.)")
+        print_line(f"{answer['last_failure']} (`duetime job logs` shows all of it.)")
 
 
 @app.command("next")
@@ -229,50 +202,34 @@ def list_next(
     count: Annotated[int, typer.Option("--count", "-n", min=1, max=1000, help="How many.")] = 5,
     as_json: Json = False,
 ) -> None:
-    """A job's coming instants. To try a schedule without a job: `duetime cron next`.
+    """List a job's next instants. To try a schedule without a job: `duetime cron next`.
 
     \b
     duetime job next daily-report --count 10
     """
-    from duetime.cli.output import print_json, print_table, when
-
     client = client_of(context)
     answer = client.get(f"/jobs/{find_job_id(client, job)}/next", {"count": count})
     if as_json:
         print_json(answer)
-        return
-    print_table(("UTC", ""), [(at, when(at)) for at in answer["next"]], "it has no run left")
-
-
-def _act(context: typer.Context, job: str, action: str, as_json: bool) -> None:
-    from duetime.cli.output import print_json, print_line
-
-    client = client_of(context)
-    answer = client.post(f"/jobs/{find_job_id(client, job)}/{action}")
-    if as_json:
-        print_json(answer)
-        return
-    execution = f"  execution {answer['execution_id']}" if "execution_id" in answer else ""
-    print_line(answer["message"] + execution)
+    else:
+        print_table(("UTC", ""), [(at, when(at)) for at in answer["next"]], "it has no more instants")
 
 
 def _latest_begun(client: Any, job: str) -> str:
-    """The id of the latest execution that was not skipped: of a skipped one there is nothing to read."""
+    """Returns the id of the latest execution that was not skipped: a skipped one has no log."""
     path = f"/jobs/{find_job_id(client, job)}/executions"
     latest = client.get(path, {"limit": 100})["executions"]
     if not latest:
-        raise CommandFailed(f"'{job}' has not run yet; `duetime job why` says when it will")
+        raise CommandFailed(f"'{job}' has not run yet; `duetime job why` shows when it will")
     begun = [one for one in latest if one["state"] != "SKIPPED"]
-    for state in ("RUNNING", "RETRYING"):  # it may be open for longer than a page of skipped instants
-        begun = begun or client.get(path, {"state": state, "limit": 1})["executions"]
+    for open_state in ("RUNNING", "RETRYING"):  # older than a whole page of skipped instants
+        begun = begun or client.get(path, {"state": open_state, "limit": 1})["executions"]
     if not begun:
-        raise CommandFailed(f"the latest instants of '{job}' were skipped; `duetime job why` says what holds it")
+        raise CommandFailed(f"the latest instants of '{job}' were skipped; `duetime job why` shows what blocks it")
     return str(begun[0]["execution_id"])
 
 
 def history_row(execution: dict[str, Any]) -> tuple[Any, ...]:
-    from duetime.cli.output import milliseconds, state, when
-
     error = execution["error_message"] or execution["reason"]
     return (
         execution["execution_id"], state(execution["state"]), when(execution["scheduled_at"]),

@@ -1,4 +1,4 @@
-"""`duetime keys`: the keys that secrets are encrypted with, a new one, and all secrets under the newest."""
+"""`duetime keys`: creates keys that encrypt secrets, and encrypts all secrets with the newest key."""
 
 from __future__ import annotations
 
@@ -9,26 +9,21 @@ import typer
 
 from duetime.cli.errors import CommandFailed
 from duetime.cli.options import Data, DatabaseUrl, Json, storage_settings
+from duetime.cli.output import print_failure, print_json, print_line
 
 INTERRUPTED = 130
 
-app = typer.Typer(no_args_is_help=True, help="Keys that encrypt the secrets of jobs: make one, rotate them.")
-
-
-@app.callback()
-def callback() -> None:
-    """Keys that encrypt the secrets of jobs: make one, rotate them."""
+app = typer.Typer(no_args_is_help=True, help="Keys that encrypt the secrets of jobs: create one, rotate them.")
 
 
 @app.command()
 def create(as_json: Json = False) -> None:
-    """Print a new key for ENCRYPTION_KEYS. Nothing is stored: keep it as you keep passwords.
+    """Print a new key for ENCRYPTION_KEYS. Nothing is stored: keep it like a password.
 
     \b
     export DUETIME_ENCRYPTION_KEYS=$(duetime keys create)
     duetime keys create --json
     """
-    from duetime.cli.output import print_json
     from duetime.vault.keys import make_key
 
     key = make_key()
@@ -40,21 +35,18 @@ def create(as_json: Json = False) -> None:
 
 @app.command()
 def rotate(database_url: DatabaseUrl = None, data: Data = None, as_json: Json = False) -> None:
-    """Encrypt all secrets with the newest key. Nodes may be running. Secrets that were stored plain are encrypted, too.
+    """Encrypt all secrets with the newest key. Nodes may be running. Secrets in plain text are encrypted, too.
 
-    With a data folder, a new key is made and written to its file encryption.keys; the one before stays there until the
-    next time. With ENCRYPTION_KEYS, its first key is the newest: add a new one at the end on every node, then move it
-    to the front on every node, then run this, then take the old one away.
+    With a data folder, a new key is created in its file encryption.keys; the previous key stays there until the next
+    rotation. With ENCRYPTION_KEYS, its first key is the newest: add a new key at the end on every node, then move it
+    to the front on every node, then run this, then remove the old key.
 
     \b
     duetime keys rotate --data /var/lib/duetime
     duetime keys rotate --database-url postgresql://user@host/duetime
     duetime keys rotate --json
     """
-    from duetime.cli.output import print_failure, print_json, print_line
-
-    settings = storage_settings(database_url, data)
-    done = _rotate(settings)
+    done = _rotate(storage_settings(database_url, data))
     if as_json:
         print_json(
             {
@@ -67,7 +59,7 @@ def rotate(database_url: DatabaseUrl = None, data: Data = None, as_json: Json = 
     if done.left:
         print_failure(
             f"{done.left:,} jobs are not encrypted with {done.key_id}; no key was removed. "
-            + ("Change them and send their secrets anew:" if done.broken else "Run this again."),
+            + ("Change them and send their secrets again:" if done.broken else "Run this again."),
             done.broken.values(),
         )
         raise typer.Exit(1)
@@ -83,7 +75,7 @@ def _rotate(settings: Any) -> Any:
 
     with Progress("jobs") as progress:
         try:
-            return asyncio.run(rotate_keys(settings, progress.tell))
+            return asyncio.run(rotate_keys(settings, progress.show))
         except (KeysUnusable, StoreUnusable, OSError) as error:
             raise CommandFailed(str(error)) from None
         except DuetimeError as error:
@@ -95,7 +87,7 @@ def _rotate(settings: Any) -> Any:
 def _summary(done: Any) -> str:
     text = f"{_jobs(done.encrypted)} encrypted again with key {done.key_id}; {done.left:,} left."
     if done.kept:
-        text += f" {', '.join(done.kept)} stays until the next rotation, for what was under way."
+        text += f" {', '.join(done.kept)} stays until the next rotation, for changes under way."
     if done.removed:
         text += f" Removed: {', '.join(done.removed)}."
     return text

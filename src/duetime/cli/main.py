@@ -1,6 +1,6 @@
-"""The command line: `duetime …`. This file puts the commands together; each subject has a file of its own.
+"""The command line: `duetime …`. Each group of commands has its own file.
 
-`duetime --help` and shell completion must be quick: what is heavy (the server, the domain) is imported inside commands.
+`duetime --help` and shell completion must be quick: commands import the server and the domain when they run.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def callback(
         str | None,
         typer.Option(
             envvar="DUETIME_URL",
-            help="The server to ask; that of HOST and PORT (environment, duetime.toml) if left out: "
+            help="URL of the server. If left out: HOST and PORT of the environment or duetime.toml; "
             "http://127.0.0.1:8080 by default.",
             show_default=False,
         ),
@@ -64,7 +64,7 @@ def callback(
         typer.Option(
             "--token",
             envvar="DUETIME_TOKEN",
-            help="A token (JWT) or API key to ask with. What is typed, others here can see: rather set the variable.",
+            help="A token (JWT) or API key. Other users of this machine can see it here: set the variable instead.",
             show_default=False,
         ),
     ] = None,
@@ -78,8 +78,8 @@ def callback(
     duetime serve                         # a server on this machine
     duetime job create --name hello --schedule "every 5m" \\
         --url https://example.com/hook
-    duetime job list                      # what there is, and when it is due
-    duetime job why hello                 # what it will do next, what holds it
+    duetime job list                      # all jobs, and when they are due
+    duetime job why hello                 # what it will do next, what blocks it
     duetime cron next "0 9 * * MON-FRI" --timezone Europe/Berlin
     """
 

@@ -1,4 +1,4 @@
-"""`duetime migrate`: brings a database's schema up to date."""
+"""`duetime migrate`: migrates the schema of a database."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import typer
 
 from duetime.cli.errors import CommandFailed
 from duetime.cli.options import Data, DatabaseUrl, Json, storage_settings
+from duetime.cli.output import print_json
 
 
 def migrate(database_url: DatabaseUrl = None, data: Data = None, as_json: Json = False) -> None:
-    """Bring the schema of the database up to date, and say from which to which.
+    """Migrate the schema of the database, and print the versions before and after.
 
     A node does the same when it starts. Run it beforehand if nodes may not create tables, or to see how long it takes.
-    Several at once, or one after a kill, do no harm. A data folder must not be in use by a node.
+    It is safe to run several at once, or to run it again after a kill. A data folder must not be in use by a node.
 
     \b
-    duetime migrate                # what DATABASE_URL or DATA names
+    duetime migrate                # the database of DATABASE_URL or DATA
     duetime migrate --database-url postgresql://admin@host/duetime
     duetime migrate --data /var/lib/duetime --json
     """
     import asyncio
 
-    from duetime.cli.output import print_json
     from duetime.operate.migrate import StoreUnusable
     from duetime.operate.migrate import migrate as migrate_database
 
@@ -40,9 +40,11 @@ def migrate(database_url: DatabaseUrl = None, data: Data = None, as_json: Json =
 
 def _sentence(done: Any) -> str:
     if not done.has_changed:
-        return f"{done.database} has schema {done.after} already: nothing to do."
+        return f"{done.database} already has schema {done.after}: nothing to do."
     if done.before == 0:
-        return f"{done.database} had no schema, and has schema {done.after} now."
+        return f"{done.database} had no schema, and now has schema {done.after}."
     if done.before == done.after:
-        return f"{done.database} has schema {done.after} already; the tables of leases were missing and are there now."
-    return f"{done.database} was brought from schema {done.before} to {done.after}."
+        return (
+            f"{done.database} already has schema {done.after}; the tables of leases were missing and have been created."
+        )
+    return f"{done.database} was migrated from schema {done.before} to {done.after}."

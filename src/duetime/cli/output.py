@@ -1,6 +1,7 @@
-"""What commands print: JSON for machines, tables for people. All that a server sent is data, never markup.
+"""Output of commands: JSON for machines, tables for people. Text from a server is data, never markup.
 
-stdout holds the answer and nothing else; stderr holds progress and failures.
+The result goes to stdout, and nothing else; progress and failures go to stderr. rich is imported when it is used:
+`duetime serve` and shell completion print no table.
 """
 
 from __future__ import annotations
@@ -11,50 +12,39 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
 
-WIDTH_OF_A_PIPE = 240  # wide enough for every id: what is piped is searched and cut, not looked at
+WIDTH_OF_A_PIPE = 240  # wide enough for every id: grep and cut read it
 
-STYLES = {
-    "PENDING": "blue",
-    "QUEUED": "blue",
-    "RUNNING": "cyan",
-    "RETRYING": "yellow",
-    "PAUSED": "yellow",
-    "COMPLETED": "green",
-    "FAILED": "red",
-    "TIMEOUT": "red",
-    "CANCELLED": "dim",
-    "SKIPPED": "dim",
-    "ok": "green",
-    "healthy": "green",
-    "degraded": "red",
-    "warning": "yellow",
-    "problem": "red",
-    "trusted": "green",
-    "doubtful": "red",
-    "lost": "red",
-    "CLOSED": "green",
-    "OPEN": "red",
-    "HALF_OPEN": "yellow",
+COLOURS = {
+    "blue": "PENDING QUEUED",
+    "cyan": "RUNNING",
+    "green": "COMPLETED ok healthy trusted CLOSED",
+    "yellow": "RETRYING PAUSED warning HALF_OPEN",
+    "red": "FAILED TIMEOUT degraded problem doubtful lost OPEN",
+    "dim": "CANCELLED SKIPPED",
 }
+STYLES = {state: colour for colour, states in COLOURS.items() for state in states.split()}
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))
 
-Cell = str | Text | None
+Cell: TypeAlias = "str | Text | None"
 
 
 def stdout() -> Console:
-    """Made at each use: tests and pipes exchange sys.stdout."""
+    """Returns a new console: tests and pipes replace sys.stdout."""
+    from rich.console import Console
+
     return Console(width=None if sys.stdout.isatty() else WIDTH_OF_A_PIPE, highlight=False)
 
 
 def stderr() -> Console:
+    from rich.console import Console
+
     return Console(stderr=True, highlight=False, soft_wrap=True)
 
 
@@ -68,28 +58,42 @@ def print_json_line(value: Any) -> None:
 
 
 def print_text(text: str) -> None:
-    """As it is, but for what would steer a terminal; at once, for whoever follows."""
+    """Prints text without control characters, and flushes it."""
     sys.stdout.write(_CONTROL.sub("\ufffd", text) + "\n")
     sys.stdout.flush()
 
 
 def print_line(*parts: Cell) -> None:
-    stdout().print(Text.assemble(*(plain(part) for part in parts)), soft_wrap=True)
+    stdout().print(*map(plain, parts), sep="", soft_wrap=True)
+
+
+def print_message(answer: dict[str, Any], as_json: bool) -> None:
+    """Prints the message of a response, or the whole response as JSON."""
+    if as_json:
+        print_json(answer)
+    else:
+        print_line(answer["message"])
 
 
 def print_failure(message: str, details: Iterable[str] = ()) -> None:
     console = stderr()
-    console.print(Text.assemble(("duetime: ", "red"), plain(message)))
+    console.print("duetime: ", style="red", end="")
+    console.print(plain(message))
     for detail in details:
-        console.print(Text.assemble("  ", plain(detail)))
+        console.print(" ", plain(detail))
 
 
 def print_warning(message: str) -> None:
-    stderr().print(Text.assemble(("warning: ", "yellow"), plain(message)))
+    console = stderr()
+    console.print("warning: ", style="yellow", end="")
+    console.print(plain(message))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], empty: str) -> None:
-    """A row a line. `empty` is the sentence for no rows."""
+    """Prints one line for each row, or the sentence `empty` if there are none."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
     table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column, no_wrap=column.endswith("id"), overflow="fold")
@@ -102,7 +106,9 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], empty: s
 
 
 def print_facts(facts: Iterable[tuple[str, Cell]]) -> None:
-    """One thing, a fact a line; facts that are missing are left out."""
+    """Prints one line for each fact of one thing. Empty facts are left out."""
+    from rich.table import Table
+
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
@@ -113,18 +119,20 @@ def print_facts(facts: Iterable[tuple[str, Cell]]) -> None:
 
 
 def plain(value: Cell) -> Text:
-    """Text without markup and without what could move a terminal's cursor or change its colours."""
-    if isinstance(value, Text):
-        return value
-    return Text(_CONTROL.sub("�", value or ""))
+    """Returns text without markup and without control characters, which could move the cursor or change colours."""
+    from rich.text import Text
+
+    return value if isinstance(value, Text) else Text(_CONTROL.sub("�", value or ""))
 
 
 def state(value: str | None) -> Text:
+    from rich.text import Text
+
     return Text(value or "", style=STYLES.get(value or "", ""))
 
 
 def when(instant: str | None, now: float | None = None) -> str:
-    """`in 5 min`, `3 s ago`: for a list."""
+    """Returns how far away an instant is, for a list: `in 5 min`, `3 s ago`."""
     if instant is None:
         return ""
     seconds = datetime.fromisoformat(instant).timestamp() - (time.time() if now is None else now)
@@ -134,7 +142,7 @@ def when(instant: str | None, now: float | None = None) -> str:
 
 
 def exactly(instant: str | None) -> str | None:
-    """The instant, and how far away it is: for one thing."""
+    """Returns an instant and how far away it is."""
     return None if instant is None else f"{instant} ({when(instant)})"
 
 

@@ -1,4 +1,4 @@
-"""What a job runs, as facts that a person reads: a request, a script, a SQL statement or a function."""
+"""Shows what a job runs: a request, a script, a SQL statement or a function."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import json
 import shlex
 from typing import Any
 
-SHELL = "/bin/sh"  # interprets a script that names no interpreter
+SHELL = "/bin/sh"  # the default interpreter
 
 Facts = list[tuple[str, str | None]]
 
 
 def payload_facts(job: dict[str, Any]) -> Facts:
-    """`job`: as the API shows it."""
+    """`job`: as in the response of the API."""
     kind, payload = job["type"], job["payload"]
     match kind:
         case "http_request":
@@ -27,7 +27,7 @@ def payload_facts(job: dict[str, Any]) -> Facts:
             ]
         case "python":
             return [("calls", _call(payload))]
-        case _:  # of a newer server
+        case _:  # a type that only a newer server has
             return [("runs", f"{kind} {_json(payload)}")]
 
 

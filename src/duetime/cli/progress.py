@@ -1,21 +1,21 @@
-"""How far a long command is, on stderr, if somebody looks."""
+"""The progress of a long command, if stderr is a terminal."""
 
 from __future__ import annotations
 
 import sys
 from typing import Any
 
+from duetime.cli.output import stderr
+
 
 class Progress:
-    """`what` follows the number: jobs, entries."""
+    """`what`: the unit of the number, such as jobs."""
 
     def __init__(self, what: str) -> None:
         from rich.progress import Progress as Bar
         from rich.progress import TextColumn, TimeElapsedColumn
 
-        from duetime.cli.output import stderr
-
-        columns = (TextColumn(f"looked at {{task.completed:,}} {what}"), TimeElapsedColumn())
+        columns = (TextColumn(f"{{task.completed:,}} {what} read"), TimeElapsedColumn())
         self._bar = Bar(*columns, console=stderr(), disable=not sys.stderr.isatty())
         self._task: Any = None
 
@@ -27,5 +27,5 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def tell(self, seen: int) -> None:
+    def show(self, seen: int) -> None:
         self._bar.update(self._task, completed=seen)

@@ -1,4 +1,4 @@
-"""`duetime promote`: a SQLite node moves to PostgreSQL, with a progress bar on stderr and a comparison at the end."""
+"""`duetime promote`: moves a SQLite node to PostgreSQL, with a progress bar and a comparison at the end."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ import typer
 
 from duetime.cli.errors import BadUsage, CommandFailed
 from duetime.cli.options import Json
+from duetime.cli.output import print_json, print_line, print_table, stderr
 
-STOP_SLACK_SECONDS = 20.0  # beyond what a node may take to stop, by its settings
+STOP_SLACK_SECONDS = 20.0  # in addition to the time that the settings give a node to stop
 INTERRUPTED = 130
 
 
 def promote(
-    to: Annotated[str | None, typer.Option(help="postgresql://user:password@host/database: where to.")] = None,
-    data: Annotated[str | None, typer.Option(help="Folder of the database that moves.")] = None,
+    to: Annotated[str | None, typer.Option(help="postgresql://user:password@host/database: the target.")] = None,
+    data: Annotated[str | None, typer.Option(help="Folder of the SQLite database.")] = None,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Ask nothing: stop a running node, migrate an older database.")
     ] = False,
     undo: Annotated[
-        bool, typer.Option("--undo", help="Take a promotion back: nodes may start on the folder again.")
+        bool, typer.Option("--undo", help="Undo a promotion: nodes may start on the folder again.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Move all of a SQLite node to PostgreSQL: jobs, history, keys, and runs that are not over.
+    """Move a SQLite node to PostgreSQL: jobs, history, keys, and executions that have not ended.
 
-    A node that runs on the folder is stopped first. From then on the folder is marked, and none starts on it again.
-    It may be interrupted at any point, and run again.
+    A node that runs on the folder is stopped first. Then the folder is marked, and no node starts on it again.
+    The command may be interrupted at any point, and run again.
 
     \b
     duetime promote --to postgresql://user:password@host/duetime
@@ -39,9 +40,9 @@ def promote(
     if to is not None and not to.startswith(("postgresql://", "postgres://")):
         raise BadUsage("--to must begin with postgresql://, such as postgresql://user:password@host:5432/duetime")
     if to is None and not undo:
-        raise BadUsage("where to? duetime promote --to postgresql://user:password@host/duetime")
+        raise BadUsage("the target is missing: duetime promote --to postgresql://user:password@host/duetime")
     if to is not None and "@" in to.partition("//")[2].partition("/")[2].partition("?")[0]:
-        raise BadUsage("--to: a / in a password must be written %2F, a @ must be written %40")  # and is never shown
+        raise BadUsage("--to: a / in a password must be written %2F, a @ must be written %40")  # the URL is not shown
     from duetime.settings.loading import load
 
     settings = load({"DATA": data})
@@ -71,12 +72,10 @@ def _run(folder: Path, to: str | None, person: _Person, stop_seconds: float, und
 
 
 class _Person:
-    """Told on stderr, asked on the terminal."""
+    """The operator: sees messages on stderr, and answers questions on the terminal."""
 
     def __init__(self, yes: bool) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        from duetime.cli.output import stderr
 
         self._yes = yes
         self._console = stderr()
@@ -97,7 +96,7 @@ class _Person:
         if self._yes:
             return True
         if not sys.stdin.isatty():
-            raise CommandFailed(f"{question} Nobody is there to answer; --yes answers beforehand.")
+            raise CommandFailed(f"{question} There is no terminal to answer on; use --yes.")
         return typer.confirm(question, err=True)
 
     def begin(self, rows: int) -> None:
@@ -109,7 +108,6 @@ class _Person:
 
 
 def _print_outcome(folder: Path, outcome: Any, as_json: bool) -> None:
-    from duetime.cli.output import print_json, print_line, print_table
     from duetime.vault.key_file import FILE_NAME
 
     start = "duetime serve --database-url postgresql://…"
@@ -125,20 +123,18 @@ def _print_outcome(folder: Path, outcome: Any, as_json: bool) -> None:
     rows = [(check.what, _shown(check.source), _shown(check.target)) for check in outcome.checks]
     print_table(("compared", str(folder), outcome.target), rows, "")
     print_line(
-        f"{folder} had been promoted to {outcome.target} before; nothing was left to do."
+        f"{folder} was already promoted to {outcome.target}; there was nothing left to do."
         if outcome.was_complete
-        else f"All is equal: {folder} is now in {outcome.target}, after {outcome.seconds:.1f} s."
+        else f"Both sides are equal: {folder} is now in {outcome.target}, after {outcome.seconds:.1f} s."
     )
-    print_line(f"Start on it with: {start} (the URL that --to had). No node starts on {folder} any more.")
+    print_line(f"Start a node with: {start} (the URL of --to). No node starts on {folder} any more.")
     if (keys := folder / FILE_NAME).exists():
         print_line(
-            f"Secrets stay encrypted: its nodes need the keys in {keys} as ENCRYPTION_KEYS, with commas between."
+            f"Secrets stay encrypted: set ENCRYPTION_KEYS of the nodes to the keys in {keys}, separated by commas."
         )
 
 
 def _print_undone(folder: Path, target: str, as_json: bool) -> None:
-    from duetime.cli.output import print_json, print_line
-
     if as_json:
         print_json({"data": str(folder), "target": target, "undone": True})
     else:

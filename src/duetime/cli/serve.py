@@ -1,4 +1,4 @@
-"""`duetime serve`: the node in this process, until Ctrl-C."""
+"""`duetime serve`: runs a node in this process, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def serve(
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
     data: Annotated[str | None, typer.Option(help="Folder of the database.")] = None,
     database_url: Annotated[
-        str | None, typer.Option(help="postgresql://…: the database that several nodes share, in place of --data.")
+        str | None, typer.Option(help="postgresql://…: the database that several nodes share, instead of --data.")
     ] = None,
     roles: Annotated[
-        str | None, typer.Option(help="What this node does: any of api,timer,worker,alerts; all of it by default.")
+        str | None, typer.Option(help="Roles of this node: any of api,timer,worker,alerts; all by default.")
     ] = None,
     allow_private_targets: Annotated[
         str | None, typer.Option(help="true, or networks that jobs may call although they are not public.")
@@ -50,7 +50,7 @@ def serve(
     duetime serve --port 9000 --data /var/lib/duetime
     duetime serve --database-url postgresql://user@host/duetime   # on each machine: they share the work
     duetime serve --allow-private-targets 127.0.0.0/8  # jobs may call this machine
-    export DUETIME_JWT_SECRET="$(openssl rand -base64 32)"   # from here on, who asks needs a token
+    export DUETIME_JWT_SECRET="$(openssl rand -base64 32)"   # from now on, clients need a token
     duetime serve --host 0.0.0.0
     """
     from duetime.process.imports import import_structlog_without_rich
@@ -135,20 +135,20 @@ def _run(settings: Settings, identity: str, as_json: bool) -> None:
 
 
 def _welcome(url: str, data: str, identity: str, signs: bool) -> str:
-    """`signs`: there is a JWT_SECRET, so that tokens can be made here."""
+    """`signs`: there is a JWT_SECRET, so tokens can be signed here."""
     beginning = f"Duetime serves {url}   data in {data}   API at {url}/docs   Ctrl-C stops it\n"
     if identity == OPEN:
         return (
-            f"{beginning}No identity is set up: whoever can reach this port on this machine is its admin.\n"
+            f"{beginning}No identity is set up: every client on this machine is an admin.\n"
             f"A first job:\n{FIRST_JOB.format(url=url, header='')}\n"
         )
     if not signs:
         return (
             f"{beginning}Identity is required: a token that a key of JWKS_FILE verifies, or an API key.\n"
-            "An admin's token makes an API key: DUETIME_TOKEN=… duetime token create --name first\n"
+            "Create an API key with an admin's token: DUETIME_TOKEN=… duetime token create --name first\n"
         )
     return (
-        f"{beginning}Identity is required: a token, such as `duetime token create --jwt --user me` prints, or an API "
-        "key, such as `duetime token create --name first` makes.\n"
+        f"{beginning}Identity is required: a token (`duetime token create --jwt --user me`) or an API key "
+        "(`duetime token create --name first`).\n"
         f"A first job:\n{FIRST_JOB.format(url=url, header=AS_ME)}\n"
     )

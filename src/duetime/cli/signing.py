@@ -1,4 +1,4 @@
-"""`duetime signing-key …`: the key that the tenant's receivers verify requests with."""
+"""`duetime signing-key …`: the key with which receivers verify requests."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import typer
 
 from duetime.cli.errors import BadUsage
 from duetime.cli.options import Json, client_of
+from duetime.cli.output import exactly, print_facts, print_json, print_line
 
-app = typer.Typer(no_args_is_help=True, help="The key that receivers verify requests with: show it, rotate it.")
+app = typer.Typer(no_args_is_help=True, help="The key with which receivers verify requests: show it, rotate it.")
 
 
 @app.command()
 def show(context: typer.Context, as_json: Json = False) -> None:
-    """Show the tenant's signing secret, for its receivers. For admins.
+    """Show the tenant's signing secret, and the other keys that sign its requests now. For admins.
 
     \b
     duetime signing-key show
@@ -27,11 +28,11 @@ def show(context: typer.Context, as_json: Json = False) -> None:
 def rotate(
     context: typer.Context,
     overlap: Annotated[
-        str, typer.Option(help="How long requests are also signed with the key of before; 0s: no longer, it leaked.")
+        str, typer.Option(help="How long requests are also signed with the previous key; 0s if it leaked.")
     ] = "24h",
     as_json: Json = False,
 ) -> None:
-    """Sign with a new key. Until the overlap ends, each request is signed with the key of before, too.
+    """Sign with a new key. Until the overlap ends, each request is also signed with the previous key.
 
     \b
     duetime signing-key rotate
@@ -48,13 +49,11 @@ def rotate(
 
 
 def _print(answer: dict[str, Any], as_json: bool) -> None:
-    from duetime.cli.output import exactly, print_facts, print_json, print_line
-
     if as_json:
         print_json(answer)
         return
     print_line(answer["secret"])
-    print_line("Receivers of this tenant verify the webhook-signature of its requests with this secret.")
+    print_line("Receivers of this tenant verify the header webhook-signature with this secret.")
     facts = [("version", str(answer["version"]))]
     if answer["rotated_at"]:
         facts.append(("rotated", f"{exactly(answer['rotated_at'])} by {answer['rotated_by']}"))

@@ -1,4 +1,4 @@
-"""`duetime token`: API keys, which the server keeps and can revoke, and tokens (JWT), which are signed here."""
+"""`duetime token`: API keys, which the server stores and can revoke, and tokens (JWT), which are signed here."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Annotated, Any, Literal
 import typer
 
 from duetime.cli.errors import BadUsage
-from duetime.cli.options import Json, client_of
+from duetime.cli.options import Json, client_of, segment
+from duetime.cli.output import exactly, print_facts, print_json, print_line, print_table, when
 
-app = typer.Typer(no_args_is_help=True, help="API keys and tokens: who may ask the server, and for what.")
+app = typer.Typer(no_args_is_help=True, help="API keys and tokens: create, list, revoke.")
 
 DAY_SECONDS = 86_400
 JWT_SECONDS = DAY_SECONDS
@@ -20,28 +21,29 @@ JWT_SECONDS = DAY_SECONDS
 @app.command()
 def create(
     context: typer.Context,
-    name: Annotated[str | None, typer.Option(help="What the API key is for: a person reads it in the list.")] = None,
-    jwt: Annotated[bool, typer.Option("--jwt", help="Sign a token with JWT_SECRET, here, without the server.")] = False,
-    user: Annotated[str | None, typer.Option(help="Whose it is; of a key, yours if left out.")] = None,
-    role: Annotated[Literal["user", "admin", "enterprise"], typer.Option(help="What they are.")] = "user",
+    name: Annotated[str | None, typer.Option(help="The purpose of the API key, shown in the list.")] = None,
+    jwt: Annotated[bool, typer.Option("--jwt", help="Sign a token with JWT_SECRET, without the server.")] = False,
+    user: Annotated[str | None, typer.Option(help="Its user; for a key, you if left out.")] = None,
+    role: Annotated[Literal["user", "admin", "enterprise"], typer.Option(help="The user's role.")] = "user",
     tier: Annotated[
         Literal["free", "pro", "enterprise"] | None,
-        typer.Option(help="How much they may ask; of a key, your own if left out, of a token (--jwt) free."),
+        typer.Option(help="The user's limits; if left out, yours for a key, and free for a token (--jwt)."),
     ] = None,
-    tenant: Annotated[str | None, typer.Option(help="Their tenant, with --jwt; 'default' if left out.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="The user's tenant, with --jwt; 'default' if left out.")] = None,
     scope: Annotated[
         list[str] | None,
         typer.Option(help="Only this right: read, write, run, script, sql, work, admin. May be repeated."),
     ] = None,
     expires: Annotated[
-        str | None, typer.Option(help="After how long it ends: 24h, 30d. A key never, a token after 24h if left out.")
+        str | None,
+        typer.Option(help="When it expires: 24h, 30d. If left out, a key never expires, and a token after 24h."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make an API key, or with --jwt sign a token.
+    """Create an API key, or with --jwt sign a token.
 
-    An API key is kept by the server (as a hash: it is shown this once), has a name, and can be revoked. A token needs
-    no server to be made, but JWT_SECRET in the environment or duetime.toml, and nothing revokes it: it ends by itself.
+    The server stores an API key as a hash, with a name, and can revoke it. The key is shown only once. A token is
+    signed without a server, with JWT_SECRET of the environment or duetime.toml. It can't be revoked, but expires.
 
     \b
     duetime token create --name ci --scope read --scope run --expires 90d
@@ -54,14 +56,16 @@ def create(
         if name is not None:
             raise BadUsage("--name is for API keys; a token (--jwt) has none")
         if user is None:
-            raise BadUsage("whose token? duetime token create --jwt --user ann")
+            raise BadUsage("the token's user is missing: duetime token create --jwt --user ann")
         claims: dict[str, Any] = {"user_id": user, "role": role, "tier": tier or "free", "tenant": tenant or "default"}
         _create_jwt({**claims, "scopes": scope} if scope else claims, _seconds(expires) or JWT_SECONDS, as_json)
         return
     if name is None:
-        raise BadUsage("what is it for? duetime token create --name ci   (or --jwt --user ann, for a signed token)")
+        raise BadUsage(
+            "the key's name is missing: duetime token create --name ci   (or --jwt --user ann, for a signed token)"
+        )
     if tenant is not None:
-        raise BadUsage("--tenant is for --jwt; an API key is of the tenant that you ask from")
+        raise BadUsage("--tenant is for tokens (--jwt); an API key belongs to your own tenant")
     body = {"name": name, "user_id": user, "role": role, "tier": tier, "scopes": scope or [],
             "expires_in_days": _days(expires)}  # fmt: skip
     answer = client_of(context).post("/api-keys", {field: value for field, value in body.items() if value is not None})
@@ -70,14 +74,12 @@ def create(
 
 @app.command("list")
 def list_keys(context: typer.Context, as_json: Json = False) -> None:
-    """API keys, the latest first. Their secrets are nowhere to be seen.
+    """List API keys, the latest first, without their secrets.
 
     \b
     duetime token list
     duetime token list --json | jq -r '.keys[] | select(.last_used_at == null) | .key_id'
     """
-    from duetime.cli.output import print_json, print_table, when
-
     answer = client_of(context).get("/api-keys")
     if as_json:
         print_json(answer)
@@ -97,16 +99,14 @@ def revoke(
     key: Annotated[str, typer.Argument(metavar="KEY_ID", help="The key's id, as `duetime token list` shows it.")],
     as_json: Json = False,
 ) -> None:
-    """Revoke an API key: from now on nobody can use it. It stays in the list.
+    """Revoke an API key, so that it can't be used any more. It stays in the list.
 
     \b
     duetime token revoke k7w2m4xq5n3ab6cd
     """
-    from duetime.cli.output import print_json, print_line
-    from duetime.client.calls import segment
     from duetime.domain.keys import parse_key
 
-    parsed = parse_key(key.strip())  # a whole key was pasted: its secret belongs in no URL
+    parsed = parse_key(key.strip())  # of a whole key, only the id is sent: a URL must not hold the secret
     answer = client_of(context).request("DELETE", f"/api-keys/{segment(parsed[0] if parsed else key)}")
     if as_json:
         print_json(answer)
@@ -117,7 +117,6 @@ def revoke(
 def _create_jwt(claims: dict[str, Any], seconds: int, as_json: bool) -> None:
     from duetime.api.auth.jwks import BadKeys
     from duetime.api.auth.tokens import Tokens, sign
-    from duetime.cli.output import print_json
     from duetime.domain.errors import Unauthorized
     from duetime.domain.instants import format_instant
     from duetime.settings.loading import load_on_demand
@@ -126,8 +125,8 @@ def _create_jwt(claims: dict[str, Any], seconds: int, as_json: bool) -> None:
     secret, issuer, audience = settings.jwt_secret, settings.jwt_issuer, settings.jwt_audience
     if not secret:
         raise BadUsage(
-            "there is no JWT_SECRET to sign with; set DUETIME_JWT_SECRET, or jwt_secret in duetime.toml, to what the "
-            "server has (`openssl rand -base64 32` prints a new one)"
+            "there is no JWT_SECRET to sign with; set DUETIME_JWT_SECRET, or jwt_secret in duetime.toml, to the secret "
+            "of the server (`openssl rand -base64 32` prints a new one)"
         )
     now = time.time_ns() // 1_000_000
     try:
@@ -135,7 +134,7 @@ def _create_jwt(claims: dict[str, Any], seconds: int, as_json: bool) -> None:
         Tokens(secret=secret, jwks_file=None, issuer=issuer, audience=audience).verify(token, now)
     except BadKeys as error:
         raise BadUsage(str(error)) from None
-    except Unauthorized as error:  # what no server would take is not handed out
+    except Unauthorized as error:  # no server would accept this token
         raise BadUsage(error.message) from None
     if as_json:
         print_json({"token": token, "expires_at": format_instant((now // 1000 + seconds) * 1000), **claims})
@@ -144,13 +143,11 @@ def _create_jwt(claims: dict[str, Any], seconds: int, as_json: bool) -> None:
 
 
 def _print_key(answer: dict[str, Any], as_json: bool) -> None:
-    from duetime.cli.output import exactly, print_facts, print_json, print_line
-
     if as_json:
         print_json(answer)
         return
     print_line(answer["key"])
-    print_line("This is the only time that it is shown: put it where it is needed, as X-API-Key or DUETIME_TOKEN.")
+    print_line("It is shown only once. Use it as the header X-API-Key, or as DUETIME_TOKEN.")
     print_facts(
         [
             ("key id", answer["key_id"]),
@@ -164,8 +161,6 @@ def _print_key(answer: dict[str, Any], as_json: bool) -> None:
 
 
 def _end(key: dict[str, Any]) -> str:
-    from duetime.cli.output import when
-
     if key["revoked_at"] is not None:
         return f"revoked {when(key['revoked_at'])}"
     return when(key["expires_at"]) or "never"
@@ -190,5 +185,5 @@ def _days(text: str | None) -> int | None:
     if seconds is None:
         return None
     if seconds % DAY_SECONDS:
-        raise BadUsage("--expires: the life of an API key is counted in whole days, such as 30d (a token's is not)")
+        raise BadUsage("--expires: an API key expires after whole days, such as 30d (a token need not)")
     return seconds // DAY_SECONDS

@@ -10,6 +10,7 @@ import typer
 
 from duetime.cli.errors import BadUsage, CommandFailed
 from duetime.cli.options import Json, own_url
+from duetime.cli.output import print_failure, print_json_line
 
 
 def worker(
@@ -21,41 +22,41 @@ def worker(
     processes: Annotated[int, typer.Option("--processes", "-p", min=1, max=256, help="Worker processes.")] = 1,
     pool: Annotated[
         Literal["thread", "process"],
-        typer.Option(help="Where functions run that are not async. A process can be ended when its time is up."),
+        typer.Option(help="Where functions that are not async run. A process can be ended at its timeout."),
     ] = "thread",
-    drain: Annotated[float, typer.Option(min=0, help="Seconds that a stop waits for what is running.")] = 30.0,
+    drain: Annotated[float, typer.Option(min=0, help="Seconds that a stop waits for running functions.")] = 30.0,
     name: Annotated[
-        str | None, typer.Option(help="Its name in lists; the machine's and the process's if left out.")
+        str | None, typer.Option(help="Its name in lists; the names of the machine and the process if left out.")
     ] = None,
     prune_declared: Annotated[
         bool,
         typer.Option(
             "--prune-declared",
-            help="First remove, with their history, the jobs that this app declared once and declares no more.",
+            help="First remove, with their history, the jobs that this app once declared and no longer declares.",
         ),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Run the Python functions of an app, for the server that --url names, until Ctrl-C.
+    """Run the Python functions of an app for the server that --url names, until Ctrl-C.
 
-    It dials out and needs no port. Jobs that the app declares are put in place first; one that was cancelled stays so.
+    It connects to the server and needs no open port. First it creates or updates the jobs that the app declares;
+    a cancelled job stays cancelled.
 
     \b
     duetime worker jobs:app
     duetime worker jobs:app --concurrency 100 --processes 4
     duetime --url https://duetime.example worker jobs.py:app --pool process
     """
-    from duetime.cli.output import print_failure, print_json_line
     from duetime.functions.loading import AppNotFound, load_app
     from duetime.functions.source import SourceRefused
     from duetime.functions.supervisor import run_processes
     from duetime.telemetry.logs import configure_logs
 
     configure_logs("info")
-    logging.getLogger().setLevel(logging.INFO)  # what functions log, and how they fail, is a worker's business
+    logging.getLogger().setLevel(logging.INFO)  # for the logs and failures of functions
     root = context.find_root()
     url: str | None = root.params["url"]
-    if url is None:  # the app may name its server; else it is the one that all commands ask here
+    if url is None:  # the default server of all commands, unless the app names one
         os.environ["DUETIME_URL"] = own_url()
 
     def make_worker(registry: Any) -> Any:
@@ -83,8 +84,8 @@ def worker(
 
 
 def _leave(code: int) -> NoReturn:
-    """At once: a thread of the HTTP client's, busy with a poll that was called off, would else meet an interpreter that
-    is being taken down, and abort the process. All that matters has been reported by now."""
+    """Exits without the interpreter's shutdown: a thread of the HTTP client may still run a cancelled poll, and would
+    abort the process. All results have been reported by now."""
     import sys
 
     sys.stdout.flush()
@@ -93,14 +94,12 @@ def _leave(code: int) -> NoReturn:
 
 
 def _put_jobs(spec: str, url: str | None, token: str | None, prune: bool) -> None:
-    """In a process of its own: what forks later must not have imported the app, nor have opened a connection."""
+    """Runs in a separate process: this one forks later, so it must not import the app or open a connection."""
     import subprocess
     import sys
 
     command = [sys.executable, "-m", "duetime.sdk.declare", spec, url or "", *(["--prune"] if prune else [])]
-    env = None
-    if token:
-        env = {**os.environ, "DUETIME_TOKEN": token}
+    env = {**os.environ, "DUETIME_TOKEN": token} if token else None
     ended = subprocess.run(command, env=env, stderr=subprocess.PIPE, text=True, check=False)
     said = ended.stderr.strip().splitlines()
     if ended.returncode:

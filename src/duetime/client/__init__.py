@@ -5,7 +5,7 @@
         for execution in duetime.job_executions(job.job_id):
             print(execution.state)
 
-It needs nothing of the server's code but the domain and the types on the wire.
+It must not import more of Duetime than the domain and `wire`.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -40,33 +40,11 @@ if TYPE_CHECKING:
     from duetime.client.sync import Client, Listing
 
 __all__ = [
-    "AsyncClient",
-    "AsyncListing",
-    "BatchInterrupted",
-    "Client",
-    "ClientClosed",
-    "ComeBack",
-    "Conflict",
-    "DuetimeError",
-    "Forbidden",
-    "IdempotencyKeyReused",
-    "InsufficientStorage",
-    "InvalidRequest",
-    "InvalidSchedule",
-    "Listing",
-    "MethodNotAllowed",
-    "NotFound",
-    "Overloaded",
-    "PayloadTooLarge",
-    "PreconditionFailed",
-    "Problem",
-    "QuotaExceeded",
-    "RateLimited",
-    "ServerAway",
-    "ServerDefect",
-    "Unauthorized",
-    "UnknownAnswer",
-]
+    "AsyncClient", "AsyncListing", "BatchInterrupted", "Client", "ClientClosed", "ComeBack", "Conflict", "DuetimeError",
+    "Forbidden", "IdempotencyKeyReused", "InsufficientStorage", "InvalidRequest", "InvalidSchedule", "Listing",
+    "MethodNotAllowed", "NotFound", "Overloaded", "PayloadTooLarge", "PreconditionFailed", "Problem", "QuotaExceeded",
+    "RateLimited", "ServerAway", "ServerDefect", "Unauthorized", "UnknownAnswer",
+]  # fmt: skip
 
 _HOMES = {
     "AsyncClient": "duetime.client.aio", "AsyncListing": "duetime.client.aio",
@@ -75,7 +53,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """The clients, loaded when they are used: the command line needs neither them nor their HTTP library."""
+    """Imports a client when it is used: the command line needs neither of them, nor their HTTP library."""
     if name not in _HOMES:
         raise AttributeError(f"module 'duetime.client' has no attribute '{name}'")
     from importlib import import_module

@@ -1,4 +1,4 @@
-"""Jobs without end into batches that the server takes, and their answers into one. No I/O."""
+"""Splits jobs into batches for the server, and merges the responses. No I/O."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ CHUNK_BYTES = 8 * 1024 * 1024
 
 
 def batch_call(lines: bytes) -> Call[BatchResult]:
-    """Not to be repeated: it has no idempotency key, and those of its jobs that were created would be created again."""
+    """Returns a call that must not be repeated: it has no idempotency key, and would create jobs twice."""
     headers = {"Content-Type": "application/x-ndjson"}
     return Call("POST", f"{BASE}/jobs:batch", BatchResult, lines, headers)
 
 
 class Batch:
-    """Give it jobs with `add`, send the calls that it hands out, and give it their answers."""
+    """Pass jobs to `add`, send the calls that it returns, and pass their responses to `answered`."""
 
     def __init__(self) -> None:
         self._lines = bytearray()
         self._held: list[int] = []  # the indexes of the jobs in those lines
-        self._count = 0  # of all jobs that were given, those included that were never sent
+        self._count = 0  # of all jobs so far, also those that were not sent
         self._created: list[str] = []
         self._refused: list[Refused] = []
         self._also_refused: dict[str, list[int]] = {}
         self._encoder = msgspec.json.Encoder()
 
     def add(self, job: Definition) -> Call[BatchResult] | None:
-        """A call that must be sent, and answered, before the next job is added."""
+        """Returns a call if one is due. It must be sent, and its response passed on, before the next job is added."""
         self._lines += self._encoder.encode(job)
         self._lines += b"\n"
         self._held.append(self._count)
@@ -44,7 +44,7 @@ class Batch:
         return self.rest() if len(self._held) >= CHUNK_JOBS or len(self._lines) >= CHUNK_BYTES else None
 
     def refuse(self, error: str, message: str) -> None:
-        """The next job is not sent: the caller has found that it can't be."""
+        """Records the next job as refused by the caller. It is not sent."""
         self._refused.append(Refused(self._count, error, message))
         self._count += 1
 
@@ -66,12 +66,12 @@ class Batch:
         return BatchResult(len(self._created), refused_count, self._created, self._refused, self._also_refused)
 
     def interrupted(self, error: DuetimeError) -> BatchInterrupted:
-        """What is known when a call failed with this error."""
+        """Returns the error to raise when a call failed with `error`."""
         was_refused = isinstance(error, Problem) or (isinstance(error, ServerAway) and not error.was_sent)
         begin = self._held[0] if self._held else self._count
         unknown = 0 if was_refused else len(self._held)
-        doubt = f"of the {unknown} from there on nobody knows: look before you send them again" if unknown else (
-            "none from there on was created: send those again"
+        doubt = f"the next {unknown} may have been created: check before you send them again" if unknown else (
+            "no job from there on was created: send those again"
         )  # fmt: skip
-        message = f"the batch came as far as index {begin}, with {len(self._created)} jobs created; {doubt}: "
+        message = f"the batch was interrupted at index {begin}, with {len(self._created)} jobs created; {doubt}: "
         return BatchInterrupted(message + error.message, self.result(), begin, unknown)

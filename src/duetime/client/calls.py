@@ -1,4 +1,4 @@
-"""What a call is before anybody sends it: plain values that both clients understand, and how its answer is read."""
+"""Calls as plain values, which both clients send, and the decoding of their responses."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ BASE = "/api/v1"
 EVENT_STREAM = "text/event-stream"
 NO_CONTENT = 204
 IDEMPOTENCY_KEY = "Idempotency-Key"
-PAGE_ROWS = 100  # the most that a list answers at once
+PAGE_ROWS = 100  # the largest page of a list
 
 Value = str | int | float | bool | datetime | None
 
 
 class Page(Protocol):
-    """A page of a list. `total` counts all that the filters fit; the audit does not count."""
+    """A page of a list. `total` counts all rows that match the filters (not in the audit)."""
 
     @property
     def limit(self) -> int: ...
@@ -46,7 +46,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Answer(NamedTuple):
-    """What came back, whatever it says."""
+    """A response, of any status."""
 
     status: int
     body: bytes
@@ -54,9 +54,9 @@ class Answer(NamedTuple):
 
 
 class Call(msgspec.Struct, Generic[T], frozen=True):
-    """`may_repeat`: to send it twice does what sending it once does, and answers the same.
+    """`may_repeat`: sending it twice has the effect and the response of sending it once.
 
-    `also_takes`: a status beside 2xx whose body is an answer and no problem.
+    `also_takes`: a status besides 2xx whose body is not a problem.
     """
 
     method: str
@@ -71,13 +71,13 @@ class Call(msgspec.Struct, Generic[T], frozen=True):
         return 200 <= status < 300 or status == self.also_takes
 
     def read(self, answer: Answer) -> T:
-        """Raises what the answer says went wrong."""
+        """Returns the decoded response. Raises its problem."""
         if not self.accepts(answer.status):
             raise self.failure(answer)
         try:
             return msgspec.json.decode(b"null" if answer.status == NO_CONTENT else answer.body, type=self.answer)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            message = f"the answer to {self} can't be read ({error}); is the URL that of a Duetime, and not too old?"
+            message = f"the response to {self} can't be read ({error}); check the URL, and the server's version"
             raise UnknownAnswer(message, answer.status) from None
 
     def failure(self, answer: Answer) -> Exception:
@@ -85,15 +85,19 @@ class Call(msgspec.Struct, Generic[T], frozen=True):
         if problem is not None:
             return problem_of(problem, answer.status, answer.header("x-request-id"))
         where = answer.header("location")
-        hint = f" and sends us to {where[:200]}; use that URL" if where else ", and not as Duetime does; check the URL"
-        return UnknownAnswer(f"{self} was answered with {answer.status}{hint}", answer.status)
+        hint = (
+            f" and a redirect to {where[:200]}; use that URL"
+            if where
+            else ", which is not a Duetime's response; check the URL"
+        )
+        return UnknownAnswer(f"{self} got {answer.status}{hint}", answer.status)
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
 
 
 def read_problem(answer: Answer) -> ProblemBody | None:
-    """None if it is none of Duetime's."""
+    """Returns the problem of a response, or None if it is not Duetime's."""
     try:
         return msgspec.json.decode(answer.body, type=ProblemBody)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -101,7 +105,7 @@ def read_problem(answer: Answer) -> ProblemBody | None:
 
 
 class Listed(msgspec.Struct, Generic[P, T], frozen=True):
-    """A list that comes in pages."""
+    """A list with pages."""
 
     path: str
     answer: type[P]
@@ -121,10 +125,10 @@ class Frame(NamedTuple):
 
 
 class Followed(msgspec.Struct, Generic[T], frozen=True):
-    """A stream of server-sent events that is resumed where it broke.
+    """A stream of server-sent events that is resumed after a broken connection.
 
-    `end` is the kind of event after which nothing can follow. `gap` stands for what may have passed unseen: it is
-    handed out if a stream has to be begun anew before an event came that it could be resumed after.
+    `end`: the kind of the last event. `gap`: stands for events that may have been lost. It is yielded if the stream
+    restarts before any event had a number to resume from.
     """
 
     path: str
@@ -145,7 +149,7 @@ def get(path: str, answer: type[T], **query: Value) -> Call[T]:
 def send(
     method: str, path: str, answer: type[T], body: Any = None, *, may_repeat: bool = False, **headers: str
 ) -> Call[T]:
-    """With a body of JSON, if there is one."""
+    """Returns a call, with a JSON body unless `body` is None."""
     if body is None:
         return Call(method, path, answer, None, headers, may_repeat)
     return Call(
@@ -154,7 +158,7 @@ def send(
 
 
 def path_of(*parts: str) -> str:
-    """Below the base path; each part is one segment, whatever signs it has."""
+    """Returns a path below the base path. Each part is quoted as one segment."""
     return "/".join([BASE, *map(segment, parts)])
 
 
@@ -163,20 +167,20 @@ def segment(text: str) -> str:
 
 
 def with_query(path: str, query: Mapping[str, Value]) -> str:
-    given = {name: _word(name, value) for name, value in query.items() if value is not None}
+    given = {name: _as_text(name, value) for name, value in query.items() if value is not None}
     return f"{path}?{urlencode(given)}" if given else path
 
 
-def _word(name: str, value: Value) -> str:
+def _as_text(name: str, value: Value) -> str:
     if isinstance(value, datetime):
         if value.tzinfo is None:
-            raise ValueError(f"{name} is {value}, which may be any of 24 hours; give it a timezone")
+            raise ValueError(f"{name}={value} has no timezone; add one")
         return value.isoformat()
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def shown_as_method(method: F, build: Callable[..., Any], answers: str = "{}") -> F:
-    """A client's method that was made from an operation, with its name, words and parameters: for `help` and shells."""
+    """Gives a client's method the name, docstring and parameters of its operation, for `help` and shells."""
     signature = inspect.signature(build)
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
     returns = str(signature.return_annotation).partition("[")[2].removesuffix("]")

@@ -1,7 +1,7 @@
-"""Every error that the client raises, as a tree. `error` of a Problem is the server's stable code.
+"""The errors that the client raises. `error` of a Problem is the server's stable code.
 
 DuetimeError
-├── Problem                      the server refused: what it said, field by field
+├── Problem                      the server refused the call
 │   ├── InvalidRequest           400  `errors` names each field
 │   │   └── InvalidSchedule      400
 │   ├── Unauthorized             401
@@ -9,7 +9,7 @@ DuetimeError
 │   ├── NotFound                 404
 │   ├── MethodNotAllowed         405
 │   ├── Conflict                 409
-│   ├── PreconditionFailed       412  somebody changed it since: read it again
+│   ├── PreconditionFailed       412  it was changed since: read it again
 │   ├── PayloadTooLarge          413
 │   ├── IdempotencyKeyReused     422
 │   ├── ComeBack                      after `retry_after` seconds
@@ -18,13 +18,13 @@ DuetimeError
 │   │   └── Overloaded           503
 │   ├── ServerDefect             500
 │   └── InsufficientStorage      507  `type`, `current`, `limit`, `requested`
-├── ServerAway                   no answer came; `was_sent`: it may have been carried out all the same
-├── BatchInterrupted             create_jobs came only so far; `result` has what is known
-├── UnknownAnswer                an answer, but none of Duetime's: a proxy, another server
-└── ClientClosed                 the client was closed before
+├── ServerAway                   no response; `was_sent`: it may still have been carried out
+├── BatchInterrupted             create_jobs was interrupted; `result` has the results so far
+├── UnknownAnswer                a response that is not Duetime's: of a proxy, or another server
+└── ClientClosed                 the client is closed
 
-The names are those of the server's own errors (`duetime.domain.errors`). They are classes of their own, as they have
-what came over the wire: the title, the path, the id of the request.
+The names are those of the server's errors (`duetime.domain.errors`). The classes are different: these have the fields
+of the response, such as the title, the path and the id of the request.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ if TYPE_CHECKING:
 
 
 class ProblemBody(wire.Problem, frozen=True, kw_only=True):
-    """Differs from the wire's Problem on purpose: whatever has a code and a message is read as a problem."""
+    """Differs from the wire's Problem on purpose: any response with a code and a message is a problem."""
 
     type: str = ""
     title: str = ""
     status: int = 0
-    retry_after: float | None = None  # type: ignore[assignment]  # a newer server may say it more exactly
+    retry_after: float | None = None  # type: ignore[assignment]  # a newer server may send a float
 
 
 class DuetimeError(Exception):
-    """The message is a sentence that says what to do."""
+    """`message`: a sentence that includes what to do."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -55,7 +55,7 @@ class DuetimeError(Exception):
 
 
 class Problem(DuetimeError):
-    """The server refused. A code that this version does not know is raised as this class itself."""
+    """The server refused the call. An unknown code is raised as this class itself."""
 
     def __init__(self, body: ProblemBody, status: int, request_id: str | None = None) -> None:
         super().__init__(body.message)
@@ -64,7 +64,7 @@ class Problem(DuetimeError):
         self.type = body.type
         self.title = body.title
         self.instance = body.instance
-        self.request_id = request_id  # also in the server's audit, and in its log
+        self.request_id = request_id  # as in the server's audit and log
 
     def __str__(self) -> str:
         return f"{self.status} {self.error}: {self.message}"
@@ -113,7 +113,7 @@ class IdempotencyKeyReused(Problem):
 
 
 class ComeBack(Problem):
-    """Not now, but after `retry_after` seconds. Raised when that is too long to wait for, or was waited for in vain."""
+    """Try again after `retry_after` seconds. Raised if that is too long for the client, or its retries failed."""
 
     def __init__(self, body: ProblemBody, status: int, request_id: str | None = None) -> None:
         super().__init__(body, status, request_id)
@@ -137,7 +137,7 @@ class ServerDefect(Problem):
 
 
 class InsufficientStorage(Problem):
-    """`type` is memory (then the numbers are bytes) or job_count."""
+    """`type`: memory (the numbers are bytes) or job_count."""
 
     def __init__(self, body: ProblemBody, status: int, request_id: str | None = None) -> None:
         super().__init__(body, status, request_id)
@@ -155,10 +155,9 @@ class ServerAway(DuetimeError):
 
 
 class BatchInterrupted(DuetimeError):
-    """`result` has what was created and refused before; the error that ended it is the `__cause__`.
+    """`result`: the jobs that were created and refused before. `__cause__`: the error that interrupted the batch.
 
-    Of `unknown_count` jobs from the index `unknown_from` on nobody knows whether they were created (0: none of them
-    was). Those after them were not sent.
+    The `unknown_count` jobs from index `unknown_from` on may have been created (0: none was). Later jobs were not sent.
     """
 
     def __init__(self, message: str, result: BatchResult, unknown_from: int, unknown_count: int) -> None:

@@ -1,8 +1,8 @@
-"""The types of what a server responds with, under the names that programs use.
+"""The types of responses, under the names that programs use.
 
-Most are those of `duetime.wire`, which the server uses, too. The types that are defined here differ on purpose, or are
-the client's alone. Instants are datetimes in UTC. A word of a fixed set (a state, a role) is text: compare it with the
-enum by `==`; a word that a newer server sends stays itself.
+Most are types of `duetime.wire`, which the server uses, too. The types defined here differ on purpose, or only the
+client needs them. Instants are datetimes in UTC. A value of a fixed set (a state, a role) is text, so that the value of
+a newer server can be read: compare it with a member of the enum by `==`.
 """
 
 from __future__ import annotations
@@ -61,16 +61,16 @@ __all__ = [
 
 
 class CreatedJob(jobs.CreatedJob, frozen=True):
-    """`version` is 1 for a new job; after put_job_by_key it is what the job has come to, for `if_match`.
+    """`version`: 1 for a new job; after put_job_by_key the job's current version, for `if_match`.
 
-    `warnings`: what will keep it from running as it is meant to, as far as the server can tell by now.
+    `warnings`: why the job may not run as intended.
     """
 
     # Differs from the wire's on purpose: put_job_by_key responds with a whole job if it was there, and has its version.
     version: int = 1
 
 
-# These four differ from the domain's on purpose: the domain's refuse a field or a word that a newer server may send.
+# These four differ from the domain's on purpose: the domain's refuse fields and values that a newer server may send.
 
 
 class RetryPolicy(msgspec.Struct, frozen=True):
@@ -94,16 +94,16 @@ class Dst(msgspec.Struct, frozen=True):
 
 
 class Webhooks(msgspec.Struct, frozen=True):
-    """URLs that receive a notification of how an execution ended."""
+    """URLs that are notified of the end of an execution."""
 
     on_success: str | None = None
     on_failure: str | None = None
 
 
 class Job(jobs.JobFields, frozen=True, kw_only=True):
-    """`payload` has what its `type` needs. `start_at` and `end_at` are as they were written, maybe without a zone."""
+    """`payload` has what its `type` needs. `start_at` and `end_at` are text as it was sent, maybe without a zone."""
 
-    # Differs from the wire's JobView on purpose: a type of job that this version does not know can be read, too.
+    # Differs from the wire's JobView on purpose: unknown types of jobs can be read, too.
     type: TypeWord
     payload: dict[str, Any] = msgspec.field(default_factory=dict)
     retry_policy: RetryPolicy = RetryPolicy()
@@ -131,14 +131,14 @@ class AuditPage(AuditList, frozen=True):
 
 
 class LogEntry(msgspec.Struct, frozen=True):
-    """`number` grows from one to the next; `text` may have several lines."""
+    """`number` grows with each entry; `text` may have several lines."""
 
     number: int | None
     text: str
 
 
 class Event(msgspec.Struct, frozen=True):
-    """Something happened. `reset` means that events may have been lost: read the lists again."""
+    """An event. The kind `reset` means that events may have been lost: read the lists again."""
 
     number: int | None
     kind: str

@@ -1,8 +1,7 @@
-"""Every operation of the API, once. Each builds a `Call`, a `Listed` or a `Followed`; the clients only send them.
+"""The operations of the API. Each builds a `Call`, a `Listed` or a `Followed`, which the clients send.
 
-What both clients offer stands here: a new route is a function here and a line in each of `sync.py` and `aio.py`.
-A request with optional fields is sent as a dict of those that were given: the server's defaults hold for the others,
-and a word that is newer than this client can be sent.
+A new route is a function here and a line in each of `sync.py` and `aio.py`. A request with optional fields is a dict of
+the given ones: the server has defaults for the others, and may accept values that are newer than this client.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ RESET = m.Event(None, "reset", {"message": "the connection broke; events may hav
 def create_job(job: Definition, *, idempotency_key: str | None = None) -> Call[m.CreatedJob]:
     """Create a job, given as a struct of `duetime.domain.job` or as a dict.
 
-    It is sent with an idempotency key, a random one if none is given, so that it can be repeated when the connection
-    breaks without making a second job. A key of your own makes that hold across processes, for a day.
+    It is sent with an idempotency key, by default a random one, so that a retry after a broken connection creates no
+    second job. With your own key, this also works across processes, for a day.
     """
     key = idempotency_key or secrets.token_hex(16)
     return send("POST", path_of("jobs"), m.CreatedJob, job, may_repeat=True, **{IDEMPOTENCY_KEY: key})
@@ -50,77 +49,77 @@ def list_jobs(
     sort: Literal["created_at", "next_run_time", "name"] | None = None,
     order: Literal["asc", "desc"] | None = None,
 ) -> Listed[m.JobPage, m.Job]:
-    """One's own jobs, for an admin all. `name`: a part of it. `tag`: `key` or `key=value`. `owner`: for admins."""
+    """List your jobs; for admins all jobs. `name`: a part of it. `tag`: `key` or `key=value`. `owner`: for admins."""
     query = {"status": status, "type": type, "name": name, "tag": tag, "owner": owner, "sort": sort, "order": order}
     return Listed(path_of("jobs"), m.JobPage, lambda page: page.jobs, query)
 
 
 def get_job(job_id: str) -> Call[m.Job]:
-    """The job with its counts and lateness. Its `version` is for `if_match`."""
+    """Return the job with its counts and lateness. Its `version` is for `if_match`."""
     return get(path_of("jobs", job_id), m.Job)
 
 
 def put_job_by_key(key: str, job: Definition, *, if_match: IfMatch = None) -> Call[m.CreatedJob]:
-    """Create the job with this key, or make it exactly this. With `if_match` (a version) it never creates."""
+    """Create the job with this key, or replace its definition. With `if_match` (a version) it never creates."""
     return send("PUT", path_of("jobs", "by-key", key), m.CreatedJob, job, may_repeat=True, **_if_match(if_match))
 
 
 def change_job(job_id: str, changes: Definition, *, if_match: IfMatch = None) -> Call[m.Job]:
     """Change the named fields; None resets one that has a default.
 
-    With `if_match` (a version) it is refused with PreconditionFailed if somebody has changed the job since. That is
-    also what a repeat after a broken connection meets if the first try was carried out: the error then has a note.
+    With `if_match` (a version) it raises PreconditionFailed if the job was changed since. It also does if a retry
+    follows an interrupted try that was carried out: the error then has a note.
     """
     return send("PATCH", path_of("jobs", job_id), m.Job, changes, may_repeat=True, **_if_match(if_match))
 
 
 def cancel_job(job_id: str) -> Call[m.JobMessage]:
-    """End it for good, and what of it is running. Its history stays."""
+    """End a job for good, and cancel its running executions. Its history stays."""
     return _act_on_job(job_id, "cancel", may_repeat=True)
 
 
 def purge_job(job_id: str) -> Call[m.JobMessage]:
-    """Remove it with its history."""
+    """Remove a job with its history."""
     return send("DELETE", with_query(path_of("jobs", job_id), {"purge": True}), m.JobMessage)
 
 
 def pause_job(job_id: str) -> Call[m.JobMessage]:
-    """Plan no more runs until it is resumed."""
+    """Pause a job: it plans no executions until it is resumed."""
     return _act_on_job(job_id, "pause", may_repeat=True)
 
 
 def resume_job(job_id: str) -> Call[m.JobMessage]:
-    """Go on. What passed meanwhile is among the skipped instants of its executions."""
+    """Resume a paused job. Instants that passed meanwhile are recorded as skipped."""
     return _act_on_job(job_id, "resume")
 
 
 def run_job(job_id: str) -> Call[m.QueuedRun]:
-    """Run it once, now."""
+    """Run a job once, now."""
     return send("POST", path_of("jobs", job_id, "run"), m.QueuedRun)
 
 
 def retry_job(job_id: str) -> Call[m.QueuedRun]:
-    """Run it again, if its last execution failed."""
+    """Run a job again, if its last execution failed."""
     return send("POST", path_of("jobs", job_id, "retry"), m.QueuedRun)
 
 
 def job_status(job_id: str) -> Call[m.JobGlance]:
-    """How it stands, at a glance."""
+    """Return the status of a job, and how many executions are running and waiting."""
     return get(path_of("jobs", job_id, "status"), m.JobGlance)
 
 
 def job_executions(job_id: str, *, state: m.StateWord | None = None) -> Listed[m.ExecutionPage, m.Execution]:
-    """Its history, latest first. A page also has the last spans of `skipped` instants."""
+    """List a job's executions, latest first. A page also has the last spans of `skipped` instants."""
     return _executions(path_of("jobs", job_id, "executions"), state=state)
 
 
 def job_next(job_id: str, *, count: int | None = None) -> Call[m.Coming]:
-    """Its coming instants: 10, or up to 1,000."""
+    """Return a job's next instants: 10, or up to 1,000."""
     return get(path_of("jobs", job_id, "next"), m.Coming, count=count)
 
 
 def job_why(job_id: str) -> Call[m.Why]:
-    """What it will do next, and what holds it."""
+    """Explain what a job will do next, and what blocks it."""
     return get(path_of("jobs", job_id, "why"), m.Why)
 
 
@@ -134,34 +133,34 @@ def list_executions(
     since: Instant | None = None,
     until: Instant | None = None,
 ) -> Listed[m.ExecutionPage, m.Execution]:
-    """Executions of one's own jobs, for an admin of all, that are scheduled at or after `since` and before `until`."""
+    """List executions of your jobs (for admins of all jobs), scheduled at or after `since` and before `until`."""
     return _executions(path_of("executions"), state=state, job_id=job_id, **{"from": since, "to": until})
 
 
 def get_execution(execution_id: str) -> Call[m.ExecutionDetail]:
-    """One, with its attempts."""
+    """Return an execution with its attempts."""
     return get(path_of("executions", execution_id), m.ExecutionDetail)
 
 
 def logs(execution_id: str, *, after: int | None = None, lines: int | None = None) -> Call[m.Logs]:
-    """What its attempts printed and how they ended, as one text: so many `lines` at most (10,000), beyond the line
-    `after`. If there is more, the answer's `next_after` is what to go on with."""
+    """Return the log of an execution as one text: at most `lines` lines (10,000), after the line `after`. If there is
+    more, pass `next_after` of the response as `after`."""
     return get(path_of("executions", execution_id, "logs"), m.Logs, after=after, lines=lines)
 
 
 def follow_logs(execution_id: str, *, after: int | None = None) -> Followed[m.LogEntry]:
-    """What its attempts say, as they say it, until it has ended. `after`: the number of an entry, to go on from."""
+    """Follow the log of an execution until it ends. `after`: the number of the entry to continue after."""
     path = path_of("executions", execution_id, "logs")
     return Followed(path, lambda frame: m.LogEntry(frame.number, frame.data), after, end="end")
 
 
 def cancel_execution(execution_id: str) -> Call[m.Execution]:
-    """Cancel it, also while it is running."""
+    """Cancel an execution, even if it is running."""
     return send("POST", path_of("executions", execution_id, "cancel"), m.Execution)
 
 
 def retry_execution(execution_id: str) -> Call[m.QueuedRun]:
-    """Run its job again, as a new execution."""
+    """Run an execution's job again, as a new execution."""
     return send("POST", path_of("executions", execution_id, "retry"), m.QueuedRun)
 
 
@@ -173,7 +172,7 @@ def dead_letters(
     since: Instant | None = None,
     until: Instant | None = None,
 ) -> Listed[m.ExecutionPage, m.Execution]:
-    """Executions that ran out of attempts. `http_status` is one like 503, or a class of them like "5xx"."""
+    """List executions that have used up their attempts. `http_status`: such as 503, or "5xx"."""
     filters = {"job_id": job_id, "error_type": error_type, "http_status": http_status, "from": since, "to": until}
     return _executions(path_of("dead-letters"), **filters)
 
@@ -189,13 +188,13 @@ def redrive(
     limit: int | None = None,
     per_second: float | None = None,
 ) -> Call[m.Redriven]:
-    """Run dead letters again: these, or else the latest that the filters of `dead_letters` fit, up to `limit` (100).
+    """Run dead letters again: these `ids`, or the latest that match the filters, up to `limit` (100).
 
-    With `per_second` no more than so many of them are due in a second.
+    `per_second`: at most this many are due in a second.
     """
     filters = {"job_id": job_id, "error_type": error_type, "http_status": http_status, "from": since, "to": until}
     wanted = {"ids": None if ids is None else list(ids), **filters, "limit": limit, "per_second": per_second}
-    if wanted["ids"] == []:  # which the server would take for all
+    if wanted["ids"] == []:  # the server would run all
         raise ValueError("redrive was given no ids; leave them out to run the latest dead letters again")
     return send("POST", path_of("dead-letters", "redrive"), m.Redriven, _given(wanted))
 
@@ -211,15 +210,15 @@ def preview_schedule(
     after: Instant | None = None,
     count: int | None = None,
 ) -> Call[m.Preview]:
-    """A schedule in words, its next instants (10, or up to 100), and warnings. Nothing is created."""
+    """Describe a schedule, with its next instants (10, or up to 100) and warnings. Nothing is created."""
     wanted = {"schedule": schedule, "timezone": timezone, "dst": dst, "after": after, "count": count}
     return send("POST", path_of("schedules", "preview"), m.Preview, _given(wanted), may_repeat=True)
 
 
 def events(*, after: int | None = None) -> Followed[m.Event]:
-    """What happens to one's own jobs, for an admin to all, as it happens; without end.
+    """Follow the events of your jobs (for admins of all jobs). The stream does not end.
 
-    `after`: the number of an event, to go on from. After an event of the kind `reset`, read the lists again.
+    `after`: the number of the event to continue after. After an event of the kind `reset`, read the lists again.
     """
     return Followed(path_of("events"), _event, after, gap=RESET)
 
@@ -233,7 +232,7 @@ def create_api_key(
     scopes: Iterable[m.RightWord] | None = None,
     expires_in_days: float | None = None,
 ) -> Call[m.MadeKey]:
-    """For admins: make a key, for oneself unless `user_id` is given. Its secret is in this answer only."""
+    """For admins: create a key, for yourself unless `user_id` is given. Its secret is only in this response."""
     wanted = {
         "name": name, "user_id": user_id, "role": role, "tier": tier, "scopes": None if scopes is None else [*scopes],
         "expires_in_days": expires_in_days,
@@ -242,12 +241,12 @@ def create_api_key(
 
 
 def list_api_keys() -> Call[m.KeyList]:
-    """For admins: the tenant's keys, latest first, without their secrets."""
+    """For admins: list the tenant's keys, latest first, without their secrets."""
     return get(path_of("api-keys"), m.KeyList)
 
 
 def revoke_api_key(key_id: str) -> Call[m.KeyMessage]:
-    """For admins: for good."""
+    """For admins: revoke a key for good."""
     return send("DELETE", path_of("api-keys", key_id), m.KeyMessage)
 
 
@@ -259,73 +258,73 @@ def audit(
     since: Instant | None = None,
     until: Instant | None = None,
 ) -> Listed[m.AuditPage, m.AuditEntry]:
-    """For admins: who changed what, latest first."""
+    """For admins: list who changed what, latest first."""
     query = {"actor": actor, "action": action, "resource": resource, "from": since, "to": until}
     return Listed(path_of("audit"), m.AuditPage, lambda page: page.entries, query)
 
 
 def list_workers(*, limit: int = 100, cursor: str | None = None) -> Call[m.WorkerList]:
-    """For admins: the tenant's workers that run Python functions now, latest first, page by page."""
+    """For admins: list the tenant's workers, latest first, page by page."""
     return get(path_of("workers"), m.WorkerList, limit=limit, cursor=cursor)
 
 
 def list_connections() -> Call[m.ConnectionList]:
-    """For admins: databases that SQL jobs may use, without their passwords."""
+    """For admins: list the databases of SQL jobs, without their passwords."""
     return get(path_of("connections"), m.ConnectionList)
 
 
 def put_connection(name: str, url: str) -> Call[m.Connection]:
-    """For admins: register a database for SQL jobs, or give it another URL, which nobody can read back."""
+    """For admins: register a database for SQL jobs, or change its URL, which can't be read back."""
     return send("PUT", path_of("connections", name), m.Connection, ConnectionRequest(url), may_repeat=True)
 
 
 def remove_connection(name: str) -> Call[m.ConnectionMessage]:
-    """For admins: forget a database. Jobs that use it fail from then on."""
+    """For admins: remove a database. Jobs that use it fail from then on."""
     return send("DELETE", path_of("connections", name), m.ConnectionMessage)
 
 
 def list_subscriptions() -> Call[m.SubscriptionList]:
-    """For admins: the URLs that receive notifications."""
+    """For admins: list the URLs that get notifications."""
     return get(path_of("subscriptions"), m.SubscriptionList)
 
 
 def add_subscription(url: str, *, events: Sequence[str] = ()) -> Call[m.Subscription]:
-    """For admins: send notifications of these events to a URL, or of all that there are."""
+    """For admins: send notifications of these events, or of all, to a URL."""
     return send("POST", path_of("subscriptions"), m.Subscription, {"url": url, "events": list(events)})
 
 
 def remove_subscription(subscription_id: str) -> Call[m.SubscriptionMessage]:
-    """For admins: tell it no more."""
+    """For admins: remove a subscription."""
     return send("DELETE", path_of("subscriptions", subscription_id), m.SubscriptionMessage)
 
 
 def get_signing_key() -> Call[m.SigningKey]:
-    """For admins: the secret that the tenant's receivers verify requests with."""
+    """For admins: return the secret with which the tenant's receivers verify requests."""
     return get(path_of("signing-key"), m.SigningKey)
 
 
 def rotate_signing_key(*, overlap_seconds: int = 86_400) -> Call[m.SigningKey]:
-    """For admins: sign with the next version. The present one signs, too, for `overlap_seconds`."""
+    """For admins: sign with a new key. The current key also signs, for `overlap_seconds`."""
     return send("POST", path_of("signing-key", "rotate"), m.SigningKey, RotateRequest(overlap_seconds))
 
 
 def list_circuits() -> Call[m.CircuitList]:
-    """Targets that failed since they last succeeded, open circuits first."""
+    """List targets that failed since they last succeeded, open circuits first."""
     return get(path_of("circuits"), m.CircuitList)
 
 
 def close_circuit(circuit: str) -> Call[m.CircuitMessage]:
-    """For admins: forget a target's failures, so that it is called again."""
+    """For admins: reset a target's failures, so that it is called again."""
     return send("DELETE", path_of("circuits", circuit), m.CircuitMessage)
 
 
 def cluster() -> Call[m.Cluster]:
-    """For admins: the living nodes with their roles, leases and shards."""
+    """For admins: return the living nodes with their roles, leases and shards."""
     return get(path_of("cluster"), m.Cluster)
 
 
 def health(*, verbose: bool = False) -> Call[m.Health]:
-    """How the server is: an answer, whether it is well or not."""
+    """Return the health of the server, also when it is degraded."""
     call = get("/health", m.Health, verbose=verbose or None)
     return msgspec.structs.replace(call, also_takes=503)
 
@@ -339,9 +338,9 @@ def request(
     headers: Mapping[str, str] | None = None,
     may_repeat: bool | None = None,
 ) -> Call[Any]:
-    """What has no method here yet: any path of the server, such as /api/v1/jobs; answers its JSON as it came.
+    """Send a request to any path of the server, such as /api/v1/jobs. Returns the decoded JSON.
 
-    `may_repeat`: whether it may be sent again after a broken connection; if left out, only a GET is.
+    `may_repeat`: whether it may be retried after a broken connection. By default only a GET is.
     """
     may_repeat = method == "GET" if may_repeat is None else may_repeat
     path = with_query(path, query or {})

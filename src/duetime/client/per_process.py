@@ -1,4 +1,4 @@
-"""What sends a client's calls, in each process: a fork copies neither threads nor connections."""
+"""One HTTP client for each process: a fork copies neither threads nor usable connections."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ T = TypeVar("T")
 
 
 class PerProcess(Generic[T]):
-    """The HTTP library's client in the process that makes this one; in one that is forked from it, another, or a
-    `PlainHttp` where the library has been used before the fork and so can't be.
+    """Has a client of the HTTP library for the process that creates it. A forked process gets another one, or a
+    `PlainHttp` if the library was used before the fork and can't be used any more.
 
-    The parent's is kept in the child and never touched: to close or free it could wait for threads that are not there,
-    and what it sends would go over the parent's connections.
+    The child keeps the parent's client and never touches it: closing or freeing it could wait for threads that were not
+    copied, and its requests would use the parent's connections.
     """
 
     def __init__(self, make: Callable[[], T], timeout_seconds: float) -> None:

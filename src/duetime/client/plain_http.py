@@ -1,7 +1,7 @@
-"""HTTP by the standard library: each call has a connection of its own.
+"""HTTP by the standard library, with a new connection for each call.
 
-The command line uses it, as it is imported quickly. So does a process that was forked from one that has used the HTTP
-library of this client: that library has threads, which no fork copies, and refuses to start anew in the child.
+The command line uses it because it is imported quickly. A forked process uses it if its parent has used the HTTP
+library of this client: the library's threads are not copied, and it refuses to start again in the child.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Body = bytes | Iterable[bytes] | None
 
 
 class PlainHttpError(Exception):
-    """There was no response. `was_sent` as in ServerAway; `is_refused`: the port is closed; `is_timeout`: too slow."""
+    """There was no response. `was_sent` as in ServerAway; `is_refused`: the port is closed."""
 
     def __init__(self, cause: BaseException) -> None:
         reason = cause.reason if isinstance(cause, urllib.error.URLError) else cause
@@ -35,7 +35,7 @@ class PlainHttpError(Exception):
 
 class _Connection(http.client.HTTPConnection):
     def request(self, *args: Any, **kwargs: Any) -> None:
-        """The server may refuse, and close, before it has read everything: its answer then says why."""
+        """Ignores a connection that breaks while sending: the server may have refused the request, and responds."""
         self.connect()
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             super().request(*args, **kwargs)
@@ -54,27 +54,27 @@ class _Connections(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """An API key would go along to wherever that leads."""
+    """Follows no redirect: it would send the API key to another server."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
 
 
 class PlainHttp:
-    """`proxies` are those of the environment if left out."""
+    """`proxies`: None for those of the environment."""
 
     def __init__(self, timeout_seconds: float, proxies: dict[str, str] | None = None) -> None:
         self._timeout = timeout_seconds
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies), _Connections, _NoRedirects)
 
     def send(self, method: str, url: str, headers: Mapping[str, str], body: Body) -> Answer:
-        """A body without a known length is sent as it is read. Raises PlainHttpError."""
+        """Returns the response. An iterable body is sent as it is read. Raises PlainHttpError."""
         with self.open(method, url, headers, body) as response, _translated_errors():
             return Answer(response.status, response.read(), response.headers.get)
 
     @contextlib.contextmanager
     def open(self, method: str, url: str, headers: Mapping[str, str], body: Body) -> Iterator[http.client.HTTPResponse]:
-        """An answer of whatever status, to be read within. Raises PlainHttpError."""
+        """Yields a response of any status, to read it. Raises PlainHttpError."""
         request = urllib.request.Request(url, body, dict(headers), method=method)
         response: Any
         with _translated_errors():
@@ -87,7 +87,7 @@ class PlainHttp:
 
     @staticmethod
     def chunks(response: http.client.HTTPResponse) -> Iterator[bytes]:
-        """What comes, as it comes. Raises PlainHttpError."""
+        """Yields the body in chunks, as they are received. Raises PlainHttpError."""
         while True:
             with _translated_errors():
                 chunk = response.read1(READ)
@@ -96,7 +96,7 @@ class PlainHttp:
             yield chunk
 
     def close(self) -> None:
-        """There is nothing that stays open."""
+        """Does nothing: no connection stays open."""
 
 
 @contextlib.contextmanager

@@ -1,10 +1,10 @@
-"""Which calls are sent again after what, and after how long. Pure: the clients send and wait.
+"""Decides which calls are retried, and when. Pure: the clients send and wait.
 
-Sent again are
-- calls that may be repeated (Call.may_repeat), when their connection broke or a proxy said 502 or 504;
-- all calls, when nothing can have come of them: no connection was made, or Duetime itself said 429 or 503;
-- a create with its idempotency key, when an earlier try was cut off and the server is still busy with that (409).
-A wait that the server asks for (Retry-After) is kept to if it is not too long; otherwise it is the caller's to decide.
+Retried are
+- calls that may be repeated (Call.may_repeat), after a broken connection, or a 502 or 504 of a proxy;
+- all calls that can't have had an effect: there was no connection, or Duetime responded 429 or 503;
+- a create with its idempotency key, if the server is still busy with an earlier, interrupted try (409).
+The client waits as long as the server asks (Retry-After). If that is too long, the error is raised.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Outcome = Answer | ServerAway
 
 
 class Tries:
-    """Those of one call, or of one stream between two signs of life."""
+    """The tries of one call, or of one stream since its last chunk."""
 
     def __init__(self, retries: int, jitter: Callable[[], float]) -> None:
         self._retries = retries
@@ -34,25 +34,25 @@ class Tries:
         self._was_lost = False
 
     def start_over(self) -> None:
-        """It works again: what comes next is counted from here."""
+        """Resets the count of failures, after a success."""
         self._failed = 0
 
     def wait_after(self, call: Call[Any], outcome: Outcome) -> float | None:
-        """Seconds to wait before the call is sent again; None if this outcome is the last."""
+        """Returns the seconds until the next try, or None if there is none."""
         wait = self._wait(outcome) if self._failed < self._retries and self._is_passing(call, outcome) else None
         self._failed += 1
         self._was_lost |= isinstance(outcome, ServerAway) and outcome.was_sent
         return wait
 
     def conclude(self, error: Exception) -> Exception:
-        """The error that is raised in the end, with what a reader of it would not guess."""
+        """Returns the error to raise, with a note if an earlier try may have been carried out."""
         if self._was_lost and isinstance(error, Problem):
-            error.add_note("An earlier try of this call was cut off: it may have been carried out then.")
+            error.add_note("An earlier try of this call was interrupted, and may have been carried out.")
         return error
 
     def _wait(self, outcome: Outcome) -> float | None:
         asked = None if isinstance(outcome, ServerAway) else retry_after(outcome)
-        if asked is not None:  # and a little: not all who were told the same come back at once
+        if asked is not None:  # plus a little, so that clients do not retry together
             return asked + self._jitter() * FIRST_WAIT_SECONDS if asked <= LONGEST_WAIT_SECONDS else None
         most = min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2.0**self._failed)
         return most / 2 + self._jitter() * most / 2
@@ -71,6 +71,6 @@ class Tries:
 
 
 def retry_after(answer: Answer) -> float | None:
-    """In seconds. A date, which only a proxy would send, is left aside."""
+    """Returns the header Retry-After in seconds. A date, which only a proxy sends, is ignored."""
     said = answer.header("retry-after") or ""
     return float(said) if said.isascii() and said.isdigit() else None

@@ -1,4 +1,4 @@
-"""The server that a client talks to: where it is, and what the client proves itself with. No I/O."""
+"""The server of a client: its URL, and the client's credentials. No I/O."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from duetime.client.errors import ClientClosed, ServerAway
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 CONNECT_SECONDS = 5.0
-READ_AHEAD = 0  # of a stream: with more, the library would hold back what came until there is that much
-_NOT_CONNECTED = "client error (Connect)"  # what the library says of a request that never left
+READ_AHEAD = 0  # of a stream: otherwise the library holds data back until it has this much
+_NOT_CONNECTED = "client error (Connect)"  # the library's message for a request that was not sent
 
 B = TypeVar("B", bound=BaseClientBuilder)
 
 
 def configured(builder: B, timeout: timedelta) -> B:
-    """No redirect is followed: an API key would go along to wherever that leads."""
+    """Sets the timeouts. Follows no redirect: it would send the API key to another server."""
     builder.read_timeout(timeout).connect_timeout(min(timeout, timedelta(seconds=CONNECT_SECONDS)))
     return builder.follow_redirects(False)
 
@@ -41,16 +41,16 @@ class Server:
         self._headers |= _credential(token if token is not None else os.environ.get("DUETIME_TOKEN", ""))
 
     def headers(self, call: Call[Any]) -> Mapping[str, str]:
-        """Of a request that is about to be sent. Raises ClientClosed."""
-        if self.is_closed:  # the library may still send what comes right after its end
+        """Returns the headers of a request. Raises ClientClosed."""
+        if self.is_closed:  # the library may still send a request right after its close
             raise _closed(call)
         return {**self._headers, **call.headers}
 
     def away(self, call: Call[Any], error: RequestError) -> ServerAway:
-        """What the library says about a request that got no answer, in our words. Raises ClientClosed if it was us."""
+        """Translates an error of the library. Raises ClientClosed if this client was closed."""
         if isinstance(error, ClientClosedError):
             raise _closed(call)
-        # The library's ConnectError is also raised when a connection breaks after all was sent: its causes tell.
+        # The library also raises ConnectError if the connection breaks after the request: the causes differ.
         causes = [cause["message"] for cause in error.details["causes"] or ()]
         cause = causes[-1] if causes else type(error).__name__
         return self.lost(call, cause, _NOT_CONNECTED not in causes, isinstance(error, RequestTimeoutError))
@@ -60,20 +60,20 @@ class Server:
             hint = "start one with `duetime serve`, or check the URL (DUETIME_URL)"
             return ServerAway(f"no Duetime at {self.url}: {cause}; {hint}", was_sent=False)
         if is_timeout:
-            message = f"{self.url} did not answer {call} within {self._timeout_seconds:g} s"
+            message = f"{self.url} did not respond to {call} within {self._timeout_seconds:g} s"
         else:
             message = f"the connection to {self.url} broke during {call}: {cause}"
         if not call.may_repeat:
-            message += "; it may have been carried out or not: look before you send it again"
+            message += "; it may have been carried out or not: check before you send it again"
         return ServerAway(message, was_sent=True)
 
     def ended(self, call: Call[Any]) -> ServerAway:
-        """A stream that the server has closed though more could follow: it stops, or the token has expired."""
+        """Returns the error for a stream that the server closed early: it stops, or the token expired."""
         return ServerAway(f"{self.url} ended {call}", was_sent=True)
 
 
 def _closed(call: Call[Any]) -> ClientClosed:
-    return ClientClosed(f"{call} was not sent, or not to its end: this client is closed; make another one")
+    return ClientClosed(f"{call} was not sent, or was interrupted: this client is closed; create another one")
 
 
 def _checked_url(url: str) -> str:
@@ -88,5 +88,5 @@ def _credential(token: str) -> dict[str, str]:
     if not token:
         return {}
     if not token.isascii() or not token.isprintable() or " " in token:
-        raise ValueError("the token is neither a JWT nor an API key: it has signs that neither has")  # and is not shown
+        raise ValueError("the token is neither a JWT nor an API key: it has spaces or special characters")
     return {"X-API-Key": token} if token.startswith("dt_") else {"Authorization": f"Bearer {token}"}

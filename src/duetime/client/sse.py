@@ -1,4 +1,4 @@
-"""Server-sent events: from bytes to frames, and where a broken stream is taken up again. No I/O."""
+"""Server-sent events: decodes frames, and resumes broken streams. No I/O."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LINE_END = re.compile("\r\n|\n|\r")
 
 
 class Frames:
-    """Of one connection. What is cut off in the middle of a frame is forgotten with it."""
+    """Decodes the frames of one connection. An incomplete frame is dropped."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -26,7 +26,7 @@ class Frames:
 
     def feed(self, chunk: bytes) -> Iterator[Frame]:
         text = self._rest + self._decoder.decode(chunk)
-        held = "\r" if text.endswith("\r") else ""  # a line feed may follow that belongs to it
+        held = "\r" if text.endswith("\r") else ""  # a line feed that belongs to it may follow
         *lines, rest = _LINE_END.split(text.removesuffix("\r") if held else text)
         self._rest = rest + held
         for line in lines:
@@ -50,7 +50,7 @@ class Frames:
 
 
 class Following(Generic[T]):
-    """A stream over all its connections."""
+    """A stream, with all its connections."""
 
     def __init__(self, followed: Followed[T]) -> None:
         self._followed = followed
@@ -60,11 +60,11 @@ class Following(Generic[T]):
         self.is_over = False
 
     def call(self) -> Call[Any]:
-        """What to ask the server for now."""
+        """Returns the call for the next connection."""
         return self._followed.call(self._after)
 
     def open(self) -> list[T]:
-        """A connection is made; answers what is to be handed out before what comes over it."""
+        """Begins a new connection. Returns items to yield before its events."""
         gap = self._followed.gap if self._was_open and self._after is None else None
         self._frames = Frames()
         self._was_open = True
@@ -75,6 +75,6 @@ class Following(Generic[T]):
             if frame.kind == self._followed.end:
                 self.is_over = True
                 return
-            # Before it is handed out: the reader may stop there and come back later.
+            # Before the yield: the reader may stop there and continue later.
             self._after = self._after if frame.number is None else frame.number
             yield self._followed.read(frame)

@@ -30,14 +30,14 @@ PageT = TypeVar("PageT", bound=Page)
 
 
 class Listing(Generic[PageT, T]):
-    """All rows of a list when it is iterated over, asked for page by page; `page` asks for one."""
+    """Iterates over all rows of a list, page by page. `page` returns a single page."""
 
     def __init__(self, client: Client, listed: Listed[PageT, T]) -> None:
         self._client = client
         self._listed = listed
 
     def page(self, limit: int = 20, *, cursor: str | None = None, offset: int | None = None) -> PageT:
-        """`cursor` is the `next_cursor` of the page before."""
+        """`cursor`: the `next_cursor` of the previous page."""
         return self._client.send(self._listed.page(limit, cursor, offset))
 
     def __iter__(self) -> Iterator[T]:
@@ -51,7 +51,7 @@ class Listing(Generic[PageT, T]):
 
 
 class Opened(NamedTuple):
-    """A stream of the server's, whoever reads it."""
+    """An open stream of the server, of either HTTP library."""
 
     status: int
     header: Callable[[str], str | None]
@@ -81,12 +81,12 @@ def _follows(build: Callable[P, Followed[T]]) -> Callable[Concatenate[Client, P]
 
 
 class Client:
-    """A Duetime. One may be used by many threads; close it, or use it in a `with`. A process that is
-    forked from this one may go on using it.
+    """A client of a Duetime. Many threads can share it; close it, or use it in a `with`. It still works in a process
+    that is forked from this one.
 
-    `url` and `token` (a JWT or an API key) default to DUETIME_URL and DUETIME_TOKEN. `timeout_seconds` is for a whole
-    answer, and for each sign of life of a stream. `retries`: how often a call is sent again if that is safe, with waits
-    that grow; `retrying.py` says which are. `sleep` and `jitter` are for tests.
+    `url` and `token` (a JWT or an API key) default to DUETIME_URL and DUETIME_TOKEN. `timeout_seconds` limits a whole
+    response, and the silence of a stream. `retries`: how often a call is retried if that is safe, with growing waits;
+    `retrying.py` defines which calls are. `sleep` and `jitter` are for tests.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Client:
         self.close()
 
     def send(self, call: Call[T]) -> T:
-        """Send a call, again if need be and if that is safe."""
+        """Send a call, and retry it if that is safe. Returns its response."""
         tries = Tries(self._retries, self._jitter)
         while True:
             outcome = self._try(call)
@@ -154,7 +154,7 @@ class Client:
 
     @contextmanager
     def _opened(self, call: Call[Any]) -> Iterator[Opened]:
-        """A stream, as its status, its header and what comes of it."""
+        """Opens a stream."""
         http = self._http.get()
         if isinstance(http, PlainHttp):
             with http.open(call.method, self.url + call.path, self._server.headers(call), call.body) as plain:
@@ -169,7 +169,7 @@ class Client:
             yield Opened(response.status, response.get_header, lambda: response.bytes().to_bytes(), chunks())
 
     def follow(self, followed: Followed[T]) -> Generator[T, None, None]:
-        """The events of a stream, over as many connections as it takes. Closing the generator ends it."""
+        """Yield the events of a stream, and reconnect as needed. Closing the generator ends it."""
         following, tries = Following(followed), Tries(self._retries, self._jitter)
         while True:
             call = following.call()
@@ -196,11 +196,11 @@ class Client:
             self._sleep(wait)
 
     def create_jobs(self, jobs: Iterable[Definition]) -> BatchResult:
-        """Create many jobs, read as they come and sent some thousands at a time; answers what became of each.
+        """Create many jobs, in requests of some thousands. `jobs` is read as they are sent. Returns the result of each.
 
-        A batch has no idempotency key: when its connection breaks it is not repeated, as that could create jobs twice.
-        BatchInterrupted then says how far it came, and of which jobs nobody knows. Jobs with a `key` of their own can
-        be sent again whatever happened: those that are there are refused as CONFLICT.
+        A batch has no idempotency key, so it is not retried when its connection breaks: that could create jobs twice.
+        BatchInterrupted then has the results so far, and the jobs with an unknown result. Jobs with a `key` can always
+        be sent again: those that exist are refused as CONFLICT.
         """
         batch = Batch()
         for job in jobs:

@@ -12,18 +12,6 @@ from duetime.functions.source import Source, SourceAway, SourceRefused, UnknownW
 from duetime.functions.worker import Worker
 
 __all__ = [
-    "AppNotFound",
-    "ArgumentError",
-    "Context",
-    "Function",
-    "Registry",
-    "Reject",
-    "Retry",
-    "Source",
-    "SourceAway",
-    "SourceRefused",
-    "UnknownWorker",
-    "Worker",
-    "current",
-    "load_app",
-]
+    "AppNotFound", "ArgumentError", "Context", "Function", "Registry", "Reject", "Retry", "Source", "SourceAway",
+    "SourceRefused", "UnknownWorker", "Worker", "current", "load_app",
+]  # fmt: skip

@@ -28,7 +28,7 @@ class ArgumentError(TypeError):
 
 
 class Binder:
-    """Knows a function's parameters: which one gets the context, and the type each argument is converted to."""
+    """A function's parameters: which one gets the context, and the type each argument is converted to."""
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self._name = name

@@ -150,14 +150,14 @@ def to_result(value: Any) -> str | None:
     try:
         text = msgspec.json.encode(value).decode()
     except Exception as error:  # noqa: BLE001 (an object's own way to become JSON may raise anything)
-        message = f"its result can't be written as JSON: {say(error)}; return JSON, or nothing"
+        message = f"its result can't be written as JSON: {say(error)}; return a JSON value, or None"
         raise BadResult(message, show(value)) from None
     if "null" in text and not is_finite(msgspec.to_builtins(value, str_keys=True)):
         raise BadResult(f"its result can't be written as JSON: it holds {NOT_FINITE}", show(value))
     if len(text) > LONGEST_RESULT:
         raise BadResult(
             f"its result has {len(text)} characters as JSON, and {LONGEST_RESULT} are the most: the first "
-            f"{LONGEST_RESULT} are kept; keep it elsewhere, and return where",
+            f"{LONGEST_RESULT} are kept; store the result elsewhere, and return its location",
             text,
         )
     return text
@@ -167,11 +167,11 @@ def failed(call: Call, error: BaseException, ended_at: int) -> Ended:
     """Returns the end of a call that raised. Logs the traceback of an unexpected error, unless the call was stopped."""
     match error:
         case Retry():
-            message = _message(error) or "the function asked to be tried again"
+            message = _message(error) or "the function raised Retry"
             call.level = logging.INFO
             return end_of(call, "function_error", message, ended_at, _delay(error))
         case Reject():
-            return end_of(call, "rejected", _message(error) or "the function rejected this for good", ended_at)
+            return end_of(call, "rejected", _message(error) or "the function raised Reject", ended_at)
         case BadResult():  # the work is done: a retry would repeat it, and return the same
             return end_of(call, "rejected", str(error), ended_at, result=error.kept)
     if call.verdict is None:
@@ -211,8 +211,8 @@ def end_of(
 def say(error: object) -> str:
     try:
         return str(error)
-    except BaseException:  # noqa: BLE001 (an error that can't be said is still one)
-        return "(its text can't be had)"
+    except BaseException:  # noqa: BLE001 (str() of an error may raise anything)
+        return "(its text is not available)"
 
 
 def show(value: Any) -> str:

@@ -23,7 +23,7 @@ from duetime.functions.context import logging_routed
 from duetime.functions.loading import load_app
 from duetime.functions.registry import Function
 
-# Run with `python -c`, because only the worker's own sys.path says where this module is.
+# Run with `python -c`, because only the worker's own sys.path leads to this module.
 BOOT = "import sys; sys.path[:] = sys.argv[4:]; from duetime.functions.child import main; main()"
 PR_SET_PDEATHSIG = 1
 
@@ -90,7 +90,9 @@ class Child:
 
 
 def _missing(*_: object, **__: object) -> None:
-    raise LookupError("the app has no function of this name in a process of its own; register it when it is imported")
+    raise LookupError(
+        "the app has no function of this name in a child process; register it when the module is imported"
+    )
 
 
 def _flush(stream: object) -> None:

@@ -29,7 +29,7 @@ from duetime.functions.reaper import Reaper, kill_group
 
 STOP_SECONDS = 2.0  # between SIGTERM and SIGKILL
 EXIT_SECONDS = 1.0  # for a child to exit after it has closed its socket
-LAST_WORDS_SECONDS = 0.05  # for reading the last messages of a dead child
+LAST_MESSAGES_SECONDS = 0.05  # for reading the last messages of a dead child
 LONGEST_BACKOFF_SECONDS = 5.0
 READ = 65_536
 
@@ -99,7 +99,7 @@ class ChildProcess(asyncio.Protocol):
 
     def _died(self) -> None:
         self._loop.remove_reader(self._pidfd)
-        self._loop.call_later(LAST_WORDS_SECONDS, self._transport.close)
+        self._loop.call_later(LAST_MESSAGES_SECONDS, self._transport.close)
 
     def begin(self, call: Call) -> None:
         self.call = call
@@ -142,7 +142,7 @@ class ChildProcess(asyncio.Protocol):
                 case Said(notes):
                     self._read_all()  # output printed before the notes
                     for note in notes:
-                        self._hear(note.text, note.progress)
+                        self._take_note(note.text, note.progress)
                 case Ready():
                     self.was_ready = True
                     self._on_ready(self)
@@ -172,7 +172,7 @@ class ChildProcess(asyncio.Protocol):
         self.gone.set()
         self._on_gone(self)
 
-    def _hear(self, text: str, progress: msgspec.Raw | msgspec.UnsetType) -> None:
+    def _take_note(self, text: str, progress: msgspec.Raw | msgspec.UnsetType) -> None:
         if self.call is None:
             return
         if text:
@@ -199,7 +199,12 @@ class ChildProcess(asyncio.Protocol):
         if self.call is not None:
             self.call.note(stream, text)
         elif text.strip():
-            log.info("a process for functions said", process=self.pid, stream=stream, text=text.strip())
+            log.info(
+                "output of a process for functions, outside of a call",
+                process=self.pid,
+                stream=stream,
+                text=text.strip(),
+            )
         return len(data) == READ
 
 

@@ -34,7 +34,7 @@ def checked_delay(after_seconds: Any) -> float:
 
 
 class Retry(Exception):
-    """Raise it to retry: after exactly this many seconds, or as the job's retry policy says. The policy limits the
+    """Raise it to retry: after exactly this many seconds, or by the job's retry policy. The policy limits the
     number of attempts in both cases."""
 
     def __init__(self, after_seconds: float | None = None, message: str = "") -> None:
@@ -115,7 +115,7 @@ class Context:
             raise ValueError(f"progress must be JSON: it holds {NOT_FINITE}")
         size = len(raw.decode())
         if size > LONGEST_PROGRESS:
-            raise ValueError(f"progress has {size} characters as JSON; {LONGEST_PROGRESS} are the most")
+            raise ValueError(f"progress has {size} characters as JSON; the limit is {LONGEST_PROGRESS}")
         self._progress = msgspec.json.decode(raw)
         self._save(raw)
 
@@ -131,7 +131,7 @@ def current() -> Context:
     """Returns the context of the call that this code runs in. Raises LookupError outside of a call."""
     context = running_context.get()
     if context is None:
-        raise LookupError("no function of a Duetime worker runs here")
+        raise LookupError("this code does not run inside a function of a Duetime worker")
     return context
 
 
@@ -143,7 +143,7 @@ class CallLogHandler(logging.Handler):
         if context is not None:
             try:
                 context.log(self.format(record))
-            except Exception:  # noqa: BLE001 (as handlers do: a record that can't be written stops nobody)
+            except Exception:  # noqa: BLE001 (as in other handlers, a bad record stops nothing)
                 self.handleError(record)
         elif len(logging.root.handlers) == 1 and logging.lastResort and record.levelno >= logging.lastResort.level:
             logging.lastResort.handle(record)  # as if this handler were not there

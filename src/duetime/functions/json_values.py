@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-NOT_FINITE = "nan or an infinite number, which JSON can't say; use None, or text"
+NOT_FINITE = "nan or an infinite number, which JSON can't represent; use None, or text"
 
 
 def is_finite(plain: Any) -> bool:

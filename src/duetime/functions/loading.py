@@ -19,7 +19,7 @@ class App(Protocol):
 
 
 class AppNotFound(Exception):
-    """The app was not found. The message says what was looked for, and what is there instead."""
+    """The app was not found. The message names it, and what was found instead."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -33,7 +33,7 @@ def load_app(spec: str) -> App:
     """
     place, colon, name = spec.rpartition(":")
     if not colon or not place or not name:
-        raise AppNotFound(f"'{spec}' does not say where the app is; write it like jobs:app or path/to/jobs.py:app")
+        raise AppNotFound(f"'{spec}' does not name an app; write it like jobs:app or path/to/jobs.py:app")
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.insert(0, os.getcwd())
     module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)

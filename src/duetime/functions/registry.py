@@ -48,7 +48,7 @@ class Registry:
             raise ValueError(f"a function's name has 1 to {LONGEST_NAME} characters; '{name[:64]}' has {len(name)}")
         known = self._functions.get(name)
         if known is not None and known.callable is not function:
-            raise ValueError(f"there is a function '{name}' already; give this one a name of its own")
+            raise ValueError(f"there is already a function '{name}'; give this one another name")
         if known is None:
             known = self._functions[name] = Function(name, function)
         return known

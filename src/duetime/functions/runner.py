@@ -220,7 +220,7 @@ class Runner:
     def _give_up(self, call: Call) -> None:
         """Report the call although its function still runs. It keeps its slot until the function returns."""
         log.warning(
-            "a function goes on after it was told to stop, and keeps its slot until it returns",
+            "a function still runs after it should have stopped, and keeps its slot until it returns",
             function=call.function.name, execution=call.assignment.execution_id, reported=call.verdict,
         )  # fmt: skip
         self._finish(call, end_of(call, "cancelled", "", self._now()))

@@ -85,7 +85,7 @@ class WorkerSupervisor:
                 continue
 
     def _start(self) -> None:
-        # Blocked until the child has its own handlers and the parent knows its pid, so that no signal is lost.
+        # Blocked until the child has its own handlers and the parent has its pid, so that no signal is lost.
         signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
         pid = 0
         try:

@@ -15,16 +15,7 @@ from typing import Literal
 
 import structlog
 
-from duetime.domain.work import (
-    MOST_REPORTED,
-    MOST_SLOTS,
-    Joined,
-    Joining,
-    Leaving,
-    Polling,
-    Reported,
-    Reporting,
-)
+from duetime.domain.work import MOST_REPORTED, MOST_SLOTS, Joined, Joining, Leaving, Polling, Reported, Reporting
 from duetime.functions.calls import Now
 from duetime.functions.children import ProcessPool
 from duetime.functions.context import logging_routed
@@ -35,7 +26,7 @@ from duetime.functions.runner import Runner
 from duetime.functions.source import Source, SourceAway, SourceError, UnknownWorker
 
 BEATS_A_LEASE = 3
-BUSY_BEAT_SECONDS = 2.0  # while something runs: the longest time until the worker learns of a cancel
+BUSY_BEAT_SECONDS = 2.0  # while something runs: the longest time until the worker receives a cancel
 AHEAD_SECONDS = 0.05  # prefetch as many calls as end in this time
 MOST_UNSAID = 4 * MOST_REPORTED  # unreported ends at which the worker stops polling
 POLL_LINGER_SECONDS = 0.002
@@ -156,7 +147,11 @@ class Worker:
     async def _lose(self) -> None:
         """The lease has expired: drop all calls and unsent reports, and pause before joining again."""
         running, unsaid = self._runner.abandon(), self._outbox.clear()
-        log.error("the lease has expired: calls are dropped, and the worker joins anew", running=running, unsaid=unsaid)
+        log.error(
+            "the lease has expired: running calls are dropped, and the worker joins again",
+            running=running,
+            unsaid=unsaid,
+        )
         self._is_reporting = True
         await self._backoff.sleep(self._backoff.next(LONGEST_BACKOFF_SECONDS), self._stop)
 
@@ -187,7 +182,7 @@ class Worker:
             try:
                 polled = await self._source.poll(Polling(joined.worker_id, room, self._poll_seconds))
             except SourceAway as error:
-                await self._wait_for_source("could not ask for work", error, self._poll_backoff)
+                await self._wait_for_source("could not poll", error, self._poll_backoff)
                 continue
             self._backoff.reset()
             self._throughput.came(len(polled.assignments))
@@ -260,7 +255,7 @@ class Worker:
     async def _wait_for_source(
         self, what: str, error: SourceAway, backoff: Backoff, at_most: float = LONGEST_BACKOFF_SECONDS
     ) -> None:
-        """Sleeps as long as the source asks, within bounds, plus a jittered backoff, to spread the workers' retries."""
+        """Sleeps as long as the source requests, within bounds, plus a jittered backoff that spreads the retries."""
         seconds = backoff.next(at_most) + min(error.retry_after_seconds or 0.0, at_most)
         if backoff.failures == 1:
             log.warning(f"{what}; trying again until it works", error=error.message)
@@ -299,7 +294,7 @@ class Worker:
         try:
             await self._source.leave(Leaving(joined.worker_id))
         except SourceError as error:
-            log.warning("could not leave: others wait for the lease to expire", error=error.message)
+            log.warning("could not leave: other workers wait until the lease expires", error=error.message)
 
 
 class Throughput:

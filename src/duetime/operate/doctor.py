@@ -92,10 +92,10 @@ def _in_threads(looks: Mapping[str, Callable[[], Check]]) -> list[Look]:
 
 
 async def _all(first: Sequence[Look], tables: Sequence[Look]) -> list[Check]:
-    """Runs the checks one by one, to keep the load low. Tables are checked only if this version knows the schema."""
+    """Runs the checks one by one, to keep the load low. Tables are checked only if this version can read the schema."""
     checks = [await _look(name, look) for name, look in first]
     if any(check.check == "schema" and check.status is Status.PROBLEM for check in checks):
-        why, advice = "the schema is none that this Duetime can read", "See `schema`."
+        why, advice = "this Duetime can't read the schema", "See `schema`."
         return checks + [not_done(name, why, advice) for name, _ in tables]
     return checks + [await _look(name, look) for name, look in tables]
 
@@ -104,7 +104,7 @@ async def _look(name: str, look: Callable[[], Awaitable[Check]]) -> Check:
     try:
         async with asyncio.timeout(INTEGRITY_SECONDS if name == "integrity" else CHECK_SECONDS):
             return await look()
-    except Exception as error:  # noqa: BLE001 (what can't be looked at is a finding, and no reason to stop)
+    except Exception as error:  # noqa: BLE001 (a failed check is a finding, and does not stop the others)
         return not_done(name, reason(error))
 
 

@@ -47,6 +47,6 @@ async def _check_schema(address: Address) -> None:
         ) from error
     if found != newest:
         raise StoreUnusable(
-            f"the database {address.shown} has schema {found}, and this Duetime works on schema {newest}: bring it up "
-            "to date with `duetime migrate`, or use the version that runs on it"
+            f"the database {address.shown} has schema {found}, and this Duetime needs schema {newest}: run "
+            "`duetime migrate`, or use the matching version of Duetime"
         )

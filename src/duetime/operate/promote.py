@@ -36,16 +36,7 @@ from duetime.process.crash import crash_point
 from duetime.store.postgres.faults import AWAY
 from duetime.store.postgres.load import NODES, WANTED, Load, Promoted
 from duetime.store.sqlite.export import Export, Facts, get_versions, open_source
-from duetime.store.sqlite.handover import (
-    Mark,
-    end_mark,
-    find_holder,
-    get_mark,
-    place,
-    remove_mark,
-    set_mark,
-    try_lock,
-)
+from duetime.store.sqlite.handover import Mark, end_mark, find_holder, get_mark, place, remove_mark, set_mark, try_lock
 
 LOCK_PAUSE_SECONDS = 0.05
 TELL_SECONDS = 5.0  # between two progress messages while a node drains
@@ -54,7 +45,7 @@ T = TypeVar("T")
 
 
 class PromotionFailed(Exception):
-    """The promotion was refused, or failed. The message gives the reason, the state now, and what to do."""
+    """The promotion was refused, or failed. The message has the reason, the current state, and what to do."""
 
 
 class Person(Protocol):
@@ -140,18 +131,18 @@ class Promotion:
         if promoted is None and (mark.ended_at is not None or mark.target != load.shown):
             went = "was promoted to" if mark.ended_at is not None else "is on its way to"
             raise PromotionFailed(
-                f"{self._folder} {went} {place(mark.target)}, and can't go to {place(load.shown)} as well. Name that "
-                f"database with --to; or first take it back: duetime promote --undo --data {self._folder}"
+                f"{self._folder} {went} {place(mark.target)}, and can't go to {place(load.shown)} as well. Use that "
+                f"database as --to; or undo it first: duetime promote --undo --data {self._folder}"
             )
         return promoted
 
     async def _migrate(self, source: apsw.Connection, export: Export) -> None:
         found, newest = get_versions(source)
         if found < newest and not self._person.confirm(
-            f"{self._folder} has schema {found}, and this Duetime copies schema {newest}: bring it up to date first?"
+            f"{self._folder} has schema {found}, and this Duetime copies schema {newest}: migrate it first?"
         ):
             raise PromotionFailed(
-                f"{self._folder} has schema {found} and was left as it is. Say yes, or bring it up to date by starting "
+                f"{self._folder} has schema {found} and was not changed. Confirm the migration, or start "
                 "this version on it once; then run this again."
             )
         await self._in_thread(export.prepare)
@@ -177,7 +168,7 @@ class Promotion:
             raise PromotionFailed(
                 "the copy differs from the source, and was dropped: " + "; ".join(map(_difference, wrong))
             )
-        self._may_unmark = False  # only the target knows whether the commit succeeded
+        self._may_unmark = False  # now only the target has the result of the commit
         now = _now()
         await load.commit(mark.id, f"{socket.gethostname()}:{self._folder.resolve()}", now, facts)
         crash_point("promote_committed")
@@ -203,10 +194,10 @@ class Promotion:
             return lock
         pid = self._find_node()
         if not self._person.confirm(
-            f"A node runs on {self._folder} (process {pid}). It has to stop first; what it is running has time "
+            f"A node runs on {self._folder} (process {pid}). It must stop first; its running attempts have time "
             "to end. Stop it?"
         ):
-            raise PromotionFailed(f"the node (process {pid}) goes on, and nothing was moved")
+            raise PromotionFailed(f"the node (process {pid}) still runs, and nothing was moved")
         found, newest = get_versions(source)
         if found == newest:  # an older schema can't store the mark
             # Before it stops: a restart, by a supervisor for example, is refused from now on.
@@ -222,13 +213,13 @@ class Promotion:
         holder = find_holder(self._folder)
         if holder is not None and not holder.purpose:
             return holder.pid
-        who = "a process that can't be found from here"
+        who = "a process that is not visible here"
         if holder is not None:
             who = f"process {holder.pid} (duetime {holder.purpose})"
-        raise PromotionFailed(f"{self._folder} is in use by {who}: when that has ended, run this again")
+        raise PromotionFailed(f"{self._folder} is in use by {who}: wait until it ends, then run this again")
 
     async def _wait_for_lock(self, pid: int) -> IO[str]:
-        self._person.say(f"process {pid} was asked to stop: waiting for what it is running")
+        self._person.say(f"process {pid} was asked to stop: waiting for its running attempts")
         began_at = told_at = time.monotonic()
         while (lock := try_lock(self._folder)) is None:
             now = time.monotonic()
@@ -256,9 +247,9 @@ class Promotion:
                 await self._empty(mark, self._load)
             elif not self._person.confirm(
                 f"Without --to, {place(mark.target)} stays as it is. If a node is started there as well, both run the "
-                "same jobs. Is it certain that none is?"
+                "same jobs. Is it certain that no node runs there?"
             ):
-                raise PromotionFailed("nothing was changed. With --to, the database is looked at, and emptied")
+                raise PromotionFailed("nothing was changed. With --to, the database is checked and emptied")
             crash_point("promote_emptied")
             remove_mark(source)
             return mark.target
@@ -271,8 +262,8 @@ class Promotion:
                 await load.remove(mark.id, promoted)
             elif mark.target != load.shown:
                 raise PromotionFailed(
-                    f"{self._folder} went to {place(mark.target)}, and {place(load.shown)} knows nothing of it. "
-                    "Name that database with --to"
+                    f"{self._folder} went to {place(mark.target)}, and {place(load.shown)} has no data of it. "
+                    "Use that database as --to"
                 )
         except (asyncpg.PostgresError, *AWAY) as error:
             raise PromotionFailed(
@@ -297,7 +288,7 @@ class Promotion:
         return asyncio.get_running_loop().run_in_executor(self._thread, deed)
 
     def _broken_off(self, error: Exception) -> PromotionFailed:
-        holds = "nothing was moved" if self._may_unmark else "run this again, and it will find out what came of it"
+        holds = "nothing was moved" if self._may_unmark else "run this again to find out whether it completed"
         return PromotionFailed(f"the copy broke off ({error or type(error).__name__}): {holds}")
 
 

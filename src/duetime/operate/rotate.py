@@ -60,7 +60,7 @@ async def rotate(settings: Settings, tell: Callable[[int], None]) -> Rotated:
     keys, file = settings.encryption_keys, KeyFile(settings.data)
     on_postgres = bool(settings.database_url)
     if on_postgres and not keys:
-        raise KeysUnusable("there are no ENCRYPTION_KEYS; `duetime keys create` prints one, the newest goes first")
+        raise KeysUnusable("there are no ENCRYPTION_KEYS; `duetime keys create` prints a key; put the newest first")
     async with open_offline(settings) as store:
         if keys:
             return await reencrypt_all(store, AesVault(keys, None if on_postgres else file), tell)

@@ -1,1 +1,1 @@
-"""The `Duetime` that programs import: functions as jobs, on a server or embedded in the program itself."""
+"""The class `Duetime`: functions as jobs, on a server or embedded in the program."""

@@ -1,4 +1,4 @@
-"""`Duetime`: functions become jobs by a decorator, and are enqueued by a call.
+"""`Duetime`: a decorator makes functions jobs, and a call enqueues them.
 
 from duetime import Duetime
 
@@ -44,11 +44,12 @@ log = logging.getLogger("duetime")
 
 
 class Duetime:
-    """`url`: a server's (DUETIME_URL, or one on this machine, if None); or sqlite:///folder for none at all: then this
-    program runs its jobs itself, from `start` (or `with`) on. `token`: a JWT or API key; DUETIME_TOKEN if None.
+    """`url`: the URL of a server; if None, DUETIME_URL, or a server on this machine. With sqlite:///folder there is no
+    server: the program runs its jobs itself, from `start` (or `with`) on. `token`: a JWT or API key; DUETIME_TOKEN if
+    None.
 
-    `name` tells the app's declared jobs from another's; if it is left out, they are those of where the worker found it:
-    "jobs:app". An app may be used before and after a fork, in all processes.
+    `name` marks the jobs that this app declares; by default it is the place where the worker found the app, such as
+    "jobs:app". An app can be used before and after a fork, in all processes.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class Duetime:
         self._slots = slots
         self._names: dict[Callable[..., Any], str] = {}
         self._embedded: Embedded | None = None
-        self._remotes: dict[int, Asking] = {}  # by process: no connection and no lock outlives a fork
+        self._remotes: dict[int, Asking] = {}  # by process: a fork copies no usable connection or lock
 
     @property
     def is_embedded(self) -> bool:
@@ -81,13 +82,14 @@ class Duetime:
         secret: Secret = (),
         **fields: Any,
     ) -> Callable[[F], F]:
-        """Make a function known by `name` (its module and name if left out). With a `schedule` it becomes a job, too,
-        known by `key` (the name if left out), called with `args` and `kwargs`, of which `secret` names those that are
-        to be kept encrypted; `fields` are a job's other ones: timezone, retry_policy, timeout_seconds, overlap,
-        catch_up, tags, … Raises JobError for a job that can't be."""
+        """Register a function as `name` (by default its module and name). With a `schedule` it also becomes a job with
+        this `key` (by default the name), called with `args` and `kwargs`. `secret` names arguments to encrypt. `fields`
+        are other fields of the job: timezone, retry_policy, timeout_seconds, overlap, catch_up, tags, …
 
+        Raises JobError for an invalid job.
+        """
         if callable(schedule):
-            raise TypeError("write @app.job() with brackets: they hold its schedule, its name and other fields")
+            raise TypeError("write @app.job() with parentheses: they hold the schedule, the name and other fields")
 
         def register(function: F) -> F:
             registered = self.registry.register(function, name)
@@ -97,8 +99,8 @@ class Duetime:
             elif fields or key or args or kwargs or secret:
                 field = next(iter(fields), "retry_policy")
                 raise ValueError(
-                    f"'{registered.name}' has no schedule, so there is no job that fields could belong to. Give it a "
-                    f"schedule, or give them with each call: app.enqueue(…, job={{'{field}': …}})"
+                    f"'{registered.name}' has no schedule, so it is no job with fields. Add a schedule, or pass the "
+                    f"fields with each call: app.enqueue(…, job={{'{field}': …}})"
                 )
             return function
 
@@ -109,21 +111,21 @@ class Duetime:
         fields: Mapping[str, Any], secret: Secret,
     ) -> None:  # fmt: skip
         if key in self.declared:
-            raise ValueError(f"there is a job '{key}' already; give this one a key of its own")
-        # A binder for now only: types that the annotations name may be defined further down.
+            raise ValueError(f"there is already a job '{key}'; give this one another key")
+        # A temporary binder: the types in the annotations may be defined later in the module.
         binder = Binder(function.name, function.callable)
         job = definition(function.name, binder, args, kwargs, {"schedule": schedule, **fields}, secret)
         check_job(key, job)
         self.declared[key] = Declared(key, job)
 
     def put_jobs(self, *, prune: bool = False) -> list[str]:
-        """Create the jobs that decorators ask for, or make them what they say. A worker does it when it starts.
+        """Create or update the declared jobs. A worker does this when it starts.
 
-        One that was cancelled stays so, and one of another user is left alone. `prune`: those that this app declared
-        once and declares no more are removed, with their history. Returns sentences about all of these.
+        A cancelled job stays cancelled, and a job of another user is not changed. `prune`: also remove the jobs that
+        this app once declared and no longer declares, with their history. Returns a sentence about each such job.
         """
         if prune and self.name is None:
-            raise ValueError("jobs are removed by the name of their app: give it one, as in Duetime(name='shop')")
+            raise ValueError("prune needs the name of the app: set one, such as Duetime(name='shop')")
         said = put_jobs(self._ask(), self.name, self.declared)
         return said + prune_jobs(self._ask(), str(self.name), self.declared) if prune else said
 
@@ -133,11 +135,11 @@ class Duetime:
         self, function: Callable[..., Any] | str, /, *args: Any, at: At = None, job: Mapping[str, Any] | None = None,
         secret: Secret = (), **kwargs: Any,
     ) -> CreatedJob:  # fmt: skip
-        """Call a function once: now, or `at` an instant or so long from now. `job`: other fields of it, such as
-        {"priority": 9, "retry_policy": {"max_retries": 0}}. `secret`: names of arguments that are kept encrypted and
-        shown to nobody. What it answers is stored: it will run.
+        """Call a function once: now, or `at` an instant, or after a timedelta. `job`: other fields, such as
+        {"priority": 9, "retry_policy": {"max_retries": 0}}. `secret`: names of arguments that are encrypted and never
+        shown. When it returns, the job is stored durably.
 
-        A function with a parameter of one of these names is called by `enqueue_call`.
+        Use `enqueue_call` for a function that has a parameter with one of these names.
         """
         return self._ask().ask(self._call(function, args, kwargs, at, job, secret))
 
@@ -145,21 +147,21 @@ class Duetime:
         self, function: Callable[..., Any] | str, /, *args: Any, at: At = None, job: Mapping[str, Any] | None = None,
         secret: Secret = (), **kwargs: Any,
     ) -> CreatedJob:  # fmt: skip
-        """The same from an event loop."""
+        """The same, for an event loop."""
         return await self._ask().ask_async(self._call(function, args, kwargs, at, job, secret))
 
     def enqueue_call(
         self, function: Callable[..., Any] | str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, *,
         at: At = None, job: Mapping[str, Any] | None = None, secret: Secret = (),
     ) -> CreatedJob:  # fmt: skip
-        """`enqueue` with the arguments gathered: their names can't be taken for its own."""
+        """Like `enqueue`, with the arguments in a tuple and a dict, so that their names can't conflict with its own."""
         return self._ask().ask(operations.create_job(self._once(function, args, kwargs or {}, at, job, secret)))
 
     async def enqueue_call_async(
         self, function: Callable[..., Any] | str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, *,
         at: At = None, job: Mapping[str, Any] | None = None, secret: Secret = (),
     ) -> CreatedJob:  # fmt: skip
-        """The same from an event loop."""
+        """The same, for an event loop."""
         call = operations.create_job(self._once(function, args, kwargs or {}, at, job, secret))
         return await self._ask().ask_async(call)
 
@@ -167,8 +169,11 @@ class Duetime:
         self, function: Callable[..., Any] | str, calls: Iterable[Arguments], *, at: At = None,
         job: Mapping[str, Any] | None = None, secret: Secret = (),
     ) -> BatchResult:  # fmt: skip
-        """Call a function once for each of `calls`: each its arguments by place, or a dict of them by name. Thousands
-        travel together. A call that is refused, here or by the server, spoils no other: see the answer's `refused`."""
+        """Call a function once for each of `calls`. A call is a tuple of positional arguments, or a dict of arguments.
+
+        Thousands are sent in one request. If a call is refused, here or by the server, the others are still created:
+        see `refused` of the result.
+        """
         asking, batch = self._ask(), Batch()
         for arguments in calls:
             try:
@@ -184,9 +189,9 @@ class Duetime:
         return batch.result()
 
     def executions(self, job_id: str) -> list[Execution]:
-        """What came of a job that `enqueue` (`.job_id`) or a decorator made: its executions, the latest 100 first.
+        """Returns the latest 100 executions of a job, latest first. `enqueue` returns the `job_id`.
 
-        Of each: `state`, `error_message`, and in `response` what the function returned, as JSON.
+        Each has a `state`, an `error_message`, and as `response` the function's result in JSON.
         """
         return list(self._ask().ask(operations.job_executions(job_id).page(100)).executions)
 
@@ -212,22 +217,24 @@ class Duetime:
         name = self._names.get(function)
         if name is None:
             shown = getattr(function, "__name__", function)
-            raise ValueError(f"{shown} is not known to this app: put @app.job() above it, or enqueue it by its name")
+            raise ValueError(
+                f"{shown} is not registered with this app: decorate it with @app.job(), or enqueue it by its name"
+            )
         return name
 
     # Running
 
     def start(self, *, prune_declared: bool = False) -> Self:
-        """Of an embedded app: run its jobs, here, until `stop`. With a server, `duetime worker` does that.
+        """Run the jobs of an embedded app in this process, until `stop`. (For a server, use `duetime worker`.)
 
-        `prune_declared`: remove the jobs that this app declared once and declares no more.
+        `prune_declared`: remove the jobs that this app once declared and no longer declares.
         """
         from duetime.sdk.embedded import Embedded
 
         if not self.is_embedded:
             raise RuntimeError("this app has a server: start a worker with `duetime worker module:app`")
         if self._embedded is None:
-            self.name = self.name or "embedded"  # the folder is its own
+            self.name = self.name or "embedded"  # no other app uses the folder
             embedded = self._embedded = Embedded(Path(str(self.url).removeprefix(EMBEDDED)))
 
             def declare() -> None:
@@ -242,8 +249,10 @@ class Duetime:
         return self
 
     def stop(self) -> None:
-        """Let what runs come to its end. What waits is stored, and runs after the next start. In a process that was
-        forked since the start, it only lets go of the parent's."""
+        """Wait for running functions, then stop. Waiting executions are stored, and run after the next start.
+
+        In a process that was forked after the start, it only closes the connection to the parent.
+        """
         embedded, self._embedded = self._embedded, None
         if embedded is not None:
             embedded.close()
@@ -252,7 +261,7 @@ class Duetime:
             remote.close()
 
     def run(self) -> None:
-        """Start, and stay until SIGINT or SIGTERM."""
+        """Start, and run until SIGINT or SIGTERM."""
         asked = threading.Event()
 
         def ask(number: int, frame: FrameType | None) -> None:
@@ -276,7 +285,7 @@ class Duetime:
         if self._embedded is not None:
             return self._embedded
         if self.is_embedded:
-            raise RuntimeError("this Duetime is embedded and does not run: use it in a `with`, or call start() first")
+            raise RuntimeError("this embedded Duetime is not running: use it in a `with`, or call start() first")
         process = os.getpid()
         remote = self._remotes.get(process)
         if remote is None:
@@ -294,7 +303,7 @@ def _split(arguments: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:
             return arguments, {}
         case _:
             raise ArgumentError(
-                f"a call is its arguments, as a tuple or a dict, and not a {type(arguments).__name__}; "
+                f"a call is a tuple or a dict of arguments, not a {type(arguments).__name__}; "
                 "write one argument as (value,)"
             )
 

@@ -1,4 +1,4 @@
-"""How an app asks a Duetime, wherever that is: a call of the client's goes out, and its answer comes back."""
+"""Sends calls of an app to a Duetime: to a server, or to an application in this process."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ T = TypeVar("T")
 
 
 class Asking(Protocol):
-    """Raises what the client raises."""
+    """The methods raise the errors of the client."""
 
     def ask(self, call: Call[T]) -> T:
-        """From a thread that may wait."""
+        """Sends a call from a thread. Blocks until the response."""
 
     async def ask_async(self, call: Call[T]) -> T:
-        """From any event loop."""
+        """Sends a call from any event loop."""
 
     def close(self) -> None: ...
 
 
 async def ask_in_process(app: ASGIApp, call: Call[T]) -> T:
-    """The same request, to an application in this process: no port, no bytes on a wire."""
+    """Sends a call to an application in this process, without a port."""
     answered = await exchange(app, call.method, call.path, call.headers, call.body)
     return call.read(Answer(answered.status, answered.body, lambda name: answered.headers.get(name.lower())))
 
 
 class Exchanged(NamedTuple):
-    """What an application answered; names of headers in lower case."""
+    """The response of an application. The names of headers are in lower case."""
 
     status: int
     body: bytes

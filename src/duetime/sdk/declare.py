@@ -1,7 +1,7 @@
-"""Puts the jobs that an app declares in place: python -m duetime.sdk.declare module:app [url] [--prune].
+"""Creates or updates the jobs that an app declares: python -m duetime.sdk.declare module:app [url] [--prune].
 
-`duetime worker` runs it before it begins. Exit code 2: the app can't be used; 1: the server did not take them. With
-exit code 0, stderr has sentences about jobs that were left as they are, or removed.
+`duetime worker` runs it first. Exit code 2: the app can't be used; 1: the server refused a job. With exit code 0,
+stderr has sentences about jobs that were not changed, or were removed.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ def main(spec: str, url: str, prune: bool = False) -> int:
     except AppNotFound as error:
         sys.stderr.write(f"{error.message}\n")
         return 2
-    except Exception as error:  # noqa: BLE001 (it is the user's module, and told to them)
+    except Exception as error:  # noqa: BLE001 (the user's module may raise anything)
         traceback.print_exc()
         sys.stderr.write(f"{spec} can't be imported: {type(error).__name__}: {error}\n")
         return 2
     if not isinstance(app, Duetime):
-        return 0  # it has functions, and declares nothing
+        return 0  # it has functions, but declares no jobs
     if app.is_embedded:
-        sys.stderr.write(f"{spec} is embedded: it runs its jobs itself; give it a server's URL to use a worker\n")
+        sys.stderr.write(f"{spec} is embedded and runs its jobs itself; to use a worker, give it the URL of a server\n")
         return 2
     app.url = url or app.url
     app.name = app.name or name_of(spec)
@@ -42,7 +42,7 @@ def main(spec: str, url: str, prune: bool = False) -> int:
 
 
 def name_of(spec: str) -> str:
-    """jobs:app, however the module was found."""
+    """Returns a name such as jobs:app, for a module or a file."""
     place, _, name = spec.rpartition(":")
     return f"{Path(place).stem if place.endswith('.py') else place}:{name}"
 

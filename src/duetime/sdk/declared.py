@@ -1,8 +1,7 @@
-"""The jobs that an app declares, put in place where they run; and those that it declares no more, removed.
+"""Creates and updates the jobs that an app declares, and removes those that it no longer declares.
 
-A job is known as the app's by its tag `declared_by`. What people have done to a declared job stands: one that was
-cancelled stays cancelled, and one that this user may not change (another user's) is left as it is. Neither keeps a
-worker from starting.
+The tag `declared_by` marks a job of the app. A cancelled job stays cancelled, and a job of another user is not changed.
+Neither prevents a worker from starting.
 """
 
 from __future__ import annotations
@@ -20,20 +19,20 @@ from duetime.domain.job import JobStatus, JobType
 from duetime.sdk.asking import Asking
 
 TAG = "declared_by"
-TRIES = 3  # workers that start together put the same jobs in place
+TRIES = 3  # workers that start together put the same jobs
 
 
 class Declared(msgspec.Struct, frozen=True):
-    """A job that a decorator asks for; it is put in place when a worker starts."""
+    """A job that a decorator declares. It is created or updated when a worker starts."""
 
     key: str
     definition: dict[str, Any]
 
 
 def put_jobs(asking: Asking, app_name: str | None, declared: Mapping[str, Declared]) -> list[str]:
-    """Create them, or make them what the decorators say. Returns sentences about those that were left as they are.
+    """Creates or updates the jobs. Returns a sentence about each job that was not changed.
 
-    Raises what the client raises, with the job's name.
+    Raises the errors of the client, with the job's key in the message.
     """
     said: list[str] = []
     for job in declared.values():
@@ -53,12 +52,12 @@ def _put(asking: Asking, key: str, definition: dict[str, Any]) -> Iterator[str]:
         try:
             asking.ask(operations.put_job_by_key(key, definition))
         except Forbidden as error:
-            yield f"job '{key}' is left as it is ({error.message}); its function runs here all the same"
+            yield f"job '{key}' was not changed ({error.message}); its function can still run here"
         except (Conflict, PreconditionFailed):
             if (cancelled := _cancelled(asking, key, definition["name"])) is not None:
                 yield (
                     f"job '{key}' was cancelled and stays so: purge job {cancelled.job_id} (Client().purge_job, or "
-                    "DELETE with ?purge=true) to have it declared anew, or take its schedule out of the code"
+                    "DELETE with ?purge=true) to create it again, or remove its schedule from the code"
                 )
             elif attempt < TRIES:
                 continue
@@ -68,7 +67,7 @@ def _put(asking: Asking, key: str, definition: dict[str, Any]) -> Iterator[str]:
 
 
 def _cancelled(asking: Asking, key: str, name: str) -> m.Job | None:
-    """The job with this key, if it was cancelled. It may have had another name then."""
+    """Returns the job with this key if it was cancelled. It may have had another name."""
     for part in (name, None):
         listed = operations.list_jobs(status=JobStatus.CANCELLED, type=JobType.PYTHON, name=part)
         for job in _each(asking, listed):
@@ -78,10 +77,10 @@ def _cancelled(asking: Asking, key: str, name: str) -> m.Job | None:
 
 
 def prune_jobs(asking: Asking, app_name: str, declared: Mapping[str, Declared]) -> list[str]:
-    """Remove jobs that carry the app's tag and that it does not declare. Returns a sentence about each.
+    """Removes the jobs with the app's tag that it does not declare. Returns a sentence about each.
 
-    An admin sees everybody's jobs, and another user may have an app of the same name: what is removed is of those who
-    own what this app declares.
+    An admin sees the jobs of all users, and another user may have an app with this name. So only jobs of the users who
+    own this app's declared jobs are removed.
     """
     said: list[str] = []
     found = list(_each(asking, operations.list_jobs(type=JobType.PYTHON, tag=f"{TAG}={app_name}")))
@@ -92,13 +91,13 @@ def prune_jobs(asking: Asking, app_name: str, declared: Mapping[str, Declared]) 
         if job.key in declared:
             continue
         if job.created_by not in owners:
-            said.append(f"job '{job.key}' of {app_name} is left as it is: it is {job.created_by}'s")
+            said.append(f"job '{job.key}' of {app_name} was not removed: it belongs to {job.created_by}")
             continue
         try:
             if job.status != JobStatus.CANCELLED:
-                asking.ask(operations.cancel_job(job.job_id))  # what of it runs is stopped
+                asking.ask(operations.cancel_job(job.job_id))  # stops its running executions
             asking.ask(operations.purge_job(job.job_id))
-        except NotFound:  # another worker that starts does the same
+        except NotFound:  # another worker removed it
             continue
         said.append(f"job '{job.key}' was removed: {app_name} does not declare it any more")
     return said

@@ -1,4 +1,4 @@
-"""What a call or a decorator asks for, as the definition of a job. No I/O."""
+"""Makes definitions of jobs from calls and decorators. No I/O."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from duetime.functions.registry import Function
 At = datetime | timedelta | str | None
 Secret = str | Iterable[str]
 
-MARKED = "kwargs"  # what marks of secrets point into
+MARKED = "kwargs"  # pointers to secrets begin with it
 
 
 class JobError(ValueError):
-    """A decorator asks for a job that can't be. Names the job, and each field that is wrong."""
+    """A decorator declares an invalid job. The message names the job and each wrong field."""
 
 
 def definition(
     name: str, binder: Binder | None, args: Sequence[Any], kwargs: Mapping[str, Any], fields: Mapping[str, Any],
     secret: Secret = (),
 ) -> dict[str, Any]:  # fmt: skip
-    """Arguments of a function that is known here are checked before they are sent. Raises ArgumentError, ValueError."""
+    """Returns a definition. With a `binder`, the arguments are checked. Raises ArgumentError or ValueError."""
     fields = dict(fields)
     marks = [*_marks_in(fields.pop("payload", None)), *_pointers(secret)]
     paths = {mark: path_in(MARKED, mark) for mark in marks}
@@ -59,11 +59,13 @@ def definition(
 
 
 def _marks_in(payload: Any) -> list[str]:
-    """Those of job={"payload": {"secret": […]}}: of a payload, all else is the call's own."""
+    """Returns the secrets of job={"payload": {"secret": […]}}. Other fields of the payload come from the call."""
     if payload is None:
         return []
     if not isinstance(payload, Mapping) or payload.keys() - {"secret"}:
-        raise ValueError("the payload of a call may say what is `secret`; its function and arguments are the call's")
+        raise ValueError(
+            "the payload of a call may only have `secret`; the function and its arguments come from the call"
+        )
     return list(_pointers(payload.get("secret", ())))
 
 
@@ -73,21 +75,21 @@ def _pointers(secret: Secret) -> Iterator[str]:
 
 
 def check_words(function: Function | None, given: Mapping[str, Any]) -> None:
-    """Raises ArgumentError for a word that both enqueue() and the function have: nobody could tell whose it is."""
+    """Raises ArgumentError for an argument that could be enqueue()'s or the function's, because both have its name."""
     if function is None:
         return
     for word, value in given.items():
         if value not in (None, ()) and word in function.signature.parameters:
             raise ArgumentError(
-                f"{function.name} has a parameter '{word}', and so has enqueue(): pass it by place, or use "
-                f"enqueue_call({function.name}, args, kwargs), which has no such words among the arguments"
+                f"{function.name} has a parameter '{word}', and so has enqueue(): pass it by position, or use "
+                f"enqueue_call({function.name}, args, kwargs)"
             )
 
 
 def check_job(key: str, definition: Mapping[str, Any]) -> None:
-    """Raises JobError for what a server would refuse, whenever it is asked: an unknown field, a schedule that can't be.
+    """Raises JobError for an unknown field or an invalid schedule, which every server would refuse.
 
-    An instant may have passed: what was declared and has run is declared still.
+    An instant in the past is valid: the job may have run already.
     """
     try:
         spec = convert({**msgspec.to_builtins(dict(definition)), "key": key}, PythonJob)
@@ -105,7 +107,7 @@ def to_schedule(at: At) -> str:
             return (datetime.now(UTC) + at).isoformat(timespec="milliseconds")
         case datetime():
             if at.tzinfo is None:
-                raise ValueError(f"at={at} may be any of 24 hours; give it a timezone")
+                raise ValueError(f"at={at} has no timezone; add one")
             return at.astimezone(UTC).isoformat(timespec="milliseconds")
         case _:
             return at

@@ -1,7 +1,8 @@
-"""Duetime inside a program: a node without a port and a worker, in a thread with an event loop of its own.
+"""Duetime inside a program: a node without a port, and a worker, in a thread with its own event loop.
 
-The same store, engine and API as a server has, so the same promises; a kill -9 of the program loses nothing that was
-enqueued, and what ran is run again. A process that is forked from the program asks the node of the parent: `forked.py`.
+It has the store, engine and API of a server, and keeps the same promises: a kill -9 of the program loses no enqueued
+job, and interrupted executions run again. A process that is forked from the program uses the node of its parent
+(`forked.py`).
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ T = TypeVar("T")
 
 log = logging.getLogger("duetime")
 
-START_SECONDS = 60.0  # to open the database, and to migrate it if it must be
+START_SECONDS = 60.0  # to open the database, and to migrate it if necessary
 STOP_SECONDS = 60.0
 
 
 class EmbeddedSource:
-    """A `functions.source.Source`: the node's worker gateway, called directly."""
+    """A `functions.source.Source` that calls the node's worker gateway directly."""
 
     def __init__(self, gateway: Callable[[], WorkerGateway]) -> None:
         self._gateway = gateway
@@ -65,14 +66,14 @@ class EmbeddedSource:
 
 
 def _with_values(assignment: Assignment) -> Assignment:
-    """Large arguments are JSON text until they are needed."""
+    """Returns the assignment with decoded arguments: the node holds large ones as JSON text."""
     if not isinstance(assignment.args, msgspec.Raw) and not isinstance(assignment.kwargs, msgspec.Raw):
         return assignment
     return msgspec.structs.replace(assignment, args=plain(assignment.args), kwargs=plain(assignment.kwargs))
 
 
 async def _translated(asked: Coroutine[Any, Any, T]) -> T:
-    """Translate what the gateway raises for a worker: after a full disk, say, it waits and does not end."""
+    """Translates errors of the gateway for the worker, which retries, for example after a full disk."""
     try:
         return await asked
     except NotFound as error:
@@ -82,15 +83,15 @@ async def _translated(asked: Coroutine[Any, Any, T]) -> T:
 
 
 def _stopped() -> ServerAway:
-    return ServerAway("this Duetime was stopped while it was asked; it may have been carried out or not", was_sent=True)
+    return ServerAway("this Duetime was stopped during the call; it may have been carried out or not", was_sent=True)
 
 
 def _not_running() -> RuntimeError:
-    return RuntimeError("this Duetime is embedded and does not run: use it in a `with`, or call start() first")
+    return RuntimeError("this embedded Duetime is not running: use it in a `with`, or call start() first")
 
 
 class Embedded:
-    """An `Asking`, from `start` to `close`, for the process that starts it and those that are forked from it then."""
+    """An `Asking`, from `start` to `close`, for the process that starts it and for processes forked from it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -109,7 +110,7 @@ class Embedded:
         return os.getpid() != self._process
 
     def start(self, registry: Registry, slots: int, begun: Callable[[], None]) -> None:
-        """`begun` is called, in this thread, before the first function is. Raises what keeps it from starting."""
+        """Starts the node. Calls `begun` in this thread before the first function runs. Raises errors of the node."""
         ready, go = threading.Event(), threading.Event()
         self._thread = threading.Thread(
             target=self._run, args=(registry, slots, ready, go), name="duetime", daemon=True
@@ -129,7 +130,7 @@ class Embedded:
             return self._to_parent.ask(call)
         loop, app = self._running()
         if threading.current_thread() is self._thread:
-            raise RuntimeError("this would wait for itself: inside an async function, use the method's async twin")
+            raise RuntimeError("this call would wait for itself: in an async function, use the async method")
         asked = self._submit(ask_in_process(app, call), loop)
         try:
             return asked.result()
@@ -152,7 +153,7 @@ class Embedded:
             raise _stopped() from None
 
     def _submit(self, asked: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> Future[T]:
-        """Carried out on the node's loop, or ended with it: what comes in its last moments it would leave waiting."""
+        """Runs the call on the node's loop. A call in the loop's last moments fails; otherwise it would never end."""
         try:
             future = asyncio.run_coroutine_threadsafe(asked, loop)
         except RuntimeError:  # the loop is closed
@@ -165,20 +166,20 @@ class Embedded:
         return future
 
     def _abandon(self) -> None:
-        """What was asked and will not be answered any more. The loop is closed: nothing else ends these."""
+        """Ends the calls without a response. The loop is closed, so nothing else ends them."""
         for future in list(self._asked):
             with suppress(InvalidStateError):
                 future.set_exception(_stopped())
 
     def close(self) -> None:
-        """Let what runs come to its end, then stop. What waits runs at the next start. A child only leaves."""
+        """Waits for running functions, then stops the node. A forked process only closes its connection."""
         if self._is_child():
             self._to_parent.close()
             return
         loop, stop, thread = self._loop, self._stop, self._thread
         if loop is None or stop is None or thread is None:
             return
-        with suppress(RuntimeError):  # its loop is closed: it has ended by itself, and `start` raised why
+        with suppress(RuntimeError):  # the loop is closed: the node failed, and `start` raised the reason
             loop.call_soon_threadsafe(stop.set)
         thread.join(STOP_SECONDS)
         self._thread = None
@@ -194,7 +195,7 @@ class Embedded:
         except BaseException as error:
             self._failure = error
             if ready.is_set():
-                log.error("the embedded Duetime has ended: its jobs do not run any more", exc_info=error)
+                log.error("the embedded Duetime failed: its jobs do not run any more", exc_info=error)
         finally:
             self._app = None
             self._has_ended = True
@@ -203,7 +204,7 @@ class Embedded:
             ready.set()
 
     async def _serve(self, registry: Registry, slots: int, ready: threading.Event, go: threading.Event) -> None:
-        # The program's own environment is not a server's configuration.
+        # The environment of the program does not configure the node.
         settings = load({"DATA": str(self._folder), "METRICS_PORT": "0"}, {})
         log_as_programs_do()
         node = Node(settings)

@@ -1,12 +1,12 @@
-"""An embedded app after fork(): the node lives on in the process that started it, and children ask it there.
+"""An embedded app after fork(): the node stays in the process that started it, and children send it their calls.
 
-gunicorn --preload, uWSGI and multiprocessing fork programs whose app may run already. Threads do not survive a fork, so
-a child has no node, and must not touch what it was copied of one. It makes a pair of sockets instead, and hands one end
-to the parent through a socket that both have since before the fork. There is no port and no file, and nobody but
-descendants of the program can ask.
+gunicorn --preload, uWSGI and multiprocessing fork programs whose app may already run. A fork copies no threads, so a
+child has no node, and must not touch the copied parts of one. Instead it creates a pair of sockets, and sends one end
+to the parent through a socket that both have since before the fork. There is no port and no file, so only descendants
+of the program can send calls.
 
-Calls travel as a length of four bytes and MessagePack, one at a time for each child. A child waits for an answer for
-so long and no longer: the parent may be stopped, or be a program in which threads do not run.
+A message is its length in four bytes and MessagePack. Each child sends one call at a time. It waits for a response with
+a timeout: the parent may be stopped, or its threads may not run.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from duetime.sdk.asking import exchange
 T = TypeVar("T")
 
 ANSWER_SECONDS = 30.0  # as long as a client waits for a server
-LARGEST_CALL = 2 * CHUNK_BYTES  # what the parent reads of one: more is refused, and not held
+LARGEST_CALL = 2 * CHUNK_BYTES  # a larger call is refused, and not held in memory
 _SIZE = 4  # bytes of a message's length
 _PIECE = 65_536
 _CLOSED_BY_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
 log = structlog.get_logger()
 
-# Held while a descriptor exists that `leave_to_parent` does not know of yet: a fork waits for that.
-_adopting = threading.RLock()  # a signal may fork in the thread that holds it
+# Held while `leave_to_parent` does not have a new descriptor yet. A fork waits for it.
+_adopting = threading.RLock()  # a signal handler may fork in the thread that holds the lock
 
 
 class Asked(msgspec.Struct, frozen=True, array_like=True):
@@ -64,7 +64,7 @@ def _framed(message: msgspec.Struct) -> bytes:
 
 
 class CallsFromChildren:
-    """The parent's side. It is there before anybody forks; `start` and `stop` are called on the node's loop."""
+    """The parent's side. It is created before any fork. `start` and `stop` are called on the node's loop."""
 
     def __init__(self) -> None:
         self._connections: set[socket.socket] = set()
@@ -78,7 +78,7 @@ class CallsFromChildren:
         asyncio.get_running_loop().add_reader(self._ours, self._accept, app)
 
     async def stop(self) -> None:
-        """What is under way is given up: a child is told that the connection broke."""
+        """Cancels the calls under way: their children get a connection error."""
         asyncio.get_running_loop().remove_reader(self._ours)
         for task in self._tasks:
             task.cancel()
@@ -95,7 +95,7 @@ class CallsFromChildren:
             task.add_done_callback(self._tasks.discard)
 
     def _adopt(self) -> list[socket.socket]:
-        """What a child has handed over: known here before another child can be forked, and no program's that is run."""
+        """Returns sockets that children have sent. They are registered before the next fork, and closed by exec."""
         with _adopting:
             try:
                 _, descriptors, _, _ = socket.recv_fds(self._ours, 1, 1, _CLOSED_BY_EXEC)
@@ -109,7 +109,7 @@ class CallsFromChildren:
         return found
 
     async def _serve(self, app: ASGIApp, connection: socket.socket) -> None:
-        """Until the child has closed it, or is gone."""
+        """Responds to calls until the child closes the connection or ends."""
         try:
             reader, writer = await asyncio.open_connection(sock=connection)
             try:
@@ -122,13 +122,13 @@ class CallsFromChildren:
         except (asyncio.IncompleteReadError, ConnectionError):
             return
         except msgspec.DecodeError as error:
-            log.error("a forked process sent what is no call; its connection is closed", error=str(error))
+            log.error("a forked process sent an invalid call; its connection is closed", error=str(error))
         finally:
             self._connections.discard(connection)
             connection.close()
 
     def leave_to_parent(self) -> None:
-        """In a child: close the copies of the parent's ends, so that the parent's death can be noticed."""
+        """In a child: closes the copies of the parent's sockets, so that the child can detect the parent's death."""
         self._ours.close()
         for connection in self._connections:
             connection.close()
@@ -167,12 +167,12 @@ os.register_at_fork(before=_adopting.acquire, after_in_parent=_adopting.release,
 
 
 class CallsToParent:
-    """A child's side, and that of its own children: each process has a connection of its own."""
+    """The side of a child and of its own children. Each process has its own connection."""
 
     def __init__(self, parents: CallsFromChildren, patience_seconds: float = ANSWER_SECONDS) -> None:
         self._parents = parents
         self._patience_seconds = patience_seconds
-        self._lines: dict[int, _Line] = {}  # by process; no lock, for a fork might copy it locked
+        self._lines: dict[int, _Line] = {}  # by process; without a lock, which a fork could copy while it is held
 
     def ask(self, call: Call[T]) -> T:
         process = os.getpid()
@@ -180,7 +180,7 @@ class CallsToParent:
         return call.read(line.exchange(call))
 
     def _new_line(self) -> _Line:
-        """For a process that was forked without the hooks, if it was: a server that forks in C need not call them."""
+        """Returns a connection. First repeats the work of the fork hooks: a server that forks in C may skip them."""
         self._parents.leave_to_parent()
         for process in list(self._lines):
             if process != os.getpid() and (copied := self._lines.pop(process, None)) is not None:
@@ -197,7 +197,7 @@ class CallsToParent:
 
 
 class _Line:
-    """One process's connection, made when it is needed."""
+    """The connection of one process, opened at the first call."""
 
     def __init__(self, theirs: socket.socket, patience_seconds: float) -> None:
         self._theirs = theirs
@@ -223,7 +223,7 @@ class _Line:
 
     def _exchange(self, message: bytes, remaining: Callable[[], float]) -> Answered:
         connection = self._connection or self._connect(remaining)
-        self._connection = None  # and not used again, should this be interrupted
+        self._connection = None  # not used again if this call is interrupted
         try:
             connection.settimeout(remaining())
             connection.sendall(message)
@@ -257,18 +257,14 @@ class _Line:
             self.forget()
 
     def forget(self) -> None:
-        """In a child of the process whose line it is, where the lock may be held by a thread that there is no more."""
+        """Closes a copied connection, without the lock: a thread that the fork did not copy may hold it."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def _silent(self, was_sent: bool) -> ServerAway:
-        doubt = "; it may have been carried out or not" if was_sent else ""
-        return ServerAway(
-            "this process was forked from one that runs an embedded Duetime, and that one did not answer within "
-            f"{self._patience_seconds:g} s{doubt}: it is stopped or overloaded, or its threads do not run",
-            was_sent,
-        )
+        reason = f"did not respond within {self._patience_seconds:g} s"
+        return _away(was_sent, reason, "it is stopped or overloaded, or its threads do not run")
 
 
 def _read(connection: socket.socket, size: int, remaining: Callable[[], float]) -> bytes:
@@ -281,10 +277,10 @@ def _read(connection: socket.socket, size: int, remaining: Callable[[], float]) 
     return bytes(data)
 
 
-def _away(was_sent: bool) -> ServerAway:
+def _away(
+    was_sent: bool, reason: str = "stopped it, or has ended",
+    advice: str = "start the program again, or give Duetime() the URL of a server",
+) -> ServerAway:  # fmt: skip
     doubt = "; it may have been carried out or not" if was_sent else ""
-    return ServerAway(
-        "this process was forked from one that ran an embedded Duetime, and that one has stopped it, or has ended"
-        f"{doubt}: start the program again, or give Duetime() the URL of a server",
-        was_sent,
-    )
+    message = f"this process was forked from one with an embedded Duetime, which {reason}{doubt}: {advice}"
+    return ServerAway(message, was_sent)

@@ -1,4 +1,4 @@
-"""A server, over HTTP: for an app that enqueues, and for a worker that gets its work there."""
+"""A server, over HTTP: for an app that enqueues, and for a worker."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from duetime.functions.source import SourceAway, SourceRefused, UnknownWorker
 
 T = TypeVar("T")
 
-PATIENCE_SECONDS = 10.0  # for an answer, beyond what a poll may wait
+PATIENCE_SECONDS = 10.0  # for a response, in addition to the wait of a poll
 
 
 class RemoteAsking:
-    """One client for threads; one for each event loop that asks."""
+    """One client for all threads, and one for each event loop."""
 
     def __init__(self, url: str | None, token: str | None) -> None:
         self._url = url
@@ -60,7 +60,7 @@ class RemoteAsking:
 
 
 class RemoteSource:
-    """A `functions.source.Source`. It repeats nothing by itself: a worker knows what it may."""
+    """A `functions.source.Source`. It does not retry: the worker decides about retries."""
 
     def __init__(self, url: str | None, token: str | None) -> None:
         self._client = AsyncClient(url, token, timeout_seconds=LONGEST_WAIT_SECONDS + PATIENCE_SECONDS, retries=0)
@@ -80,9 +80,9 @@ class RemoteSource:
     async def close(self) -> None:
         await self._client.close()
 
-    async def _post(self, word: str, body: Wire, answer: type[T]) -> T:
+    async def _post(self, action: str, body: Wire, answer: type[T]) -> T:
         try:
-            return await self._client.send(send("POST", path_of("workers", word), answer, body))
+            return await self._client.send(send("POST", path_of("workers", action), answer, body))
         except NotFound as error:
             raise UnknownWorker(error.message) from None
         except ComeBack as error:
@@ -91,5 +91,5 @@ class RemoteSource:
             raise SourceAway(error.message) from None
         except Problem as error:
             raise SourceRefused(error.message) from None
-        except DuetimeError as error:  # something answered that is no Duetime: a proxy, while the server is away
+        except DuetimeError as error:  # not a Duetime's response: a proxy responds while the server is away
             raise SourceAway(error.message) from None

@@ -1,7 +1,7 @@
-"""Settings: flag > environment (DUETIME_…) > duetime.toml > default, each with where it came from.
+"""Settings: flag > environment (DUETIME_…) > duetime.toml > default, each with its source.
 
-`table.py` declares them, one attribute of `Settings` each. `values.py` reads their texts. `loading.py` finds the texts.
-`names.py` and `foreign.py` give advice on names that are not those of settings.
+`table.py` declares them as attributes of `Settings`. `loading.py` finds their texts, and `values.py` parses them.
+`names.py` and `foreign.py` give advice on unknown names.
 
 This file imports none of them: `duetime --help` needs only the error.
 """
@@ -12,4 +12,4 @@ __all__ = ["BadSetting"]
 
 
 class BadSetting(Exception):
-    """A setting can't be used. The message names it, where it came from, and what it should look like."""
+    """A setting can't be used. The message has its name, its source and the expected form."""

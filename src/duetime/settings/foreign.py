@@ -1,7 +1,8 @@
-"""Settings that other schedulers have and Duetime has not: what each is called here, or why there is none.
+"""Settings of other schedulers that Duetime does not have: their names here, or why there is none.
 
-Whoever brings a configuration along is told so. A name in duetime.toml or with DUETIME_ before it ends the start,
-unless its value says what Duetime does anyway; a bare one in the environment may be another program's: it is warned of.
+They help with a configuration of another scheduler. Such a name in duetime.toml, or with the prefix DUETIME_, prevents
+the start, unless Duetime always behaves like its value. Without the prefix it may belong to another program, and causes
+a warning.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ _ON = frozenset({"true", "yes", "on", "1"})
 
 class Foreign(NamedTuple):
     advice: str
-    harmless: frozenset[str] = frozenset()  # values that say what Duetime does anyway
+    harmless: frozenset[str] = frozenset()  # values that Duetime always behaves like
 
 
 FOREIGN: dict[str, Foreign] = {
@@ -22,7 +23,7 @@ FOREIGN: dict[str, Foreign] = {
     "MAX_CONCURRENT_JOBS": Foreign("set DISPATCHER_WORKERS, how many executions run at once"),
     "METRICS_ENABLED": Foreign("metrics are on; METRICS_PORT=0 turns them off", _ON),
     "RECONCILE_ENABLED": Foreign(
-        "what an expired node left is always taken over; RECONCILE_INTERVAL says how often it is looked for", _ON
+        "executions of lost nodes are always taken over; RECONCILE_INTERVAL is how often", _ON
     ),
     "RECONCILE_THRESHOLD": Foreign(
         "an execution is taken over when its node's lease ends, not by its age; set NODE_LEASE_SECONDS"
@@ -34,17 +35,17 @@ FOREIGN: dict[str, Foreign] = {
     "DISPATCH_MODE": Foreign(
         "executions are always stored before they run; set DATABASE_URL for several nodes", frozenset({"db"})
     ),
-    "DB_POLL_INTERVAL": Foreign("nodes are told of new executions and do not poll for them; leave it out"),
+    "DB_POLL_INTERVAL": Foreign("nodes are notified of new executions and do not poll for them; leave it out"),
     "TICK_INTERVAL": Foreign("the timer has no ticks: it waits for the next due instant; leave it out"),
     "SCHEDULER_POLL_INTERVAL": Foreign("the timer does not poll: it waits for the next due instant; leave it out"),
     "HEALTH_FAILURE_THRESHOLD": Foreign(
-        "/health tells of the node's own parts, not of how jobs end; GET /api/v1/executions has that; leave it out"
+        "/health reports on the node, not on executions; use GET /api/v1/executions; leave it out"
     ),
 }
 
 
 def refusal(name: str, value: str) -> str | None:
-    """What is wrong with a foreign setting that was meant for Duetime, as a sentence; None: it does no harm."""
+    """Returns a sentence about a foreign setting that was intended for Duetime, or None if it is harmless."""
     found = FOREIGN[name.upper()]
     if value.strip().lower() in found.harmless:
         return None
@@ -52,7 +53,7 @@ def refusal(name: str, value: str) -> str | None:
 
 
 def list_unread(environment: Mapping[str, str]) -> list[str]:
-    """One sentence for each foreign setting in the environment that has no DUETIME_ before it: it is not read."""
+    """Returns a sentence for each foreign setting in the environment without the prefix DUETIME_. It is not read."""
     return [
         f"{name} in the environment is not read: {sentence}"
         for name in FOREIGN

@@ -15,7 +15,7 @@ from duetime.settings.table import SETTINGS, Settings
 
 
 def load(flags: Mapping[str, str | None], environment: Mapping[str, str] = os.environ) -> Settings:
-    """Returns settings whose values are all read. Raises BadSetting."""
+    """Returns settings after all values were parsed. Raises BadSetting."""
     configured = _read_file()
     check_names(configured, environment)
     settings = _find_all(flags, environment, configured)
@@ -25,9 +25,9 @@ def load(flags: Mapping[str, str | None], environment: Mapping[str, str] = os.en
 
 
 def load_on_demand(environment: Mapping[str, str] = os.environ) -> Settings:
-    """Returns settings whose values are read when they are used: what is wrong with the others does not matter.
+    """Returns settings that parse each value at its first use, which may raise BadSetting.
 
-    Raises BadSetting if the file can't be read; so does the use of a value.
+    Raises BadSetting if the file can't be read.
     """
     return _find_all({}, environment, _read_file())
 

@@ -1,4 +1,4 @@
-"""Names of settings that people get wrong: what they most likely meant."""
+"""Advice on wrong names of settings."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from duetime.settings.table import SETTINGS
 PREFIX = "DUETIME_"  # of the variables of the environment
 CONFIG_FILE = "duetime.toml"
 
-# DUETIME_ names that are no settings: of the command line, and of the environment of scripts.
+# Other variables with the prefix: those of the command line, and of the environment of scripts.
 _OF_OTHER_PARTS = frozenset(
     {"URL", "TOKEN", "JOB_ID", "EXECUTION_ID", "ATTEMPT", "FENCING_TOKEN", "SCHEDULED_AT", "TRIGGER"}
 )
 
 
 def check_names(configured: Mapping[str, str], environment: Mapping[str, str]) -> None:
-    """Raises BadSetting for an unknown name in the file, and for a name of another scheduler's in either."""
+    """Raises BadSetting for an unknown name in the file, and for a setting of another scheduler in either."""
     for name, value in configured.items():
         if name.upper() in FOREIGN:
             _check_foreign(name.upper(), value, CONFIG_FILE)

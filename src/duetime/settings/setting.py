@@ -1,4 +1,4 @@
-"""One setting: its default, how its text is read, and what it is for."""
+"""One setting: its default, its parser and its help."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ class Setting(Generic[T]):
         except ValueError as error:
             shown = HIDDEN if self.is_secret else text
             raise BadSetting(f"{self.name}: '{shown}' (from {source}) can't be used: {error}") from None
-        instance.__dict__[self.attribute] = value  # from now on Python finds it there
+        instance.__dict__[self.attribute] = value  # replaces this descriptor for the instance
         return value
 
     def show(self, instance: GivenTexts) -> str:
-        """Returns the value as it was written, or as it was found if nothing was; a secret is hidden."""
+        """Returns the text of the value. If it is empty, returns the value that replaces it. A secret is hidden."""
         value = getattr(instance, self.attribute)
         if self.is_secret:
             return HIDDEN if value else ""

@@ -1,4 +1,4 @@
-"""The table of all settings: each with its default, how its text is read, and what it is for."""
+"""The table of all settings: each with its default, its parser and its help."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from duetime.settings.setting import Given, GivenTexts, Setting
 
 
 class Shown(NamedTuple):
-    """A setting for a person's eyes."""
+    """A setting for display."""
 
     name: str
     value: str
@@ -22,7 +22,7 @@ class Shown(NamedTuple):
 
 
 def _own_name(settings: Settings) -> str:
-    """Two nodes of one name would take each other for the earlier self: where there may be two, the port is in it."""
+    """Returns the default name of a node. On PostgreSQL it has the port: names of nodes must be unique."""
     host = socket.gethostname()
     return f"{host}:{settings.port or os.getpid()}" if settings.database_url else host
 
@@ -34,12 +34,9 @@ class Settings(GivenTexts):
     port = Setting("8080", read.port, "port to listen on")
     data = Setting("duetime-data", Path, "folder of the database, if there is no DATABASE_URL")
     database_url = Setting(
-        "",
-        read.database_url,
-        "postgresql://…: several nodes share it; empty: SQLite in DATA",
-        is_secret=True,
-        also_from="DATABASE_URL",
-    )
+        "", read.database_url, "postgresql://…: several nodes share it; empty: SQLite in DATA",
+        is_secret=True, also_from="DATABASE_URL",
+    )  # fmt: skip
     db_op_timeout = Setting("5s", read.period, "timeout of calls to PostgreSQL, and of API reads from SQLite")
     db_max_open_conns = Setting("25", read.connections, "most connections to PostgreSQL, without the heartbeat's")
     db_max_idle_conns = Setting("5", read.limit, "idle connections to PostgreSQL that are kept for reads")
@@ -50,11 +47,9 @@ class Settings(GivenTexts):
     roles = Setting("api,timer,worker,alerts", read.roles, "roles of this node; all by default")
     node_lease_seconds = Setting("5s", read.period, "how long a silent node keeps its shards and executions")
     node_name = Setting(
-        "",
-        read.text,
-        "this node's name, unique in the cluster; the machine's name (and port) if empty",
+        "", read.text, "this node's name, unique in the cluster; the machine's name (and port) if empty",
         if_empty=_own_name,
-    )
+    )  # fmt: skip
     dispatcher_workers = Setting("512", read.count, "attempts at once on this node; tenants share them")
     endpoint_concurrency = Setting(
         "64", read.count, "attempts at once for one scheme, host and port; tenants share them"
@@ -117,16 +112,12 @@ class Settings(GivenTexts):
     target_max_idle_conns_per_host = Setting("256", read.limit, "of these, to one scheme, host and port")
     target_tls_handshake_timeout = Setting("10s", read.period, "timeout of a target's TLS handshake")
     target_response_header_timeout = Setting(
-        "0s",
-        read.period_or_none,
-        "time until a target's response must begin; 0: as long as the job's timeout_seconds",
+        "0s", read.period_or_none, "time until a target's response must begin; 0: as long as the job's timeout_seconds"
     )
     signing_secrets = Setting(
-        "",
-        read.secrets,
-        "whsec_… secrets that tenants' signing keys are derived from; the first is the newest",
+        "", read.secrets, "whsec_… secrets that tenants' signing keys are derived from; the first is the newest",
         is_secret=True,
-    )
+    )  # fmt: skip
     sign_with_shared_key = Setting(
         "false", read.switch, "true also signs each request with SIGNING_SECRETS themselves, for all tenants"
     )
@@ -134,11 +125,9 @@ class Settings(GivenTexts):
         "", read.encryption_keys, "id:base64 keys that encrypt secrets at rest; the first is the newest", is_secret=True
     )
     jwt_secret = Setting(
-        "",
-        read.jwt_secret,
-        "verifies tokens signed with HS256; with it, or JWKS_FILE, callers must authenticate",
+        "", read.jwt_secret, "verifies tokens signed with HS256; with it, or JWKS_FILE, callers must authenticate",
         is_secret=True,
-    )
+    )  # fmt: skip
     jwks_file = Setting(
         "", read.path, "public keys that verify tokens signed with RS256 or EdDSA; read again when it changes"
     )

@@ -1,4 +1,4 @@
-"""How the values of settings are read: text into a value, or a ValueError that says what it should look like.
+"""Parsers of settings. Each returns the value of a text, or raises ValueError with the expected form.
 
 No message holds the value: some are secrets.
 """
@@ -20,9 +20,9 @@ from duetime.domain.targets import AllowedDomains, parse_domains
 ROLES = frozenset({"api", "timer", "worker", "alerts"})
 LEVELS = ("debug", "info", "warning", "error")
 LEAST_SECRET_BYTES = 32
-LONGEST_ATTEMPT_SECONDS = 86_400.0  # as a job may say of itself
+LONGEST_ATTEMPT_SECONDS = 86_400.0  # the limit of a job's own timeout
 MOST_ATTEMPTS = 101
-LEAST_CONNECTIONS = 6  # the writers, the engine's readers, and one for people
+LEAST_CONNECTIONS = 6  # the writers, the engine's readers, and one for the API
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*(?:([kmgt])i?)?b?", re.IGNORECASE)
@@ -58,7 +58,7 @@ def count(value: str) -> int:
 def limit(value: str) -> int:
     number = _whole(value)
     if number < 0:
-        raise ValueError("must not be negative; 0 stands for no limit of its own")
+        raise ValueError("must not be negative; 0: no limit of its own")
     return number
 
 
@@ -94,7 +94,7 @@ def period(value: str) -> float:
 
 
 def period_or_none(value: str) -> float:
-    """0: none."""
+    """Returns 0 for none."""
     seconds = duration(value)
     if 0 < seconds < 1:
         raise ValueError("must be 0, or at least 1s")
@@ -162,19 +162,19 @@ def origins(value: str) -> tuple[str, ...]:
 
 
 def _origin(text: str) -> str:
-    """As browsers send it: a value that never matches would look like a server that is broken."""
+    """Returns an origin as browsers send it. Refuses one that would never match."""
     if "*" in text:
-        raise ValueError("* would let every page of the web ask in its visitors' name; name each origin")
+        raise ValueError("* would let every web page send requests for its visitors; list each origin")
     match = _ORIGIN.fullmatch(text)
     if match is None:
-        raise ValueError("must be origins such as https://app.example.com,http://localhost:3000 with nothing behind")
+        raise ValueError("must be origins such as https://app.example.com,http://localhost:3000 without a path")
     if (match[1], match[3]) in (("http", "80"), ("https", "443")):
         raise ValueError(f"leave out :{match[3]}, as browsers do")
     return text
 
 
 def size(value: str) -> int:
-    """Bytes. A KB is 1024 bytes, as memory is counted."""
+    """Returns bytes. A KB has 1024 bytes, as for memory."""
     match = _SIZE.fullmatch(value.strip())
     found = 0 if match is None else int(float(match[1]) * 1024 ** _POWERS.get((match[2] or "").lower(), 0))
     if found < 1:
@@ -223,11 +223,11 @@ def database_url(value: str) -> str:
     """No message may hold a password."""
     if value and not value.startswith(("postgresql://", "postgres://")):
         raise ValueError("must begin with postgresql://, such as postgresql://user:password@host:5432/duetime")
-    # Else a part of a password would pass for the host's name or the database's, which are shown.
+    # Otherwise a part of the password could be taken for the name of the host or database, which are shown.
     parts = split_url(value)
     hosts = parts.netloc.rpartition("@")[2].split(",")
     if "@" in parts.path or parts.fragment or not all(_HOST.fullmatch(host) for host in hosts):
-        raise ValueError("in a password, signs such as / @ : # ? must be written as %2F %40 %3A %23 %3F")
+        raise ValueError("in a password, characters such as / @ : # ? must be written as %2F %40 %3A %23 %3F")
     return value
 
 

@@ -10,7 +10,7 @@ from duetime.wire.words import Instant
 
 
 class AuditView(msgspec.Struct, frozen=True, kw_only=True):
-    """One change. Of what is secret, it says at most that it changed."""
+    """One change. For a secret, it shows at most that it changed."""
 
     at: Instant
     actor: str

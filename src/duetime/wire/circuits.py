@@ -8,7 +8,7 @@ from duetime.wire.words import CircuitWord, Instant
 
 
 class CircuitView(msgspec.Struct, frozen=True):
-    """`url` is whole for an admin; to others only its host is shown, for a path may be somebody's secret."""
+    """`url`: for admins the whole URL. Others see only its host, because a path may hold a secret."""
 
     circuit: str
     url: str

@@ -17,7 +17,7 @@ class ConnectionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 class ConnectionView(msgspec.Struct, frozen=True):
-    """`shown` is where it leads to, without user and password."""
+    """`shown`: the URL without user and password."""
 
     name: str
     shown: str = ""

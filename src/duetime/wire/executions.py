@@ -43,7 +43,7 @@ class ExecutionView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SkippedView(msgspec.Struct, frozen=True, kw_only=True):
-    """Instants from `first_at` up to, not including, `until_at` that were decided against."""
+    """Instants from `first_at` up to, not including, `until_at`, that were skipped."""
 
     first_at: Instant
     until_at: Instant
@@ -78,7 +78,7 @@ class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExecutionDetail(msgspec.Struct, frozen=True):
-    """`progress` is what a function saved last of how far it is."""
+    """`progress`: the last value that the function saved."""
 
     execution: ExecutionView
     attempts: list[AttemptView] = []
@@ -86,7 +86,7 @@ class ExecutionDetail(msgspec.Struct, frozen=True):
 
 
 class Logs(msgspec.Struct, frozen=True):
-    """`next_after`: there is more, beyond this line."""
+    """`next_after`: the last line of this part, if there is more."""
 
     execution_id: str
     logs: str
@@ -95,9 +95,9 @@ class Logs(msgspec.Struct, frozen=True):
 
 
 class RedriveRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"since": "from", "until": "to"}):
-    """Either ids, or a filter: then up to `limit` of the latest dead letters that it fits, the oldest of them first.
+    """Ids; or a filter: then up to `limit` of the latest matching dead letters run again, the oldest of them first.
 
-    With `per_second` no more than so many of them are due in a second.
+    `per_second`: at most this many are due in a second.
     """
 
     ids: Annotated[tuple[str, ...], Meta(max_length=MOST_IDS)] = ()

@@ -1,4 +1,4 @@
-"""How a node is."""
+"""The health of a node."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class MemoryHealth(msgspec.Struct, frozen=True):
-    """What all jobs' definitions take of what they may. (`resident_bytes` is the process's own.)"""
+    """Memory of all definitions of jobs, and its limit. (`resident_bytes`: memory of the process.)"""
 
     current_bytes: int = 0
     limit_bytes: int | None = None

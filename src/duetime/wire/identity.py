@@ -11,14 +11,14 @@ from duetime.domain.identity import Right, Role, Tier
 from duetime.domain.payloads import Label
 from duetime.wire.words import Instant, RightWord, RoleWord, TierWord
 
-MOST_DAYS = 3650  # that a key may last
+MOST_DAYS = 3650  # until a key expires
 
 
 class KeyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`user_id`: whose jobs it creates and sees, yours if left out. `tier`: yours if left out, whoever it is for.
+    """`user_id`: the key's user; you if left out. `tier`: yours if left out. No `scopes`: all rights of the role.
 
-    No `scopes`: all that the role may do. Role, tier, scopes and end may not go beyond those of who makes the key. Left
-    out, it ends when the key that makes it does.
+    Role, tier, scopes and expiry may not exceed those of the key's creator. Without `expires_in_days`, the key expires
+    with the key that creates it.
     """
 
     name: Label
@@ -30,7 +30,7 @@ class KeyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MadeKey(msgspec.Struct, frozen=True, kw_only=True):
-    """`key` is shown this once: the server keeps only a hash of it."""
+    """`key` is shown only once: the server stores a hash of it."""
 
     key_id: str
     key: str
@@ -52,7 +52,7 @@ class KeyView(msgspec.Struct, frozen=True, kw_only=True):
     user_id: str
     role: RoleWord
     tier: TierWord
-    scopes: list[str] = []  # words of Right
+    scopes: list[str] = []  # values of Right
     created_at: Instant
     created_by: str = ""
     expires_at: Instant | None = None

@@ -1,4 +1,4 @@
-"""Jobs: what the API responds with about them, one by one, in lists and in batches."""
+"""Jobs: responses about single jobs, lists and batches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from duetime.wire.words import ABSENT, Instant, StateWord, StatusWord
 
 
 class CreatedJob(msgspec.Struct, frozen=True):
-    """`warnings`: what would keep the job from running if it were due now."""
+    """`warnings`: why the job would not run if it were due now."""
 
     job_id: str
     name: str
@@ -25,7 +25,7 @@ class CreatedJob(msgspec.Struct, frozen=True):
 
 
 class HttpRequestView(msgspec.Struct, frozen=True):
-    """What a job calls. Header values, and what `secret` points at, are never shown."""
+    """The request of a job. Header values, and the values that `secret` points at, are never shown."""
 
     url: str
     method: Method
@@ -36,7 +36,7 @@ class HttpRequestView(msgspec.Struct, frozen=True):
 
 
 class ScriptView(msgspec.Struct, frozen=True):
-    """What a job runs. Values of its environment are never shown."""
+    """The script of a job. Values of its environment are never shown."""
 
     argv: tuple[str, ...]
     script: str
@@ -62,9 +62,9 @@ class PythonCallView(msgspec.Struct, frozen=True):
 class JobFields(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of a job that the server writes and the client reads.
 
-    The fields without a type here differ on purpose. The server writes the structs of the domain, which are strict, as
-    people send them, too (`DefinitionView`). The client reads them tolerantly (`client.models.Job`).
-    `start_at` and `end_at` are as they were sent, maybe without a zone.
+    The fields without a type here differ on purpose. The server writes the strict structs of the domain
+    (`DefinitionView`). The client reads tolerant ones (`client.models.Job`). `start_at` and `end_at` are text as it was
+    sent, maybe without a zone.
     """
 
     job_id: str
@@ -105,7 +105,7 @@ class JobFields(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DefinitionView(JobFields, frozen=True, kw_only=True, tag_field="type"):
-    """A job as it is now; its payload is that of its type."""
+    """The current definition of a job, with the payload of its type."""
 
     retry_policy: RetryPolicy
     timeout_seconds: float
@@ -170,9 +170,9 @@ class Coming(msgspec.Struct, frozen=True):
 
 
 class Why(msgspec.Struct, frozen=True):
-    """What a job will do next, what holds it now, what its attempts may take, and how it failed last.
+    """What a job will do next, what blocks it, its timeout and retries, and its last failure.
 
-    `last_failure` is null if no execution is tried again and the last one succeeded.
+    `last_failure` is null if no execution is being retried and the last one succeeded.
     """
 
     job_id: str
@@ -184,7 +184,7 @@ class Why(msgspec.Struct, frozen=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """`index` is the job's place in what was sent, from 0."""
+    """`index`: the position of the job in the request, from 0."""
 
     index: int
     error: str
@@ -193,9 +193,9 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class BatchResult(msgspec.Struct, frozen=True):
-    """`created` holds the new ids in the order of their lines; `refused` says by index what was not, and why.
+    """`created`: the new ids, in the order of their lines. `refused`: the first 1,000 refused jobs, with reasons.
 
-    Of the first 1,000 refused, that is: beyond, `also_refused` has their indexes only, by error.
+    `also_refused`: the indexes of further refused jobs, by error.
     """
 
     created_count: int = 0

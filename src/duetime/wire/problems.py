@@ -11,9 +11,9 @@ class ProblemField(msgspec.Struct, frozen=True):
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """RFC 9457. `error` is a stable code, `message` a sentence that says what to do.
+    """RFC 9457. `error` is a stable code, `message` a sentence that includes what to do.
 
-    The `type` of a 507 is `memory` or `job_count`, and `current`, `limit` and `requested` say how far it is from it.
+    The `type` of a 507 is `memory` or `job_count`; `current`, `limit` and `requested` are its numbers.
     """
 
     type: str

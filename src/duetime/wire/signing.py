@@ -1,4 +1,4 @@
-"""The key that a tenant's receivers verify requests with."""
+"""The key with which a tenant's receivers verify requests."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from duetime.wire.words import Instant
 
 
 class RotateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`overlap_seconds`: how long requests are also signed with the version of before. 0: no longer, as it leaked."""
+    """`overlap_seconds`: how long requests are also signed with the previous version; 0 if it leaked."""
 
     overlap_seconds: Annotated[int, Meta(ge=0, le=LONGEST_OVERLAP_SECONDS)] = DEFAULT_OVERLAP_SECONDS
 
 
 class OtherSigningKey(msgspec.Struct, frozen=True):
-    """`until`: when requests are no longer signed with it; null: when the operator removes the secret it comes from."""
+    """`until`: when it stops signing requests; null: when the operator removes the secret that it is derived from."""
 
     version: int
     secret: str
@@ -29,7 +29,7 @@ class OtherSigningKey(msgspec.Struct, frozen=True):
 
 
 class SigningKeyView(msgspec.Struct, frozen=True):
-    """`secret` is what a receiver verifies with. `others` sign the same requests while keys rotate."""
+    """`secret`: the key of receivers. `others` also sign the requests during a rotation."""
 
     version: int
     secret: str

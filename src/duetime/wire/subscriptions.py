@@ -12,14 +12,14 @@ from duetime.wire.words import ABSENT, Instant
 
 
 class SubscriptionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`events`: those to send notifications of; all, if left out."""
+    """`events`: the events to send; all if left out."""
 
     url: Annotated[str, Meta(min_length=1, max_length=2048)]
     events: Annotated[tuple[EventName, ...], Meta(max_length=len(EVENTS))] = ()
 
 
 class SubscriptionView(msgspec.Struct, frozen=True):
-    """`warnings`: why its address can't be called, as far as the URL tells."""
+    """`warnings`: why the URL can't be called."""
 
     subscription_id: str
     url: str = ""

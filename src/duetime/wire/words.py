@@ -1,7 +1,7 @@
-"""Types of fields: instants, and words of fixed sets.
+"""Types of fields: instants, and values of fixed sets.
 
-To a reader, a word is text with the known words named beside it: an enum would refuse a word that a newer server sends.
-The OpenAPI document lists the known words. Compare a word with a member of its enum by `==`.
+A value of a fixed set is decoded as text: an enum would refuse a new value of a newer server. The OpenAPI document
+lists the known values. Compare a value with a member of its enum by `==`.
 """
 
 from __future__ import annotations
