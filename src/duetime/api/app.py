@@ -1,4 +1,4 @@
-"""The application: routes put together behind the gate, errors as problems, a right for every route."""
+"""The application: the routes behind the gate, errors as problems, and a right for each route."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def create_app(context: ApiContext, gate: MakeGate) -> ASGIApp:
 
 
 def create_health_app(context: ApiContext, gate: MakeGate) -> ASGIApp:
-    """For a node without the role `api`: it says how it is, and nothing else."""
+    """Returns the application of a node without the role `api`: it serves /health only."""
     return gate(create_routes(context, [get_health]))
 
 

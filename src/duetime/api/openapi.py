@@ -1,4 +1,4 @@
-"""The contract as data (/openapi.json) and as a page (/docs): made from the types, fetching nothing from elsewhere."""
+"""The API's description as data (/openapi.json) and as a page (/docs), which loads nothing from other servers."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ _SPEC = {"$ref": _REF.format(name="JobSpec")}
 _CHANGE = {"$ref": _REF.format(name="JobChange")}
 _CHANGE_MEANS = "The fields of a job to change (JSON Merge Patch); null resets one that has a default."
 
-# Bodies that a handler decodes itself, for speed and for better errors than a framework's.
+# Bodies that a handler decodes itself, for speed and for better errors than the framework's.
 _BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("/api/v1/jobs", "post"): {"application/json": {"schema": _SPEC}},
     ("/api/v1/jobs/{job_id}", "put"): {"application/json": {"schema": _CHANGE}},
     ("/api/v1/jobs/{job_id}", "patch"): {"application/json": {"schema": _CHANGE}},
     ("/api/v1/jobs/by-key/{key}", "put"): {"application/json": {"schema": _SPEC}},
-    # NDJSON is told in words: code generators know no body of lines, and would warn of the whole route.
+    # NDJSON is only described in text: code generators don't support it, and would warn about the whole route.
     ("/api/v1/jobs:batch", "post"): {
         "application/json": {"schema": {"type": "array", "items": _SPEC, "maxItems": 100_000}}
     },
@@ -76,12 +76,12 @@ _SECURITY = {
 
 
 def _operation_id(handler: HTTPRouteHandler, *_: object) -> str:
-    """The handler's own name. Code generators name functions after it, so it says all, and no two have the same."""
+    """Returns the handler's name. Code generators name functions after it, so it must be complete and unique."""
     return handler.handler_name
 
 
 class WordSchemas(OpenAPISchemaPlugin):
-    """Lists the known words of a field that is text with an enum beside it (`wire.words`)."""
+    """Lists the known values of a text field that has an enum in its annotation (`wire.words`)."""
 
     def is_plugin_supported_field(self, field_definition: FieldDefinition) -> bool:
         return any(isinstance(beside, EnumType) for beside in field_definition.metadata)
@@ -105,7 +105,7 @@ def openapi_config() -> OpenAPIConfig:
 
 @cache
 def openapi_document(app: Litestar) -> dict[str, Any]:
-    """OpenAPI 3.1, from the routes and the types."""
+    """Returns the OpenAPI 3.1 document, made from the routes and the types."""
     document = app.openapi_schema.to_schema()
     kinds = [
         JobSpec, PreviewRequest, RedriveRequest, KeyRequest, CreatedJob, JobView, Health, Problem, ConnectionRequest,
@@ -115,10 +115,10 @@ def openapi_document(app: Litestar) -> dict[str, Any]:
     shapes, schemas = msgspec.json.schema_components(kinds, ref_template=_REF)
     schemas |= {"JobSpec": shapes[0], "JobView": shapes[5]}
     schemas["CreatedJob"]["properties"]["status"] = {"$ref": _REF.format(name="JobStatus")}
-    # What does not say its type is a request. (One that does, and is not, is told apart by it.)
+    # A job without a type is an HTTP request, so `type` does not discriminate.
     schemas["HttpJob"]["required"].remove("type")
     del schemas["JobSpec"]["discriminator"]
-    del schemas["SqlQuery"]["properties"]["bound_to"]  # the server's own: what a request says there is put right
+    del schemas["SqlQuery"]["properties"]["bound_to"]  # set by the server, which replaces a request's value
     changes = [declared.change_of(kind, schemas) for kind in shapes[0]["anyOf"]]
     schemas["JobChange"] = {"title": "JobChange", "description": _CHANGE_MEANS, "anyOf": changes}
     components = document.setdefault("components", {})
@@ -149,7 +149,7 @@ def openapi_document(app: Litestar) -> dict[str, Any]:
 
 @cache
 def openapi_body(app: Litestar) -> bytes:
-    """The document as it is sent. Anybody may ask for it, so it is encoded once."""
+    """Returns the encoded document. It is encoded once, because the route is public."""
     return msgspec.json.encode(openapi_document(app))
 
 

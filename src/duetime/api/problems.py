@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problem+json: what happened, to what, and what to do. No error leaves in any other form."""
+"""Errors as RFC 9457 problem+json: what happened, to what, and what to do. Every error is sent in this form."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _CODES = {400: "INVALID_REQUEST", 404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED", 4
 
 
 def shown_path(path: str) -> str:
-    """The path of a request, or its beginning: a client can send 8 kB of it."""
+    """Returns the path of a request, cut if it is long: a client can send 8 kB."""
     return path if len(path) <= LONGEST_PATH else f"{path[:LONGEST_PATH]}…"
 
 
@@ -83,7 +83,7 @@ def handle_duetime_error(request: Request[Any, Any, Any], error: DuetimeError) -
 
 
 def handle_http_exception(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any]:
-    """What the framework refuses by itself: unknown paths, methods, parameters that are not what they should be."""
+    """Handles errors that the framework raises: unknown paths, methods that are not allowed, invalid parameters."""
     path = shown_path(request.url.path)
     status = error.status_code
     fields: tuple[ProblemField, ...] = ()
@@ -105,11 +105,11 @@ def handle_http_exception(request: Request[Any, Any, Any], error: HTTPException)
         path,
         list(fields),
     )
-    return _respond(problem, error.headers or {})  # a 405 says there what is possible
+    return _respond(problem, error.headers or {})  # a 405 lists the allowed methods there
 
 
 def _name(item: dict[str, Any]) -> str:
-    """A parameter as the person wrote it. (`state` has another name inside: the framework has taken that one.)"""
+    """Returns a parameter's name in the URL. (A handler calls `state` `wanted`: the framework reserves `state`.)"""
     name = str(item.get("key", ""))
     return {"wanted": "state"}.get(name, name)
 
@@ -126,7 +126,7 @@ def problem_of_defect(error: Exception, path: str) -> Problem:
 
 
 async def send_problem(send: Send, problem: Problem) -> None:
-    """For routes and guards outside the framework."""
+    """Sends a problem from code outside the framework."""
     body = msgspec.json.encode(problem)
     headers = [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", b"%d" % len(body))]
     headers += [(name.encode(), value.encode()) for name, value in _headers(problem).items()]

@@ -32,7 +32,7 @@ instant = cast(Callable[[int], datetime], format_instant)
 
 
 def instant_or_none(at: int | None) -> datetime | None:
-    """An instant for a field of a wire struct; none for the end of time, where jobs on demand wait."""
+    """Returns an instant for a field of a wire struct; None for the end of time, when jobs on demand are due."""
     return None if at is None or at >= LATEST else instant(at)
 
 

@@ -1,5 +1,4 @@
-"""Logs outages of the log store to the node's own log: one warning when an outage begins, and one when it ends or the
-node stops."""
+"""Reports outages of the log store in the node's own log: one warning when an outage begins, one when it ends."""
 
 from __future__ import annotations
 

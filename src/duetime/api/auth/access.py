@@ -19,7 +19,7 @@ from duetime.domain.identity import Caller, check_owner, check_right
 from duetime.ports.store import ExecutionRecord, JobRecord
 
 RIGHT = "right"  # the key of a route's options that names the right it needs
-ANYONE = "anyone"  # also without identity: the gate lets public paths through
+ANYONE = "anyone"  # even without authentication: the gate passes public paths
 
 
 def get_caller(request: Request[Any, Any, Any]) -> Caller:

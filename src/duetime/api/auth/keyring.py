@@ -31,7 +31,7 @@ UNKNOWN_AT_ONCE = 2  # reads of keys that are not cached; an address below its s
 MOST_UNKNOWN_AT_ONCE = 8
 MOST_UNKNOWN_WAITING = 128  # of one address
 TOUCH_EVERY = MINUTE
-_NOBODYS = hash_secret("")  # compared with if there is no record, so that the check takes as long
+_NOBODYS = hash_secret("")  # compared if there is no record, so that the check takes the same time
 
 _Value = TypeVar("_Value")
 

@@ -1,10 +1,10 @@
-"""Verifies tokens (JWT) and returns their callers. It must not know requests or routes.
+"""Verifies tokens (JWT) and returns their callers. Does not depend on requests or routes.
 
 The key decides the algorithm, never the token: JWT_SECRET verifies HS256 only, and a key of the JWKS file verifies the
 algorithm it is made for. A token without `kid` is verified with the secret, or, without a secret, with the only key in
 the file. A token with `kid` is verified with the key of that name in the file. All other ways to name a key in a header
 (jku, x5u, jwk, x5c) are ignored, and `crit` is refused. Claims are read only after the signature is verified, so a
-refusal tells a stranger nothing.
+refusal reveals nothing about them.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ class BoundedProtocol(HttpToolsProtocol):
     _lingering = False
     _discarded = 0  # bytes, while lingering
     _awaiting = False  # waiting for the rest of a body, which did not come with its head
-    _keep_alive = True  # the client's wish, restored once that body has come
+    _keep_alive = True  # what the client requested, restored once that body has arrived
     _body_bytes = 0  # of that body
     _body_seconds = 0.0  # how long we have waited for the client to send it
     _running: RequestResponseCycle | None = None
@@ -137,7 +137,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def evict(self) -> None:
-        """Another connection has this one's seat."""
+        """Closes this connection: another one has its seat."""
         self._seat = None
         self.transport.abort()
 
@@ -155,7 +155,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.cycle = None  # type: ignore[assignment]
 
     def _disconnect(self) -> None:
-        """Tell the application that the client has disconnected. (uvicorn tells only the request sent last.)"""
+        """Reports to all requests that the client has disconnected. (uvicorn reports it to the latest request only.)"""
         running = self._running
         if running is not None and not running.response_complete:
             running.disconnected = True
@@ -248,7 +248,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._awaiting:
             self._body_came()
 
-    # A body that comes after its head
+    # A body that arrives after its head
 
     def _await_body(self, came: int) -> None:
         if not self._awaiting:
@@ -293,7 +293,7 @@ class BoundedProtocol(HttpToolsProtocol):
         HttpToolsProtocol.on_response_complete(self)
 
     def _refuse(self, refusal: Refusal) -> None:
-        """Respond instead of the application and close the connection. A response that has begun is cut off."""
+        """Responds instead of the application and closes the connection. A response that has begun is cut off."""
         refusal_log.note(log.info, "a request was refused by its form", client=self.client, reason=refusal.message)
         running = self._running
         under_way = running is not None and not running.response_complete
@@ -306,7 +306,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.linger()
 
     def linger(self) -> None:
-        """Close the connection so that the client can still read the last response.
+        """Closes the connection so that the client can still read the last response.
 
         A socket that is closed with unread bytes sends a reset, and the client may lose the response. So only our
         direction is closed, and for a while all incoming bytes are discarded.
@@ -320,7 +320,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.flow.resume_reading()
         self.transport.write_eof()
 
-    # Patience
+    # Timeouts
 
     def _look_after(self) -> None:
         now = self.loop.time()
@@ -333,7 +333,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._unread = unread
         if now - self._since > self._patience() or self._drips():
             self._give_up()
-        # also while it closes: it stays open as long as the client does not read the rest
+        # also while it closes: it stays open until the client has read the rest
         self._look = self.loop.call_later(LOOK_SECONDS, self._look_after)
 
     def _drips(self) -> bool:
@@ -368,12 +368,12 @@ Request = tuple[BoundedProtocol, RequestResponseCycle, Any]  # the last one is t
 
 
 def request_starts(most: int = REQUESTS_PER_ROUND) -> Starts[Request]:
-    """For the protocols of one server."""
+    """Returns the starts that the protocols of one server share."""
     return Starts(most, _begin)
 
 
 def _begin(request: Request) -> None:
-    """A request that had to wait for its turn begins, unless its connection has ended meanwhile."""
+    """Begins a request that had to wait for its turn, unless its connection has ended meanwhile."""
     protocol, cycle, app = request
     if not cycle.disconnected:
         HttpToolsProtocol._start_asgi_task(protocol, cycle, app)

@@ -1,4 +1,4 @@
-"""/api/v1/audit: who changed what. For admins of the tenant."""
+"""/api/v1/audit: the record of changes, for admins of the tenant."""
 
 from __future__ import annotations
 

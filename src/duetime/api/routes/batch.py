@@ -1,12 +1,11 @@
-"""POST /api/v1/jobs:batch: many jobs at once, as a JSON array or as NDJSON, which is read as it comes.
+"""POST /api/v1/jobs:batch: creates many jobs at once, from a JSON array or from NDJSON, which is read as it arrives.
 
-An array is held in memory as a whole, so it may have 8 MB. NDJSON is not: a batch may have 100,000 jobs. What is held
-of it, a line whose end has not come and pages that are not written yet, counts among the large bodies of its tenant.
-When there is no room, nothing more is read for a while, and then the rest is refused.
+An array is held in memory as a whole, so it may have 8 MB. NDJSON is not: a batch may have 100,000 jobs. The held part
+of it (an incomplete line, and pages that are not written yet) counts among the large bodies of its tenant. If there is
+no room, the batch waits for a while, and then refuses the rest.
 
-A page of lines is checked while the pages before it are being written. One bad line spoils no other: not one that is
-too long, which is skipped up to its end, and not the ones past the bound, after which nothing is read. What was created
-is always answered.
+A page of lines is checked while the pages before it are written. A bad line does not affect other lines: a line that is
+too long is skipped up to its end, and lines over the limit are not read. The response always has the created jobs.
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ PAGE_BYTES = 1024 * 1024  # of memory: a page ends at so many jobs, or when it t
 JOINED = 64  # items of an array that are decoded together
 ROOM_SECONDS = 2.0  # how long a batch waits for room
 PAGES_UNDER_WAY = 4
-MOST_EXPLAINED = 1000  # refused lines; of the others, the answer has the index
-LONGEST_TEXT = 300  # of what is said about a refused line ...
+MOST_EXPLAINED = 1000  # refused lines that the response explains; of the others it has the index
+LONGEST_TEXT = 300  # characters of the message about a refused line ...
 MOST_FIELDS = 5  # ... and how many of its fields are named
 
 _LIMITS = (
@@ -74,7 +73,7 @@ async def create_jobs(request: Request[Any, Any, Any], context: ApiContext, call
 
 
 async def _read(request: Request[Any, Any, Any], batch: _Batch) -> None:
-    """All lines. Raises Overloaded if there is no room for the first one."""
+    """Reads all lines. Raises Overloaded if there is no room for the first one."""
     try:
         async for block in _blocks(request, batch.hold_rest):
             if block is None:
@@ -90,13 +89,13 @@ async def _read(request: Request[Any, Any, Any], batch: _Batch) -> None:
 
 
 class _TooMany(Exception):
-    """The request goes on past a bound of a batch. The message says which."""
+    """The request exceeds a limit of a batch. The message says which."""
 
 
 async def _blocks(request: Request[Any, Any, Any], hold_rest: Hold) -> AsyncIterator[bytes | None]:
-    """Whole lines, many at a time, whichever way the jobs came. None stands for one that is too long.
+    """Yields whole lines, many at a time, from either format. None stands for a line that is too long.
 
-    `hold_rest` is told the size of a line whose end has not come yet.
+    Calls `hold_rest` with the size of the incomplete line.
     """
     if "ndjson" in request.headers.get("content-type", ""):
         async for block in _split(request, hold_rest):
@@ -115,7 +114,7 @@ async def _blocks(request: Request[Any, Any, Any], hold_rest: Hold) -> AsyncIter
 
 
 async def _array(request: Request[Any, Any, Any]) -> bytes:
-    """The whole body, of which no more is held than an array may have. Raises PayloadTooLarge."""
+    """Returns the whole body, and holds no more than an array may have. Raises PayloadTooLarge."""
     length = request.headers.get("content-length", "")
     body = bytearray()
     if not (length.isdecimal() and int(length) > MOST_ARRAY_BYTES):
@@ -132,7 +131,7 @@ async def _array(request: Request[Any, Any, Any]) -> bytes:
 
 
 async def _split(request: Request[Any, Any, Any], hold_rest: Hold) -> AsyncIterator[bytes | None]:
-    rest = bytearray()  # of a line whose end has not come yet
+    rest = bytearray()  # the incomplete line
     skipping = False  # that line is too long
     async for chunk in _chunks(request):
         if skipping:
@@ -178,16 +177,16 @@ class _Batch:
         self._also_refused: dict[str, list[int]] = {}  # by error
         self._connections: Known = {}
         self._turn = Turn(lambda: context.turns.wait(caller.tenant))
-        self._rest_bytes = 0  # held: of a line whose end has not come yet ...
+        self._rest_bytes = 0  # held: of the incomplete line ...
         self._page_bytes = 0  # ... and of the lines of the page
 
     @property
     def is_empty(self) -> bool:
-        """No line was read."""
+        """Whether no line was read."""
         return not self._index
 
     async def hold_rest(self, size: int) -> None:
-        """A line whose end has not come yet has so many bytes by now. Raises Overloaded when there is no room."""
+        """Counts the bytes of the incomplete line. Raises Overloaded if there is no room."""
         if size > self._rest_bytes:
             await self._hold(size - self._rest_bytes)
         elif size < self._rest_bytes:
@@ -199,7 +198,7 @@ class _Batch:
         try:
             bodies.add(tenant, size)
         except Overloaded:
-            await self._drain()  # what this batch has read is written first
+            await self._drain()  # first writes the jobs that this batch has read
             await bodies.add_patiently(tenant, size, ROOM_SECONDS)
 
     def _give_back(self, size: int) -> None:
@@ -207,12 +206,12 @@ class _Batch:
             self._context.bodies.remove(self._caller.tenant, size)
 
     def release(self) -> None:
-        """Nothing more is read, and no page begins. Those that are being written give back what they hold."""
+        """Gives back what is held, after the last read. Pages that are being written give back their own bytes."""
         self._give_back(self._rest_bytes + self._page_bytes)
         self._rest_bytes = self._page_bytes = 0
 
     async def add(self, block: bytes) -> None:
-        """Lines of jobs. In turns with other requests, also if every line is refused. Raises Overloaded."""
+        """Adds lines of jobs, in turns with other requests, even if every line is refused. Raises Overloaded."""
         if self._turn.over():
             await self._turn.end()
         weight = weigh(block)
@@ -237,7 +236,7 @@ class _Batch:
         if not self._page:
             self._give_back(self._page_bytes)
             self._page_bytes = 0
-        # A page that comes slowly is not held back until it is full: its instant would lie in the past.
+        # A page that fills slowly is written before it is full: its instant would be long past.
         elif self._page_bytes >= PAGE_BYTES or self._context.clock.now() - self._now >= SECOND:
             await self._flush()
 
@@ -248,15 +247,15 @@ class _Batch:
         return self._index - 1
 
     def refuse_line(self, error: DuetimeError) -> None:
-        """The next line, which nobody has kept."""
+        """Refuses the next line, which was not kept."""
         self._refuse(self._next_index(), error)
 
     def refuse_rest(self, error: DuetimeError) -> None:
-        """The next line and all after it. Always in words, however many were refused before."""
+        """Refuses the next line and all after it. Always with a message, however many were refused before."""
         self._refused.append(_explained(self._index, error))
 
     async def _plan_line(self, index: int, item: JobSpec | bytes) -> None:
-        """One that is decoded by itself, to say what is wrong with it, or that names a connection or other jobs."""
+        """Plans a job by itself: its line has an error that must be found, or it names a connection or other jobs."""
         try:
             if isinstance(item, bytes) and len(item) > MAX_BODY_BYTES:
                 raise PayloadTooLarge(f"the job has {len(item)} bytes; {MAX_BODY_BYTES} are allowed")
@@ -274,7 +273,7 @@ class _Batch:
             self._now = self._context.clock.now()
         try:
             if len(self._refused) >= MOST_EXPLAINED and not is_zone(spec.timezone):
-                raise InvalidSchedule("")  # to look for the zone that was meant is the dearest refusal
+                raise InvalidSchedule("")  # finding the zone that was meant is the costliest refusal
             job = new_job(self._context, self._caller, spec, self._now)
         except DuetimeError as error:
             self._refuse(index, error)
@@ -318,7 +317,7 @@ class _Batch:
             context.events.publish("jobs.created", now, caller.tenant, {"count": created}, caller.user_id)
 
     def _together(self, jobs: Sequence[NewJob], now: int) -> CreateJobs:
-        """A page, and one entry of the audit for all of it: each job's first state stands in its later entries."""
+        """Returns the command for a page, with one audit entry: each job's first state is in its later entries."""
         noted = entry(
             self._caller, now, "job.create", "", None, {"count": len(jobs), "jobs": [job.job_id for job in jobs]}
         )

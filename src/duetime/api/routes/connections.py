@@ -1,4 +1,4 @@
-"""/api/v1/connections: databases that SQL jobs may use, registered by a tenant's admin. No URL is ever read back."""
+"""/api/v1/connections: databases that SQL jobs may use, registered by a tenant's admin. No URL is ever returned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""/api/v1/dead-letters: what failed for good, and running it again: one, many, or what a filter fits; at a pace."""
+"""/api/v1/dead-letters: executions that have used up their attempts, and redriving them, by id or filter, at a pace."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def _named(context: ApiContext, caller: Caller, ids: Sequence[str]) -> lis
 
 
 async def _found(context: ApiContext, caller: Caller, wanted: RedriveRequest) -> list[str]:
-    """The latest that the filter fits, the oldest of them first: in the order in which they were due."""
+    """Returns the latest dead letters that match the filter, oldest first: in the order in which they were due."""
     query = _query(caller, wanted.job_id, wanted.error_type, wanted.http_status, wanted.since, wanted.until)
     query = msgspec.structs.replace(query, runnable=True)
     found: list[str] = []
@@ -97,7 +97,7 @@ async def _found(context: ApiContext, caller: Caller, wanted: RedriveRequest) ->
 
 
 async def _redrive(context: ApiContext, caller: Caller, ids: Sequence[str], per_second: float | None) -> Redriven:
-    """A page after the other, all with one `now`: from that, the pace counts on."""
+    """Redrives page after page, all with the same `now`: the pace is counted from it."""
     now = context.clock.now()
     driven: list[str] = []
     last_at = None
@@ -132,7 +132,7 @@ def _query(
 
 
 def _read_status(status: int | str | None) -> tuple[int, int] | None:
-    """One status, or a class of them, as a range."""
+    """Returns a status, or a class of statuses, as a range."""
     if status is None:
         return None
     match = _STATUS.fullmatch(str(status))
@@ -143,7 +143,7 @@ def _read_status(status: int | str | None) -> tuple[int, int] | None:
 
 
 async def _check_owners(context: ApiContext, caller: Caller, execution_ids: Sequence[str]) -> None:
-    """What is not there is left alone by the store. Raises Forbidden for what is another user's."""
+    """Raises Forbidden for another user's execution. Ids that do not exist are ignored; the store ignores them too."""
     if caller.is_admin:
         return
     jobs: dict[str, str] = {}

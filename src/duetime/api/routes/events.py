@@ -24,7 +24,7 @@ KEEP_ALIVE_SECONDS = 5.0
 # After events were sent. A stream wakes up a few times a second, not once for each event: a hundred streams of a tenant
 # with many events took more of the event loop than all attempts, and made the executions of other tenants late.
 PAUSE_SECONDS = 0.1
-KNOWN_SECONDS = 5.0  # how long a stream goes on without asking whether its reader may still have it
+KNOWN_SECONDS = 5.0  # between two checks of a stream's credential
 MOST_OWNERS = 10_000  # of jobs, that a follower remembers
 
 
@@ -53,16 +53,16 @@ Frames = AsyncGenerator[bytes, None]
 def stream(
     context: ApiContext, request: Request[Any, Any, Any], caller: Caller, follow: Callable[[Place], Frames]
 ) -> Stream:
-    """Frames as they come, unless all places are taken and the caller's tenant has its share of them."""
+    """Returns a stream of frames. Raises Overloaded if all places are taken and the caller has its share of them."""
     context.streams.check(caller)
     frames = while_known(_in_place(context, caller, follow), request.scope["auth"])
     return Stream(frames, media_type=EVENT_STREAM, headers={"Cache-Control": "no-store"})
 
 
 async def _in_place(context: ApiContext, caller: Caller, follow: Callable[[Place], Frames]) -> Frames:
-    """The frames, as long as there is a place for them. It is taken here: an answer may never begin to be sent."""
+    """Yields the frames while the stream has a place. It is taken here: a response that is not sent must have none."""
     place = context.streams.enter(caller)
-    if place is None:  # many asked at once
+    if place is None:  # many requests came at once
         yield FAREWELL
         return
     frames = follow(place)
@@ -79,7 +79,7 @@ async def _in_place(context: ApiContext, caller: Caller, follow: Callable[[Place
 
 
 async def while_known(frames: Frames, identify: Callable[[], Awaitable[Caller]]) -> Frames:
-    """The frames, until the credential that they were asked with is revoked or expires. They come often enough."""
+    """Yields the frames until the request's credential is revoked or expires. Frames come often enough to check it."""
     loop = asyncio.get_running_loop()
     known_until = loop.time() + KNOWN_SECONDS
     try:
@@ -139,7 +139,7 @@ async def _frames(context: ApiContext, caller: Caller, after: int | None, place:
 
 
 class _Sight:
-    """Which events of the tenant a caller sees: those of their own jobs; an admin all."""
+    """Decides which events of the tenant a caller sees: those of their own jobs, or all for an admin."""
 
     def __init__(self, context: ApiContext, caller: Caller) -> None:
         self._store = context.store

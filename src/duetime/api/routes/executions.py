@@ -1,4 +1,4 @@
-"""/api/v1/executions: what ran, and doing it again."""
+"""/api/v1/executions: list, read, cancel and retry executions."""
 
 from __future__ import annotations
 

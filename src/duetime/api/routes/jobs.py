@@ -1,4 +1,4 @@
-"""/api/v1/jobs: create, list, read, change, end."""
+"""/api/v1/jobs: create, list, read, change, cancel and purge jobs."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class JobController(Controller):
             owner=owner or caller.sees, sort=sort, order=order, limit=limit + 1, offset=offset,
             after=paging.read_cursor(cursor, int if sort == "next_run_time" else str) if cursor else None,
         )  # fmt: skip
-        total = await context.store.count_jobs(query)  # first: a page may be large, and waits for nothing
+        total = await context.store.count_jobs(query)  # first, because the page may be large
         records = await context.store.list_jobs(query)
         has_more = records.is_cut or len(records) > limit
         shown = records[:limit]
@@ -188,7 +188,7 @@ class JobController(Controller):
             command = PurgeJob(
                 caller.tenant, job_id, audit=entry(caller, now, "job.purge", job_id, hide_spec(whole(record.spec)))
             )
-            while await context.apply(command):  # in pages: others get their turn in between
+            while await context.apply(command):  # in pages: other commands run in between
                 continue
             context.events.publish("job.purged", now, caller.tenant, {"job_id": job_id}, record.owner)
             return JobMessage(job_id, record.status, "Job removed, with its history.")

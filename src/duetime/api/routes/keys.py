@@ -1,4 +1,4 @@
-"""/api/v1/api-keys: keys for machines and people, made, listed and revoked by an admin of the tenant."""
+"""/api/v1/api-keys: keys for machines and people, created, listed and revoked by an admin of the tenant."""
 
 from __future__ import annotations
 

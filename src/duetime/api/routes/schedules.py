@@ -1,4 +1,4 @@
-"""/api/v1/schedules/preview: what a schedule means, before anything is created."""
+"""/api/v1/schedules/preview: explains a schedule before a job is created."""
 
 from __future__ import annotations
 

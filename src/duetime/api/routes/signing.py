@@ -1,6 +1,6 @@
-"""/api/v1/signing-key: the key that a tenant's receivers verify requests with, shown to its admins and rotated by them.
+"""/api/v1/signing-key: the key that a tenant's receivers verify requests with. The tenant's admins read and rotate it.
 
-The secret is in the answer to whoever asks for it, and nowhere else: not in the audit, not in a log, not in an event.
+The secret is in these responses and nowhere else: not in the audit, not in a log, not in an event.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _view(context: ApiContext, tenant: str, state: SigningState | None, now: int
 
 
 def _secret(key: bytes) -> str:
-    """As Standard Webhooks writes it."""
+    """Returns the key in the format of Standard Webhooks."""
     return f"whsec_{b64encode(key).decode()}"
 
 

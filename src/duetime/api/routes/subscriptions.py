@@ -1,4 +1,4 @@
-"""/api/v1/subscriptions: URLs that are told of what happens in the tenant, by requests signed and tried again."""
+"""/api/v1/subscriptions: URLs that get signed requests about events of the tenant, with retries."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class SubscriptionController(Controller):
 async def apply_and_tell(
     context: ApiContext, caller: Caller, command: Command[T], event: str, record: JobRecord, now: int
 ) -> T:
-    """Do something to a job, and in the same commit store the requests that tell of it. Answers what it answers."""
+    """Applies a command to a job and stores its notifications in the same commit. Returns the command's result."""
     spec = record.spec
     body = about_job(event, record.job_id, spec.name, spec.key, caller.user_id, now)
     label, limit = f"{event} of {spec.name}", context.limits.tiers.notifications

@@ -1,7 +1,7 @@
-"""/api/v1/workers: where workers that run Python functions get their work, and bring what came of it.
+"""/api/v1/workers: workers get executions of Python functions here, and report their results.
 
-They dial out, so they may stand behind any wall; which node they reach does not matter. What is sent is in
-`domain.work`; the client and `duetime worker` speak it.
+Workers connect to a node, so they may run behind a firewall. Any node will do. `domain.work` defines the messages; the
+client and `duetime worker` send them.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A small process with one thread forks fast and safely; a node is large and has t
 imported all modules that a child needs. For each statement the node sends two descriptors: the child's socket, and the
 read end of a pipe that controls the child. A byte in the pipe asks the child to end, and closing the pipe kills the
 child, so all statements of a node end if the node dies. The server closes its copy of the child's socket after it has
-reaped the child: the node then knows that the child is gone.
+reaped the child, so the node sees that the child has ended.
 """
 
 from __future__ import annotations
