@@ -188,10 +188,10 @@ def test_every_place_of_every_route_is_in_the_table(guarded: Server) -> None:
 @pytest.mark.filterwarnings("ignore:.*:DeprecationWarning")
 def test_no_route_is_hidden_from_the_contract() -> None:
     from duetime.api.app import _routes, create_routes
-    from duetime.api.openapi import docs_routes
+    from duetime.api.openapi import DOCS_ROUTES
     from duetime.api.routes.health import get_health
 
-    app = create_routes(None, [_routes(), get_health, *docs_routes()])  # type: ignore[arg-type]
+    app = create_routes(None, [_routes(), get_health, *DOCS_ROUTES])  # type: ignore[arg-type]
     served = {
         f"{method.lower()} {re.sub(r':str}', '}', route.path).removeprefix('/api/v1')}"
         for route in app.routes

@@ -94,7 +94,7 @@ async def test_a_request_whose_client_has_gone_before_its_turn_does_not_begin(
 
 @pytest.mark.parametrize("path", ["/openapi.json", "/docs"])
 async def test_the_contract_is_encoded_once(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    app = create_routes(cast(Any, None), openapi.docs_routes())
+    app = create_routes(cast(Any, None), openapi.DOCS_ROUTES)
     made: list[Any] = []
     document = {"info": {"version": "1"}, "paths": {}}
     monkeypatch.setattr(openapi, "openapi_document", lambda app: made.append(app) or document)

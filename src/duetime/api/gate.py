@@ -115,7 +115,7 @@ class Gate:
             await self._app(scope, receive, sender)
 
     def _check_changes(self, method: str, path: str) -> None:
-        """Raises if the node accepts no changes. Workers may report finished work; the engine gives them no new work."""
+        """Raises if the node accepts no changes. Workers may report results; the engine gives them no new work."""
         if method not in READS and not path.startswith(WORKERS) and (refusal := self._refusal()) is not None:
             raise refusal
 

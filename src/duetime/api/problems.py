@@ -47,6 +47,10 @@ def shown_path(path: str) -> str:
     return path if len(path) <= LONGEST_PATH else f"{path[:LONGEST_PATH]}…"
 
 
+def _type_of(code: str) -> str:
+    return f"urn:duetime:problem:{code.lower().replace('_', '-')}"
+
+
 def problem_of(error: DuetimeError, instance: str = "") -> Problem:
     instance = shown_path(instance)
     if isinstance(error, InsufficientStorage):
@@ -55,7 +59,7 @@ def problem_of(error: DuetimeError, instance: str = "") -> Problem:
             current=error.current, limit=error.limit, requested=error.requested,
         )  # fmt: skip
     return Problem(
-        type=f"urn:duetime:problem:{error.code.lower().replace('_', '-')}",
+        type=_type_of(error.code),
         title=_TITLES.get(error.code, error.code),
         status=error.status,
         error=error.code,
@@ -96,15 +100,7 @@ def handle_http_exception(request: Request[Any, Any, Any], error: HTTPException)
         fields = tuple(ProblemField(f"/{_name(item)}", str(item.get("message", ""))) for item in error.extra)
         message = "; ".join(f"{field.pointer[1:]}: {field.message}" for field in fields) or message
     code = _CODES.get(status, "INVALID_REQUEST" if status < 500 else "INTERNAL")
-    problem = Problem(
-        f"urn:duetime:problem:{code.lower().replace('_', '-')}",
-        _TITLES[code],
-        status,
-        code,
-        message,
-        path,
-        list(fields),
-    )
+    problem = Problem(_type_of(code), _TITLES[code], status, code, message, path, list(fields))
     return _respond(problem, error.headers or {})  # a 405 lists the allowed methods there
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -28,6 +27,7 @@ from duetime.logs.outage_log import OutageLog
 from duetime.ports.clock import Clock
 from duetime.ports.logs import Line, LogsUnusable, LogWriter, TenantsOf
 from duetime.private_files import make_folder
+from duetime.recent import Recent
 
 FLUSH_SECONDS = 0.05
 TURN_BYTES = 1024 * 1024  # of one tenant in one flush
@@ -68,9 +68,9 @@ class FolderLogs:
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
         self._outage = OutageLog(self._path)
-        self._places: OrderedDict[str, dict[int, int]] = OrderedDict()
-        self._seen: OrderedDict[tuple[str, int], int] = OrderedDict()
-        self._measured: OrderedDict[str, Measured] = OrderedDict()
+        self._places = Recent[str, dict[int, int]](MOST_REMEMBERED)
+        self._seen = Recent[tuple[str, int], int](MOST_REMEMBERED)
+        self._measured = Recent[str, Measured](MOST_REMEMBERED)
 
     async def start(self) -> None:
         try:
@@ -150,16 +150,16 @@ class FolderLogs:
 
     async def size(self, execution_id: str) -> int:
         held = self._memory.list_lines(execution_id, 0)
-        path, known = self._path_of(execution_id), self._measured.get(execution_id, Measured())
+        path, known = self._path_of(execution_id), self._measured.get(execution_id) or Measured()
         found = await self._in_thread(execution_id, lambda: measure(path, known))
-        _remember(self._measured, execution_id, found)
+        self._measured.put(execution_id, found)
         return found.bytes + sum(size_of(line.text) + 1 for line in held if line.number > found.last)
 
     async def remove(self, execution_ids: Collection[str]) -> None:
         paths = [self._path_of(execution_id) for execution_id in execution_ids]
         for execution_id in execution_ids:
-            self._places.pop(execution_id, None)
-            self._measured.pop(execution_id, None)
+            self._places.pop(execution_id)
+            self._measured.pop(execution_id)
         removed = await self._in_thread("", lambda: [_unlink(path) for path in paths])
         for execution_id, count in zip(execution_ids, removed, strict=True):
             self._totals.add(day_of(execution_id), -count)
@@ -265,7 +265,7 @@ class FolderLogs:
         if found.size is None:
             return found.lines
         if not found.lines:
-            _remember(self._seen, (execution_id, after), found.size)
+            self._seen.put((execution_id, after), found.size)
         return joined(found.lines, held, limit)
 
     async def _changed(self, execution_id: str, after: int) -> bool:
@@ -273,23 +273,23 @@ class FolderLogs:
         path = self._path_of(execution_id)
         try:
             size = await self._in_thread(execution_id, lambda: _size(path))
-            if size == self._seen.get((execution_id, after), 0):
+            if size == (self._seen.get((execution_id, after)) or 0):
                 return False
             return bool(await self._scan(execution_id, after, 1, []))
         except Overloaded:  # the next read raises it
             return False
 
     def _place(self, execution_id: str, after: int) -> tuple[int, int]:
-        places = self._places.get(execution_id, {})
+        places = self._places.get(execution_id) or {}
         return max((place for place in places.items() if place[0] <= after), default=(0, 0))
 
     def _remember_place(self, execution_id: str, number: int, offset: int) -> None:
-        places = self._places.get(execution_id, {})
+        places = self._places.get(execution_id) or {}
         places.pop(number, None)
         places[number] = offset
         if len(places) > PLACES_A_LOG:
             del places[next(iter(places))]
-        _remember(self._places, execution_id, places)
+        self._places.put(execution_id, places)
 
     async def _in_thread(self, execution_id: str, call: Callable[[], T]) -> T:
         try:
@@ -307,16 +307,6 @@ class FolderLogs:
 
     def _path_of(self, execution_id: str) -> str:
         return os.path.join(self._path, day_of(execution_id), execution_id + SUFFIX)
-
-
-K = TypeVar("K")
-
-
-def _remember(known: OrderedDict[K, T], key: K, value: T) -> None:
-    known[key] = value
-    known.move_to_end(key)
-    if len(known) > MOST_REMEMBERED:
-        known.popitem(last=False)
 
 
 def _check(path: str) -> None:

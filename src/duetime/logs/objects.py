@@ -8,7 +8,6 @@ the store's own tools use (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, …).
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -20,15 +19,7 @@ from obstore.exceptions import BaseError, NotFoundError, PermissionDeniedError, 
 from obstore.store import LocalStore, from_url
 
 from duetime.domain.errors import Overloaded
-from duetime.logs.chunks import (
-    Chunk,
-    before_attempt,
-    chunk_of,
-    decode_lines,
-    encode_lines,
-    folder_of,
-    parse_chunk,
-)
+from duetime.logs.chunks import Chunk, before_attempt, chunk_of, decode_lines, encode_lines, folder_of, parse_chunk
 from duetime.logs.days import Totals, day_of, is_day, prune_days
 from duetime.logs.lines import size_of
 from duetime.logs.memory import PAGE_BYTES, Memory, Writer, first_page, follows_on, joined
@@ -37,6 +28,7 @@ from duetime.logs.upload import Upload
 from duetime.places import Places
 from duetime.ports.clock import Clock
 from duetime.ports.logs import Line, LogsUnusable, LogWriter, TenantsOf
+from duetime.recent import Recent
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -74,8 +66,8 @@ class ObjectLogs:
         self._outage = OutageLog(url)
         self._calls = Places(CALLS_AT_ONCE, MOST_CALLS)
         self._uploads: dict[Writer, tuple[Upload, asyncio.Task[None]]] = {}
-        self._ends: OrderedDict[str, Chunk] = OrderedDict()  # the last chunk that readers have finished
-        self._looked: OrderedDict[tuple[str, int], float] = OrderedDict()
+        self._ends = Recent[str, Chunk](MOST_REMEMBERED)  # the last chunk that readers have finished
+        self._looked = Recent[tuple[str, int], float](MOST_REMEMBERED)
         self._started = False
 
     async def start(self) -> None:
@@ -140,7 +132,7 @@ class ObjectLogs:
             last = lines[-1].number if lines else after
             lines += [line for line in found if line.number > last]
         if not lines and not held:
-            _remember(self._looked, (execution_id, after), asyncio.get_running_loop().time())
+            self._looked.put((execution_id, after), asyncio.get_running_loop().time())
         lines = joined(lines, held if len(page) == len(chunks) else [], limit)
         self._remember_end(execution_id, page, lines)
         return lines
@@ -154,7 +146,8 @@ class ObjectLogs:
                     return True
                 look_at = loop.time() + LOOK_SECONDS
                 if not self._memory.follows(execution_id, after):
-                    look_at = self._looked.get((execution_id, after), loop.time() - LOOK_SECONDS) + LOOK_SECONDS
+                    looked_at = self._looked.get((execution_id, after))
+                    look_at = loop.time() if looked_at is None else looked_at + LOOK_SECONDS
                     if look_at <= loop.time():
                         if await self._has_chunks(execution_id, after):
                             return True
@@ -263,7 +256,7 @@ class ObjectLogs:
         except Overloaded:  # the next read raises it
             found = False
         if not found:
-            _remember(self._looked, (execution_id, after), asyncio.get_running_loop().time())
+            self._looked.put((execution_id, after), asyncio.get_running_loop().time())
         return found
 
     async def _get(self, chunk: Chunk) -> list[Line]:
@@ -274,7 +267,7 @@ class ObjectLogs:
             return []
 
     async def _remove(self, execution_id: str) -> None:
-        self._ends.pop(execution_id, None)
+        self._ends.pop(execution_id)
         self._totals.add(day_of(execution_id), -await self._delete_below(folder_of(execution_id)))
 
     async def _delete_below(self, folder: str) -> int:
@@ -320,7 +313,7 @@ class ObjectLogs:
     def _remember_end(self, execution_id: str, page: list[Chunk], lines: list[Line]) -> None:
         behind = [chunk for chunk in page if lines and chunk.last <= lines[-1].number]
         if behind:
-            _remember(self._ends, execution_id, behind[-1])
+            self._ends.put(execution_id, behind[-1])
 
 
 def _open_store(url: str, options: Mapping[str, Any]) -> ObjectStore:
@@ -354,13 +347,3 @@ def _chunks_of_page(chunks: list[Chunk], after: int, limit: int) -> list[Chunk]:
         if lines >= limit or size >= PAGE_BYTES:
             return chunks[:count]
     return chunks[:CHUNKS_A_PAGE]
-
-
-K = TypeVar("K")
-
-
-def _remember(known: OrderedDict[K, T], key: K, value: T) -> None:
-    known[key] = value
-    known.move_to_end(key)
-    if len(known) > MOST_REMEMBERED:
-        known.popitem(last=False)

@@ -5,20 +5,20 @@
 --
 -- 1. A shard that is free at an epoch stays free until a take makes the next epoch: a release keeps the epoch, an ended
 --    lease never comes back, and only `take` gives a shard an owner. So `take` may decide on its snapshot, however old,
---    and write only where the epoch is unchanged. Of two takers, the second waits for the row, finds the next epoch, and
---    gets nothing.
--- 2. `take` ends an expired lease before it takes its shards, and ends it by *writing* the lease's row. `renew` writes the
---    same row. The second of the two waits, and then checks the new version of the row: after a renewal the lease has not
---    expired, and nothing is taken; after an end the renewal is refused. (A lock on the row instead of a write is not
---    enough: a renewal that checked before it waited would not check again.)
+--    and write only where the epoch is unchanged. Of two takers, the second waits for the row, finds the next epoch,
+--    and gets nothing.
+-- 2. `take` ends an expired lease before it takes its shards, and ends it by *writing* the lease's row. `renew` writes
+--    the same row. The second of the two waits, and then checks the new version of the row: after a renewal the lease
+--    has not expired, and nothing is taken; after an end the renewal is refused. (A lock on the row instead of a write
+--    is not enough: a renewal that checked before it waited would not check again.)
 -- 3. So the view of a renewal, from the snapshot before its write, is correct for the node's own shards: if one of them
 --    had been taken since, the lease would have ended, and the renewal would return nothing.
--- 4. The taker's own lease is checked with a lock on its row: if another node ends it, `take` waits and then gets nothing.
---    If it expires right after, another node takes the shards at the next epoch. The taker trusts its lease no longer by
---    then.
--- 5. All statements but `renew` take turns, by an advisory lock of the transaction (PgBouncer may share connections). The
---    points above do not depend on it. It prevents deadlocks of statements that lock several rows. `renew` locks one row
---    and then waits for nothing.
+-- 4. The taker's own lease is checked with a lock on its row: if another node ends it, `take` waits and then gets
+--    nothing. If it expires right after, another node takes the shards at the next epoch, when the taker no longer
+--    trusts its lease.
+-- 5. All statements but `renew` take turns, by an advisory lock of the transaction (PgBouncer may share connections).
+--    The points above do not depend on it. It prevents deadlocks of statements that lock several rows. `renew` locks
+--    one row and then waits for nothing.
 
 -- name: schema
 SELECT pg_advisory_xact_lock(hashtext('duetime.registry'), hashtext(current_schema()));

@@ -21,20 +21,10 @@ import httptools
 import structlog
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from duetime.api.http import refusals
 from duetime.api.http.joining import JoiningTransport
 from duetime.api.http.refusal_log import refusal_log
-from duetime.api.http.refusals import (
-    FULL,
-    GIANT_HEAD,
-    LONG_TARGET,
-    MANY_AT_ONCE,
-    MANY_HEADERS,
-    MUCH_FRAMING,
-    NO_HTTP,
-    SLOW_BODY,
-    TRAILERS,
-    Refusal,
-)
+from duetime.api.http.refusals import Refusal
 from duetime.api.http.starts import REQUESTS_PER_ROUND, Starts
 from duetime.domain.sockets import Seat, Sockets, address_group
 from duetime.domain.wire import (
@@ -69,7 +59,7 @@ class _NoTrailers(list[tuple[bytes, bytes]]):
     """Replaces a request's list of headers once its head is complete: a later header is a trailer."""
 
     def append(self, header: tuple[bytes, bytes]) -> NoReturn:
-        raise _Refused(TRAILERS)
+        raise _Refused(refusals.TRAILERS)
 
 
 class _LingeringTransport:
@@ -133,7 +123,7 @@ class BoundedProtocol(HttpToolsProtocol):
             refusal_log.note(
                 log.warning, "a connection was refused: too many", address=self._address, connections=len(sockets)
             )
-            self.transport.write(FULL.response())
+            self.transport.write(refusals.FULL.response())
             self.transport.close()
 
     def evict(self) -> None:
@@ -177,7 +167,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.parser.feed_data(data)
         except httptools.HttpParserError as error:
             cause = error.__context__
-            self._refuse(cause.refusal if isinstance(cause, _Refused) else NO_HTTP)
+            self._refuse(cause.refusal if isinstance(cause, _Refused) else refusals.NO_HTTP)
             return
         except httptools.HttpParserUpgrade:  # to another protocol than HTTP/1.1, which is not offered: ignore it
             log.debug("an upgrade was asked for, and is not offered")
@@ -187,9 +177,9 @@ class BoundedProtocol(HttpToolsProtocol):
         else:
             self._framing = framing_after(self._framing, size, self._piece_body)
         if self._framing > MAX_FRAMING_BYTES:
-            self._refuse(GIANT_HEAD if self._in_head else MUCH_FRAMING)
+            self._refuse(refusals.GIANT_HEAD if self._in_head else refusals.MUCH_FRAMING)
         elif self._in_head and len(self.headers) > MAX_HEADERS:
-            self._refuse(MANY_HEADERS)
+            self._refuse(refusals.MANY_HEADERS)
         elif not self._in_head:
             self._await_body(self._piece_body)
 
@@ -222,13 +212,13 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_url(self, url: bytes) -> None:
         self.url += url
         if len(self.url) > MAX_TARGET_BYTES:
-            raise _Refused(LONG_TARGET)
+            raise _Refused(refusals.LONG_TARGET)
 
     def on_headers_complete(self) -> None:
         if len(self.pipeline) >= MAX_PIPELINED:
-            raise _Refused(MANY_AT_ONCE)
+            raise _Refused(refusals.MANY_AT_ONCE)
         if len(self.headers) > MAX_HEADERS:
-            raise _Refused(MANY_HEADERS)
+            raise _Refused(refusals.MANY_HEADERS)
         self._in_head = False
         HttpToolsProtocol.on_headers_complete(self)
         self.headers = _NO_TRAILERS
@@ -343,7 +333,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _give_up(self) -> None:
         if self._awaiting and not self._lingering and not self._unread:
-            self._refuse(SLOW_BODY)
+            self._refuse(refusals.SLOW_BODY)
         else:
             self.transport.abort()
 

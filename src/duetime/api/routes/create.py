@@ -39,18 +39,6 @@ Known = dict[str, str | None]  # the shown URLs of connections by name; None: th
 _under_way: set[tuple[str, str]] = set()  # (tenant, key) of the idempotent creates that run in this process
 
 
-def announce(context: ApiContext, job: NewJob, now: int) -> None:
-    context.engine.due_hint(job.due_at)
-    context.events.publish("job.created", now, job.tenant, {"job_id": job.job_id, "name": job.name}, job.owner)
-
-
-def created_view(job: NewJob, now: int, warnings: list[str]) -> bytes:
-    view = CreatedJob(
-        job.job_id, job.name, JobStatus.PENDING, instant_or_none(job.due_at), instant(now), job.owner, warnings
-    )
-    return encode(view)
-
-
 async def create_job(context: ApiContext, caller: Caller, body: bytes, key: str | None) -> bytes:
     """Returns the response to a create. With `key`, a repeat of the same body gets the same response."""
     check_right(caller, Right.WRITE)
@@ -58,7 +46,9 @@ async def create_job(context: ApiContext, caller: Caller, body: bytes, key: str 
         raise PayloadTooLarge(f"the body has {len(body)} bytes; a job may have {MAX_BODY_BYTES}")
     if len(body) > LIGHT_BYTES:  # checked here too: most bodies are small, and this saves a call
         await context.take_turn(caller.tenant, body)
-    return await _create(context, caller, body) if key is None else await _create_once(context, caller, body, key)
+    if key is None:
+        return await store_job(context, caller, decode_spec(body))
+    return await _create_once(context, caller, body, key)
 
 
 def new_job(context: ApiContext, caller: Caller, spec: JobSpec, now: int) -> NewJob:
@@ -104,8 +94,8 @@ def create_command(
     return CreateJobs(now, (job,), record, context.quota_of(caller), (noted,))
 
 
-async def _create(context: ApiContext, caller: Caller, body: bytes) -> bytes:
-    spec = decode_spec(body)
+async def store_job(context: ApiContext, caller: Caller, spec: JobSpec, repeat: tuple[str, str] | None = None) -> bytes:
+    """Stores a job and returns the response. `repeat`: the idempotency key and the body's fingerprint."""
     if spec.type is JobType.SQL_QUERY:
         spec = await bound(context, caller, spec)
     if spec.after:
@@ -113,9 +103,18 @@ async def _create(context: ApiContext, caller: Caller, body: bytes) -> bytes:
     now = context.clock.now()
     job = new_job(context, caller, spec, now)
     warnings = await list_warnings(context, caller, spec)
-    await context.apply(create_command(context, caller, job, now))
-    announce(context, job, now)
-    return created_view(job, now, warnings)
+    answer = encode(
+        CreatedJob(
+            job.job_id, job.name, JobStatus.PENDING, instant_or_none(job.due_at), instant(now), job.owner, warnings
+        )
+    )
+    record = None if repeat is None else IdempotencyRecord(caller.tenant, *repeat, answer.decode())
+    first = await context.apply(create_command(context, caller, job, now, record))
+    if first is not None:
+        return first.encode()
+    context.engine.due_hint(job.due_at)
+    context.events.publish("job.created", now, job.tenant, {"job_id": job.job_id, "name": job.name}, job.owner)
+    return answer
 
 
 async def _create_once(context: ApiContext, caller: Caller, body: bytes, key: str) -> bytes:
@@ -143,20 +142,7 @@ async def _create_unless_stored(context: ApiContext, caller: Caller, body: bytes
     known = await context.store.get_response(caller.tenant, key)
     if known is not None and known[0] == fingerprint:
         return known[1].encode()
-    spec = decode_spec(body)
-    if spec.type is JobType.SQL_QUERY:
-        spec = await bound(context, caller, spec)
-    if spec.after:
-        await check_after(context, caller, spec)
-    now = context.clock.now()
-    job = new_job(context, caller, spec, now)
-    answer = created_view(job, now, await list_warnings(context, caller, spec))
-    record = IdempotencyRecord(caller.tenant, key, fingerprint, answer.decode())
-    first = await context.apply(create_command(context, caller, job, now, record))
-    if first is not None:
-        return first.encode()
-    announce(context, job, now)
-    return answer
+    return await store_job(context, caller, decode_spec(body), (key, fingerprint))
 
 
 class QuickCreate:

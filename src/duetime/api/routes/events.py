@@ -60,7 +60,7 @@ def stream(
 
 
 async def _in_place(context: ApiContext, caller: Caller, follow: Callable[[Place], Frames]) -> Frames:
-    """Yields the frames while the stream has a place. It is taken here: a response that is not sent must have none."""
+    """Yields the frames while the stream has a place. It takes the place when the response begins, not before."""
     place = context.streams.enter(caller)
     if place is None:  # many requests came at once
         yield FAREWELL

@@ -9,12 +9,12 @@ from litestar import Controller, Request, Response, delete, get, patch, post, pu
 from litestar.params import Parameter
 
 from duetime.api import paging
-from duetime.api.advice import check_after, list_warnings
+from duetime.api.advice import check_after
 from duetime.api.auth.access import find_job
 from duetime.api.bodies import change_spec, convert, decode, decode_spec
 from duetime.api.context import ApiContext
 from duetime.api.queries import read_filter
-from duetime.api.routes.create import announce, bound, check_runnable, create_command, create_job, created_view, new_job
+from duetime.api.routes.create import bound, check_runnable, create_job, store_job
 from duetime.api.routes.subscriptions import apply_and_tell
 from duetime.api.views import encode, view_job
 from duetime.domain import authoring
@@ -167,15 +167,7 @@ class JobController(Controller):
             raise PreconditionFailed(
                 f"there is no job with key '{key}' for If-Match to fit; leave it out to create one"
             )
-        if spec.type is JobType.SQL_QUERY:
-            spec = await bound(context, caller, spec)
-        await check_after(context, caller, spec)
-        now = context.clock.now()
-        job = new_job(context, caller, spec, now)
-        warnings = await list_warnings(context, caller, spec)
-        await context.apply(create_command(context, caller, job, now))
-        announce(context, job, now)
-        return Response(created_view(job, now, warnings), status_code=201, media_type=JSON)
+        return Response(await store_job(context, caller, spec), status_code=201, media_type=JSON)
 
     @delete(
         "/{job_id:str}", summary="Cancel a job, or remove it with its history (purge)", status_code=200,

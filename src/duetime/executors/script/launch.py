@@ -8,7 +8,14 @@ import os
 import resource
 import signal
 
-from duetime.executors.script.system import LINUX, die_with_parent, forgo_privileges, tasks_of
+from duetime.executors.script.system import (
+    IGNORED_BY_FORK_SERVER,
+    LINUX,
+    die_with_parent,
+    forgo_privileges,
+    limit_resource,
+    tasks_of,
+)
 from duetime.executors.script.users import switch
 from duetime.executors.script.wire import Refused, Request
 
@@ -17,7 +24,6 @@ NOT_RUNNABLE = 126
 _FIRST_TO_GO = b"1000"  # when the machine runs out of memory, the kernel kills scripts before anything else
 # Signals are ignored by the fork server itself, by Python, and by the node's parent: nohup, or a shell that started the
 # node in the background.
-IGNORED_BY_FORK_SERVER = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _IGNORED = {number for number in signal.valid_signals() if signal.getsignal(number) is signal.SIG_IGN}
 _IGNORED.update(IGNORED_BY_FORK_SERVER)
 
@@ -62,13 +68,15 @@ def _become(
     os.umask(0o077)
     if LINUX:
         _be_first_to_go()
-    _limit(resource.RLIMIT_CORE, 0)
-    _limit(resource.RLIMIT_FSIZE, request.file_bytes)
-    _limit(resource.RLIMIT_NOFILE, request.open_files)
+    limit_resource(resource.RLIMIT_CORE, 0)
+    limit_resource(resource.RLIMIT_FSIZE, request.file_bytes)
+    limit_resource(resource.RLIMIT_NOFILE, request.open_files)
     if process_ceiling:
-        _limit(resource.RLIMIT_NPROC, process_ceiling)
+        limit_resource(resource.RLIMIT_NPROC, process_ceiling)
     if request.cpu_seconds:
-        _limit(resource.RLIMIT_CPU, request.cpu_seconds, request.cpu_seconds + 1)  # SIGXCPU, a second later SIGKILL
+        limit_resource(
+            resource.RLIMIT_CPU, request.cpu_seconds, request.cpu_seconds + 1
+        )  # SIGXCPU, a second later SIGKILL
     if user is not None:
         switch(user)
     die_with_parent(supervisor, signal.SIGKILL)
@@ -77,7 +85,7 @@ def _become(
     if LINUX:  # macOS refuses this limit
         # Unlike RLIMIT_AS, this limit does not count memory that is reserved but never written. Some runtimes reserve
         # gigabytes.
-        _limit(resource.RLIMIT_DATA, request.memory_bytes)
+        limit_resource(resource.RLIMIT_DATA, request.memory_bytes)
     _execute(request.argv, request.env, user)
 
 
@@ -101,15 +109,6 @@ def _plug(outputs: tuple[int, int]) -> None:
     nothing = os.open(os.devnull, os.O_RDONLY)
     for target, source in enumerate((nothing, *outputs)):
         os.dup2(source, target)  # all other descriptors close at exec
-
-
-def _limit(which: int, soft: int, hard: int | None = None) -> None:
-    """Sets a resource limit, but not above the hard limit of this process."""
-    most = resource.getrlimit(which)[1]
-    hard = soft if hard is None else hard
-    if most != resource.RLIM_INFINITY:
-        soft, hard = min(soft, most), min(hard, most)
-    resource.setrlimit(which, (soft, hard))
 
 
 def _enter(cwd: str, user: int | None) -> None:
@@ -172,7 +171,7 @@ def _can_fork_under(ceiling: int) -> bool:
     child = os.fork()
     if child == 0:
         try:
-            _limit(resource.RLIMIT_NPROC, ceiling)
+            limit_resource(resource.RLIMIT_NPROC, ceiling)
             os.fork()  # both processes continue with the next line
             os._exit(0)
         finally:

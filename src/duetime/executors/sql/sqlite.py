@@ -37,6 +37,7 @@ from duetime.executors.sql.sqlite_wire import (
     frame,
     reply_of,
 )
+from duetime.executors.uncancelled import uncancelled
 from duetime.places import Places
 from duetime.ports.executor import NotSent, Task
 
@@ -109,7 +110,7 @@ class SqliteStatements:
                     task.timeout_seconds, f"{request.name} did not finish the statement, which was stopped:"
                 ) from None
         finally:
-            await _undisturbed(process.end(self._link))
+            await uncancelled(process.end(self._link))
 
     @asynccontextmanager
     async def _place(self, task: Task[SqlQuery], deadline: float) -> AsyncIterator[None]:
@@ -234,17 +235,3 @@ def _bound(number: int, value: Any) -> Any:
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise wrong(f"Parameter {number} is beyond the integers of SQLite: pass it as text.", "SQLITE_RANGE")
     return int(value) if isinstance(value, bool) else value
-
-
-async def _undisturbed(work: Any) -> None:
-    """Completes `work` even if the caller is cancelled meanwhile, then raises the last of these CancelledErrors."""
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.wait({task})
-        except asyncio.CancelledError as again:
-            cancelled = again
-    if cancelled is not None:
-        raise cancelled
-    task.result()

@@ -9,7 +9,6 @@ reaped the child, so the node sees that the child has ended.
 
 from __future__ import annotations
 
-import gc
 import os
 import select
 import signal
@@ -20,7 +19,7 @@ import traceback
 from contextlib import suppress
 from typing import NamedTuple
 
-from duetime.executors.script.system import die_with_parent, receive_descriptors
+from duetime.executors.script.system import become_fork_server, die_with_parent, receive_descriptors, wake_up_pipe
 from duetime.executors.sql.sqlite_child import Ended, run
 from duetime.executors.sql.sqlite_wire import ASK_TO_END, Died, frame
 
@@ -44,11 +43,7 @@ class ForkServer:
         self._children: dict[int, _Child] = {}  # by process id
         self._by_orders: dict[int, _Child] = {}
         self._poll = select.poll()
-        self._wakes, self._wake = os.pipe()
-        for end in (self._wakes, self._wake):
-            os.set_blocking(end, False)
-        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._wakes, self._wake = wake_up_pipe()
 
     def run(self) -> None:
         """Serves until the node has ended, then kills all children."""
@@ -145,10 +140,4 @@ def spawn(descriptor: int) -> subprocess.Popen[bytes]:
 
 
 def main(descriptor: int) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # the fork server ends when the node ends, and not before
-    node = socket.socket(fileno=descriptor)
-    node.set_inheritable(False)
-    gc.disable()
-    gc.freeze()
-    ForkServer(node).run()
+    ForkServer(become_fork_server(descriptor)).run()
