@@ -131,7 +131,7 @@ class TestRefusals:
         assert [person.job(job_id)["name"] for job_id in made["created"]] == [person.name]
         last = made["refused"][-1]
         assert (last["index"], last["error"]) == (100_000, "PAYLOAD_TOO_LARGE")
-        assert "send them anew" in last["message"]
+        assert "send them again" in last["message"]
         assert (made["refused_count"], len(made["refused"]), len(made["also_refused"]["INVALID_REQUEST"])) == (
             100_000, 1001, 98_999
         )  # fmt: skip

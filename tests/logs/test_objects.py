@@ -184,7 +184,7 @@ async def test_what_a_stop_could_not_keep_is_counted(s3_server: S3Server, monkey
             await logs.stop()
     assert {entry["event"] for entry in entries[:-1]} <= {AWAY}  # none if there was no time for a try
     assert entries[-1] == {
-        "event": "logs of executions were lost with the stop",
+        "event": "logs of executions were lost at the stop",
         "log_level": "warning",
         "place": f"s3://{bucket}/logs",
         "lost_lines": 2,

@@ -82,5 +82,5 @@ async def test_a_made_up_key_is_still_refused_like_any_other() -> None:
         async def get_key(self, key_id: str) -> KeyRecord | None:
             return None
 
-    with pytest.raises(Unauthorized, match="not taken"):
+    with pytest.raises(Unauthorized, match="unknown, revoked or expired"):
         await Keyring(Empty(), HandClock()).find(key(1)[2], HOSTILE)

@@ -60,7 +60,7 @@ def _answer(description: str, name: str, **headers: str) -> dict[str, Any]:
 
 
 _CREATED = _answer("The job was created.", "CreatedJob")
-_JOB = _answer("The job as it is now.", "JobView", ETag="its version, for If-Match")
+_JOB = _answer("The current job.", "JobView", ETag="its version, for If-Match")
 # Responses that a handler encodes itself: their type is not in its signature.
 ANSWERS: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
     ("/api/v1/jobs", "post"): {"201": _CREATED},
@@ -69,8 +69,8 @@ ANSWERS: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
     ("/api/v1/jobs/{job_id}", "patch"): {"200": _JOB},
     ("/api/v1/jobs/by-key/{key}", "put"): {"200": _JOB, "201": _CREATED},
     ("/health", "get"): {
-        "200": _answer("It can do its work.", "Health"),
-        "503": _answer("It can't, or not all of it.", "Health"),
+        "200": _answer("The node works.", "Health"),
+        "503": _answer("The node does not work, or not fully.", "Health"),
     },
 }
 

@@ -152,7 +152,7 @@ class Gate:
         origin = given.get(b"origin", b"")
         if origin not in self._origins:
             raise Forbidden(
-                "pages of this origin may not ask this server; its operator lists those that may in CORS_ORIGINS"
+                "pages of this origin may not use this server; the operator allows origins with CORS_ORIGINS"
             )
         headers = [
             (b"access-control-allow-methods", _ALLOWED_METHODS),

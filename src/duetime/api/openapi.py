@@ -174,6 +174,6 @@ def _page(document: dict[str, Any]) -> str:
         "td{padding:.35rem .8rem .35rem 0;border-bottom:1px solid #e6e8eb;vertical-align:top}"
         ".m{font-weight:600;color:#0b63c5}code{font-size:.95em}</style>"
         f"<h1>Duetime API {escape(document['info']['version'])}</h1>"
-        "<p>The whole contract, with every type: <a href=/openapi.json>/openapi.json</a></p>"
+        "<p>The complete description, with all types: <a href=/openapi.json>/openapi.json</a></p>"
         f"<table>{rows}</table></html>"
     )

@@ -24,7 +24,7 @@ log = structlog.get_logger()
 _TITLES = {
     "INVALID_REQUEST": "The request is not valid",
     "INVALID_SCHEDULE": "The schedule is not valid",
-    "UNAUTHORIZED": "Who are you?",
+    "UNAUTHORIZED": "Authentication is required",
     "FORBIDDEN": "You may not do this",
     "NOT_FOUND": "Not found",
     "CONFLICT": "Not possible in this state",
@@ -36,7 +36,7 @@ _TITLES = {
     "QUOTA_EXCEEDED": "Too many new jobs",
     "OVERLOADED": "Try again in a moment",
     "INSUFFICIENT_STORAGE": "The store is full",
-    "STALE_WRITE": "This node has lost its place",
+    "STALE_WRITE": "This node's lease has ended",
     "INTERNAL": "Something went wrong in Duetime",
 }
 _CODES = {400: "INVALID_REQUEST", 404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED", 413: "PAYLOAD_TOO_LARGE"}
@@ -93,9 +93,9 @@ def handle_http_exception(request: Request[Any, Any, Any], error: HTTPException)
     fields: tuple[ProblemField, ...] = ()
     message = error.detail
     if status == 404:
-        message = f"there is nothing at {path}; /openapi.json lists what there is"
+        message = f"{path} does not exist; /openapi.json lists all paths"
     elif status == 405:
-        message = f"{request.method} is not possible on {path}; /openapi.json lists what is"
+        message = f"{request.method} is not allowed on {path}; /openapi.json lists the methods"
     elif isinstance(error.extra, list):
         fields = tuple(ProblemField(f"/{_name(item)}", str(item.get("message", ""))) for item in error.extra)
         message = "; ".join(f"{field.pointer[1:]}: {field.message}" for field in fields) or message

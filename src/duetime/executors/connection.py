@@ -236,7 +236,7 @@ class Connection(asyncio.Protocol):
     def on_message_begin(self) -> None:
         if self._waiter is None or self._waiter.done():
             # A second response in the same packet: stop the parser before it overwrites the first.
-            raise BadAnswer("sent an answer that nobody asked for")
+            raise BadAnswer("sent an unrequested response")
 
     def _stop_at_parts(self) -> NoReturn:
         """Stops the parser, for there are too many parts: each costs as much as some hundred bytes of a body."""

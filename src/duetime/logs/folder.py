@@ -298,7 +298,7 @@ class FolderLogs:
             what = f"the log of execution {execution_id}" if execution_id else "the folder of the logs"
             raise Overloaded(
                 f"{what} can't be reached ({error.strerror or error}: {error.filename or self._path}); "
-                "see to its disk, or try again in a moment",
+                "check its disk, or try again in a moment",
                 retry_after=5,
             ) from error
 

@@ -305,8 +305,7 @@ class ObjectLogs:
             raise
         except TROUBLE as error:
             raise Overloaded(
-                f"the store of the logs, {self._url}, does not answer as it should ({why(error)}); "
-                "try again in a moment",
+                f"the store of the logs, {self._url}, does not respond correctly ({why(error)}); try again in a moment",
                 retry_after=5,
             ) from error
 
@@ -320,7 +319,7 @@ def _open_store(url: str, options: Mapping[str, Any]) -> ObjectStore:
     scheme = urlsplit(url).scheme
     if scheme not in SCHEMES:
         raise LogsUnusable(
-            f"'{url}' is no place for logs; write s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or "
+            f"'{url}' can't hold logs; write s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or "
             "file:///folder"
         )
     try:
@@ -333,8 +332,8 @@ def _open_store(url: str, options: Mapping[str, Any]) -> ObjectStore:
         return from_url(url, **{"retry_config": retries, **options})
     except (BaseError, OSError, ValueError) as error:
         raise LogsUnusable(
-            f"the logs of executions can't be kept in {url}: {why(error)}; correct the address, or what the "
-            "environment says about it"
+            f"the logs of executions can't be kept in {url}: {why(error)}; correct the address, or the "
+            "environment variables for it"
         ) from error
 
 

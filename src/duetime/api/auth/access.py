@@ -34,7 +34,7 @@ def check_route(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRou
     if right is None and connection.scope.get("method") == "OPTIONS":  # the framework's own, incomplete route
         raise MethodNotAllowedException
     if right is None:
-        raise Forbidden(f"nobody may do this yet: {connection.url.path} does not say who")
+        raise Forbidden(f"no caller may use {connection.url.path}: the route declares no right")
     check_right(connection.scope["user"], right)
 
 

@@ -141,7 +141,7 @@ class Keyring:
                 self._to_touch.clear()
                 await self._store.apply([TouchKeys(now=self._clock.now(), key_ids=key_ids)])
         except Exception as error:  # noqa: BLE001 - when a key was last used is worth no more than a line in the log
-            log.warning("when API keys were last used could not be written", error=str(error) or type(error).__name__)
+            log.warning("the last uses of API keys could not be stored", error=str(error) or type(error).__name__)
         finally:
             self._touching = None
 
@@ -150,7 +150,7 @@ def _caller(record: KeyRecord) -> Caller:
     try:
         rights = rights_of(record.role, record.scopes or None)
     except ValueError:  # written by a newer version: this one does not know what the scope grants
-        log.warning("an API key has a scope that this version does not know: refused", key_id=record.key_id)
+        log.warning("an API key was refused: it has a scope that this version does not support", key_id=record.key_id)
         raise _refusal() from None
     return Caller(
         record.tenant, record.user_id, record.role, tier_of(record.role, record.tier), rights, record.key_id,
@@ -160,5 +160,5 @@ def _caller(record: KeyRecord) -> Caller:
 
 def _refusal() -> Unauthorized:
     return Unauthorized(
-        "this API key is not taken: it is unknown, revoked or expired; an admin makes one with `duetime token create`"
+        "this API key is unknown, revoked or expired; an admin creates a new one with `duetime token create`"
     )

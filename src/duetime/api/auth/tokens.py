@@ -94,11 +94,11 @@ class Tokens:
         try:
             keys = load_jwks(self._file)
         except BadKeys as error:
-            log.warning("JWKS_FILE has changed and can't be used: the keys of before stay", error=str(error))
+            log.warning("JWKS_FILE has changed and can't be used: the previous keys stay in use", error=str(error))
             return
         self._public = {key.kid: key for key in keys}
         self._cache.clear()
-        log.info("JWKS_FILE has changed: its keys hold from here on", kids=[key.kid for key in keys])
+        log.info("JWKS_FILE has changed: its keys are used from now on", kids=[key.kid for key in keys])
 
     def _read(self, token: str, now: int) -> tuple[Caller, int]:
         if len(token) > MOST_CHARACTERS:
@@ -110,29 +110,29 @@ class Tokens:
     def _claims(self, token: str) -> dict[str, Any]:
         """Returns the token's claims after verifying its signature."""
         if not _FORM.fullmatch(token):
-            raise Unauthorized(f"the token is no JWT; {_ADVICE}")
+            raise Unauthorized(f"the token is not a JWT; {_ADVICE}")
         try:
             header = _object(base64url_decode(token.split(".", 1)[0]))
         except (ValueError, RecursionError):
-            raise Unauthorized(f"the token is no JWT; {_ADVICE}") from None
+            raise Unauthorized(f"the token is not a JWT; {_ADVICE}") from None
         key = self._key_for(header)
         try:
             payload = _JWS.decode_complete(token, key.key, algorithms=[key.algorithm])["payload"]
         except (jwt.PyJWTError, ValueError, RecursionError):
-            raise Unauthorized("the token is not signed with a key that this server knows; get a new one") from None
+            raise Unauthorized("the token's signature does not fit any key of this server; get a new one") from None
         try:
             return _object(payload)
         except (ValueError, RecursionError):
-            raise Unauthorized(f"the token's claims are no JSON object; {_ADVICE}") from None
+            raise Unauthorized(f"the token's claims are not a JSON object; {_ADVICE}") from None
 
     def _key_for(self, header: dict[str, Any]) -> VerifyingKey:
         if "crit" in header:
-            raise Unauthorized("the token's header has 'crit', which is not taken here; get one without")
+            raise Unauthorized("the token's header has 'crit', which is not supported; get a token without it")
         key = self._named(header["kid"]) if "kid" in header else self._unnamed()
         if key is None:
-            raise Unauthorized("the token's kid names no key of this server, or has to name one; get a new token")
+            raise Unauthorized("the token's kid is missing, or names no key of this server; get a new token")
         if header.get("alg") != key.algorithm:
-            raise Unauthorized(f"the token's algorithm is not its key's, {key.algorithm}; sign it with that")
+            raise Unauthorized(f"the token's algorithm must be that of its key, {key.algorithm}; sign it with that")
         return key
 
     def _named(self, kid: object) -> VerifyingKey | None:
@@ -237,7 +237,7 @@ def _user_id(claims: dict[str, Any]) -> str:
         raise Unauthorized(f"the token needs a user_id (or sub), text or a whole number; {_ADVICE}")
     text = str(value)
     if not 1 <= len(text) <= 128 or not text.isprintable() or " " in text:
-        raise Unauthorized("the token's user_id must have 1 to 128 visible characters; get a token with such a one")
+        raise Unauthorized("the token's user_id must have 1 to 128 visible characters; get a token with a valid one")
     return text
 
 

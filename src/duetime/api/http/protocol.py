@@ -121,7 +121,10 @@ class BoundedProtocol(HttpToolsProtocol):
             evicted.evict()
         if self._seat is None:
             refusal_log.note(
-                log.warning, "a connection was refused: too many", address=self._address, connections=len(sockets)
+                log.warning,
+                "a connection was refused: too many are open",
+                address=self._address,
+                connections=len(sockets),
             )
             self.transport.write(refusals.FULL.response())
             self.transport.close()
@@ -170,7 +173,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(cause.refusal if isinstance(cause, _Refused) else refusals.NO_HTTP)
             return
         except httptools.HttpParserUpgrade:  # to another protocol than HTTP/1.1, which is not offered: ignore it
-            log.debug("an upgrade was asked for, and is not offered")
+            log.debug("a client requested an upgrade, which is not supported")
         if self._message_ended:  # the rest of this piece belongs to the next request, and is not counted
             self._message_ended = False
             self._framing = 0
@@ -284,7 +287,12 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _refuse(self, refusal: Refusal) -> None:
         """Responds instead of the application and closes the connection. A response that has begun is cut off."""
-        refusal_log.note(log.info, "a request was refused by its form", client=self.client, reason=refusal.message)
+        refusal_log.note(
+            log.info,
+            "a request was refused early",
+            client=self.client,
+            reason=refusal.message,
+        )
         running = self._running
         under_way = running is not None and not running.response_complete
         cut = bool(self.pipeline) or (under_way and (running is not self.cycle or self.cycle.response_started))

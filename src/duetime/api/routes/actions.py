@@ -99,7 +99,7 @@ class JobActionController(Controller):
         queued = await redrive(context, caller, failed[0]) if failed and failed[0].dead else None
         return queued or await add_run(context, caller, job_id, Trigger.RETRY, "Job queued for retry")
 
-    @get("/status", summary="How a job stands, at a glance", right=Right.READ)
+    @get("/status", summary="A job's status in short", right=Right.READ)
     async def get_job_status(self, context: ApiContext, caller: Caller, job_id: str) -> JobGlance:
         record = await find_job(context, caller, job_id)
         open_states = [one.state for one in await _open_executions(context, caller, job_id)]

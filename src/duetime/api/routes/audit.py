@@ -20,7 +20,7 @@ class AuditController(Controller):
     path = "/audit"
     tags = ("audit",)
 
-    @get("/", summary="Who changed what, latest first", right=Right.ADMIN)
+    @get("/", summary="List changes, latest first", right=Right.ADMIN)
     async def list_audit(
         self,
         context: ApiContext,

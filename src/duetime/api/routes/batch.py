@@ -47,11 +47,11 @@ MOST_FIELDS = 5  # ... and how many of its fields are named
 
 _LIMITS = (
     f"A JSON array may have {MOST_ARRAY_BYTES // 1024**2} MiB; a larger one is refused with 413. Send more as "
-    "`application/x-ndjson`, one job a line: it is read as it comes, "
-    f"up to {MOST_JOBS:,} jobs and {MOST_BYTES // 1024**2} MiB. One bad line spoils no other."
+    "`application/x-ndjson`, one job a line: it is read as it arrives, "
+    f"up to {MOST_JOBS:,} jobs and {MOST_BYTES // 1024**2} MiB. A bad line does not affect the others."
 )
 
-_NOT_READ = "this line and those after it were not read: send them anew"
+_NOT_READ = "this line and those after it were not read: send them again"
 
 _SQL = JobType.SQL_QUERY  # a name of the module is found faster than an enum's member
 Numbered = tuple[int, NewJob]

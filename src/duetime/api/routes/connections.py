@@ -57,7 +57,7 @@ class ConnectionController(Controller):
         await context.apply(PutConnection(now, caller.tenant, name, encrypted, shown, caller.user_id, noted, limit))
         return Response(ConnectionView(name, shown, instant(now), caller.user_id))
 
-    @delete("/{name:str}", summary="Forget a database; jobs that use it fail", status_code=200, right=Right.ADMIN)
+    @delete("/{name:str}", summary="Remove a database; jobs that use it fail", status_code=200, right=Right.ADMIN)
     async def remove_connection(self, context: ApiContext, caller: Caller, name: str) -> ConnectionMessage:
         noted = entry(caller, context.clock.now(), "connection.remove", name)
         await context.apply(RemoveConnection(caller.tenant, name, noted))

@@ -58,7 +58,7 @@ class DeadLetterController(Controller):
     ) -> Redriven:
         wanted = decode(await request.body(), RedriveRequest)
         if wanted.ids and _has_filter(wanted):
-            raise InvalidRequest.at("/ids", f"can't stand beside a filter ({', '.join(FILTERS)}); send one of the two")
+            raise InvalidRequest.at("/ids", f"can't be combined with a filter ({', '.join(FILTERS)}); send either")
         ids = await _named(context, caller, wanted.ids) if wanted.ids else await _found(context, caller, wanted)
         if wanted.per_second is not None and len(ids) / wanted.per_second > LONGEST_SECONDS:
             raise InvalidRequest.at(

@@ -32,7 +32,7 @@ class EventController(Controller):
     path = "/events"
     tags = ("events",)
 
-    @get("/", summary="Follow what happens (server-sent events)", media_type=EVENT_STREAM, right=Right.READ)
+    @get("/", summary="Follow events (server-sent events)", media_type=EVENT_STREAM, right=Right.READ)
     async def follow_events(self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> Stream:
         last = last_event_id(request)
         return stream(context, request, caller, lambda place: _frames(context, caller, last, place))

@@ -67,7 +67,7 @@ class ExecutionController(Controller):
         return ExecutionDetail(view_execution(record), [view_attempt(attempt) for attempt in attempts], progress)
 
     @get(
-        "/{execution_id:str}/logs", summary="What an execution's attempts said (server-sent events: as they say it)",
+        "/{execution_id:str}/logs", summary="Read the log of an execution, or follow it (server-sent events)",
         right=Right.READ,
     )  # fmt: skip
     async def get_execution_logs(
@@ -112,5 +112,5 @@ class ExecutionController(Controller):
             return await add_run(context, caller, record.job_id, Trigger.RETRY, "Queued for retry")
         queued = await redrive(context, caller, record)
         if queued is None:
-            raise Conflict(f"execution {execution_id} was retried by another request a moment ago; see what came of it")
+            raise Conflict(f"execution {execution_id} was retried by another request a moment ago; see its result")
         return queued

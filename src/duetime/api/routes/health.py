@@ -27,7 +27,7 @@ async def get_health(context: ApiContext, verbose: bool = False) -> Response[Any
     works = not any(state.startswith("unhealthy") for state in components.values())
     capacity = context.limits.capacity
     used, is_full = capacity.utilization_percent(load), capacity.is_filling(load)
-    components["capacity"] = f"degraded: {used:.1f} % of the room is taken" if is_full else "healthy"
+    components["capacity"] = f"degraded: {used:.1f} % of the capacity is used" if is_full else "healthy"
     is_ok = all(state == "healthy" for state in components.values())
     health = Health("ok" if is_ok else "degraded")
     if verbose:

@@ -150,7 +150,7 @@ class JobController(Controller):
         await context.take_turn(caller.tenant, body)
         spec = decode_spec(body)
         if spec.key not in (None, key):
-            raise InvalidRequest.at("/key", f"is '{spec.key}', but the path says '{key}'; leave it out")
+            raise InvalidRequest.at("/key", f"is '{spec.key}', but the path has '{key}'; leave it out")
         if "\0" in key:
             raise InvalidRequest.at("/key", "holds a NUL character; remove it")
         spec = convert({**msgspec.to_builtins(spec), "key": key}, type(spec))

@@ -25,7 +25,7 @@ class KeyController(Controller):
     path = "/api-keys"
     tags = ("api keys",)
 
-    @post("/", summary="Make an API key; its secret is shown this once", status_code=201, right=Right.ADMIN)
+    @post("/", summary="Create an API key; its secret is shown only once", status_code=201, right=Right.ADMIN)
     async def create_api_key(
         self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller
     ) -> Response[MadeKey]:
@@ -68,7 +68,7 @@ class KeyController(Controller):
         noted = entry(caller, now, "api_key.revoke", key_id)
         await context.apply(RevokeKey(now, caller.tenant, key_id, noted))
         context.forget_key(key_id)
-        return KeyMessage(key_id, "API key revoked. No request with it is taken any more.")
+        return KeyMessage(key_id, "API key revoked. Requests with it are refused from now on.")
 
 
 def _view(record: KeyRecord) -> KeyView:

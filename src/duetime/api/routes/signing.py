@@ -33,7 +33,7 @@ class SigningKeyController(Controller):
         found = await context.store.list_signing_states(caller.tenant, 0, "", 1)
         return _view(context, caller.tenant, found[0] if found else None, context.clock.now())
 
-    @post("/rotate", summary="Sign with the next version; the present one signs, too, for a time", status_code=200,
+    @post("/rotate", summary="Rotate the key: the next version signs, and this one too for a while", status_code=200,
           right=Right.ADMIN)  # fmt: skip
     async def rotate_signing_key(
         self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller

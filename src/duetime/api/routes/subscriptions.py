@@ -28,12 +28,12 @@ class SubscriptionController(Controller):
     path = "/subscriptions"
     tags = ("events",)
 
-    @get("/", summary="URLs that are told of what happens", right=Right.ADMIN)
+    @get("/", summary="List the URLs that get requests about events", right=Right.ADMIN)
     async def list_subscriptions(self, context: ApiContext, caller: Caller) -> SubscriptionList:
         records = await context.store.list_subscriptions(caller.tenant, MOST_SUBSCRIPTIONS)
         return SubscriptionList([_view(context, record) for record in records])
 
-    @post("/", summary="Have a URL told of what happens", status_code=201, right=Right.ADMIN)
+    @post("/", summary="Subscribe a URL to events", status_code=201, right=Right.ADMIN)
     async def add_subscription(
         self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller
     ) -> Response[SubscriptionView]:
@@ -50,7 +50,7 @@ class SubscriptionController(Controller):
         record = SubscriptionRecord(subscription_id, caller.tenant, wanted.url, events, now, caller.user_id)
         return Response(_view(context, record), status_code=201)
 
-    @delete("/{subscription_id:str}", summary="Tell a URL no more", status_code=200, right=Right.ADMIN)
+    @delete("/{subscription_id:str}", summary="Remove a subscription", status_code=200, right=Right.ADMIN)
     async def remove_subscription(
         self, context: ApiContext, caller: Caller, subscription_id: str
     ) -> SubscriptionMessage:

@@ -39,17 +39,17 @@ class WorkerController(Controller):
         cursor = paging.write_cursor(records[-1].worker_id, paging.NO_ROW) if has_more else None
         return WorkerList([_view(record) for record in records], limit, has_more, cursor)
 
-    @post("/join", summary="A worker begins", status_code=201, right=Right.WORK)
+    @post("/join", summary="Register a worker", status_code=201, right=Right.WORK)
     async def worker_join(self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> Joined:
         joining = decode(await request.body(), Joining)
         return await context.engine.worker_gateway().join(caller.tenant, caller.user_id, joining)
 
-    @post("/poll", summary="A worker asks for work, and waits for some", status_code=200, right=Right.WORK)
+    @post("/poll", summary="Get executions for a worker; waits until there are some", status_code=200, right=Right.WORK)
     async def worker_poll(self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> Polled:
         return await context.engine.worker_gateway().poll(caller.tenant, decode(await request.body(), Polling))
 
     @post(
-        "/report", summary="A worker says what came of it, and that it lives", status_code=200, right=Right.WORK,
+        "/report", summary="Report results of a worker, and that it is alive", status_code=200, right=Right.WORK,
         request_max_body_size=MOST_BYTES,
     )  # fmt: skip
     async def worker_report(self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> Reported:
@@ -58,7 +58,7 @@ class WorkerController(Controller):
         reporting = decode(body, Reporting, MOST_BYTES, MOST_WEIGHT)
         return await context.engine.worker_gateway().report(caller.tenant, reporting)
 
-    @post("/leave", summary="A worker ends", status_code=204, right=Right.WORK)
+    @post("/leave", summary="Remove a worker that ends", status_code=204, right=Right.WORK)
     async def worker_leave(self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> None:
         await context.engine.worker_gateway().leave(caller.tenant, decode(await request.body(), Leaving).worker_id)
 

@@ -74,9 +74,8 @@ def _become(
     if process_ceiling:
         limit_resource(resource.RLIMIT_NPROC, process_ceiling)
     if request.cpu_seconds:
-        limit_resource(
-            resource.RLIMIT_CPU, request.cpu_seconds, request.cpu_seconds + 1
-        )  # SIGXCPU, a second later SIGKILL
+        # The kernel sends SIGXCPU, and SIGKILL a second later.
+        limit_resource(resource.RLIMIT_CPU, request.cpu_seconds, request.cpu_seconds + 1)
     if user is not None:
         switch(user)
     die_with_parent(supervisor, signal.SIGKILL)
@@ -132,7 +131,7 @@ def _execute(argv: list[str], env: dict[str, str], user: int | None) -> None:
         os.execvpe(program, argv, env)
     except (FileNotFoundError, NotADirectoryError):
         if "/" in program and os.path.exists(program):
-            message = f"The program '{program}' asks for an interpreter (its #! line) that is not there."
+            message = f"The program '{program}' needs an interpreter (its #! line) that does not exist."
         else:
             place = "" if "/" in program else f" in PATH ({env['PATH']})"
             message = f"There is no program '{program}'{place}; install it on this node, or name its whole path."
