@@ -40,10 +40,10 @@ async def check_after(context: ApiContext, caller: Caller, spec: JobSpec, old: S
 def list_blocked(context: ApiContext, spec: JobSpec) -> list[str]:
     """Returns a sentence for each URL of the job that no job may call here."""
     urls = {"payload.url": spec.payload.url} if isinstance(spec, HttpJob) else {}
-    told = spec.webhooks
-    if told.on_success or told.on_failure:
-        named = (("webhooks.on_success", told.on_success), ("webhooks.on_failure", told.on_failure))
-        urls |= {place: url for place, url in named if url}
+    if spec.webhooks.on_success:
+        urls["webhooks.on_success"] = spec.webhooks.on_success
+    if spec.webhooks.on_failure:
+        urls["webhooks.on_failure"] = spec.webhooks.on_failure
     return blocked(context, urls)
 
 

@@ -22,9 +22,7 @@ OPTIONAL_BODIES = {
 }
 _IF_MATCH = {"If-Match": {"type": "string"}}
 HEADERS: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
-    ("/api/v1/jobs", "post"): {
-        "Idempotency-Key": {"type": "string", "pattern": "^[!-~]{1,255}$"},
-    },
+    ("/api/v1/jobs", "post"): {"Idempotency-Key": {"type": "string", "pattern": "^[!-~]{1,255}$"}},
     ("/api/v1/jobs/{job_id}", "put"): _IF_MATCH,
     ("/api/v1/jobs/{job_id}", "patch"): _IF_MATCH,
     ("/api/v1/jobs/by-key/{key}", "put"): _IF_MATCH,

@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 import msgspec
-from litestar import Litestar, Request, Response, get
+from litestar import Litestar, Response, get
 from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.spec import Schema
@@ -18,9 +18,10 @@ from litestar.typing import FieldDefinition
 import duetime
 from duetime.api import declared
 from duetime.api.auth.access import ANYONE
+from duetime.api.batch_lines import MOST_JOBS
 from duetime.api.gate import PUBLIC
 from duetime.api.problems import MEDIA_TYPE
-from duetime.api.routes.batch import MOST_JOBS
+from duetime.api.queries import AnyRequest
 from duetime.api.routes.events import EVENT_STREAM
 from duetime.domain.job import JobSpec
 from duetime.domain.work import Joining, Leaving, Polling, Reporting
@@ -148,12 +149,12 @@ def docs_body(app: Litestar) -> bytes:
 
 
 @get("/openapi.json", include_in_schema=False, right=ANYONE)
-async def get_openapi(request: Request[Any, Any, Any]) -> Response[bytes]:
+async def get_openapi(request: AnyRequest) -> Response[bytes]:
     return Response(openapi_body(request.app), media_type="application/vnd.oai.openapi+json")
 
 
 @get("/docs", include_in_schema=False, right=ANYONE)
-async def get_docs(request: Request[Any, Any, Any]) -> Response[bytes]:
+async def get_docs(request: AnyRequest) -> Response[bytes]:
     headers = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"}
     return Response(docs_body(request.app), media_type="text/html; charset=utf-8", headers=headers)
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import msgspec
 import structlog
-from litestar import Request, Response
+from litestar import Response
 from litestar.exceptions import HTTPException
 from litestar.types import Send
 
+from duetime.api.queries import AnyRequest
 from duetime.domain.errors import ComeBack, DuetimeError, InsufficientStorage, InvalidRequest
 from duetime.wire.problems import Problem, ProblemField
 
@@ -82,11 +83,11 @@ def _respond(problem: Problem, headers: Mapping[str, str] = {}) -> Response[Any]
     return Response(body, status_code=problem.status, media_type=MEDIA_TYPE, headers={**headers, **_headers(problem)})
 
 
-def handle_duetime_error(request: Request[Any, Any, Any], error: DuetimeError) -> Response[Any]:
+def handle_duetime_error(request: AnyRequest, error: DuetimeError) -> Response[Any]:
     return _respond(problem_of(error, request.url.path))
 
 
-def handle_http_exception(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any]:
+def handle_http_exception(request: AnyRequest, error: HTTPException) -> Response[Any]:
     """Handles errors that the framework raises: unknown paths, methods that are not allowed, invalid parameters."""
     path = shown_path(request.url.path)
     status = error.status_code
@@ -110,7 +111,7 @@ def _name(item: dict[str, Any]) -> str:
     return {"wanted": "state"}.get(name, name)
 
 
-def handle_anything(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
+def handle_anything(request: AnyRequest, error: Exception) -> Response[Any]:
     return _respond(problem_of_defect(error, request.url.path))
 
 

@@ -9,10 +9,12 @@ from litestar import Request
 
 from duetime.domain.errors import InvalidRequest
 
+AnyRequest = Request[Any, Any, Any]  # of the framework, with any user, auth and state
+
 E = TypeVar("E", bound=StrEnum)
 
 
-async def refuse_nul(request: Request[Any, Any, Any]) -> None:
+async def refuse_nul(request: AnyRequest) -> None:
     """Raises InvalidRequest for a NUL, before any handler runs: PostgreSQL does not accept one in a query."""
     if b"%00" in request.scope["query_string"]:
         for name, value in request.query_params.multi_items():

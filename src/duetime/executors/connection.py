@@ -53,32 +53,10 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_body_bytes",
-        "_deadline",
-        "_framed",
-        "_framing",
-        "_head_bytes",
-        "_head_done",
-        "_head_only",
-        "_head_seconds",
-        "_keep_alive",
-        "_loop",
-        "_parser",
-        "_parts",
-        "_pieces",
-        "_received",
-        "_timer",
-        "_transport",
-        "_until",
-        "_waiter",
-        "address",
-        "body",
-        "idle_since",
-        "retry_after",
-        "reusable",
-        "status",
-        "tenant",
-    )
+        "_body_bytes", "_deadline", "_framed", "_framing", "_head_bytes", "_head_done", "_head_only", "_head_seconds",
+        "_keep_alive", "_loop", "_parser", "_parts", "_pieces", "_received", "_timer", "_transport", "_until",
+        "_waiter", "address", "body", "idle_since", "retry_after", "reusable", "status", "tenant",
+    )  # fmt: skip
 
     def __init__(self, address: str, head_seconds: float | None = None) -> None:
         self.address = address

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from litestar import Request
 from litestar.connection import ASGIConnection
 from litestar.exceptions import MethodNotAllowedException
 from litestar.handlers import BaseRouteHandler
 
 from duetime.api import paging
 from duetime.api.context import ApiContext
+from duetime.api.queries import AnyRequest
 from duetime.domain.errors import Forbidden, NotFound
 from duetime.domain.identity import Caller, check_owner, check_right
 from duetime.ports.store import ExecutionRecord, JobRecord
@@ -22,7 +22,7 @@ RIGHT = "right"  # the key of a route's options that names the right it needs
 ANYONE = "anyone"  # even without authentication: the gate passes public paths
 
 
-def get_caller(request: Request[Any, Any, Any]) -> Caller:
+def get_caller(request: AnyRequest) -> Caller:
     return cast(Caller, request.scope["user"])
 
 

@@ -72,15 +72,11 @@ class Tokens:
         if now >= expires_at:
             self._cache.pop(token, None)
             raise Unauthorized("the token has expired; get a new one")
-        if known is None:
-            self._remember(token, caller, expires_at)
+        if known is None:  # only verified tokens are cached: made-up tokens must not fill the cache
+            if len(self._cache) >= MOST_CACHED:
+                del self._cache[next(iter(self._cache))]
+            self._cache[token] = (caller, expires_at)
         return caller
-
-    def _remember(self, token: str, caller: Caller, expires_at: int) -> None:
-        """Caches verified tokens only: made-up tokens must not fill the cache."""
-        if len(self._cache) >= MOST_CACHED:
-            del self._cache[next(iter(self._cache))]
-        self._cache[token] = (caller, expires_at)
 
     def _look_at_the_file(self, now: int) -> None:
         """Loads the file again if it has changed: keys rotate without a restart. An unusable file is only logged."""
@@ -128,15 +124,13 @@ class Tokens:
     def _key_for(self, header: dict[str, Any]) -> VerifyingKey:
         if "crit" in header:
             raise Unauthorized("the token's header has 'crit', which is not supported; get a token without it")
-        key = self._named(header["kid"]) if "kid" in header else self._unnamed()
+        kid = header.get("kid", "")
+        key = (self._public.get(kid) if isinstance(kid, str) else None) if "kid" in header else self._unnamed()
         if key is None:
             raise Unauthorized("the token's kid is missing, or names no key of this server; get a new token")
         if header.get("alg") != key.algorithm:
             raise Unauthorized(f"the token's algorithm must be that of its key, {key.algorithm}; sign it with that")
         return key
-
-    def _named(self, kid: object) -> VerifyingKey | None:
-        return self._public.get(kid) if isinstance(kid, str) else None
 
     def _unnamed(self) -> VerifyingKey | None:
         if self._secret is not None:

@@ -287,12 +287,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _refuse(self, refusal: Refusal) -> None:
         """Responds instead of the application and closes the connection. A response that has begun is cut off."""
-        refusal_log.note(
-            log.info,
-            "a request was refused early",
-            client=self.client,
-            reason=refusal.message,
-        )
+        refusal_log.note(log.info, "a request was refused early", client=self.client, reason=refusal.message)
         running = self._running
         under_way = running is not None and not running.response_complete
         cut = bool(self.pipeline) or (under_way and (running is not self.cycle or self.cycle.response_started))

@@ -11,16 +11,15 @@ too long is skipped up to its end, and lines over the limit are not read. The re
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-import msgspec
-from litestar import Request, post
-from litestar.exceptions import HTTPException
+from litestar import post
 
 from duetime.api.advice import check_after
+from duetime.api.batch_lines import MOST_ARRAY_BYTES, MOST_BYTES, MOST_JOBS, TooMany, read_blocks
 from duetime.api.bodies import MAX_BODY_BYTES, decode_spec, decode_specs
 from duetime.api.context import ApiContext
+from duetime.api.queries import AnyRequest
 from duetime.api.routes.create import Known, bound, create_command, new_job
 from duetime.api.turns import Turn
 from duetime.domain.audit import entry
@@ -33,12 +32,8 @@ from duetime.domain.job import JobSpec, JobType
 from duetime.domain.weights import MOST_WEIGHT, memory_of, weigh
 from duetime.wire.jobs import BatchResult, Refused
 
-MOST_JOBS = 100_000
-MOST_BYTES = 256 * 1024 * 1024
-MOST_ARRAY_BYTES = 8 * 1024 * 1024
 PAGE = 1000
 PAGE_BYTES = 1024 * 1024  # of memory: a page ends at so many jobs, or when it takes so much
-JOINED = 64  # items of an array that are decoded together
 ROOM_SECONDS = 2.0  # how long a batch waits for room
 PAGES_UNDER_WAY = 4
 MOST_EXPLAINED = 1000  # refused lines that the response explains; of the others it has the index
@@ -55,7 +50,6 @@ _NOT_READ = "this line and those after it were not read: send them again"
 
 _SQL = JobType.SQL_QUERY  # a name of the module is found faster than an enum's member
 Numbered = tuple[int, NewJob]
-Hold = Callable[[int], Awaitable[None]]
 
 
 @post(
@@ -63,7 +57,7 @@ Hold = Callable[[int], Awaitable[None]]
     status_code=200,
     request_max_body_size=MOST_BYTES, right=Right.WRITE,
 )  # fmt: skip
-async def create_jobs(request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> BatchResult:
+async def create_jobs(request: AnyRequest, context: ApiContext, caller: Caller) -> BatchResult:
     batch = _Batch(context, caller)
     try:
         await _read(request, batch)
@@ -72,96 +66,20 @@ async def create_jobs(request: Request[Any, Any, Any], context: ApiContext, call
         batch.release()
 
 
-async def _read(request: Request[Any, Any, Any], batch: _Batch) -> None:
+async def _read(request: AnyRequest, batch: _Batch) -> None:
     """Reads all lines. Raises Overloaded if there is no room for the first one."""
     try:
-        async for block in _blocks(request, batch.hold_rest):
+        async for block in read_blocks(request, batch.hold_rest):
             if block is None:
                 batch.refuse_line(PayloadTooLarge(f"the job has more than {MAX_BODY_BYTES} bytes, which is the most"))
             else:
                 await batch.add(block)
-    except _TooMany as bound:
+    except TooMany as bound:
         batch.refuse_rest(PayloadTooLarge(f"{bound}; {_NOT_READ}"))
     except Overloaded as error:
         if batch.is_empty:
             raise
         batch.refuse_rest(Overloaded(f"{error.message}; {_NOT_READ}", error.retry_after))
-
-
-class _TooMany(Exception):
-    """The request exceeds a limit of a batch. The message says which."""
-
-
-async def _blocks(request: Request[Any, Any, Any], hold_rest: Hold) -> AsyncIterator[bytes | None]:
-    """Yields whole lines, many at a time, from either format. None stands for a line that is too long.
-
-    Calls `hold_rest` with the size of the incomplete line.
-    """
-    if "ndjson" in request.headers.get("content-type", ""):
-        async for block in _split(request, hold_rest):
-            yield block
-        return
-    body = await _array(request)
-    try:
-        items = msgspec.json.decode(body, type=list[msgspec.Raw])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        message = f"the body is not a JSON array of jobs: {error}; for one job a line, send application/x-ndjson"
-        raise InvalidRequest.at("", message) from None
-    if len(items) > MOST_JOBS:
-        raise PayloadTooLarge(f"a batch may have {MOST_JOBS} jobs, this one has {len(items)}; none was created")
-    for start in range(0, len(items), JOINED):  # a line break inside an item is white space
-        yield b"\n".join(bytes(item).replace(b"\n", b" ") for item in items[start : start + JOINED])
-
-
-async def _array(request: Request[Any, Any, Any]) -> bytes:
-    """Returns the whole body, and holds no more than an array may have. Raises PayloadTooLarge."""
-    length = request.headers.get("content-length", "")
-    body = bytearray()
-    if not (length.isdecimal() and int(length) > MOST_ARRAY_BYTES):
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > MOST_ARRAY_BYTES:
-                break
-        else:
-            return bytes(body)
-    raise PayloadTooLarge(
-        f"a JSON array of jobs may have {MOST_ARRAY_BYTES} bytes, and none of this one's jobs was created; "
-        f"send one job a line as application/x-ndjson, which is read as it comes, up to {MOST_JOBS} jobs"
-    )
-
-
-async def _split(request: Request[Any, Any, Any], hold_rest: Hold) -> AsyncIterator[bytes | None]:
-    rest = bytearray()  # the incomplete line
-    skipping = False  # that line is too long
-    async for chunk in _chunks(request):
-        if skipping:
-            _, line_break, chunk = chunk.partition(b"\n")
-            if not line_break:
-                continue
-            skipping = False
-        block, line_break, tail = chunk.rpartition(b"\n")
-        if line_break:
-            yield bytes(rest) + block
-            rest.clear()
-        rest += tail
-        if len(rest) > MAX_BODY_BYTES:
-            yield None
-            rest.clear()
-            skipping = True
-        await hold_rest(len(rest))
-    yield bytes(rest)
-
-
-async def _chunks(request: Request[Any, Any, Any]) -> AsyncIterator[bytes]:
-    began = False
-    try:
-        async for chunk in request.stream():
-            began = True
-            yield chunk
-    except HTTPException as error:
-        if not began or error.status_code != 413:
-            raise
-        raise _TooMany(f"a batch may have {MOST_BYTES} bytes") from None
 
 
 class _Batch:
@@ -242,7 +160,7 @@ class _Batch:
 
     def _next_index(self) -> int:
         if self._index >= MOST_JOBS:
-            raise _TooMany(f"a batch may have {MOST_JOBS} jobs")
+            raise TooMany(f"a batch may have {MOST_JOBS} jobs")
         self._index += 1
         return self._index - 1
 

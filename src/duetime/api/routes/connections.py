@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from litestar import Controller, Request, Response, delete, get, put
+from litestar import Controller, Response, delete, get, put
 
 from duetime.api.bodies import decode
 from duetime.api.context import ApiContext
+from duetime.api.queries import AnyRequest
 from duetime.api.views import instant
 from duetime.domain.audit import entry
 from duetime.domain.commands import PutConnection, RemoveConnection
@@ -33,7 +32,7 @@ class ConnectionController(Controller):
 
     @put("/{name:str}", summary="Register a database, or give it another URL", right=Right.ADMIN)
     async def put_connection(
-        self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller, name: str
+        self, request: AnyRequest, context: ApiContext, caller: Caller, name: str
     ) -> Response[ConnectionView]:
         wanted = decode(await request.body(), ConnectionRequest)
         if not 0 < len(name) <= LONGEST_NAME or "\0" in name:

@@ -128,21 +128,17 @@ async def _create_once(context: ApiContext, caller: Caller, body: bytes, key: st
         raise Conflict(f"a request with Idempotency-Key '{key}' is under way; repeat this one in a moment")
     _under_way.add(mark)
     try:
-        return await _create_unless_stored(context, caller, body, own_key)
+        fingerprint = blake2b(body, digest_size=16).hexdigest()
+        # A repeat gets the first response, even if its instant has passed meanwhile and would be refused now.
+        known = await context.store.get_response(caller.tenant, own_key)
+        if known is not None and known[0] == fingerprint:
+            return known[1].encode()
+        return await store_job(context, caller, decode_spec(body), (own_key, fingerprint))
     except IdempotencyKeyReused:  # its message has the key with its user
         message = f"Idempotency-Key '{key}' was used with another body; send a new key for a new request"
         raise IdempotencyKeyReused(message) from None
     finally:
         _under_way.discard(mark)
-
-
-async def _create_unless_stored(context: ApiContext, caller: Caller, body: bytes, key: str) -> bytes:
-    fingerprint = blake2b(body, digest_size=16).hexdigest()
-    # A repeat gets the first response, even if its instant has passed meanwhile and would be refused now.
-    known = await context.store.get_response(caller.tenant, key)
-    if known is not None and known[0] == fingerprint:
-        return known[1].encode()
-    return await store_job(context, caller, decode_spec(body), (key, fingerprint))
 
 
 class QuickCreate:

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any
 
 import msgspec
-from litestar import Controller, Request, get
+from litestar import Controller, get
 from litestar.response import Stream
 
 from duetime.api.context import ApiContext
+from duetime.api.queries import AnyRequest
 from duetime.api.streams import FAREWELL, Place, StreamEnded
 from duetime.domain.errors import InvalidRequest, Unauthorized
 from duetime.domain.identity import Caller, Right
@@ -33,12 +33,12 @@ class EventController(Controller):
     tags = ("events",)
 
     @get("/", summary="Follow events (server-sent events)", media_type=EVENT_STREAM, right=Right.READ)
-    async def follow_events(self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> Stream:
+    async def follow_events(self, request: AnyRequest, context: ApiContext, caller: Caller) -> Stream:
         last = last_event_id(request)
         return stream(context, request, caller, lambda place: _frames(context, caller, last, place))
 
 
-def last_event_id(request: Request[Any, Any, Any]) -> int | None:
+def last_event_id(request: AnyRequest) -> int | None:
     last = request.headers.get("last-event-id")
     if last is None:
         return None
@@ -50,9 +50,7 @@ def last_event_id(request: Request[Any, Any, Any]) -> int | None:
 Frames = AsyncGenerator[bytes, None]
 
 
-def stream(
-    context: ApiContext, request: Request[Any, Any, Any], caller: Caller, follow: Callable[[Place], Frames]
-) -> Stream:
+def stream(context: ApiContext, request: AnyRequest, caller: Caller, follow: Callable[[Place], Frames]) -> Stream:
     """Returns a stream of frames. Raises Overloaded if all places are taken and the caller has its share of them."""
     context.streams.check(caller)
     frames = while_known(_in_place(context, caller, follow), request.scope["auth"])

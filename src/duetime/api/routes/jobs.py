@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import msgspec
-from litestar import Controller, Request, Response, delete, get, patch, post, put
+from litestar import Controller, Response, delete, get, patch, post, put
 from litestar.params import Parameter
 
 from duetime.api import paging
@@ -13,7 +13,7 @@ from duetime.api.advice import check_after
 from duetime.api.auth.access import find_job
 from duetime.api.bodies import change_spec, convert, decode, decode_spec
 from duetime.api.context import ApiContext
-from duetime.api.queries import read_filter
+from duetime.api.queries import AnyRequest, read_filter
 from duetime.api.routes.create import bound, check_runnable, create_job, store_job
 from duetime.api.routes.subscriptions import apply_and_tell
 from duetime.api.views import encode, view_job
@@ -42,26 +42,19 @@ class JobController(Controller):
     tags = ("jobs",)
 
     @post("/", summary="Create a job", status_code=201, right=Right.WRITE)
-    async def create_job(self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> Response[Any]:
+    async def create_job(self, request: AnyRequest, context: ApiContext, caller: Caller) -> Response[Any]:
         answer = await create_job(context, caller, await request.body(), request.headers.get("idempotency-key"))
         return Response(answer, status_code=201, media_type=JSON)
 
     @get("/", summary="List jobs: one's own, or all for an admin", right=Right.READ)
     async def list_jobs(
-        self,
-        context: ApiContext,
-        caller: Caller,
-        status: str | None = None,
-        type: str | None = None,
-        name: str | None = None,
+        self, context: ApiContext, caller: Caller,
+        status: str | None = None, type: str | None = None, name: str | None = None,
         tag: Annotated[str | None, Parameter(description="`key` or `key=value`")] = None,
         owner: Annotated[str | None, Parameter(description="for admins; others see their own")] = None,
-        sort: Sort = "created_at",
-        order: Literal["asc", "desc"] = "desc",
-        limit: int = paging.DEFAULT_LIMIT,
-        offset: int = 0,
-        cursor: str | None = None,
-    ) -> JobList:
+        sort: Sort = "created_at", order: Literal["asc", "desc"] = "desc",
+        limit: int = paging.DEFAULT_LIMIT, offset: int = 0, cursor: str | None = None,
+    ) -> JobList:  # fmt: skip
         paging.check_page(limit, offset)
         if status is not None and status not in STATUSES:
             raise InvalidRequest.at("/status", f"must be one of {', '.join(STATUSES)}")
@@ -79,13 +72,9 @@ class JobController(Controller):
         has_more = records.is_cut or len(records) > limit
         shown = records[:limit]
         return JobList(
-            [view_job(record) for record in shown],
-            total,
-            limit,
-            offset,
-            has_more,
+            [view_job(record) for record in shown], total, limit, offset, has_more,
             _cursor(shown[-1], sort) if has_more else None,
-        )
+        )  # fmt: skip
 
     @get("/{job_id:str}", summary="Read a job", right=Right.READ)
     async def get_job(self, context: ApiContext, caller: Caller, job_id: str) -> Response[Any]:
@@ -94,19 +83,15 @@ class JobController(Controller):
         return _versioned(view_job(record, lateness), record.version)
 
     @put("/{job_id:str}", summary="Change the named fields of a job", right=Right.WRITE)
-    async def put_job(
-        self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller, job_id: str
-    ) -> Response[Any]:
+    async def put_job(self, request: AnyRequest, context: ApiContext, caller: Caller, job_id: str) -> Response[Any]:
         return await self._change(request, context, caller, await find_job(context, caller, job_id))
 
     @patch("/{job_id:str}", summary="Change the named fields of a job", right=Right.WRITE)
-    async def change_job(
-        self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller, job_id: str
-    ) -> Response[Any]:
+    async def change_job(self, request: AnyRequest, context: ApiContext, caller: Caller, job_id: str) -> Response[Any]:
         return await self._change(request, context, caller, await find_job(context, caller, job_id))
 
     async def _change(
-        self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller, record: JobRecord
+        self, request: AnyRequest, context: ApiContext, caller: Caller, record: JobRecord
     ) -> Response[Any]:
         _check_match(request, record)
         body = await request.body()
@@ -143,9 +128,7 @@ class JobController(Controller):
         return _versioned(view_job(changed), changed.version)
 
     @put("/by-key/{key:str}", summary="Create the job with this key, or make it exactly this", right=Right.WRITE)
-    async def put_job_by_key(
-        self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller, key: str
-    ) -> Response[Any]:
+    async def put_job_by_key(self, request: AnyRequest, context: ApiContext, caller: Caller, key: str) -> Response[Any]:
         body = await request.body()
         await context.take_turn(caller.tenant, body)
         spec = decode_spec(body)
@@ -215,7 +198,7 @@ def _versioned(view: JobView, version: int) -> Response[Any]:
     return Response(encode(view), media_type=JSON, headers={"ETag": f'"{version}"'})
 
 
-def _check_match(request: Request[Any, Any, Any], record: JobRecord) -> None:
+def _check_match(request: AnyRequest, record: JobRecord) -> None:
     wanted = request.headers.get("if-match")
     if wanted is None or wanted.strip() == "*":
         return

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from typing import Any
 
-from litestar import Controller, Request, Response, delete, get, post
+from litestar import Controller, Response, delete, get, post
 
 from duetime.api.bodies import decode
 from duetime.api.context import ApiContext
+from duetime.api.queries import AnyRequest
 from duetime.api.views import instant, instant_or_none
 from duetime.domain.audit import entry
 from duetime.domain.commands import AddKey, NewKey, RevokeKey
@@ -26,9 +26,7 @@ class KeyController(Controller):
     tags = ("api keys",)
 
     @post("/", summary="Create an API key; its secret is shown only once", status_code=201, right=Right.ADMIN)
-    async def create_api_key(
-        self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller
-    ) -> Response[MadeKey]:
+    async def create_api_key(self, request: AnyRequest, context: ApiContext, caller: Caller) -> Response[MadeKey]:
         wanted = decode(await request.body(), KeyRequest)
         if Right.ADMIN in wanted.scopes and wanted.role is not Role.ADMIN:
             raise InvalidRequest.at("/scopes", "only a key of the role 'admin' can have the scope 'admin'")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from litestar import Controller, Request, post
+from litestar import Controller, post
 
 from duetime.api.bodies import decode
 from duetime.api.context import ApiContext
+from duetime.api.queries import AnyRequest
 from duetime.api.turns import collect
 from duetime.api.views import instant
 from duetime.domain.errors import InvalidRequest
@@ -22,7 +21,7 @@ class ScheduleController(Controller):
     tags = ("schedules",)
 
     @post("/preview", summary="A schedule in words, its next instants, and warnings", status_code=200, right=Right.READ)
-    async def preview_schedule(self, request: Request[Any, Any, Any], context: ApiContext) -> Preview:
+    async def preview_schedule(self, request: AnyRequest, context: ApiContext) -> Preview:
         wanted = decode(await request.body(), PreviewRequest)
         after = context.clock.now()
         if wanted.after is not None:

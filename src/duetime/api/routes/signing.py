@@ -6,12 +6,12 @@ The secret is in these responses and nowhere else: not in the audit, not in a lo
 from __future__ import annotations
 
 from base64 import b64encode
-from typing import Any
 
-from litestar import Controller, Request, get, post
+from litestar import Controller, get, post
 
 from duetime.api.bodies import decode
 from duetime.api.context import ApiContext
+from duetime.api.queries import AnyRequest
 from duetime.api.views import instant_or_none
 from duetime.domain.audit import entry
 from duetime.domain.commands import RotateSigningKey
@@ -35,9 +35,7 @@ class SigningKeyController(Controller):
 
     @post("/rotate", summary="Rotate the key: the next version signs, and this one too for a while", status_code=200,
           right=Right.ADMIN)  # fmt: skip
-    async def rotate_signing_key(
-        self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller
-    ) -> SigningKeyView:
+    async def rotate_signing_key(self, request: AnyRequest, context: ApiContext, caller: Caller) -> SigningKeyView:
         wanted = decode(await request.body(), RotateRequest)
         if not context.derive_keys(caller.tenant, 1):
             raise _not_signed()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from litestar import Controller, Request, Response, delete, get, post
+from litestar import Controller, Response, delete, get, post
 
 from duetime.api import paging
 from duetime.api.advice import blocked
 from duetime.api.bodies import decode
 from duetime.api.context import ApiContext
+from duetime.api.queries import AnyRequest
 from duetime.api.views import instant
 from duetime.domain.audit import entry
 from duetime.domain.commands import AddSubscription, Command, RemoveSubscription
@@ -35,7 +36,7 @@ class SubscriptionController(Controller):
 
     @post("/", summary="Subscribe a URL to events", status_code=201, right=Right.ADMIN)
     async def add_subscription(
-        self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller
+        self, request: AnyRequest, context: ApiContext, caller: Caller
     ) -> Response[SubscriptionView]:
         wanted = decode(await request.body(), SubscriptionRequest)
         if problem := url_problem(wanted.url):

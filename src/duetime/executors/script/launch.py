@@ -14,6 +14,7 @@ from duetime.executors.script.system import (
     die_with_parent,
     forgo_privileges,
     limit_resource,
+    succeeds_in_child,
     tasks_of,
 )
 from duetime.executors.script.users import switch
@@ -163,16 +164,9 @@ def process_ceiling(user: int | None, processes: int) -> int:
     if not LINUX or os.geteuid() == 0:
         return 0  # the limit does not apply to root
     ceiling = tasks_of(os.getuid()) + 2 * processes
-    return ceiling if _can_fork_under(ceiling) else 0
 
+    def fork_under_it() -> None:
+        limit_resource(resource.RLIMIT_NPROC, ceiling)
+        os.fork()  # both processes return, and end
 
-def _can_fork_under(ceiling: int) -> bool:
-    child = os.fork()
-    if child == 0:
-        try:
-            limit_resource(resource.RLIMIT_NPROC, ceiling)
-            os.fork()  # both processes continue with the next line
-            os._exit(0)
-        finally:
-            os._exit(1)
-    return os.waitpid(child, 0)[1] == 0
+    return ceiling if succeeds_in_child(fork_under_it) else 0

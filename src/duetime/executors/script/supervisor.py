@@ -55,16 +55,15 @@ class ScriptSupervisor:
         try:
             folder = PrivateFolder(request.folder)
         except OSError as problem:
-            self._refuse_folder(request.folder, problem)
+            message = (
+                f"No private folder can be made in '{request.folder}': {problem.strerror}; name another for scripts."
+            )
+            self._tell(Refused(NOT_RUNNABLE, message))
             return
         try:
             self._run_in(folder, request)
         finally:
             folder.remove()
-
-    def _refuse_folder(self, folder: str, problem: OSError) -> None:
-        message = f"No private folder can be made in '{folder}': {problem.strerror}; name another for scripts."
-        self._tell(Refused(NOT_RUNNABLE, message))
 
     def _run_in(self, folder: PrivateFolder, request: Request) -> None:
         try:

@@ -67,6 +67,19 @@ def become_fork_server(descriptor: int) -> socket.socket:
     return node
 
 
+def succeeds_in_child(deed: Callable[[], object]) -> bool:
+    """Calls `deed` in a forked child. Returns whether it raised nothing, and the child was not killed."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            deed()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitpid(child, 0)[1] == 0
+
+
 def wake_up_pipe() -> tuple[int, int]:
     """Returns a descriptor that is readable after a child has ended, and the descriptor that SIGCHLD writes to."""
     reads, writes = os.pipe()

@@ -11,6 +11,7 @@ import asyncio
 import os
 import signal
 import socket
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -23,7 +24,7 @@ from duetime.domain.payloads import SqlQuery
 from duetime.executors.script.link import ForkServerLink
 from duetime.executors.sql.limits import SqlLimits, SqlRules
 from duetime.executors.sql.problems import Failed, blocked, timed_out, wrong
-from duetime.executors.sql.sqlite_server import spawn
+from duetime.executors.sql.sqlite_server import PROGRAM
 from duetime.executors.sql.sqlite_wire import (
     ASK_TO_END,
     GO,
@@ -53,7 +54,7 @@ class SqliteStatements:
     def __init__(self, limits: SqlLimits, rules: SqlRules) -> None:
         self._limits = limits
         self._folder = rules.sqlite_folder
-        self._link = ForkServerLink(spawn)
+        self._link = ForkServerLink(PROGRAM, sys.path)
         self._places = Places(PLACES, MOST_PROCESSES)
         self._rooms: dict[tuple[str, str], tuple[asyncio.Semaphore, int]] = {}
 

@@ -13,8 +13,6 @@ import os
 import select
 import signal
 import socket
-import subprocess
-import sys
 import traceback
 from contextlib import suppress
 from typing import NamedTuple
@@ -24,11 +22,10 @@ from duetime.executors.sql.sqlite_child import Ended, run
 from duetime.executors.sql.sqlite_wire import ASK_TO_END, Died, frame
 
 _DESCRIPTORS = 2
-_BOOT = (
+PROGRAM = (
     "import sys; sys.path[:] = sys.argv[2:]; "
     "from duetime.executors.sql.sqlite_server import main; main(int(sys.argv[1]))"
 )
-_KEPT = ("LD_LIBRARY_PATH",)  # some Pythons need it
 
 
 class _Child(NamedTuple):
@@ -127,16 +124,6 @@ class ForkServer:
                 child.control.send(frame(Died(status)), socket.MSG_DONTWAIT)
         child.control.close()
         os.close(child.orders)
-
-
-def spawn(descriptor: int) -> subprocess.Popen[bytes]:
-    """Starts the server in its own session, so that Ctrl-C reaches only the node, and without our environment."""
-    return subprocess.Popen(
-        [sys.executable, "-I", "-S", "-X", "utf8", "-c", _BOOT, str(descriptor), *sys.path],
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, cwd="/",
-        env={name: os.environ[name] for name in _KEPT if name in os.environ},
-        pass_fds=[descriptor], start_new_session=True,
-    )  # fmt: skip
 
 
 def main(descriptor: int) -> None:
