@@ -44,10 +44,10 @@ class TestStreams:
 
         return [frame async for frame in while_known(frames(), identify)], closed
 
-    async def test_it_goes_on_while_the_credential_holds(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_a_stream_continues_while_its_credential_is_valid(self, monkeypatch: pytest.MonkeyPatch) -> None:
         assert await self.read(monkeypatch, known_for=9) == ([b"0", b"1", b"2", b"3", b"4"], True)
 
-    async def test_it_ends_when_the_credential_does(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_a_stream_ends_when_its_credential_ends(self, monkeypatch: pytest.MonkeyPatch) -> None:
         assert await self.read(monkeypatch, known_for=2) == ([b"0", b"1"], True)
 
 
@@ -73,7 +73,7 @@ class SlowToTakeBack:
         return answers
 
 
-async def test_nobody_is_refused_what_is_on_its_way_back() -> None:
+async def test_requests_that_are_being_given_back_are_not_refused() -> None:
     store, clock = SlowToTakeBack(), HandClock()
     limiter = Limiter(store, clock, TierLimits({Tier.FREE: Limit("requests", 40, HOUR)}, {}))  # type: ignore[arg-type]
     assert (await limiter.take(FREE)) is not None  # two were reserved, one is left

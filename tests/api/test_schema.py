@@ -72,14 +72,14 @@ async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         server.close()
 
 
-def test_every_answer_is_one_that_the_document_declares(
+def test_every_response_is_declared_in_the_document(
     server: Server, receiver: Receiver, request: pytest.FixtureRequest
 ) -> None:
     check(server, receiver, SHORT[request.node.callspec.params["server"]])
 
 
 @pytest.mark.soak
-def test_every_one_of_thousands_of_answers_is_one_that_the_document_declares(
+def test_thousands_of_responses_are_declared_in_the_document(
     server: Server, receiver: Receiver, request: pytest.FixtureRequest
 ) -> None:
     check(server, receiver, LONG[request.node.callspec.params["server"]])

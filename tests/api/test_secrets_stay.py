@@ -409,30 +409,30 @@ def check(scene: Scene, gathered: Iterator[tuple[str, bytes]], is_kept: bool = F
     return size
 
 
-def test_the_target_gets_them_plain(scene: Scene) -> None:
+def test_the_target_gets_the_plain_secrets(scene: Scene) -> None:
     got = {headers["X-Secret"] for headers, _ in scene.received if "X-Secret" in headers}
     got |= {json.loads(body)["deep"]["er"] for headers, body in scene.received if "X-Secret" not in headers}
     assert got == set(scene.sent.values())
 
 
-def test_no_answer_holds_one(scene: Scene) -> None:
+def test_no_response_holds_a_secret(scene: Scene) -> None:
     assert check(scene, scene.read()) > 50_000
 
 
-def test_no_stream_holds_one(scene: Scene) -> None:
+def test_no_stream_holds_a_secret(scene: Scene) -> None:
     assert check(scene, scene.follow()) > 1000
 
 
-def test_the_command_line_shows_none(scene: Scene) -> None:
+def test_the_command_line_shows_no_secret(scene: Scene) -> None:
     assert check(scene, scene.type_commands()) > 5000
 
 
-def test_no_log_holds_one(scene: Scene) -> None:
+def test_no_log_holds_a_secret(scene: Scene) -> None:
     """At the level debug."""
     assert check(scene, scene.logs()) > 1000
 
 
-async def test_the_database_holds_none(scene: Scene) -> None:
+async def test_the_database_holds_no_secret(scene: Scene) -> None:
     server = scene.servers[0]
     url = server._settings.get("DATABASE_URL")
     if url is None:

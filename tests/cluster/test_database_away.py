@@ -137,12 +137,12 @@ def stay_away(cluster: Cluster, seconds: float) -> None:
     assert report.counts["executions"] == 1000
 
 
-def test_while_the_database_is_away_requests_are_refused_in_time_and_what_was_due_runs_after(cluster: Cluster) -> None:
+def test_during_an_outage_requests_are_refused_in_time_and_due_executions_run_afterwards(cluster: Cluster) -> None:
     stay_away(cluster, 4)
 
 
 @pytest.mark.soak
-def test_the_database_is_away_for_half_a_minute(cluster: Cluster) -> None:
+def test_an_outage_of_half_a_minute_loses_and_doubles_nothing(cluster: Cluster) -> None:
     stay_away(cluster, 30)
 
 
@@ -189,7 +189,7 @@ class Hoard:
         self._thread.join(PATIENCE_SECONDS)
 
 
-def test_with_no_connection_left_it_recovers_by_itself_once_there_are_some(cluster: Cluster) -> None:
+def test_a_node_recovers_by_itself_after_the_database_had_no_connections_left(cluster: Cluster) -> None:
     server = cluster.database.server
     server.restart(
         max_connections=str(CONNECTIONS), superuser_reserved_connections="0", max_wal_senders="0",

@@ -66,7 +66,7 @@ def test_a_primary_that_dies_is_replaced_by_its_standby_and_nothing_is_missed_or
     assert_carried_on(replicated)
 
 
-def test_a_primary_that_becomes_read_only_is_left_though_its_connections_stay_open(
+def test_nodes_leave_a_primary_that_becomes_read_only_although_connections_stay_open(
     replicated: Cluster, pair: Pair
 ) -> None:
     begin_load(replicated)
@@ -91,7 +91,7 @@ WriterConnection._transact = transact
 """
 
 
-def test_a_node_that_cannot_write_gives_up_its_shards_and_takes_them_again_when_it_can(cluster: Cluster) -> None:
+def test_a_node_that_cannot_write_releases_its_shards_until_it_can(cluster: Cluster) -> None:
     first = cluster.nodes["a"]
     first.start(faulty(first, NO_WRITES))
     cluster.start("b")

@@ -57,7 +57,7 @@ def lose_database(node: Node, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["deaf", "half_open", "shut", "stopped"])
-def test_a_node_whose_database_went_away_during_commits_ends(node: Node, how: str) -> None:
+def test_a_node_whose_database_fails_during_commits_ends(node: Node, how: str) -> None:
     begin_load(node, **SHORT)
     lose_database(node, how)
     node.server.signal(signal.SIGTERM)
@@ -65,7 +65,7 @@ def test_a_node_whose_database_went_away_during_commits_ends(node: Node, how: st
     assert "stopped" in node.server.errors()
 
 
-def test_a_second_signal_ends_it_at_once_though_there_is_an_hour_for_everything(node: Node) -> None:
+def test_a_second_signal_ends_a_node_at_once_despite_long_timeouts(node: Node) -> None:
     begin_load(node, "/slow/600", **PATIENT)
     lose_database(node, "half_open")
     node.server.signal(signal.SIGTERM)
@@ -74,7 +74,7 @@ def test_a_second_signal_ends_it_at_once_though_there_is_an_hour_for_everything(
     assert node.server.wait(HANGS) == 0, node.server.errors()
 
 
-def test_what_it_could_not_write_another_node_takes_over(node: Node) -> None:
+def test_another_node_takes_over_executions_that_could_not_be_recorded(node: Node) -> None:
     begin_load(node, **SHORT)
     lose_database(node, "half_open")
     node.server.signal(signal.SIGTERM)
@@ -92,7 +92,7 @@ threading.Thread(target=time.sleep, args=(3600,)).start()
 """
 
 
-def test_a_thread_that_hangs_does_not_keep_the_process(node: Node) -> None:
+def test_a_hanging_thread_does_not_keep_the_process_alive(node: Node) -> None:
     node.server.start(faulty(node.server, THREAD_THAT_HANGS), **SHORT)
     node.server.signal(signal.SIGTERM)
     assert node.server.wait(HANGS) == 1, node.server.errors()

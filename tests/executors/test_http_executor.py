@@ -25,7 +25,7 @@ from patience import PATIENCE_SECONDS
 MakeTask = Callable[..., Task]
 
 
-async def test_a_2xx_answer_is_a_success_with_its_text(executor: HttpExecutor, target: Hostile, task: MakeTask):
+async def test_a_2xx_response_is_a_success_with_its_text(executor: HttpExecutor, target: Hostile, task: MakeTask):
     assert await executor.execute(task(target.url())) == Outcome(http_status=200, response="ok")
 
 
@@ -44,7 +44,7 @@ async def test_method_path_query_and_body_arrive_as_the_job_says(
     assert (post.body, post.headers["content-type"]) == ("plain ü".encode(), "text/plain; charset=utf-8")
 
 
-async def test_a_target_can_tell_execution_attempt_and_token(executor: HttpExecutor, target: Hostile, task: MakeTask):
+async def test_headers_identify_execution_attempt_and_token(executor: HttpExecutor, target: Hostile, task: MakeTask):
     await executor.execute(task(target.url(), headers={"X-Key": "s", "User-Agent": "mine"}))
     headers = target.received[0].headers
     assert headers == {
@@ -80,7 +80,7 @@ async def test_a_kept_connection_that_the_target_cuts_as_we_write_is_replaced_on
     assert (target.connections, len(target.received)) == (2, 3)
 
 
-async def test_what_is_to_run_at_most_once_is_not_sent_again_when_a_kept_connection_is_cut(
+async def test_an_at_most_once_job_is_not_sent_again_when_a_kept_connection_is_cut(
     executor: HttpExecutor, target: Hostile, task: MakeTask
 ):
     once = msgspec.structs.replace(task(target.url("/stale")), repeatable=False)
@@ -110,7 +110,7 @@ async def test_nothing_is_sent_once_the_lease_is_in_doubt(
     assert (target.connections, len(target.received)) == (1, is_kept)
 
 
-async def test_the_lease_is_looked_at_when_the_connection_stands(
+async def test_the_lease_is_checked_after_the_connection_is_open(
     executor: HttpExecutor, target: Hostile, task: MakeTask
 ):
     """To connect takes its time, and a process may be stopped meanwhile."""
@@ -130,7 +130,7 @@ async def test_the_lease_is_looked_at_when_the_connection_stands(
     assert target.received == []
 
 
-async def test_what_would_be_sent_again_is_not_once_the_lease_is_in_doubt(
+async def test_a_request_is_not_sent_again_once_the_lease_is_in_doubt(
     executor: HttpExecutor, target: Hostile, task: MakeTask
 ):
     await executor.execute(task(target.url("/stale")))
@@ -168,7 +168,7 @@ async def test_only_expected_statuses_are_a_success(
     ("kind", "seconds"),
     [("seconds", 120.0), ("huge", 1e9), ("negative", None), ("garbage", None), ("date", 60.0), ("past", None)],
 )
-async def test_retry_after_is_read_as_the_target_meant_it(
+async def test_retry_after_is_parsed(
     executor: HttpExecutor, target: Hostile, task: MakeTask, kind: str, seconds: float | None
 ):
     outcome = await executor.execute(task(target.url(f"/retry/{kind}")))
@@ -204,7 +204,7 @@ async def test_cancelling_an_attempt_cuts_its_connection(executor: HttpExecutor,
     await asyncio.wait_for(target.gone.wait(), PATIENCE_SECONDS)
 
 
-async def test_an_endless_answer_is_read_up_to_its_bound_and_cut_off(
+async def test_an_endless_response_is_read_up_to_the_limit_and_cut_off(
     executor: HttpExecutor, target: Hostile, task: MakeTask
 ):
     outcome = await executor.execute(task(target.url("/endless")))
@@ -240,7 +240,7 @@ async def test_giant_headers_end_the_exchange(
 
 
 @pytest.mark.parametrize("kind", ["garbage", "short", "chunk", "upgrade", "reset"])
-async def test_an_answer_that_is_no_http_is_a_connection_error(
+async def test_a_response_that_is_not_http_is_a_connection_error(
     executor: HttpExecutor, target: Hostile, task: MakeTask, kind: str
 ):
     outcome = await executor.execute(task(target.url(f"/raw/{kind}?secret=1")))
@@ -256,11 +256,11 @@ async def test_nul_and_bad_utf8_are_cleaned(executor: HttpExecutor, target: Host
     assert outcome.response == "a\ufffdb\ufffd\ufffdc\ufffd[m"
 
 
-async def test_an_interim_answer_is_not_the_answer(executor: HttpExecutor, target: Hostile, task: MakeTask):
+async def test_an_interim_response_is_not_the_response(executor: HttpExecutor, target: Hostile, task: MakeTask):
     assert await executor.execute(task(target.url("/raw/interim"))) == Outcome(http_status=200, response="ok")
 
 
-async def test_a_second_answer_that_nobody_asked_for_is_not_given_to_the_next(
+async def test_an_unrequested_second_response_is_not_used_for_the_next_request(
     executor: HttpExecutor, target: Hostile, task: MakeTask
 ):
     assert (await executor.execute(task(target.url("/raw/two")))).http_status == 200
@@ -268,7 +268,9 @@ async def test_a_second_answer_that_nobody_asked_for_is_not_given_to_the_next(
     assert target.connections == 2
 
 
-async def test_a_refused_connection_says_where(executor: HttpExecutor, target: Hostile, task: MakeTask):
+async def test_the_error_for_a_refused_connection_has_host_and_port(
+    executor: HttpExecutor, target: Hostile, task: MakeTask
+):
     port = target.port
     await target.__aexit__(None, None, None)
     outcome = await executor.execute(task(f"http://127.0.0.1:{port}/"))
@@ -324,7 +326,7 @@ async def test_a_tls_handshake_that_hangs_times_out(executor: HttpExecutor, task
         await asyncio.wait_for(target.gone.wait(), PATIENCE_SECONDS)
 
 
-async def test_a_tls_handshake_has_a_limit_of_its_own(task: MakeTask):
+async def test_a_tls_handshake_has_a_separate_limit(task: MakeTask):
     executor = HttpExecutor(allow=LOOPBACK, limits=ConnectionLimits(handshake_seconds=0.2))
     async with Hostile() as target:
         outcome = await executor.execute(task(f"https://127.0.0.1:{target.port}/", timeout_seconds=PATIENCE_SECONDS))
@@ -334,7 +336,7 @@ async def test_a_tls_handshake_has_a_limit_of_its_own(task: MakeTask):
 
 
 @pytest.mark.parametrize("path", ["/hang", "/drip/head"])
-async def test_the_head_of_an_answer_has_a_limit_of_its_own(target: Hostile, task: MakeTask, path: str):
+async def test_the_head_of_a_response_has_a_separate_limit(target: Hostile, task: MakeTask, path: str):
     executor = HttpExecutor(allow=LOOPBACK, limits=ConnectionLimits(header_seconds=0.2))
     assert (await executor.execute(task(target.url()))).http_status == 200
     outcome = await executor.execute(task(target.url(path), timeout_seconds=PATIENCE_SECONDS))
@@ -342,7 +344,7 @@ async def test_the_head_of_an_answer_has_a_limit_of_its_own(target: Hostile, tas
     assert outcome == Outcome(ErrorType.TIMEOUT, "127.0.0.1 did not begin to answer within 0.2 s.")
 
 
-async def test_an_answer_that_has_begun_in_time_has_all_the_time_of_its_job(target: Hostile, task: MakeTask):
+async def test_a_response_that_begins_in_time_may_use_the_whole_timeout(target: Hostile, task: MakeTask):
     executor = HttpExecutor(allow=LOOPBACK, limits=ConnectionLimits(header_seconds=0.2))
     outcome = await executor.execute(task(target.url("/drip/body"), timeout_seconds=0.5))
     await executor.stop()
@@ -374,7 +376,7 @@ async def test_a_connection_is_kept_though_it_took_the_place_of_the_last_one_to_
     pool.close()
 
 
-async def test_only_listed_hosts_are_called_where_there_is_a_list(target: Hostile, task: MakeTask):
+async def test_only_listed_hosts_are_called_if_there_is_a_list(target: Hostile, task: MakeTask):
     async def lookup(host: str) -> list[str]:
         return ["127.0.0.1"]
 
@@ -391,7 +393,7 @@ async def test_only_listed_hosts_are_called_where_there_is_a_list(target: Hostil
     assert len(target.received) == 2
 
 
-async def test_a_listed_host_may_still_not_lead_to_a_private_address(target: Hostile, task: MakeTask):
+async def test_a_listed_host_with_a_private_address_is_blocked(target: Hostile, task: MakeTask):
     async def lookup(host: str) -> list[str]:
         return ["127.0.0.1"]
 
@@ -418,7 +420,7 @@ async def test_idle_connections_are_bounded_in_number_and_age(target: Hostile):
     pool.close()
 
 
-async def test_many_idle_connections_of_one_tenant_do_not_cost_another_its_own(target: Hostile):
+async def test_many_idle_connections_of_one_tenant_do_not_close_those_of_another(target: Hostile):
     pool = ConnectionPool(ssl.create_default_context(), ConnectionLimits(idle_seconds=3600, idle=4))
     deadline = asyncio.get_running_loop().time() + 60
     flooded, quiet = parse_target(target.url()), parse_target(target.url(host="localhost"))

@@ -157,7 +157,7 @@ def is_as_expected(entry: Entry, verdict: Verdict) -> bool:
             return verdict.error == ErrorType.HTTP_ERROR and "redirects are not followed" in verdict.message
 
 
-def test_nothing_of_the_corpus_reaches_the_canary(start: Callable[[str], Server], canary: Canary):
+def test_no_url_of_the_corpus_reaches_the_canary(start: Callable[[str], Server], canary: Canary):
     entries = corpus()
     server = start("false" if OWN_MACHINE else f"{PUBLIC}/32")
     verdicts = run(server, canary, entries)
@@ -227,9 +227,7 @@ def _own_machine(folder: Path) -> list[str]:
 
 
 @pytest.mark.skipif(OWN_MACHINE, reason="needs an address that is allowed beside loopback")
-async def test_a_name_that_turns_to_and_fro_under_many_attempts_never_reaches_the_canary(
-    canary: Canary, task: Callable[..., Task]
-):
+async def test_a_name_that_keeps_changing_never_reaches_the_canary(canary: Canary, task: Callable[..., Task]):
     """Nothing is kept here but connections: each attempt asks anew, and connects to what it was told and checked."""
     answers = cycle([[PUBLIC], ["127.0.0.1"], [PUBLIC, "127.0.0.1"], ["::1"], [PUBLIC], ["127.0.0.1", PUBLIC]])
 

@@ -52,7 +52,7 @@ def guess(keyring: Keyring, numbers: range) -> list[asyncio.Task[Caller]]:
     return [asyncio.create_task(keyring.find(key(number)[2], HOSTILE)) for number in numbers]
 
 
-async def test_made_up_keys_delay_neither_known_keys_nor_new_ones_from_elsewhere() -> None:
+async def test_made_up_keys_delay_neither_cached_keys_nor_new_ones_of_other_addresses() -> None:
     store, clock = SlowStore(record(1), record(2)), HandClock()
     keyring = Keyring(store, clock)
     known = await keyring.find(key(1)[2], HOSTILE)

@@ -62,7 +62,7 @@ ATTACKS = {
 
 
 @on_linux
-def test_what_scripts_leave_in_place_of_their_folders_is_not_followed(
+def test_links_that_scripts_put_in_place_of_their_folders_are_not_followed(
     temporary: Path, victim: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
@@ -111,7 +111,7 @@ def test_a_folder_that_becomes_a_link_while_it_is_removed_is_not_followed(
     check_untouched(victim)
 
 
-def test_the_folder_is_removed_also_where_it_is_deep_and_closed(place: Path) -> None:
+def test_a_deep_folder_without_permissions_is_removed(place: Path) -> None:
     private = PrivateFolder(str(place))
     here = os.open(private.path, os.O_RDONLY)
     for _ in range(1200):  # deeper than a path can be long

@@ -57,7 +57,7 @@ async def pour(output: Output) -> int:
     return poured
 
 
-async def test_a_flood_is_read_no_further_than_its_free_part_until_its_next_turn(never: Bandwidth):
+async def test_a_flood_of_output_is_read_up_to_its_free_bytes_until_the_next_tick(never: Bandwidth):
     output, log = flooding(never, "hostile")
     poured = await pour(output)
     assert FREE_BYTES <= log.characters < min(FREE_BYTES + len(CHUNK), poured)
@@ -65,7 +65,7 @@ async def test_a_flood_is_read_no_further_than_its_free_part_until_its_next_turn
     assert log.characters == poured, "the end reads what is left, whoever's turn it is"
 
 
-async def test_what_prints_little_is_read_at_once_while_a_flood_waits(never: Bandwidth):
+async def test_little_output_is_read_at_once_while_a_flood_waits(never: Bandwidth):
     flood, _ = flooding(never, "hostile")
     await pour(flood)
     quiet, log = flooding(never, "hostile")
@@ -76,7 +76,7 @@ async def test_what_prints_little_is_read_at_once_while_a_flood_waits(never: Ban
         output.close()
 
 
-async def test_a_turn_is_shared_by_tenant_and_then_by_stream(monkeypatch: pytest.MonkeyPatch):
+async def test_a_tick_is_shared_by_tenant_and_then_by_stream(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(bandwidth, "TICK_SECONDS", 0)
     share, given, all_given = Bandwidth(), dict[str, list[int]](), asyncio.Event()
 
