@@ -1,4 +1,4 @@
-"""What every answer has beside its body: an id, what keeps browsers in check, and what is left of a limit."""
+"""The headers of every response: request id, security headers, rate limit."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ PUBLIC = ("the contract", "the health", "the health in words")
 
 
 def lacking(answer: Answer) -> dict[str, Any]:
-    """What an answer should have, and has not."""
+    """Returns the required headers that a response does not have."""
     missing = {name: answer.headers.get(name) for name in ALWAYS if answer.headers.get(name) != ALWAYS[name]}
     if not re.fullmatch(r"[A-Za-z0-9._:-]{1,64}", answer.headers.get("x-request-id", "")):
         missing["x-request-id"] = answer.headers.get("x-request-id")
@@ -70,12 +70,12 @@ def lacking(answer: Answer) -> dict[str, Any]:
 
 
 def unlimited(answer: Answer) -> None:
-    """It counted towards no limit, and says so in numbers that every client can read."""
+    """Checks that a request counted towards no limit, and has the headers for that."""
     assert [answer.headers.get(name) for name in LIMITS] == [NO_LIMIT, NO_LIMIT, "0"]
 
 
 def head_of(client: Known, path: str, **headers: str) -> Answer:
-    """Of an answer that does not end."""
+    """Returns the head of a response that does not end."""
     connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=PATIENCE_SECONDS)
     connection.request("GET", f"/api/v1{path}", headers={**client.headers, **headers})
     response = connection.getresponse()
@@ -231,7 +231,7 @@ class TestLimits:
         unlimited(people.ann.get("/jobs"))
 
     def test_every_response_has_the_remaining_requests(self, people: People) -> None:
-        """Of those that count; health and the contract are everybody's."""
+        """Requests for /health and the OpenAPI document do not count."""
         left, began = FREE_ON_SQLITE, time.time()
         for number, (kind, (ask, status)) in enumerate(ASKED.items()):
             free = people.as_user(people.acme, f"free-{number // 10}", tier="free")
@@ -246,7 +246,7 @@ class TestLimits:
             self.check(answer, FREE_ON_SQLITE, left, began)
 
     def check(self, answer: Answer, limit: int, left: int, began: float) -> None:
-        """`began` is when the first was taken, or before."""
+        """`began`: the time of the first request, or before."""
         assert [answer.headers.get(name) for name in LIMITS[:2]] == [str(limit), str(left)], answer
         full_in = int(answer.headers["x-ratelimit-reset"]) - time.time()
         back = (limit - left) * HOUR / limit - full_in  # what has come back since
@@ -361,7 +361,7 @@ class TestLimits:
         refused(nodes[1 - after].get("/jobs"), 429, "RATE_LIMIT_EXCEEDED")
 
     async def given_back(self, server: Server, tenant: str, user_id: str, used: int) -> None:
-        """Until no node holds any: the store then says that as many are taken as were used."""
+        """Waits until no node holds reserved requests: the store's count is then the number of used ones."""
         connection = await asyncpg.connect(server._settings["DATABASE_URL"])
         try:
             deadline = time.monotonic() + PATIENCE_SECONDS
@@ -379,7 +379,7 @@ class TestLimits:
 
 
 def test_every_body_has_a_content_type(people: People) -> None:
-    """So that no browser has to guess."""
+    """Otherwise browsers guess the type."""
     for kind, (ask, status) in ASKED.items():
         answer = ask(people.ann)
         if answer.body:

@@ -1,4 +1,4 @@
-"""POST /jobs:batch: many jobs at once; one bad line spoils no other."""
+"""POST /jobs:batch creates many jobs at once. A bad line does not affect the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs that come after others, and word of how an execution ended, over the API."""
+"""Jobs that run after others, and webhooks about the end of an execution, over the API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Circuits over the API: who sees what of them, who closes one, and what `why` says of it."""
+"""Circuits over the API: who sees which parts of them, who closes one, and how `why` explains them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the health page and the metrics say of a node's clock."""
+"""The state of a node's clock in /health and in the metrics."""
 
 from __future__ import annotations
 

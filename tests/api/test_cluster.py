@@ -1,4 +1,4 @@
-"""GET /cluster: who lives, who owns what, and where the node that is asked stands."""
+"""GET /cluster: the living nodes, their shards, and the standing of the node that responds."""
 
 from __future__ import annotations
 

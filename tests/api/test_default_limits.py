@@ -1,4 +1,4 @@
-"""Limits of attempts that a job does not name: by type, or as the operator has set them."""
+"""Default limits of attempts: by type, or set by the operator."""
 
 from __future__ import annotations
 

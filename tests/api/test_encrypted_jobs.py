@@ -1,4 +1,4 @@
-"""A job with secrets from end to end: the target gets them; answers, logs, audit and files never have them."""
+"""Secrets of a job from end to end: the target gets them; responses, logs, audit and files never have them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GET /events: what happens, as it happens, and from where one was."""
+"""GET /events: events as they happen, and resuming after a lost connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ran: lists across jobs, one with its attempts, logs, cancel and retry; dead letters and their redrive."""
+"""Executions: lists across jobs, one with its attempts, logs, cancel and retry; dead letters and their redrive."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class TestAcrossJobs:
         refused(client.get("/executions?state=DONE"), 400, "INVALID_REQUEST", "/state")
 
     @pytest.mark.parametrize("state", ["null", "NULL", ""])
-    def test_an_empty_state_is_refused(self, person: Person, state: str) -> None:
+    def test_an_empty_or_null_state_is_refused(self, person: Person, state: str) -> None:
         for path in ("/executions", f"/jobs/{person.create()}/executions"):
             refused(person.client.get(f"{path}?state={state}"), 400, "INVALID_REQUEST", "/state")
 

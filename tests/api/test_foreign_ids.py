@@ -1,4 +1,4 @@
-"""Every place of every route that can name something, with the name of what is another's in it.
+"""Every place of every route that can name something, with a name that belongs to another user or tenant.
 
 Of another tenant's: the answer is what is answered for something that exists nowhere, to the byte, and nothing of
 theirs changes or is shown. Of another user's in the same tenant: 403, or it is left out.

@@ -1,4 +1,4 @@
-"""Bodies nobody would write, by the hundred: each is taken or refused with a problem; none is a defect."""
+"""Random and damaged bodies: each is accepted, or refused with a problem. None causes a defect."""
 
 from __future__ import annotations
 

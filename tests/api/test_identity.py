@@ -1,4 +1,4 @@
-"""Who asks, and what they may: credentials at the door, keys and their scopes, owners and tenants."""
+"""Authentication and authorization: credentials, keys and their scopes, owners and tenants."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ JOB: dict[str, Any] = {"name": "a job", "schedule": FAR, "payload": {"url": "htt
 
 
 def operations(client: Client) -> Iterator[tuple[str, str]]:
-    """Every route that there is, with ids of nothing."""
+    """Returns every route, with ids that do not exist."""
     for path, methods in client.get("/openapi.json").json()["paths"].items():
         for name in ("job_id", "execution_id", "key_id", "key", "circuit", "name", "subscription_id"):
             path = path.replace(f"{{{name}}}", NO_ID)
@@ -208,7 +208,7 @@ class TestRights:
 
     @pytest.mark.parametrize(("kind", "right"), [("script", "script"), ("sql_query", "sql")])
     def test_scripts_and_sql_jobs_need_a_right(self, people: People, kind: str, right: str) -> None:
-        """Without it they are refused on every way in; with it, that is no reason any more."""
+        """Without the right every route refuses the job. With it, the right is no reason to refuse."""
         payload = {"script": {"argv": ["true"]}, "sql": {"connection": "c", "statement": "SELECT 1"}}[right]
         job = {**JOB, "type": kind, "payload": payload}
         own, other = people.ann.create(), {"script": "sql", "sql": "script"}[right]
@@ -343,7 +343,7 @@ class TestOwners:
         assert (len(people.ada.executions(of_ann)), len(people.ada.executions(of_bob))) == (1, 2)
 
     def test_a_user_gets_events_of_their_own_jobs(self, people: People) -> None:
-        """An admin's: of the tenant."""
+        """An admin gets all events of the tenant."""
         with people.bob.following() as bobs, people.ada.following() as adas, people.eve.following() as eves:
             of_ann = people.ann.create("immediate", url=people.receiver.url())
             people.ann.wait_for(of_ann, "COMPLETED")
@@ -377,7 +377,7 @@ class TestOwners:
         assert "'the-same'" in refused(other, 422, "IDEMPOTENCY_KEY_REUSED")
 
     def test_a_job_key_belongs_to_its_tenant(self, people_anywhere: People) -> None:
-        """In another tenant it is another job; another user's in the same one is not to be changed."""
+        """In another tenant the key names another job. In the same tenant a user can't change another user's job."""
         people = people_anywhere
         of_ann = people.ann.put("/jobs/by-key/nightly", JOB)
         of_eve = people.eve.put("/jobs/by-key/nightly", {**JOB, "name": "eve's"})

@@ -1,4 +1,4 @@
-"""What needs a clock turned by hand or two requests in one moment: the application on a real store, in this process."""
+"""The application on a real store in this process, for tests that set the clock by hand or send requests at once."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ async def test_the_second_of_two_concurrent_repeats_is_refused(context: ApiConte
 
 
 async def turns_of_others(work: Coroutine[Any, Any, T]) -> tuple[int, T]:
-    """How often others were on the loop while the work was done, and what came of it."""
+    """Returns how often other tasks ran during the work, and its result."""
     turns = 0
 
     async def count() -> None:
@@ -210,7 +210,7 @@ class TestRetry:
 
 
 class Together:
-    """A store that lets the first two writes begin when both have come: what they rest on is of one moment."""
+    """A store that starts the first two writes only when both have arrived."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -232,7 +232,7 @@ def at_once(context: ApiContext) -> ApiContext:
 
 
 async def fail(context: ApiContext, clock: HandClock) -> tuple[str, str]:
-    """A job whose only run failed for good, and that run."""
+    """Returns a job whose only execution is a dead letter, and that execution."""
     engine = Engine(
         context.store,
         EmbeddedRegistry(),

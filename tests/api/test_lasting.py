@@ -1,4 +1,4 @@
-"""What lasts longer than a request: streams whose reader may lose the right to them, and requests that a node holds."""
+"""What lasts longer than a request: streams whose credential may end, and requests that a node has reserved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GET /executions/{id}/logs as server-sent events: each attempt as it ends, from where one was, until the end."""
+"""GET /executions/{id}/logs as server-sent events: each attempt as it ends, resuming, and the end of the stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contract as data: OpenAPI 3.1 that holds together, the page, health, preview, and who may ask."""
+"""The OpenAPI document and its page, health, preview, and the checks of local requests."""
 
 from __future__ import annotations
 

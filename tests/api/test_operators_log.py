@@ -1,4 +1,4 @@
-"""What an operator reads in the log of a node: more with LOG_LEVEL=debug, and what of the environment is not read."""
+"""The log of a node: more lines with LOG_LEVEL=debug, and a warning about unknown settings in the environment."""
 
 from __future__ import annotations
 

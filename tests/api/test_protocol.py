@@ -1,4 +1,4 @@
-"""Clients that dawdle, and ones that never stop: a connection costs neither memory nor a place for ever."""
+"""Slow clients, and clients that never stop: no connection takes memory or a place for ever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""New jobs a day, with two nodes sharing one user's load; and room, which holds for everybody."""
+"""Daily quotas for new jobs, shared by two nodes, and the limits of the store, which apply to all users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets come in by every door, go out to the target they are meant for, and are to be found nowhere else.
+"""Secrets arrive on every route, are sent to their target, and are found nowhere else.
 
 Each has a text of its own, which is then looked for, plain and encoded, in all that anybody can read: answers, streams,
 the command line, logs, and the bytes of the database.

@@ -1,4 +1,4 @@
-"""Slow-loris: hundreds of connections that drip or fall silent. Others are answered meanwhile, and they are let go."""
+"""Slow-loris attacks: hundreds of slow or silent connections do not delay other clients, and are closed."""
 
 from __future__ import annotations
 

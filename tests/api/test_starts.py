@@ -1,4 +1,4 @@
-"""Requests that arrive together: addresses take turns, and what anybody may ask for is made once."""
+"""Concurrent requests: addresses take turns, and public documents are encoded once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams of events and logs are shared by tenant, then by user: who holds the most gives way to the others."""
+"""Streams of events and logs are shared by tenant, then by user: the largest holder gives way to the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""/subscriptions: who is told of what happens in a tenant."""
+"""/subscriptions: URLs that get events of a tenant."""
 
 from __future__ import annotations
 

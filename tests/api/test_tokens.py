@@ -1,4 +1,4 @@
-"""Whoever has no right to a token must not get by with what they made up, and must not break anything either."""
+"""Tokens: forged and invalid ones are refused, and cause no defect."""
 
 from __future__ import annotations
 

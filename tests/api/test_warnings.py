@@ -1,4 +1,4 @@
-"""What whoever creates a job is told beside the answer: what will keep it from running as it is meant to."""
+"""Warnings in the response to a create: reasons why the job could not run as intended."""
 
 from __future__ import annotations
 

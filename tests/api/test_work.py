@@ -1,4 +1,4 @@
-"""Jobs that run scripts, SQL and functions, over the API: who may have them, what is secret in them, what is told."""
+"""Jobs that run scripts, SQL and functions, over the API: rights, secrets, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checker: did every due instant get exactly one decision, and was every decision to run carried out?
+"""The checker: every due instant has exactly one decision, and every decision to run was carried out.
 
 It knows nothing of the engine. What it is given: the jobs whose creation was acknowledged, the receiver's diary, and
 what the API says once everything is quiet. Which instants were due it works out with cronsim or plain arithmetic.

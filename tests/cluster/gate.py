@@ -1,4 +1,4 @@
-"""A TCP proxy between a node and its database, in a thread of its own, that a test makes misbehave:
+"""A TCP proxy between a node and its database, in its own thread. A test chooses how it misbehaves:
 
 open        all passes
 slow        all passes, each way `seconds` later

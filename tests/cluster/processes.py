@@ -1,4 +1,4 @@
-"""Real processes on loopback for tests: the server, the receiver, and a client that says what it was answered."""
+"""Real processes on loopback for tests: the server, the receiver, and a client that records its responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A primary and its standby: real servers, replicating synchronously, one of which takes over from the other."""
+"""A primary and its standby: real servers with synchronous replication, and a failover between them."""
 
 from __future__ import annotations
 

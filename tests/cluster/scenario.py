@@ -1,4 +1,4 @@
-"""A server, a receiver and the jobs that were acknowledged: what every test with crashes goes through."""
+"""A server, a receiver and the acknowledged jobs: the steps of every test with crashes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verdicts that only a cluster can earn."""
+"""Findings of the checker that only a cluster can cause."""
 
 from __future__ import annotations
 

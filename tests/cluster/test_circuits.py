@@ -1,4 +1,4 @@
-"""Two real nodes: failures on either open a circuit on both, one run tries it again, and nobody else is late for it."""
+"""Two real nodes: failures on either open a circuit on both, one execution probes it, and no other job is late."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kill -9 at every moment there is: nothing missing, one execution an instant, all of them terminal."""
+"""kill -9 at every stage: nothing is missing, each instant has one execution, and all of them end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The database crashes, stays away, or has no connection left: the API says so, and nothing is lost."""
+"""The database crashes, is unreachable, or has no connection left: the API reports it, and nothing is lost."""
 
 from __future__ import annotations
 

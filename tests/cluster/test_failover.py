@@ -1,4 +1,4 @@
-"""The database fails over to its standby under load: the nodes follow, and nothing is missed, doubled or forgotten.
+"""The database fails over to its standby under load: the nodes follow, and nothing is missed, doubled or lost.
 
 The pair replicates synchronously, so what was acknowledged is on the standby; with less than that it could be lost.
 """

@@ -1,4 +1,4 @@
-"""What goes wrong around a node: the disk is full, the file is damaged, two of it are started, a target hangs."""
+"""Faults around a node: the disk is full, the file is damaged, two servers share a folder, a target hangs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes of a cluster are killed, stopped and replaced: the others carry on, and every instant has its one run."""
+"""Nodes of a cluster are killed, stopped and replaced: the others continue, and every instant has one execution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An owner is stopped past its lease and goes on later, as after a long collection, a moved machine, or SIGSTOP.
+"""An owner is suspended for longer than its lease and resumes later, as after a long collection or SIGSTOP.
 
 What it comes back with is old: its shards have another owner, its runs were taken over. It must write nothing, join
 anew, and get its share again. The last tests take the fence out, which must show.

@@ -1,4 +1,4 @@
-"""What lies between one node and the database is slow, drops everything, or lets only one direction pass."""
+"""The connection between one node and the database is slow, drops everything, or works in one direction only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The promise taken out of the running product, one piece at a time: the checker must go red each time.
+"""Faults planted in the running product, one at a time: the checker must report each of them.
 
 A fault is a `sitecustomize` module that the server's process alone finds on its path. Nothing of it is in the product.
 """

@@ -1,4 +1,4 @@
-"""A store, a registry and two buses whose server becomes read-only while their connections to it stay open."""
+"""A store, a registry and two buses whose server becomes read-only while their connections stay open."""
 
 from __future__ import annotations
 

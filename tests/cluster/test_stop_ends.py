@@ -1,4 +1,4 @@
-"""SIGTERM ends a node in the time that a stop has, whatever its database does; a second one ends it at once."""
+"""SIGTERM ends a node within its time limit, whatever its database does. A second SIGTERM ends it at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real node whose clock is wrong from its start, beside one whose clock is right, on one PostgreSQL."""
+"""Two real nodes on one PostgreSQL: the clock of one is wrong from its start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One tenant's slow names: lookups that can't be stopped keep neither others' lookups nor their cached names back."""
+"""Slow names of one tenant: its hanging lookups neither delay lookups of others nor evict their cached names."""
 
 from __future__ import annotations
 

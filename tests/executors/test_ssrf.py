@@ -1,4 +1,4 @@
-"""No request reaches a forbidden address: the guard, the resolver and the sockets together, with a canary."""
+"""No request reaches a blocked address: the guard, the resolver and the sockets together, with a canary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole SSRF corpus against a real node, with a canary where no job may call. It is never hit.
+"""The whole SSRF corpus against a real node, with a canary where no job may call. The canary is never reached.
 
 The first time on the machine as it is: the canary sits on loopback, 127.0.0.2 stands for a public address, and names
 come from a resolver inside the node's process. The second time on a machine of its own (Linux namespaces), where the

@@ -1,4 +1,4 @@
-"""Reading logs the ways that an API does: page by page, or following."""
+"""Reads logs as the API does: page by page, or following."""
 
 from __future__ import annotations
 

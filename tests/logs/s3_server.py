@@ -1,4 +1,4 @@
-"""An S3 server of the tests' own, on loopback. Its buckets outlive a stop, as those of a real one do."""
+"""An S3 server for tests, on loopback. Its buckets outlive a stop, like those of a real one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One tenant that prints without end: it costs the others no line, no place in a flush, and no call to the store."""
+"""One tenant prints without end: others lose no line, no place in a flush, and no call to the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages out of memory: only when no line can be missing, and no line twice."""
+"""Pages from memory: only if no line can be missing, and without duplicates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs in an object store: as few objects as will do, and nothing lost that could be kept when it goes away."""
+"""Logs in an object store: few objects, and no lost lines after an outage of the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A PostgreSQL server that a tenant has written: it keeps to the protocol as far as it likes."""
+"""A PostgreSQL server of a hostile tenant: it follows the protocol only in part."""
 
 from __future__ import annotations
 

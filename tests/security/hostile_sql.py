@@ -1,4 +1,4 @@
-"""A node that lets tenants run SQL, and a tenant's admin who uses it for more than that."""
+"""A node that lets tenants run SQL, and a tenant's admin who attacks with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An admin of a tenant can't give themselves more by an API key than they have, nor make keys and users without end."""
+"""An admin of a tenant can't gain rights through an API key, or create keys and users without limit."""
 
 from __future__ import annotations
 

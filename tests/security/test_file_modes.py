@@ -1,4 +1,4 @@
-"""What a node keeps on its disk is for its owner only; and what it was told on the command line is not for scripts."""
+"""The files of a node are for its owner only, and scripts can't read the node's arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies that are small on the wire and large in memory: many tiny values, lines without end, pages of large lines."""
+"""Bodies that are small on the wire and large in memory: many tiny values, endless lines, pages of large lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies that a node holds while they come: arrays have a bound, and tenants share the memory for them."""
+"""Bodies that a node holds while they arrive: arrays are limited, and tenants share the memory."""
 
 from __future__ import annotations
 

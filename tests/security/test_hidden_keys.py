@@ -1,4 +1,4 @@
-"""Whether another user has a job with some key is not told to who may not see that job."""
+"""A user can't find out whether another user has a job with some key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small requests about a large job: what each holds in memory and leaves on the disk does not have the job's size."""
+"""Small requests about a large job: they need neither memory nor disk in proportion to the job's size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Made-up API keys: each costs a read, and many of them delay neither known keys nor the first use of another one."""
+"""Made-up API keys: each costs a read, and many of them delay neither cached keys nor the first use of another."""
 
 from __future__ import annotations
 

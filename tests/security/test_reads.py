@@ -1,4 +1,4 @@
-"""Reads of one tenant that take long: others are read meanwhile, the node says how it is, and API keys are found.
+"""Slow reads of one tenant: meanwhile other tenants' reads, /health and API keys work.
 
 A hostile tenant reads without an end. How long anything takes is not asserted: all of its reads are still under way
 when the others have been answered.

@@ -1,4 +1,4 @@
-"""A tenant marks far too much as secret: the node refuses it, and one stored before the limit delays nobody else.
+"""A tenant marks far too much as secret: the node refuses it, and an older such job delays no other job.
 
 Redaction is work that the attacker chooses: his secrets, and the text in which they are looked for.
 """

@@ -1,4 +1,4 @@
-"""Secrets that a job keeps are not sent elsewhere by a change: who changes where they go must send them anew."""
+"""A change of a job's target does not send its stored secrets there: they must be sent again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A script puts a link in the place of its private folder, or of one in it: nothing outside is changed or removed."""
+"""A script replaces its private folder, or one inside it, with a link: nothing outside is changed or removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tenant can't send another tenant's receiver a request that verifies: each has a signing key of its own."""
+"""A tenant can't send a valid request to another tenant's receiver: each tenant has its own signing key."""
 
 from __future__ import annotations
 

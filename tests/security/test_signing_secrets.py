@@ -1,4 +1,4 @@
-"""What the operator's secrets do to tenants' keys: several while they rotate, the shared one only if asked for."""
+"""The operator's secrets and the tenants' keys: several during a rotation, the shared one only if it is allowed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections that hold places: idle ones, and bodies that drip. Those of another address always get in."""
+"""Idle connections and slow bodies that hold places: connections of other addresses are still accepted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tenant's admin registers databases that are not meant for it: servers in the node's own network, Duetime's own."""
+"""A tenant's admin registers forbidden databases: servers in the node's network, or Duetime's own."""
 
 from __future__ import annotations
 

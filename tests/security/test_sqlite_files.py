@@ -1,4 +1,4 @@
-"""A tenant's admin registers SQLite files: others' files, files anywhere, files without end, statements without end."""
+"""A tenant's admin registers SQLite files: files of others, files anywhere, huge files, endless statements."""
 
 from __future__ import annotations
 

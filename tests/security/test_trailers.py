@@ -1,4 +1,4 @@
-"""What a client sends beside a body costs a node nothing: trailers, chunk sizes, extensions, unwanted bodies.
+"""Bytes besides a body cost a node nothing: trailers, chunk sizes, extensions, unwanted bodies.
 
 None of these clients has to say who it is: all of it happens before a request is known to be anybody's.
 """

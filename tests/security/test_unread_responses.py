@@ -1,4 +1,4 @@
-"""Large responses that nobody reads: a page has a bound in bytes, and tenants share the memory for what is unread."""
+"""Large responses that clients do not read: pages are limited in bytes, and tenants share the memory."""
 
 from __future__ import annotations
 

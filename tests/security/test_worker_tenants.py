@@ -1,4 +1,4 @@
-"""Two tenants' functions share the hash that workers claim by: neither gets, sees or ends what is the other's.
+"""Functions of two tenants share the hash that workers claim by: neither gets, sees or ends the other's executions.
 
 The hash of an endpoint has 48 bits: whoever may choose names of functions can look for one that collides. Here all do.
 """

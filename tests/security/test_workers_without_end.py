@@ -1,4 +1,4 @@
-"""A tenant that joins workers without end, lists them all, and polls with made-up ids."""
+"""A tenant registers workers without end, lists them all, and polls with made-up ids."""
 
 from __future__ import annotations
 

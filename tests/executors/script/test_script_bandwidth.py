@@ -1,4 +1,4 @@
-"""Scripts that print without end: beyond what anybody keeps, they are read at a pace that leaves the loop to others."""
+"""Scripts that print without end: output over the limit of a log is read slowly, so that the event loop stays free."""
 
 from __future__ import annotations
 

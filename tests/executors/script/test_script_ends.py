@@ -1,4 +1,4 @@
-"""However a script ends, or is ended, or loses those who watch it: nothing of it is left."""
+"""However a script ends, and whichever of its supervising processes dies: none of its processes is left."""
 
 from __future__ import annotations
 

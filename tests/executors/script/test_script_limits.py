@@ -1,4 +1,4 @@
-"""Scripts that want more than they may have: they are bounded, ended and told so, and nobody else suffers."""
+"""Scripts that exceed their limits are ended with a message, and do not affect others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a script is started with, what it leaves, and what is said of its end."""
+"""How a script is started, its output and its exit code, and the messages about its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of scripts look at: the log that a script wrote, and the processes that are left of it."""
+"""Helpers for tests of scripts: the log that a script wrote, and the processes that are left of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a database can't do now may pass, and is tried again; what it refuses is not."""
+"""Temporary errors of a database are retried. Errors in the statement are not."""
 
 from __future__ import annotations
 

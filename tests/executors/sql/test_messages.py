@@ -1,4 +1,4 @@
-"""What of a server's messages the driver sees, however they are cut into pieces."""
+"""The messages of a server that the driver sees, in pieces of any size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What servers send is bounded: for a statement, and for a node, where the tenant with the most loses its largest."""
+"""The bytes from servers are limited per statement and per node. Over the node's limit, the largest tenant loses."""
 
 from __future__ import annotations
 

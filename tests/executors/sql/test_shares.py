@@ -1,4 +1,4 @@
-"""One tenant's slow statements and many connections: the others' statements run, and their connections stay warm."""
+"""Slow statements and many connections of one tenant: statements of others run, and their connections stay open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which file SQLite may open: one of the tenant's own, also when somebody puts a link in its place meanwhile."""
+"""SQLite opens only files in the tenant's folder, even if a link replaces a file meanwhile."""
 
 from __future__ import annotations
 

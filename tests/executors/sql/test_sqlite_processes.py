@@ -1,4 +1,4 @@
-"""Statements on SQLite files run in processes that can be killed; that harms neither the file nor the node."""
+"""Statements on SQLite files run in processes that can be killed without harm to the file or the node."""
 
 from __future__ import annotations
 
