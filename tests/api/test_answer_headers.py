@@ -288,7 +288,7 @@ class TestLimits:
         self.check(people.with_key(key).get("/jobs"), FREE_ON_SQLITE, FREE_ON_SQLITE - 2, began)
 
     def test_switching_between_tiers_loses_no_requests(self, people: People) -> None:
-        """A pro's key is free unless the admin says so. Of the free limit, one is worth 500 of pro's."""
+        """A key has the tier free unless the admin sets another. One request of free's limit is worth 500 of pro's."""
         pro, free = (people.as_user(people.acme, "both", tier=tier) for tier in ("pro", "free"))
         for _ in range(5):
             assert (pro.get("/jobs").status, free.get("/jobs").status) == (200, 200)

@@ -51,7 +51,7 @@ class TestBothForms:
         assert [row["state"] for row in person.wait_for_end(job_id)] == ["COMPLETED"]
 
     def test_an_interval_starts_at_the_creation_that_is_shown(self, person: Person) -> None:
-        """What is planned as a batch is read has the same first instant as what is planned from the stored job."""
+        """A job that is planned as its batch is read has the same first instant as one planned from the stored job."""
         bodies = [person.body("every 1h") for _ in range(2500)]
         created = send(person, *bodies).json()["created"]
         for job_id in (created[0], created[999], created[1000], created[-1]):

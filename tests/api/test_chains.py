@@ -14,7 +14,7 @@ from cluster.processes import Answer, wait_until
 
 @pytest.fixture
 def keys() -> list[str]:
-    """That nobody else has."""
+    """Returns job keys that no other test uses."""
     return [f"{letter}-{uuid.uuid4().hex[:8]}" for letter in "abc"]
 
 

@@ -31,7 +31,7 @@ def folks(strict: Server, receiver: Receiver) -> People:
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    """A target of this test's own, where nobody listens."""
+    """A target for this test only, which refuses connections."""
     with socket.socket() as unheard:
         unheard.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{unheard.getsockname()[1]}/{uuid.uuid4().hex}"

@@ -23,7 +23,7 @@ def body(kind: str, **fields: Any) -> dict[str, Any]:
 
 
 def limits(client: Client, job_id: str) -> tuple[float, int]:
-    """Of an attempt: seconds, and how often it is made again."""
+    """Returns the timeout of an attempt and the number of retries."""
     job = client.get(f"/jobs/{job_id}").json()
     return job["timeout_seconds"], job["retry_policy"]["max_retries"]
 

@@ -18,7 +18,7 @@ HIDDEN = "********"
 
 
 class Echo(BaseHTTPRequestHandler):
-    """Says all that it was told, as a careless target does, and fails."""
+    """Responds with everything that it received, as a careless target does, and fails."""
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
@@ -36,7 +36,7 @@ class Echo(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def echo() -> Iterator[tuple[str, list[dict[str, str]]]]:
-    """(its URL, what it was told)"""
+    """Yields its URL, and the requests that it received."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Echo) as server:
         server.told = []  # type: ignore[attr-defined]
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()

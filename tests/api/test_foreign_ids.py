@@ -181,7 +181,7 @@ def _fields(document: dict[str, Any], schema: dict[str, Any]) -> Iterator[str]:
 
 
 def test_every_place_of_every_route_is_in_the_table(guarded: Server) -> None:
-    """A new one has to be added there: what may it name, and whose is that?"""
+    """Add a new place to the table, with what it can name."""
     assert {route: set(found) for route, found in TABLE.items()} == places(guarded.client.get("/openapi.json").json())
 
 
@@ -207,7 +207,7 @@ def test_routes_of_the_framework_are_refused_to_all_users(people: People) -> Non
 
 
 class Things(NamedTuple):
-    """What there is of somebody's, by what can stand in a place."""
+    """The things that a user owns, by the kind of place that can name them."""
 
     owner: Known
     names: dict[str, list[str]]
@@ -356,7 +356,7 @@ _PASSING = {"x-request-id", "date", "content-length", "connection"}
 
 
 def told(answer: Answer, named: str) -> tuple[int, dict[str, str], str]:
-    """What an answer says, but for the name that was asked for, and what differs from request to request."""
+    """Returns a response without the requested name, and without the parts that differ between requests."""
     headers = {name: value for name, value in answer.headers.items() if name not in _PASSING}
     body = _KEY.sub("<key>", answer.body.decode())  # first: by chance it may hold the name of a user
     if named.isdecimal():
@@ -367,7 +367,7 @@ def told(answer: Answer, named: str) -> tuple[int, dict[str, str], str]:
 
 
 def is_empty(answer: Answer) -> bool:
-    """Of a list, or of what was done to one."""
+    """Returns whether a list, or the result of an action on a list, is empty."""
     page = answer.json()
     lists = [page[name] for name in LISTS & page.keys()]
     return bool(lists) and not any(lists) and not page.get("total") and not page.get("redriven")
@@ -401,7 +401,7 @@ class TestAnotherTenants:
         assert snapshot(people.ada) == before
 
     def _send(self, ask: Ask, intruder: Known, name: str, own_job: str) -> Answer:
-        """And take back what came of it: the next one is to find things as this one did."""
+        """Sends a request, then undoes its effect, so that the next request finds the same state."""
         makes = (ask.route, ask.kind) in MAKES and " /jobs" in ask.route
         answer = ask.send(intruder, name, intruder.create() if makes else own_job)
         if makes and answer.status < 300:
@@ -532,7 +532,7 @@ class TestAnotherUsers:
         assert self._state(people) == before
 
     def _state(self, people: People) -> Any:
-        """Of ann's: bob may do as he likes with his own, and the audit says that he did."""
+        """Returns the state of ann's things. Bob may change his own, and the audit records that."""
         found = snapshot(people.ada)
         mine = [job for job in found[0] if job["created_by"] == "ann"]
         ids = {job["job_id"] for job in mine}
@@ -568,7 +568,7 @@ class TestAnotherUsers:
 
 
 class TestWorkers:
-    """What a worker holds is named by ids of executions: those of another tenant are as if they were not there."""
+    """Workers name executions by id. Ids of another tenant are treated like unknown ids."""
 
     def test_workers_of_another_tenant_get_nothing_and_end_nothing(self, people_anywhere: People) -> None:
         ada, eve = people_anywhere.ada, people_anywhere.eve

@@ -185,7 +185,7 @@ def mangled(draw: st.DrawFn, body: bytes) -> bytes:
 
 
 class Told:
-    """What a server knows, before and after: a request that is refused changes none of it."""
+    """The state of a server before and after a request: a refused request changes nothing."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

@@ -34,7 +34,7 @@ class TestCreate:
 
     @pytest.mark.parametrize("path", ["/jobs", "/jobs/"])
     def test_a_prefer_header_is_ignored(self, client: Client, body: dict[str, Any], path: str) -> None:
-        """What was created is committed before the answer: 202 would say that it is not."""
+        """The job is committed before the response; 202 would mean that it is not."""
         answer = client.post(path, body, prefer="respond-async")
         assert answer.status == 201
         assert "preference-applied" not in answer.headers

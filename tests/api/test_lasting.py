@@ -23,7 +23,7 @@ FREE = Caller("acme", "ann", Role.USER, Tier.FREE, frozenset(), "jwt")
 
 class TestStreams:
     async def read(self, monkeypatch: pytest.MonkeyPatch, known_for: int) -> tuple[list[bytes], bool]:
-        """What a reader gets whose credential holds for so many looks, and whether the source was closed."""
+        """Returns the frames for a credential that passes this many checks, and whether the source was closed."""
         monkeypatch.setattr(events, "KNOWN_SECONDS", 0.0)
         closed, looks = False, 0
 
@@ -52,7 +52,7 @@ class TestStreams:
 
 
 class SlowToTakeBack:
-    """A store in which what is given back takes a while to arrive; then somebody who waits may have it."""
+    """A store that takes a while to return given-back requests to the limit."""
 
     def __init__(self) -> None:
         self.full_at = 0

@@ -187,7 +187,7 @@ class TestOpenApi:
         assert "application/x-ndjson" in document["paths"]["/api/v1/jobs:batch"]["post"]["description"]
 
     def test_fields_that_are_always_in_a_response_are_required(self, document: dict[str, Any]) -> None:
-        """Or generated code has to ask of each whether it is there."""
+        """Otherwise generated code has to check each field for None."""
         schemas = document["components"]["schemas"]
         optional = {
             name
@@ -197,7 +197,7 @@ class TestOpenApi:
         assert optional == {"Assignment", "Health", "Polled", "Problem", "Reported"}, "those that leave out defaults"
 
     def test_ids_and_instants_in_responses_have_their_formats(self, document: dict[str, Any]) -> None:
-        """The ids of parameters have theirs: what one answer says is what the next request takes."""
+        """Ids in responses have the same format as in parameters, because requests use them."""
         schemas = document["components"]["schemas"]
         found = set()
         for name in answers_only(document):
@@ -228,7 +228,7 @@ class TestOpenApi:
     def test_a_payload_has_the_same_fields_in_requests_and_responses(
         self, document: dict[str, Any], payload: str
     ) -> None:
-        """What the server writes down for itself is in neither."""
+        """Fields that the server sets for itself are in neither."""
         schemas = document["components"]["schemas"]
         fields = schemas[f"{payload}View"]["properties"].keys()
         assert schemas[payload]["properties"].keys() == schemas[f"{payload}Change"]["properties"].keys() == fields

@@ -23,7 +23,7 @@ def node(tmp_path: Path) -> Iterator[Server]:
 
 
 def events(server: Server) -> set[str]:
-    """Of the whole lines."""
+    """Returns the events of all complete lines."""
     lines = server.errors().split("\n")[:-1]
     return {json.loads(line)["event"] for line in lines if line.startswith("{")}
 

@@ -82,7 +82,7 @@ async def streams(server: Server) -> AsyncIterator[Streams]:
 
 
 async def ended(reader: asyncio.StreamReader) -> bytes:
-    """What came until the server closed the connection."""
+    """Returns the bytes until the server closes the connection."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         try:
             return await reader.read()
@@ -125,7 +125,7 @@ async def test_a_slow_body_is_accepted(streams: Streams, monkeypatch: pytest.Mon
 
 
 async def drip(streams: Streams) -> bytes:
-    """Writes a byte every 20 ms until the server has closed the connection; what it had said."""
+    """Writes a byte every 20 ms until the server closes the connection. Returns its response."""
     reader, writer = streams
     ending = asyncio.create_task(ended(reader))
     while not ending.done():

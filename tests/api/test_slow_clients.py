@@ -86,6 +86,6 @@ async def test_many_slow_clients_delay_no_other_client_and_are_closed(hasty: Ser
 
 
 def test_no_client_is_waited_for_longer_than_a_minute() -> None:
-    """What the others wait, that is: the bounds above are shorter to keep the tests short."""
+    """This is the limit in production. The tests above use shorter ones."""
     assert protocol.HEAD_SECONDS <= 10
     assert protocol.BODY_SECONDS <= 60

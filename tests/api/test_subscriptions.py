@@ -18,7 +18,7 @@ def words(client: Client, event: str) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def hook(person: Person) -> Any:
-    """Where words go; nobody is told any more when the test is over."""
+    """A receiver of notifications. Its subscriptions are removed after the test."""
     url = person.body(path="/ok")["payload"]["url"]
     made = person.client.post("/subscriptions", {"url": url})
     assert made.status == 201

@@ -115,13 +115,13 @@ def part(text: str | bytes) -> str:
 
 
 def raw(header: str | bytes, payload: str | bytes, secret: bytes = SECRET.encode()) -> str:
-    """Signed with HS256, whatever the header says: for what no library would sign."""
+    """Returns a token that is signed with HS256 whatever its header is. Libraries refuse to sign such tokens."""
     beginning = f"{part(header)}.{part(payload)}"
     return f"{beginning}.{part(hmac.digest(secret, beginning.encode(), 'sha256'))}"
 
 
 def refused(verifier: Tokens, token: str, at: int = NOW) -> str:
-    """The sentence. It never holds what is in the token."""
+    """Returns the message of the refusal. It never holds a part of the token."""
     with pytest.raises(Unauthorized) as raised:
         verifier.verify(token, at)
     assert raised.value.status == 401
@@ -213,7 +213,7 @@ def test_a_token_that_is_not_signed_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["none", "RS256", "EdDSA", "HS384", "hs256", "HS256 ", None, 1, True, ["HS256"], {}])
 def test_the_header_does_not_choose_the_algorithm(name: Any) -> None:
-    """The signature is the secret's and would hold: it is refused for what the header claims."""
+    """The signature is valid. The token is refused because of its header."""
     assert "algorithm must be that of its key, HS256" in refused(
         tokens(), raw(json.dumps({"alg": name}), json.dumps(claims()))
     )

@@ -17,7 +17,7 @@ UNKNOWN = "01234567-0123-7123-8123-0123456789ab"
 
 @pytest.fixture(scope="module")
 def careful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that asks who one is, and whose jobs may call this machine, but no private network."""
+    """A server with authentication whose jobs may call this machine, but no private network."""
     server = Server(tmp_path_factory.mktemp("careful"), **SETTINGS, ALLOW_PRIVATE_TARGETS="127.0.0.0/8").start()
     yield server
     assert server.returncode() is None, f"the server ended on its own: {server.errors()}"

@@ -21,7 +21,7 @@ CALL = {"name": "f", "schedule": FAR, "type": "python", "payload": {"function": 
 
 @pytest.fixture(scope="module")
 def working(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that asks who one is, and lets jobs run scripts and SQL."""
+    """A server with authentication on which scripts and SQL are on."""
     folder = tmp_path_factory.mktemp("working")
     (folder / "sqlite").mkdir()
     server = Server(folder, **SETTINGS, SQL_SQLITE_FOLDER=str(folder / "sqlite")).start()

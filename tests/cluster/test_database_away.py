@@ -29,7 +29,7 @@ class Asked(NamedTuple):
 
 
 class Callers(threading.Thread):
-    """A person who goes on reading and creating, and writes down how each request was answered."""
+    """A client that keeps reading and creating, and records each response."""
 
     def __init__(self, cluster: Cluster, client: Client) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ def assert_answered(callers: list[Callers], refused: bool) -> None:
 
 
 def was_refused(caller: Callers) -> bool:
-    """Whatever it asked, it was told 503 at least once."""
+    """Returns whether every kind of request got a 503 at least once."""
     answers = list(caller.answers)
     refused = {answer.what for answer in answers if answer.status == 503}
     return bool(refused) and refused == {answer.what for answer in answers}
@@ -153,7 +153,7 @@ END_OTHERS = (
 
 
 class Hoard:
-    """Other clients, who take every connection there is, those of the nodes too."""
+    """Other clients that take all connections, including those of the nodes."""
 
     def __init__(self, url: str) -> None:
         self._url = url

@@ -30,7 +30,7 @@ def pair() -> Iterator[Pair]:
 
 @pytest.fixture
 def replicated(tmp_path: Path, receiver: Receiver, pair: Pair) -> Iterator[Cluster]:
-    """Nodes whose database is a pair, none of them started yet."""
+    """Nodes that are not started yet, on a primary with a standby."""
     cluster = Cluster(tmp_path, receiver, PairDatabase(pair), NODE_LEASE_SECONDS="2s", DB_OP_TIMEOUT="1s")
     yield cluster
     cluster.close()
@@ -45,7 +45,7 @@ def begin_load(cluster: Cluster) -> None:
 
 
 def assert_carried_on(cluster: Cluster) -> None:
-    """On the new primary, with all that was acknowledged, and what people created meanwhile."""
+    """Checks the new primary: all acknowledged jobs, and those created meanwhile."""
     cluster.crashes.append(now_ms())
     cluster.wait_for_shares("a", "b", seconds=60)
     cluster.wait_for_quiet(120)

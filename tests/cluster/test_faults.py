@@ -25,7 +25,7 @@ def limit_file_size(server: Server, size: int) -> None:
 
 
 def fill(scenario: Scenario) -> Answer:
-    """Create jobs until one is refused; what was acknowledged is written down."""
+    """Creates jobs until one is refused, and records the acknowledged ones."""
     for _ in range(2000):
         body = scenario.body(FAR, description="x" * 2000)
         answer = scenario.server.client.post("/jobs", body)
@@ -170,7 +170,7 @@ class TestDamage:
         self.assert_stops_loudly(scenario.server, "schema 9999", "newer")
 
     def test_a_wal_cut_off_in_the_middle_loses_no_commit_before_the_cut(self, scenario: Scenario) -> None:
-        """The tail of a write-ahead log that never reached the disk: what was synced before it stays."""
+        """The end of the write-ahead log never reached the disk. Everything that was synced before it stays."""
         scenario.server.start()
         scenario.create(scenario.body(FAR, name="before"))
         wal = scenario.server.data / "duetime.db-wal"

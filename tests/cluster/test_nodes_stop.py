@@ -41,7 +41,7 @@ class TestAStoppedOwner:
         cluster.assert_green()
 
     def test_with_a_long_queue_in_memory_sends_nothing_when_it_resumes(self, cluster: Cluster) -> None:
-        """What it had claimed and not begun was given to others meanwhile."""
+        """Other nodes have taken over the executions that it had claimed but not begun."""
         stop_in_a_burst(cluster, fault="")
         assert len(stale_requests(cluster)) <= BETWEEN_LOOK_AND_WRITE
 
@@ -110,7 +110,7 @@ Connection.connection_made = lambda self, transport: whole(self, Transport(trans
 
 
 def stop_in_a_burst(cluster: Cluster, fault: str) -> None:
-    """`a` stops at the moment that the fault names, or at any; `b` runs all of the burst; `a` goes on."""
+    """`a` stops at the point that the fault names, or at any; `b` runs the whole burst; `a` resumes."""
     first = cluster.nodes["a"]
     first.start(faulty(first, STOPS + fault))
     cluster.start("b")
@@ -176,7 +176,7 @@ DueCommands._check_epochs = check_nothing
 
 
 def stop_between_look_and_write(cluster: Cluster, fence: str) -> None:
-    """`a` owns all and stops just before it fires; `b` fences the shards; `a` goes on; then `b` does, too."""
+    """`a` owns all shards and stops just before it fires; `b` fences the shards; `a` resumes; then `b` does too."""
     first, second = cluster.nodes["a"], cluster.add("b")
     first.start(faulty(first, STOP_BEFORE_FIRE + fence))
     cluster.database.watch_fires()
@@ -235,7 +235,7 @@ on_due.DueCommands.fire, writer_connection.crash_point = fire, crash_point
 def test_an_owner_that_is_stopped_in_its_transaction_does_not_block_the_next(
     cluster: Cluster,
 ) -> None:
-    """The database ends a transaction that it hears nothing more of."""
+    """The database ends a transaction whose client is silent."""
     first = cluster.nodes["a"]
     first.start(faulty(first, STOP_BEFORE_COMMIT))
     cluster.start("b")

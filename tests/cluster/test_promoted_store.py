@@ -28,7 +28,7 @@ def pair() -> Iterator[Pair]:
 
 
 async def hears(speaker: PostgresBus, listener: list[Hint]) -> None:
-    """A hint reaches the other one. (Those that are said while nobody listens are lost.)"""
+    """Waits until a hint reaches the other bus. (Hints that are sent while it does not listen are lost.)"""
     listener.clear()
     async with asyncio.timeout(60):
         while not listener:

@@ -47,7 +47,7 @@ def begin_load(node: Node, path: str = "/ok", **settings: str) -> None:
 
 
 def lose_database(node: Node, how: str) -> None:
-    """During a commit of the engine's: nobody else writes. Whether it was done, the node can't know."""
+    """Stops the database during a commit of the engine. The node can't find out whether it took effect."""
     node.gate.lose_at_commit("shut" if how == "stopped" else how)
     wait_until(node.gate.is_lost, 60, "a commit is under way", 0.001)
     node.cluster.crashes.append(now_ms())

@@ -21,7 +21,7 @@ from executors.hostile import Hostile
 
 
 class NameServer:
-    """What `getaddrinfo` asks: names that begin with `slow` hang until `answer` is set, others do not."""
+    """Replaces `getaddrinfo`: names that begin with `slow` hang until `answer` is set."""
 
     def __init__(self) -> None:
         self.begun = queue.SimpleQueue[str]()
@@ -49,7 +49,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> Iterator[NameServer]:
 
 @pytest.fixture
 async def system_executor() -> AsyncIterator[HttpExecutor]:
-    """May call loopback, and asks the system for names."""
+    """An executor that may call loopback and uses the system's resolver."""
     made = HttpExecutor(allow=LOOPBACK)
     await made.start()
     yield made

@@ -115,7 +115,7 @@ class HostileServer:
 
 
 def _own(query: str) -> tuple[tuple[int, ...] | None, bytes | None]:
-    """Types and rows of what the node itself asks."""
+    """Returns the types and rows for the node's own queries."""
     if "shard_epochs" in query:
         return (BOOL,), row(b"\0")
     if "min(rolname" in query:

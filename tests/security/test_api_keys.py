@@ -110,7 +110,7 @@ def test_many_requests_at_once_make_keys_for_no_more_users_than_a_tenant_may_hav
 
 @pytest.mark.parametrize("user", [None, "somebody"])
 def test_a_key_without_a_tier_gets_the_tier_of_its_creator(people: People, user: str | None) -> None:
-    """And not `free`, with a hundred new jobs a day, which nobody would expect of a key for a machine."""
+    """Not the tier `free`: a hundred new jobs a day are too few for a key of a machine."""
     admin = people.as_user(people.acme, "pat", "admin", "pro")
     asked = {"name": "ci"} if user is None else {"name": "ci", "user_id": user}
     made = admin.post("/api-keys", asked)

@@ -25,7 +25,7 @@ from patience import PATIENCE_SECONDS
 
 @contextmanager
 def open_umask() -> Iterator[None]:
-    """Whatever is made without a thought is open to everybody."""
+    """Sets a umask with which new files are open to everyone."""
     before = os.umask(0)
     try:
         yield

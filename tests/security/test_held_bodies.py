@@ -43,7 +43,7 @@ def send(node: Server, body: bytes, tenant: str = "acme", kind: str = "applicati
 
 
 def array(size: int) -> bytes:
-    """Of one job, with so many bytes in all."""
+    """Returns an array with one job, of this total size."""
     job = b"[%b" % json.dumps(JOB).encode()
     return job + b" " * (size - len(job) - 1) + b"]"
 

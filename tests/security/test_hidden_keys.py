@@ -29,7 +29,7 @@ def new_key() -> str:
 
 
 def holds(client: Known, keys: list[str]) -> list[str]:
-    """What a job of theirs that waits for these is held by, with the keys taken out."""
+    """Returns what holds a job that waits for these keys, without the keys."""
     job_id = client.create("on_demand", after=keys)
     return _holds(client, job_id, keys)
 

@@ -30,7 +30,7 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture
 def victim(place: Path) -> Path:
-    """A folder that no script may write to, if it has a user of its own."""
+    """A folder that scripts can't write to if they run as another user."""
     folder = place / "victim"
     (folder / "inner").mkdir(parents=True)
     (folder / "file").write_text("of somebody else")
@@ -89,7 +89,7 @@ def test_links_that_scripts_put_in_place_of_their_folders_are_not_followed(
 def test_a_folder_that_becomes_a_link_while_it_is_removed_is_not_followed(
     place: Path, victim: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At every moment after a folder was seen, somebody may have put a link in its place."""
+    """The script may replace a folder with a link at any moment after it was listed."""
     remove_files = folders._remove_files
     swapped: list[str] = []
 

@@ -63,7 +63,7 @@ def executions_of(person: Known, job_ids: list[str]) -> list[dict[str, Any]]:
 
 
 def unsent(person: Known, job_ids: list[str]) -> int:
-    """How many executions say that a notification of their end could not be stored."""
+    """Returns how many executions report that their notification could not be stored."""
     return sum(row["reason"] == "notification_refused" for row in executions_of(person, job_ids))
 
 

@@ -30,7 +30,7 @@ def start(folder: Path, place: str, **settings: str) -> Server:
 
 @pytest.fixture(scope="module")
 def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A node with few places, and no limit of its own for an address."""
+    """A node with few places, and without a limit per address."""
     server = start(tmp_path_factory.mktemp("crowded"), "crowded", CONNECTIONS_PER_ADDRESS="0")
     yield server
     server.close()
@@ -51,7 +51,7 @@ def lines() -> Iterator[ExitStack]:
 
 
 def ask(port: int, address: str) -> bytes:
-    """The response to a request on a connection of its own; empty if it was refused before it was read."""
+    """Returns the response to a request on a new connection; empty if it was refused before it was read."""
     with connect(port, address) as line:
         try:
             line.sendall(HEALTH % b"close")

@@ -34,7 +34,7 @@ def postgres() -> Iterator[Postgres]:
 
 @pytest.fixture
 def database(postgres: Postgres) -> Iterator[Database]:
-    """On a server that trusts whoever connects from its own machine."""
+    """A database on a server that trusts all connections from its own machine."""
     with postgres.database() as database:
         yield database
 
@@ -219,7 +219,7 @@ def test_values_of_120_megabytes_do_not_fill_the_nodes_memory(database: Database
 
 
 class AskingServer:
-    """A tenant's PostgreSQL that asks for the client's certificate, and writes down which it gets."""
+    """A tenant's PostgreSQL that requests the client's certificate, and records it."""
 
     def __init__(self, certificate: tuple[Path, Path]) -> None:
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

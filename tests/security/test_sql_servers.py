@@ -111,7 +111,7 @@ MANY = struct.pack("!i", 2**21)  # with 2**31 - 1 it would be 16 GB
     ],
 )
 def test_a_value_with_a_false_size_is_not_decoded(eve: Admin, type_: int, value: bytes) -> None:
-    """The server is asked for text, and for nothing about the type."""
+    """The node requests the value as text, and does not look up its type."""
     with closing(HostileServer(row(value), types=(type_,))) as hostile:
         found = ended(eve, hostile)
         (bound,) = hostile.bound

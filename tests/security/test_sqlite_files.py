@@ -45,7 +45,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Iterator[S
 
 @pytest.fixture
 def evil() -> str:
-    """A tenant of the test's own, with a folder of its own that is not there yet."""
+    """A new tenant, whose folder does not exist yet."""
     return f"evil-{secrets.token_hex(4)}"
 
 
@@ -144,7 +144,7 @@ def test_files_are_bounded_in_size_and_number(eve: Admin, evil: str, folder: Pat
 
 
 def test_an_endless_statement_ends_at_its_timeout(eve: Admin, evil: str, shared: Server, folder: Path) -> None:
-    """Its process is gone when its attempt has ended: nobody holds the file, and nothing was written."""
+    """Its process has ended with its attempt: the file is not locked, and nothing was written."""
     made = eve.run("sqlite:///it.db?mode=rwc", "CREATE TABLE t (n)")
     assert made is not None
     assert made["state"] == "COMPLETED", made

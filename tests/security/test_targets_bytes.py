@@ -101,7 +101,7 @@ def test_a_target_that_sends_too_much_framing_is_cut_off(node: Server, attack: s
 
 
 def test_a_response_in_chunks_of_one_byte_is_cut_off(node: Server) -> None:
-    """60 kB of body, each byte in a chunk of its own: nothing of it is too large but its framing."""
+    """60 kB of body in chunks of one byte: only the framing is too large."""
     execution, _ = run(node, ATTACKS["chunks of a byte"], 6)
     assert (execution["state"], execution["error_type"]) == ("FAILED", "connection_error")
 

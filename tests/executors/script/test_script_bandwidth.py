@@ -45,7 +45,7 @@ def flooding(share: Bandwidth, tenant: str) -> tuple[Output, Counting]:
 
 
 async def pour(output: Output) -> int:
-    """Print until nobody reads any more: the pipe is full for many turns of the loop. Answers how much was printed."""
+    """Prints until the pipe stays full for many turns of the event loop. Returns how much was printed."""
     poured, full = 0, 0
     while full < 100 and poured < 8 * FREE_BYTES:
         try:

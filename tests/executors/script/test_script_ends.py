@@ -65,7 +65,7 @@ async def test_a_script_that_takes_too_long_is_asked_to_end_first(executor: Scri
 
 
 async def test_the_whole_process_group_gets_the_grace_period(executor: ScriptExecutor, task: MakeTask):
-    """The shell itself dies at once; what it had started tidies up."""
+    """The shell itself ends at once; its child cleans up first."""
     child = "(trap 'sleep 0.3; echo tidied; exit' TERM; echo up; while :; do sleep 0.01; done) & wait"
     outcome = await executor.execute(task(child, timeout_seconds=3))
     assert (outcome.error_type, outcome.exit_code, outcome.response) == (ErrorType.TIMEOUT, -15, "up\ntidied\n")

@@ -58,7 +58,7 @@ async def test_the_message_names_the_signal_that_ended_the_script(executor: Scri
 
 
 async def test_signals_have_their_default_actions_in_a_script(executor: ScriptExecutor, task: MakeTask):
-    """Python ignores some, and the fork server others; `yes` would write for ever to a pipe that nobody reads."""
+    """Python ignores some signals, and the fork server others. With SIGPIPE ignored, `yes` would never end."""
     for name, number in {"PIPE": 13, "XFSZ": 25, "INT": 2, "TERM": 15, "HUP": 1}.items():
         outcome = await executor.execute(task(f"kill -{name} $$; echo survived"))
         assert (name, outcome.exit_code, outcome.response) == (name, -number, None)

@@ -58,7 +58,7 @@ def alive(*marks: str) -> list[int]:
 
 
 def _words(pid: str) -> str:
-    """Empty for a process that is gone, or ended and not yet waited for."""
+    """Returns an empty text for a process that has ended, even if it was not waited for yet."""
     words = b""
     for file in ("cmdline", "environ"):
         try:
