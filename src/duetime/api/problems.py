@@ -94,7 +94,7 @@ def handle_http_exception(request: AnyRequest, error: HTTPException) -> Response
     fields: tuple[ProblemField, ...] = ()
     message = error.detail
     if status == 404:
-        message = f"{path} does not exist; /openapi.json lists all paths"
+        message = f"there is no path {path}; /openapi.json lists all paths"
     elif status == 405:
         message = f"{request.method} is not allowed on {path}; /openapi.json lists the methods"
     elif isinstance(error.extra, list):
